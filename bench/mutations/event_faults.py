@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace, replaced
+from canopy.cli.demo import publisher
+from canopy.client.blocking import ControlClient
 from matching import Cut, Index, Interval
 from overlay.chord.events import Elected
 from overlay.client import Delivery, Event
@@ -229,6 +231,20 @@ def broken_link_counts_as_accepted() -> None:
         return []
 
     replace(original, host_lost)
+
+
+@fault(
+    "promise: nothing lost in the quiet",
+    "tests/canopy/cli/test_cli_demo_parts.py",
+    "test_nothing_is_published_while_deliveries_wait_for_a_program",
+)
+def demo_publishes_ahead() -> None:
+    """A demo publishes on while deliveries wait for its own subscribers."""
+
+    def await_taken(clients: Sequence[ControlClient]) -> None:
+        pass
+
+    replace(publisher.await_taken, await_taken)
 
 
 @fault(

@@ -125,6 +125,10 @@ DEMO_BATCH_BYTES: Final = 256 * 1024  # bytes at which a batch is sent
 ADMISSION_TIMEOUT: Final = 120.0
 """For the admission of one batch. Guess; to be measured in an overlay under overload."""
 
+TAKEN_PAUSE: Final = 0.02
+"""Between two looks whether a node's programs have taken their deliveries. Guess; to be measured by
+events per second of a demo with many subscriptions at one node."""
+
 SAMPLE_EVENTS: Final = 14
 """Events of one telemetry sample on a common machine (measured: 11 to 16), for --rate."""
 

@@ -14,12 +14,13 @@ from canopy.cli.constants import (
     SAMPLE_EVENTS,
     SAMPLE_PERIOD,
     SAMPLING_NODES,
+    TAKEN_PAUSE,
 )
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.cli.demo.plan import TELEMETRY, DemoPlan
 from canopy.cli.feeds import FeedEvent, Refusal, read_feed, weight
 from canopy.client.blocking import ControlClient
-from overlay.client import Done, Feed, Publish, Published
+from overlay.client import Done, Feed, GetStatus, Publish, Published, Status
 
 
 @dataclass
@@ -55,7 +56,8 @@ def _file(
     with source.open("rb") as stream:
         size = max(1, source.stat().st_size)
         for turn, batch in enumerate(batches(read_feed(stream, plan.format), outcome, plan.rate)):
-            command = Publish(0, tuple(entry.draft for entry in batch))
+            await_taken(clients)
+            command = Publish(0, tuple(entry.draft for entry in batch), receipt=True)
             reply = clients[turn % len(clients)].ask(command, Published, timeout=ADMISSION_TIMEOUT)
             for place, reason in reply.refused:
                 outcome.refused.append(Refusal(batch[place].number, reason))
@@ -66,6 +68,17 @@ def _file(
                 time.sleep(max(0.0, due - time.monotonic()))
     outcome.refused.sort(key=lambda refusal: refusal.number)
     return outcome
+
+
+def await_taken(clients: Sequence[ControlClient]) -> None:
+    """Wait until no node has deliveries that wait for a program's credit: what is published next
+    finds room, so that nothing is dropped. Asks the nodes one after the other."""
+    until = time.monotonic() + ADMISSION_TIMEOUT  # then a drop is found and named
+    for client in clients:
+        while any(program.waiting for program in client.ask(GetStatus(0), Status).clients):
+            if time.monotonic() >= until:
+                return
+            time.sleep(TAKEN_PAUSE)
 
 
 def batches(

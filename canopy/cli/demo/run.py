@@ -39,7 +39,9 @@ def run_demo(plan: DemoPlan, source: Path | None, display: Display) -> dict[str,
         notes += [f"node {node.number} did not leave in time and was killed" for node in killed]
     notes += subscribers.notices
     analysis = _analyse(plan, display)
-    found = summary.summarise(plan, analysis, outcome, subscribers.delivered, notes)
+    found = summary.summarise(
+        plan, analysis, outcome, subscribers.delivered, notes, subscribers.dropped
+    )
     summary.write(plan.out, found)
     shutil.rmtree(plan.out / "nodes", ignore_errors=True)  # identities of nodes that are gone
     return found

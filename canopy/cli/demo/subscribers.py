@@ -19,18 +19,19 @@ from canopy.cli.demo.plan import PlannedSubscription
 from canopy.cli.feeds import id_text
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError, UnreachableError
-from overlay.client import LEAVING, Delivery, Subscribe, Subscribed
+from overlay.client import LEAVING, Delivery, Dropped, Subscribe, Subscribed
 
 
 class Subscribers:
     """All subscriptions of a plan, with one connection per node. A context manager.
 
     `delivered` counts deliveries by the subscription's name; `notices` has the gaps that nodes
-    reported.
+    reported, and `dropped` counts the deliveries that they dropped.
     """
 
     def __init__(self, overlay: Overlay, file: Path) -> None:
         self.delivered: Counter[str] = Counter()
+        self.dropped = 0
         self.notices: list[str] = []
         self._overlay = overlay
         self._nodes = overlay.nodes
@@ -103,8 +104,11 @@ class Subscribers:
                 break  # the node has left; `Overlay.check` notices if it died
             if deliveries:
                 self._write(number, deliveries)
+        with self._lock:
+            self.dropped += sum(one.count for one in client.notices if isinstance(one, Dropped))
         gaps = [notice for notice in client.notices if notice.code != LEAVING]
-        self.notices += [gap.reason for gap in gaps]  # a node leaves when the demo stops it
+        # (A node leaves when the demo stops it.)
+        self.notices += [f"at node {number}: {gap.reason}" for gap in gaps]
 
     def _write(self, number: int, deliveries: list[Delivery]) -> None:
         node = self._nodes[number]

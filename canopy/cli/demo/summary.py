@@ -25,10 +25,12 @@ def summarise(
     outcome: PublishResult,
     seen: Mapping[str, int],
     notes: list[str],
+    dropped: int = 0,
 ) -> dict[str, Any]:
     """The content of summary.json: the analysis' numbers, and those of the demo itself.
 
-    `seen` are the received deliveries by subscription; a difference becomes a problem.
+    `seen` are the received deliveries by subscription; a difference becomes a problem. `dropped`
+    are deliveries of which nodes said that they dropped them for want of room.
     """
     found = dict(analysis.to_dict())
     made = analysis.delivered + analysis.duplicates + analysis.early + analysis.ending
@@ -54,6 +56,7 @@ def summarise(
         "routing": plan.routing,
         "seed": plan.seed,
         "received": received,
+        "dropped": dropped,
         "refused_lines": [
             {"line": refusal.number, "reason": refusal.reason}
             for refusal in outcome.refused[:SUMMARY_REFUSED_LISTED]
@@ -122,10 +125,10 @@ def _verdict(summary: dict[str, Any]) -> str:
             f"[bold green]✓ Exact:[/] each of {summary['expected']:,} expected deliveries was made "
             f"once, and nothing else was delivered."
         )
-    parts = [
-        f"{summary[name]:,} {name}" for name in ("missing", "duplicates", "spurious", "unknown")
-    ]
-    return f"[bold red]✗ Not exact:[/] {', '.join(parts)}."
+    names = ("missing", "dropped", "duplicates", "spurious", "unknown")
+    parts = [f"{summary[name]:,} {name}" for name in names if summary[name]]
+    parts += [] if parts else [escape(problem) for problem in summary["problems"][:1]]
+    return f"[bold red]✗ Not exact:[/] {', '.join(parts) or 'see the report'}."
 
 
 def _ms(value: float | None) -> str:

@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from canopy.cli.constants import DEMO_BATCH
 from canopy.cli.demo import folder, summary
@@ -30,12 +32,13 @@ from canopy.cli.demo.plan import (
     parse_subscriptions,
     read_subscriptions,
 )
-from canopy.cli.demo.publisher import PublishResult, batches
+from canopy.cli.demo.publisher import PublishResult, await_taken, batches
 from canopy.cli.demo.usgs import fetch
 from canopy.cli.feeds import Refusal, read_feed
 from canopy.cli.main import main
 from canopy.traces.analysis import AnalysisSummary
 from matching import compile_selector
+from overlay.client import GetStatus, Status
 
 
 class TestSubscriptionsFile:
@@ -125,6 +128,27 @@ def test_a_former_demo_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DemoError, match="is a file"):
         folder.prepare(tmp_path / "file", "")
+
+
+class BehindNode:
+    """A node one of whose programs has deliveries waiting for some looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def ask(self, command: GetStatus, kind: type[Status]) -> Any:
+        self.looks -= 1
+        program = SimpleNamespace(waiting=100 if self.looks > 0 else 0)
+        return SimpleNamespace(clients=(SimpleNamespace(waiting=0), program))
+
+
+def test_nothing_is_published_while_deliveries_wait_for_a_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    nodes: Any = [BehindNode(1), BehindNode(5), BehindNode(2)]
+    await_taken(nodes)
+    assert [node.looks for node in nodes] == [0, 0, 0]
 
 
 def test_a_feed_is_cut_into_batches_and_refusals_are_kept() -> None:
@@ -238,6 +262,22 @@ class TestVerdict:
         assert not self.of(tmp_path, published=11)["exact"]
         assert not self.of(tmp_path, nodes=2)["exact"]
         assert self.of(tmp_path, early=1, received=5)["exact"]
+
+    def test_drops_are_named_in_the_verdict(self, tmp_path: Path) -> None:
+        analysis = dataclasses.replace(ANALYSIS, drops=2)
+        outcome, notes = PublishResult(10), ["at node 0: 2 deliveries were dropped"]
+        found = summary.summarise(
+            self.plan(tmp_path), analysis, outcome, {"[all]": 2}, notes, dropped=2
+        )
+        assert (found["exact"], found["missing"], found["dropped"]) == (False, 0, 2)
+        assert found["problems"][0] == notes[0]
+        out = io.StringIO()
+        summary.show(Console(file=out, width=200), self.plan(tmp_path), found)
+        assert "Not exact: 2 dropped." in out.getvalue()
+        other = {**found, "dropped": 0}
+        out = io.StringIO()
+        summary.show(Console(file=out, width=200), self.plan(tmp_path), other)
+        assert "Not exact: at node 0: 2 deliveries were dropped." in out.getvalue()
 
     def test_a_feed_of_which_nothing_could_be_read_is_not_exact(self, tmp_path: Path) -> None:
         found = self.of(tmp_path, 0, 0, expected=0, delivered=0)
