@@ -226,7 +226,7 @@ class Node:
         self.driver.trace(kind, fields)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """Those events whose trace records are kept."""
+        """The events among these whose trace records are kept."""
         return self.driver.sampled(events)
 
     def count(self, name: str, amount: int = 1) -> None:
@@ -270,7 +270,7 @@ class Node:
         self._finish_turn()
 
     def on_garbage(self, connection: ConnectionId, reason: str) -> None:
-        """What was read is no frame: the links close the connection."""
+        """Bytes that are no frame were read: the links close the connection."""
         self._turn(self.links.on_garbage, connection, reason)
 
     def on_closed(self, connection: ConnectionId, reason: str) -> None:

@@ -137,7 +137,8 @@ class GroupedIndex(Generic[Key, Group]):
         return groups
 
     def share(self, batch: Sequence[Attributes]) -> Shares[Key, Group]:
-        """`find_many` divided among the groups. Each pair counts as a hit of its witness."""
+        """Match a batch, and divide its (event, group) pairs among the groups. Each pair counts as
+        a hit of its witness (`hits`)."""
         found = self._find_fast(batch)
         if found is None:
             return self._share_pairs(self._find_each(batch))

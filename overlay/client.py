@@ -273,7 +273,7 @@ class Published(Reply, frozen=True):
 
     @property
     def identities(self) -> tuple[str, ...]:
-        """Of the events, in the order of the drafts; a refused one has ""."""
+        """The events' identities in the order of the drafts; "" for a refused one."""
         refused, number = dict(self.refused), itertools.count(self.first)
         return tuple(
             "" if place in refused else f"{self.publisher}.{self.incarnation}.{next(number)}"
@@ -378,8 +378,8 @@ class Attributes(Reply, frozen=True):
 
 
 class Explained(Reply, frozen=True):
-    """What the overlay knows of an event. `path` is its way, one step a line; `reasons` has one
-    entry per subscription."""
+    """What is known of an event: `path`, its steps as lines of text, and one entry of `reasons` for
+    each subscription."""
 
     event: str
     id: str

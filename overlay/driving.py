@@ -68,7 +68,8 @@ class DrivenNode(Protocol):
         """Frames that were read together from one connection, in order."""
 
     def on_garbage(self, connection: ConnectionId, reason: str) -> None:
-        """What was read is no frame; `on_closed` follows unless the node closes the connection."""
+        """Bytes that are no frame were read; `on_closed` follows unless the node closes the
+        connection."""
 
     def on_closed(self, connection: ConnectionId, reason: str) -> None:
         """A connection ended or a dial failed, and not because the node closed it."""
@@ -91,13 +92,13 @@ class DrivenNode(Protocol):
 
 
 class Driver(LinkTransport, Protocol):
-    """What a node asks of its driver, beside dialling, writing and closing connections."""
+    """What a node uses of its driver, besides dialling, writing and closing connections."""
 
     def clock(self) -> float:
         """The time in monotonic seconds, read once per turn."""
 
     def reply(self, client: int, reply: Reply) -> None:
-        """Answer a client, or tell it news."""
+        """Send a client a reply, or a notice that it did not ask for."""
 
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
         """Tell clients that gather: to each, by number, the events at its places, as `Gathered`."""
@@ -106,7 +107,7 @@ class Driver(LinkTransport, Protocol):
         """Write a trace record; the driver adds the wall clock."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """Those events whose trace records are kept."""
+        """The events among these whose trace records are kept."""
 
     def store(self, *records: bytes, anew: bool = False) -> None:
         """Append to the node's state file, or replace it (`anew`), durable before what is written

@@ -42,14 +42,16 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
 
 def by_id(peers: Iterable[Peer], besides: NodeId = "") -> dict[NodeId, Peer]:
-    """These peers by id, without the node `besides`; of one that is named twice the latter."""
+    """The peers by id, without the node `besides`; of two with the same id the later one is
+    kept."""
     found = {peer.id: peer for peer in peers}
     found.pop(besides, None)
     return found
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A noun or a past fact that one node sends to another. Only Messages come from the wire."""
+    """What one node sends to another; named by a noun or by what has happened. No other type can be
+    decoded from the wire."""
 
     def data_units(self) -> int:
         """How many data-plane messages this counts for: the kind that is held against the lower
@@ -66,7 +68,8 @@ class Timer(msgspec.Struct, frozen=True):
 
 
 class LocalEvent(msgspec.Struct, frozen=True):
-    """What a machine emits for the machines above it. Never comes from the wire."""
+    """What a machine emits for the machines above it on the same node. Never comes from the
+    wire."""
 
 
 Handler = Callable[..., None]
@@ -75,18 +78,18 @@ Handlers = Mapping[type[Message] | type[Timer] | type[LocalEvent], Handler]
 
 
 class HasIdentity(Protocol):
-    """What has an identity in trace records: an event."""
+    """A thing that trace records name by an identity: an event."""
 
     @property
     def identity(self) -> str:
-        """The same text at every node."""
+        """The identity, the same text at every node."""
 
 
 Named = TypeVar("Named", bound=HasIdentity)
 
 
 class Port(Protocol):
-    """All that a machine may do to the world. Every method queues and returns."""
+    """The interface of a machine to everything outside of it. Every method queues and returns."""
 
     @property
     def now(self) -> float:
@@ -140,7 +143,7 @@ class Port(Protocol):
         off."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """Those of `events` whose trace records are kept (none when tracing is off), so that a
+        """The events among these whose trace records are kept (none when tracing is off), so that a
         machine with many events builds no records of the others."""
 
     def count(self, name: str, amount: int = 1) -> None:
@@ -154,7 +157,7 @@ class Machine:
         self.port = port
 
     def handlers(self) -> Handlers:
-        """By message, timer and event type the method that handles it. Read once, when the node is
+        """The handling method by type of message, timer and event. Read once, when the node is
         built. A machine that is made of parts adds theirs."""
         return handlers_of(self)
 

@@ -45,7 +45,7 @@ class Reports:
         return next((peer for peer in self.view.peers() if peer.id == node), None)
 
     def query_targets(self, node: NodeId) -> tuple[Peer, ...]:
-        """Whom to ask about `node`: itself if its address is known, else all neighbours."""
+        """The peers to ask about `node`: itself if its address is known, else all neighbours."""
         peer = self.find_peer(node)
         return self.view.peers() if peer is None else (peer,)
 

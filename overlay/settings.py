@@ -57,7 +57,7 @@ class ViewSettings(SettingsGroup, frozen=True):
 
 
 class WalkSettings(SettingsGroup, frozen=True):
-    """CRAWL (C3, C4, C10)."""
+    """Random walks (CRAWL; C3, C4, C10)."""
 
     hops: Count = 10  # CBDLO 5.3: at most 10 hops
     trace: Count = 10  # the last k nodes; the paper leaves k open, so: as long as the walk

@@ -61,7 +61,7 @@ class Turns:
         heapq.heappush(self._timers, (self.now + delay, self._sequence, timer))
 
     def cancel_timer(self, timer: Timer) -> None:
-        """Do not fire `timer`."""
+        """Cancel `timer` if it is set."""
         self._armed.pop(timer, None)
 
     def emit(self, event: LocalEvent) -> None:

@@ -19,7 +19,7 @@ Neighbours = Callable[[int], Sequence[int]]
 
 
 class Simple:
-    """Walkers on a given graph."""
+    """The baseline *Simple*: random walkers on a given graph."""
 
     def __init__(self, neighbours: Neighbours, rng: Random, walkers: int = WALKERS) -> None:
         self.neighbours = neighbours

@@ -109,7 +109,7 @@ class Canopy:
     # In the subscribers' processes.
 
     def connect_subs(self, conns: Sequence[int]) -> None:
-        """Each connects when it subscribes."""
+        """Does nothing: each subscriber connects when it subscribes."""
 
     def subscribe(self, conn: int, subs: Sequence[Sequence[Predicate]], sink: Sink) -> None:
         client = ControlClient.connect(self.data(conn))

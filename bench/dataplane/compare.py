@@ -101,7 +101,7 @@ def lacks(harness: Path, adapter: str) -> str:
 
 
 def chosen(systems: Sequence[str], harness: Path) -> Iterator[Contestant]:
-    """Those that were asked for (none: all) and can run."""
+    """The contestants that were asked for (none: all) and can run here."""
     for one in CONTESTANTS:
         if systems and one.system not in systems and one.adapter not in systems:
             continue
@@ -170,7 +170,7 @@ def row(one: Contestant, size: int, variant: str, speed: list[Row], delay: list[
 
 
 def measure(options: argparse.Namespace, contestants: list[Contestant], work: Path) -> list[Row]:
-    """All rows. A repeat goes once through all contestants."""
+    """Measure all rows. Each repetition runs all contestants once."""
     rows = []
     for variant in options.variants:
         parts = variant == "parts"

@@ -91,7 +91,7 @@ EVERY: Final = 10
 
 
 class Ledger:
-    """Filled by many threads."""
+    """What was published, subscribed and delivered in the run; written by many threads."""
 
     def __init__(self) -> None:
         self.asked = array("d")
@@ -174,7 +174,7 @@ class Ledger:
         )
 
     def verdict(self, began: float) -> dict[str, Any]:
-        """All of it; times from `began`."""
+        """Judge the whole run; times are seconds from `began`."""
         owed, missing = self.missing()
         self.kills.sort()
         survived = [

@@ -51,7 +51,7 @@ def draft(rng: Random) -> Draft:
 
 
 class Reader(threading.Thread):
-    """Takes what comes for a client."""
+    """Reads and drops what a client receives."""
 
     def __init__(self, client: ControlClient) -> None:
         super().__init__(daemon=True)

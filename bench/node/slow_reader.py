@@ -86,7 +86,7 @@ class Apart:
         self.process.communicate()
 
     def say(self, word: str) -> None:
-        """Send the process a word: ``stall``, ``go`` or ``end``."""
+        """Send a command to the process: ``stall``, ``go`` or ``end``."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{word}\n")
         self.process.stdin.flush()

@@ -202,7 +202,7 @@ class Slow:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """By nearest rank; infinite of none."""
+    """The quantile `share` of the values by nearest rank; infinity if there are none."""
     return sorted(values)[int(share * len(values))] if values else float("inf")
 
 

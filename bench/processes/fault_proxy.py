@@ -44,7 +44,7 @@ Address = tuple[str, int]
 
 
 class Faults(NamedTuple):
-    """Of one direction between two nodes."""
+    """The faults of one direction between two nodes."""
 
     hold: bool = False
     delay: float = 0.0
@@ -104,7 +104,7 @@ class Pair:
 
 
 class Entrance:
-    """Where one node is reached."""
+    """The address at which other nodes reach one node, through the proxy."""
 
     def __init__(self, name: str, target: Address, address: Address) -> None:
         self.name = name
@@ -169,18 +169,18 @@ class FaultProxy:
     # -- faults ----------------------------------------------------------------------------------
 
     def spoil(self, sender: str, receiver: str, faults: Faults) -> None:
-        """What befalls that direction from now on."""
+        """Set the faults of one direction."""
         with self._lock:
             self._faults[sender, receiver] = faults
         self._ring()
 
     def cut(self, one: str, other: str) -> None:
-        """Nothing passes between these two, either way."""
+        """Drop everything between these two, in both directions."""
         self.spoil(one, other, Faults(hold=True))
         self.spoil(other, one, Faults(hold=True))
 
     def isolate(self, name: str) -> None:
-        """Nothing passes between this one and anybody."""
+        """Drop everything between this node and all others."""
         for other in list(self.entrances):
             if other != name:
                 self.cut(name, other)

@@ -91,7 +91,7 @@ class SpoiltNode:
             self.is_meant_to_run = False
 
     def signal(self, number: int) -> None:
-        """To a process that may have gone."""
+        """Send a signal to the process, which may have ended."""
         if self.is_up:
             assert self.process is not None
             self.process.send_signal(number)
@@ -197,7 +197,7 @@ class SpoiltNodes:
         self.nodes[name].signal(signal.SIGCONT)
 
     def status(self, name: str, timeout: float = SHORT) -> Status | None:
-        """Its own word; None if it gives none in time."""
+        """The node's own status; None if it does not answer in time."""
         with contextlib.suppress(ControlError):
             with ControlClient.connect(self.nodes[name].data, timeout) as client:
                 found = client.ask(GetStatus(0), Status, timeout)
@@ -236,7 +236,7 @@ class SpoiltNodes:
 
 
 def free_port(rng: Random) -> int:
-    """A port that nobody uses now, and that the system gives to nobody while its node is down."""
+    """A port that is not in use, outside of the range from which the system assigns ports."""
     while True:
         port = rng.randrange(*PORTS)
         if port in _given:

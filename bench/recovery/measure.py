@@ -51,7 +51,7 @@ class Progress:
             self.width = len(line)
 
     def tell(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that is not overwritten by the next progress."""
         end = f"\r{'':<{self.width}}\r" if self.width else ""
         print(f"{end}{text}", file=sys.stderr, flush=True)
 
@@ -98,7 +98,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
 
 
 def repeat(options: argparse.Namespace, kill: str, rate: float, progress: Progress) -> Row:
-    """All repetitions of one kill at one rate; those that could not be measured are told."""
+    """Run all repetitions of one kill at one rate, and report those that could not be measured."""
     trials: list[Row] = []
     for number in range(options.times):
         head = f"{kill}, {rate:g}/s, {number + 1}"

@@ -89,7 +89,8 @@ class Trial:
         self.stack = ExitStack()
 
     def run(self) -> dict[str, Any]:
-        """One row. Raises TrialError, DemoError or ControlError where nothing can be measured."""
+        """Run the trial and return its row. Raises TrialError, DemoError or ControlError where
+        nothing can be measured."""
         for name in ("nodes", "logs", "traces"):
             (self.out / name).mkdir(parents=True)
         with self.stack:

@@ -24,7 +24,7 @@ measured: the node sends one for each run of dropped deliveries, some per second
 
 
 class ArrivalSegment:
-    """What came between two notices of missing deliveries."""
+    """The deliveries between two notices of missing deliveries."""
 
     __slots__ = ("bytes_delivered", "bytes_gathered", "delivered", "end", "gathered")
 

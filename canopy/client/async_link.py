@@ -45,7 +45,7 @@ class Stream(Protocol):
 
 
 class Signal(Protocol):
-    """Something that tasks wait for until it is set."""
+    """An event object that tasks wait for until it is set."""
 
     def set(self) -> object:
         """Wake all who wait."""
@@ -55,7 +55,7 @@ class Signal(Protocol):
 
 
 class Runtime(Protocol):
-    """What differs between trio and asyncio."""
+    """The primitives that differ between trio and asyncio."""
 
     async def open(self, path: str) -> Stream:
         """Connect to a Unix socket; raises OSError."""

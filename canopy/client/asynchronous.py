@@ -394,7 +394,7 @@ class AsyncSubscription(_AsyncFeed[Delivery, Event]):
 
     @property
     def selector(self) -> str:
-        """As it was given."""
+        """The selector's text, as it was given."""
         return self._state.wanted[0].selector
 
     @property
@@ -439,5 +439,6 @@ class AsyncGathering(_AsyncFeed[OpaqueEvent, OpaqueEvent]):
 def connecting(
     runtime: Runtime, where: str | Path | None, timeout: float, reconnect: float
 ) -> Opening[AsyncClient]:
-    """What `canopy.trio.connect` and `canopy.aio.connect` return."""
+    """The awaitable and context manager that `canopy.trio.connect` and `canopy.aio.connect`
+    return."""
     return Opening(AsyncClient(runtime, where, timeout, reconnect).open)

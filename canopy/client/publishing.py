@@ -30,7 +30,7 @@ Attributes: TypeAlias = Mapping[str, Value | None]
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What became of published events, in their order."""
+    """The outcome of published events, in their order."""
 
     identities: tuple[str, ...]
     """The identity of each event, by which `canopy why` knows it; "" for a refused one."""
@@ -93,7 +93,8 @@ class Sent(Generic[L]):
 
 
 class Outbox(Generic[L]):
-    """What one `publish_many` has sent over connections `L` and what was answered, in order."""
+    """The batches that one `publish_many` has sent over connections `L`, and their replies, in
+    order."""
 
     def __init__(self, receipt: bool) -> None:
         """`receipt`: every tree that the events visit has to accept them."""
@@ -103,7 +104,7 @@ class Outbox(Generic[L]):
 
     @property
     def receipt(self) -> Receipt:
-        """For what is answered."""
+        """The receipt of the batches that were answered."""
         return receipt_of(self._replies, self._asked)
 
     def sent(self, command: Publish, link: L, number: int) -> Sent[L]:
@@ -113,12 +114,12 @@ class Outbox(Generic[L]):
         return made
 
     def answered(self, sent: Sent[L], reply: Published) -> None:
-        """Its reply has come."""
+        """Note the reply to a batch."""
         del self._unanswered[id(sent)]
         self._replies.append(reply)
 
     def refused(self, sent: Sent[L]) -> None:
-        """A leaving node has taken nothing of it."""
+        """Note that a leaving node has published nothing of a batch."""
         del self._unanswered[id(sent)]
 
     def interrupted(self, error: ControlError) -> None:

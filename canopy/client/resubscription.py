@@ -47,11 +47,12 @@ class Backoff:
         self._next = first
 
     def reset(self) -> None:
-        """Begin again with the first delay."""
+        """Start again with the first delay."""
         self._next = self.first
 
     def next(self) -> float:
-        """Seconds to wait now."""
+        """Seconds to wait before the next attempt; each is longer than the one before, up to the
+        limit."""
         now = self._next
         self._next = min(self.most, now * 2)
         return now

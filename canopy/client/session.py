@@ -169,8 +169,8 @@ class ControlSession:
         return reply
 
     def take_deliveries(self) -> list[Delivery]:
-        """What `Arrivals.take_delivered` has. UnreachableError when the connection has ended and
-        nothing is left."""
+        """The deliveries up to the next notice (`Arrivals.take_delivered`). UnreachableError when
+        the connection has ended and nothing is left."""
         return self._taken(*self.arrivals.take_delivered())
 
     def take_gathered(self) -> list[OpaqueEvent]:

@@ -383,7 +383,7 @@ class Subscription(_Feed[Delivery, Event]):
 
     @property
     def selector(self) -> str:
-        """As it was given."""
+        """The selector's text, as it was given."""
         return self._state.wanted[0].selector
 
     @property

@@ -44,7 +44,7 @@ DAY: Final = 86_400
 
 
 class TraceFile(Protocol):
-    """What `TraceWriter` needs of a file that was opened for appending bytes."""
+    """The part of an append-only binary file that `TraceWriter` uses."""
 
     def write(self, data: bytes, /) -> int | None:
         """Append `data`; may raise OSError. Returns how many bytes were written, None for all."""
@@ -174,7 +174,7 @@ class TraceWriter:
         self._retry_at = -math.inf  # after a failure
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """Those of the events whose records are kept."""
+        """The events among these whose records are kept."""
         if self._sample >= 1.0:
             return events
         return [event for event in events if is_sampled(event.identity, self._sample)]

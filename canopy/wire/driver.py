@@ -149,7 +149,7 @@ class TrioDriver:
         self._traces.write(kind, fields)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """Those events whose trace records are kept; none without traces."""
+        """The events among these whose trace records are kept; none without traces."""
         return () if self._traces is None else self._traces.sampled(events)
 
     def store(self, *records: bytes, anew: bool = False) -> None:

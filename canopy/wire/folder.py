@@ -52,7 +52,7 @@ def control_path(folder: Path) -> Path:
 
 
 def read_identity(path: Path) -> Owner:
-    """What ``node.json`` says. Raises FolderError if that is no identity, and OSError."""
+    """The identity in ``node.json``. Raises FolderError if it is none, and OSError."""
     try:
         known = json.loads(path.read_text())
         node, incarnation = known["node"], known["incarnation"]
@@ -204,8 +204,8 @@ class DataFolder:
             raise FolderError(f"cannot write {self.path / name}: {refused(error)}") from None
 
     def prepare_socket(self) -> Path:
-        """Where to bind the control socket; removes the one of a process that was killed.
-        Raises FolderError."""
+        """The path at which to bind the control socket; removes a socket that a killed process
+        left. Raises FolderError."""
         self._remove_socket()
         path = self.path.absolute() / "control.sock"
         if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:

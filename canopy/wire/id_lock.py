@@ -58,7 +58,7 @@ class IdLock:
             os.pwrite(self._file, f"{os.getpid()}\n{folder.absolute()}".encode(), 0)
 
     def close(self) -> None:
-        """Give the id back."""
+        """Release the lock on the id."""
         if self._file >= 0:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)

@@ -83,7 +83,7 @@ class Clusters(Machine):
         )
 
     def handlers(self) -> Handlers:
-        """Its own and those of its parts."""
+        """The handlers of this machine and of its parts."""
         return handlers_of(
             self,
             *(self.log, self.leader_log, self.heartbeat, self.election, self.role_changes),
@@ -109,7 +109,7 @@ class Clusters(Machine):
 
     @property
     def role(self) -> Role:
-        """This node's role in it."""
+        """This node's role in its cluster."""
         return self.cluster_role.kind
 
     @property

@@ -13,7 +13,7 @@ def key_of(name: str) -> Key:
 
 
 def attribute_key(attribute: str) -> Key:
-    """Where an attribute's tree is rooted."""
+    """The key on the ring under which an attribute's tree is owned."""
     return key_of("attr:" + attribute)
 
 

@@ -154,7 +154,7 @@ class Leaving(Message, frozen=True):
 
 
 class Released(Message, frozen=True):
-    """To a member that leaves, or that is no longer needed: you serve in this cluster no more."""
+    """To a member that leaves or is no longer needed: it is no longer a member of the cluster."""
 
     key: Key
 

@@ -32,11 +32,12 @@ class RecruitingView(Protocol):
         """Gossip this way into the ring; None: gossip none."""
 
     def forget_ring(self, ring: str) -> None:
-        """This ring has ended."""
+        """Forget the hints of a ring that has ended, and accept none again."""
 
 
 class RingPart(Protocol):
-    """What a change of role means for the ring (`overlay.chord.ring.ring.Ring`)."""
+    """What has to be called on the ring when this node's role changes
+    (`overlay.chord.ring.ring.Ring`)."""
 
     def serve_as_primary(
         self,
@@ -47,7 +48,8 @@ class RingPart(Protocol):
         """This node is the primary of `cluster`, which is new or has changed."""
 
     def serve_as_member(self, cluster: Cluster | None) -> None:
-        """This node is another member of `cluster`, or serves nowhere."""
+        """Note that this node is a member of `cluster` but not its primary, or of no cluster
+        (None)."""
 
     def handed_over(self, cluster: Cluster) -> None:
         """This node was the primary of `cluster`, which another node leads now."""

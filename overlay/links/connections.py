@@ -18,7 +18,7 @@ from overlay.machine import ProtocolError
 
 
 class HandshakeStage(Enum):
-    """How far a connection has come."""
+    """The stages of a connection's handshake."""
 
     DIALLING = auto()  # the transport has not answered
     HELLO_SENT = auto()  # this node dialled; the Welcome is awaited
@@ -56,7 +56,7 @@ class LinkConnection(HasDeadline):
         return self.stage is HandshakeStage.HELLO_SENT
 
     def attach_session(self, session: LinkSession) -> None:
-        """This connection is for `session`."""
+        """Note that this connection is for `session`."""
         self.session = session
         session.attach(self)
 
@@ -182,7 +182,7 @@ class ConnectionTable:
         found.detach()
 
     def postpone_deadlines(self, seconds: float) -> None:
-        """This node stalled for so long."""
+        """Postpone all deadlines by the seconds for which this node stalled."""
         for connection in self._connections.values():
             connection.postpone(seconds)
 

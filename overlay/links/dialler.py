@@ -24,15 +24,15 @@ from overlay.machine import Peer
 
 
 class CloseListener(Protocol):
-    """What must hear at once that a session is closed, before LinkDown is emitted."""
+    """Called at once when a session is closed, before LinkDown is emitted."""
 
     def session_closed(self, session: LinkSession) -> None:
-        """Nothing is written for this session any more."""
+        """The session is closed: write nothing more for it."""
 
 
 @dataclass(eq=False)
 class LinkParts:
-    """What the dialler and the handshake work on."""
+    """The parts of `Links` that the dialler and the handshake work on."""
 
     _node: LinkContext
     _deadlines: DeadlineQueue

@@ -63,7 +63,7 @@ TAKEN_OVER = "another connection took over"
 
 
 class EstablishedListener(Protocol):
-    """What must hear that a connection carries a session now."""
+    """Called when a handshake is complete and a connection carries a session."""
 
     def session_established(self, session: LinkSession, missing: Iterable[InFlightBatch]) -> None:
         """Send these batches again, then what is queued."""

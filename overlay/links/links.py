@@ -159,7 +159,7 @@ class Links:
             self._dialler.reschedule(session)
 
     def unpin(self, peer_id: NodeId) -> None:
-        """Take one pin back."""
+        """Undo one `pin`: the link is watched as long as there are others."""
         session = self._sessions.unpin(peer_id)
         if session is not None:
             self._dialler.reschedule(session)

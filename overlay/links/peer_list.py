@@ -59,12 +59,12 @@ class PeerList:
         self._connections.dial(seed.address).attach_seed(seed)
 
     def failed(self, seed: Seed, reason: str) -> None:
-        """An attempt to reach it failed."""
+        """Note that a dial of this address failed."""
         self._node.emit(SeedFailed(seed.address, reason))
         self._retry(seed)
 
     def remove_own(self, seed: Seed) -> None:
-        """It leads to this node itself."""
+        """Remove an address that turned out to be this node's own."""
         del self._seeds[seed.address]
         self._node.emit(SeedFailed(seed.address, "it is this node's own address"))
 
@@ -94,7 +94,7 @@ class PeerList:
                 self._retry(seed)
 
     def stop(self) -> None:
-        """Dial none from now on."""
+        """Dial no address of the list from now on."""
         self._is_stopped = True
         for seed in self._seeds.values():
             self._deadlines.cancel(seed)

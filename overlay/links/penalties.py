@@ -42,7 +42,7 @@ class Penalties:
         self._add(peer, now, self._most)
 
     def bytes_corrupted(self, peer: NodeId, now: float) -> None:
-        """What came from `peer` was no frame, or did not match its digest."""
+        """Penalise `peer` for bytes that were no frame or did not match their digest."""
         self._add(peer, now, self._corruption_most)
 
     def _add(self, peer: NodeId, now: float, most: float) -> None:

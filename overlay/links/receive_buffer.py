@@ -22,7 +22,7 @@ class DigestMismatchError(Exception):
 
 
 class Arrival(Enum):
-    """What became of a batch."""
+    """How an incoming batch was classified."""
 
     IN_ORDER = auto()  # taken
     DUPLICATE = auto()  # dropped

@@ -29,7 +29,7 @@ class Seed(HasDeadline):
         return self.peer == peer.id or self.address == peer.address
 
     def attached(self) -> None:
-        """A connection asks who is there."""
+        """Note that a connection to this address asks which node is there."""
         self.is_dialled = True
 
     def detached(self) -> None:
@@ -41,7 +41,7 @@ class Seed(HasDeadline):
         self.peer = peer
 
     def reached(self, peer: NodeId) -> None:
-        """`peer` is there and connected."""
+        """Note that `peer` is reached at this address and connected."""
         self.peer = peer
         self.is_reached = True
         self._attempts = 0

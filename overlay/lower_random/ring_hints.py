@@ -27,7 +27,7 @@ class RingHints:
         self._own = hint
 
     def forget_ring(self, ring: str) -> None:
-        """This ring has ended."""
+        """Drop the hints of a ring that has ended, and accept none again."""
         self._ended[ring] = None
         for place in [place for place in self._heard if place[0] == ring]:
             del self._heard[place]

@@ -29,7 +29,7 @@ class PublishedHere(NamedTuple):
     """An event of this node was published."""
 
     def lines(self, event: Event) -> list[str]:
-        """What `canopy why` shows of it."""
+        """The lines of `canopy why` for this record."""
         return [f"published here with {len(event.attributes)} attributes"]
 
 
@@ -41,7 +41,7 @@ class AcceptedAt(NamedTuple):
     host: NodeId
 
     def lines(self, event: Event) -> list[str]:
-        """What `canopy why` shows of it."""
+        """The lines of `canopy why` for this record."""
         pairs = zip(self.trees, self.found, strict=True)
         return [f"tree {tree}{how}: matched at {self.host}" for tree, how in pairs]
 
@@ -52,7 +52,7 @@ class Skipped(NamedTuple):
     trees: tuple[str, ...]
 
     def lines(self, event: Event) -> list[str]:
-        """What `canopy why` shows of it."""
+        """The lines of `canopy why` for this record."""
         why = "skipped, its summary admits no such event"
         return [f"tree {tree}: {why}" for tree in self.trees]
 
@@ -66,7 +66,7 @@ class EventArrival(NamedTuple):
     sender: NodeId = ""
 
     def lines(self, event: Event) -> list[str]:
-        """What `canopy why` shows of it."""
+        """The lines of `canopy why` for this record."""
         lo, hi = describe(self.interval.lo), describe(self.interval.hi)
         came = f"arrived after {counted(self.hops)} from {self.sender}"
         return [f"{came}, virtual node [{lo}, {hi}) of tree {self.attribute}"]
@@ -88,7 +88,7 @@ HistoryNote = PublishedHere | AcceptedAt | Skipped | ShownTo
 
 
 class Remembered(msgspec.Struct):
-    """One event as this node saw it."""
+    """What this node remembers of one event."""
 
     event: Event
     steps: list[PublishedHere | AcceptedAt | Skipped | EventArrival] = []
@@ -128,7 +128,7 @@ class History:
             self._size -= len(self._notes.popleft()[0])
 
     def saw(self, names: tuple[str, ...]) -> None:
-        """An event has these attributes."""
+        """Note an event's attributes."""
         if names == self._names:
             return
         self._names = names
@@ -148,11 +148,11 @@ class History:
             self._note(events, taken)
 
     def shown(self, events: Sequence[Event], shown: ShownTo) -> None:
-        """These events came to this node, and were shown."""
+        """Note that these events arrived at this node and were delivered to its programs."""
         self._note(events, shown)
 
     def find(self, name: str) -> Remembered | None:
-        """By identity, or by the user's id (the newest one that has it)."""
+        """The event with this identity, or the newest one with this user's id."""
         for is_named in (_has_identity, _has_id):
             for events, _ in reversed(self._notes):
                 for event in reversed(events):

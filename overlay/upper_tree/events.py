@@ -25,7 +25,7 @@ class TreeAbsent(LocalEvent, frozen=True):
 
 
 class TreesFound(LocalEvent, frozen=True):
-    """All trees that were found in this turn are known: events are sent to them together."""
+    """The trees that were searched for in this turn are located: send events to them together."""
 
 
 class SubscriptionReady(LocalEvent, frozen=True):
@@ -65,7 +65,7 @@ class MatchingInterrupted(LocalEvent, frozen=True):
 
 
 class EventsAccepted(LocalEvent, frozen=True):
-    """These events of ours were accepted by all trees that they visit (receipts)."""
+    """All trees that these events of this node visit have accepted them (receipts)."""
 
     sequences: tuple[int, ...]
 
@@ -101,14 +101,14 @@ class CopiesReported(LocalEvent, frozen=True):
 
 
 class OwnerRefused(LocalEvent, frozen=True):
-    """Whom we took for the owner of these attributes is not (now). The ring has learnt whatever
-    it said about the true one."""
+    """A node that was taken for the owner of these attributes answered that it is not. What it said
+    of the true owner is in the ring's cache already."""
 
     attributes: tuple[str, ...]
 
 
 class Served(Protocol):
-    """What a receiver has to know of a tree to tell where an event came through."""
+    """What a receiver needs to know of a tree to say through which virtual node an event came."""
 
     @property
     def is_whole(self) -> bool:

@@ -51,7 +51,7 @@ class LoadMeter:
         self._busy = 0.0
 
     def arrived(self, events: int, now: float) -> None:
-        """So many events came in at `now`."""
+        """Note that so many events arrived at `now`."""
         self._arrived += events
         passed = now - self._since
         if passed >= PERIOD:

@@ -135,14 +135,14 @@ class Adopt(Message, frozen=True):
 
 
 class Adopted(Message, frozen=True):
-    """As `Registered`, to who gave them."""
+    """As `Registered`, to the owner of a merging ring that handed the registrations over."""
 
     attribute: str
     ids: tuple[str, ...]
 
 
 class AdoptRefused(Message, frozen=True):
-    """As `NotOwner`, to who gave them."""
+    """As `NotOwner`, to the owner of a merging ring that handed the registrations over."""
 
     attributes: tuple[str, ...]
     cluster: Cluster | None
@@ -275,7 +275,7 @@ class Install(Message, frozen=True):
 
 
 class Installed(Message, frozen=True):
-    """They match from now on."""
+    """To an owner: these registrations are matched from now on."""
 
     attribute: str
     ids: tuple[str, ...]

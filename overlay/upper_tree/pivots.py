@@ -105,7 +105,8 @@ measured; would be measured by registrations that move against visits saved."""
 
 
 def better_pivot(attribute: str, box: Box, popularity: Mapping[str, int]) -> str | None:
-    """Where a conjunction had better be registered than under `attribute`; None: it may stay."""
+    """The attribute under which a conjunction is better registered than under `attribute`; None if
+    there is none."""
     best, interval = choose_pivot(box, popularity)
     least = traffic(best, interval, popularity)
     here = traffic(attribute, dict(box)[attribute], popularity)

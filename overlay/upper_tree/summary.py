@@ -66,7 +66,8 @@ def _places(attributes: Attributes) -> dict[str, Cut]:
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):
-    """All events that may match something, and some more."""
+    """A bound on what a tree's registrations match: it admits every event that may match one of
+    them, and some others."""
 
     boxes: tuple[Box, ...] = ()
 

@@ -72,10 +72,10 @@ def as_yaml(verdict: Verdict) -> str:
     """The verdict's scenario as YAML for `canopy sim run`, one line per entry."""
     import json
 
-    from canopy.sim.soak.shrink import spare
+    from canopy.sim.soak.shrink import non_defaults
 
     lines = []
-    for name, value in spare(verdict.scenario).items():
+    for name, value in non_defaults(verdict.scenario).items():
         if isinstance(value, list):
             lines.append(f"{name}:")
             lines += [f"  - {json.dumps(item, ensure_ascii=False)}" for item in value]

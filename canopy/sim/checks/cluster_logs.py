@@ -42,9 +42,9 @@ class LogWatch:
         self._seen: dict[tuple[NodeId, int, str, int], int] = {}
 
     def look(self) -> None:
-        """Look at all nodes now."""
+        """Check the logs and primaries of all running nodes at this virtual time."""
         nodes = {self.world.drivers[name].disk.node: name for name in self.world.names()}
-        members: list[str] = []  # of clusters, and awake: who belongs to none has nothing to decide
+        members: list[str] = []  # running members of clusters
         attributes: dict[str, None] = {}
         for name in nodes.values():
             node = self.world.node(name)

@@ -64,12 +64,13 @@ def explain(world: World, violation: Violation, most: int = MOST) -> tuple[str, 
 
 
 def explainable_first(violations: Sequence[Violation]) -> list[Violation]:
-    """The same, those first of which most can be reported: they name an event."""
+    """The violations in an order in which those that name an event come first, since their records
+    can be selected."""
     return sorted(violations, key=lambda violation: not violation.about)
 
 
 def last_records(world: World, most: int) -> list[str]:
-    """The last records of all."""
+    """The last `most` trace records of all nodes, as lines."""
     return [_line(world, record) for record in list(world.recorder.records)[-most:]]
 
 

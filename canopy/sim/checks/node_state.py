@@ -219,7 +219,7 @@ class Watch:
         world.after(WATCH_EVERY, self.look)
 
     def look(self) -> None:
-        """Look now, and again in a while."""
+        """Check all nodes' epochs and some nodes' bounds now, and schedule the next check."""
         self._logs.look()
         names = self.world.names()
         for name in names:

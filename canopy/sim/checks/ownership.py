@@ -22,7 +22,8 @@ def check_arcs(world: World) -> list[Violation]:
 
 
 def arc_violations(arcs: list[tuple[Cluster, str]]) -> list[Violation]:
-    """The same for given descriptions and who claims them."""
+    """Violations among (description, node that claims it): arcs have to be disjoint, cover the
+    ring, and be of one ring."""
     if not arcs:
         return [Violation("arc", "no arc has an owner")]
     arcs = sorted(arcs, key=lambda arc: (arc[0].key, arc[1]))

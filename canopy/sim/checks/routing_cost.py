@@ -32,7 +32,8 @@ class RoutingCost(msgspec.Struct, frozen=True):
 
 
 def ways(world: World, expected: Expectation, messages: int) -> RoutingCost:
-    """Look at a world at its end."""
+    """What routing cost in a world at its end, from its trace records. `messages`: of the data
+    plane."""
     cost: dict[str, int] = {}
     copies: dict[tuple[str, str], int] = {}
     hops: list[int] = []

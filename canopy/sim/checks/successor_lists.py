@@ -22,7 +22,7 @@ from overlay.machine import Key
 
 
 def check_chord(world: World) -> list[Violation]:
-    """Of the primaries' lists, once the world is at rest."""
+    """Violations of Zave's invariants by the primaries' successor lists, in a world at rest."""
     lists: dict[Key, list[Key]] = {}
     length = world.settings.ring.successors
     for name in world.names():

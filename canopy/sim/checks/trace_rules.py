@@ -24,7 +24,7 @@ MOST = 20
 
 
 class WalkSeen:
-    """One attribute on one walk."""
+    """The trace records of one attribute on one walk."""
 
     __slots__ = ("ends", "hops", "limit", "trace")
 

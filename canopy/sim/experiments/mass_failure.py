@@ -42,7 +42,7 @@ Progress = Callable[[str, float], None]
 
 
 class FailurePlan(msgspec.Struct, frozen=True):
-    """What is to be measured."""
+    """Parameters of the experiment."""
 
     nodes: int = 1_000
     share: float = 0.2
@@ -69,7 +69,7 @@ class Band(msgspec.Struct):
 
 
 class FailureReport(msgspec.Struct):
-    """What came of it."""
+    """Results of the experiment."""
 
     plan: FailurePlan
     failed: int

@@ -124,7 +124,7 @@ class RunTally:
             self._others += int(fields.get("other_messages", 0))
 
     def expense(self, name: str, nodes: int, clients: Clients) -> Expense:
-        """What all came to, against what the clients could expect."""
+        """What the run cost, and what was delivered of what the clients could expect."""
         expected = expectation(clients)
         messages = sum(self.by_kind.values())
         bound = expected.lower_bound
@@ -165,7 +165,7 @@ def _load(found: dict[str, int], nodes: int) -> PerNode:
 
 
 class RecordedRun:
-    """A trace folder's run."""
+    """A run that is read from a trace folder."""
 
     def __init__(self, lines: Iterable[tuple[str, bytes]]) -> None:
         """`lines`: each with where it stands. TracesError if there is nothing to replay."""

@@ -25,7 +25,7 @@ several rounds."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """What is to be tried."""
+    """The nodes, routing and settings under which a recorded run is replayed."""
 
     name: str
     nodes: int

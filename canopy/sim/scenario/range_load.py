@@ -28,7 +28,7 @@ MOST_VALUE = 1_000_000
 
 
 class LoadShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What subscriptions and events are like."""
+    """Parameters of the papers' load."""
 
     attributes: int = 486  # docs/lab/figures.md: fits 90 % hits in 10 hops with 100 access points
     zipf: float = 0.8
@@ -48,7 +48,7 @@ class RangeSubscription:
     ranges: dict[int, tuple[int, int]]
 
     def matches(self, event: dict[int, int]) -> bool:
-        """By brute force, for the oracle."""
+        """Whether the event matches, compared range by range (for the oracle)."""
         return all(
             attribute in event and low <= event[attribute] <= high
             for attribute, (low, high) in self.ranges.items()

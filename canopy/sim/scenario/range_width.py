@@ -22,8 +22,8 @@ STEPS = 40
 
 
 def passing(load: RangeLoad, rng: Random) -> list[float]:
-    """By number of attributes: the share of (subscription, event) pairs of which the event has all
-    the attributes."""
+    """By number of attributes, the share of (subscription, event) pairs in which the event has all
+    attributes of the subscription."""
     by_rarest: dict[int, list[frozenset[int]]] = {}
     for _ in range(SUBSCRIPTIONS):
         names = load.names(rng)

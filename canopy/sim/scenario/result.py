@@ -18,7 +18,7 @@ MOST_STORIES = 5
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a run printed as JSON has."""
+    """The results of a run, as they are printed as JSON."""
 
     seed: int
     nodes: int
@@ -50,7 +50,7 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def green(self) -> bool:
-        """Nothing that must not be."""
+        """Whether no check found a violation."""
         return not self.violations
 
 

@@ -117,7 +117,7 @@ class Run:
             self.world.clients.on_suback = self._eager
 
     def result(self, *, check_state: bool = True) -> Result:
-        """All stages, and what came of them."""
+        """Run all stages, and return the results."""
         with collector_at_rest():
             if check_state:
                 self._watch = Watch(self.world)
@@ -148,7 +148,7 @@ class Run:
                 world.at(self.grown_at + at, self._act, group)
 
     def subscribe(self) -> None:
-        """All first subscriptions, acknowledged before the first event."""
+        """Make all first subscriptions, and wait for their acknowledgements."""
         world = self.world
         wishes, names = self.scenario.wishes, self.population.names
         if isinstance(wishes, int):

@@ -83,7 +83,7 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that happens to the world `at` seconds after the first event."""
+    """A fault, or another change of the world, `at` seconds after the first event."""
 
     at: Annotated[float, Meta(ge=0)]
     # fmt: off
@@ -108,7 +108,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClientAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that a client does `at` seconds after the overlay has grown: one of the three."""
+    """A client subscribes, unsubscribes or publishes, `at` seconds after the overlay has grown."""
 
     at: Annotated[float, Meta(ge=0)]
     node: Annotated[int, Meta(ge=0)]
@@ -120,7 +120,7 @@ class ClientAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that a run depends on, beside the code."""
+    """Everything that a run depends on, apart from the code."""
 
     nodes: Annotated[int, Meta(ge=1, le=100_000)] = 12
     seed: int = 1

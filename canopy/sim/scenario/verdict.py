@@ -14,7 +14,7 @@ from overlay.links.events import Codec
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What came of a scenario."""
+    """The result of a scenario, or the exception that ended it."""
 
     seed: int
     scenario: Scenario
@@ -25,7 +25,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def green(self) -> bool:
-        """Nothing that must not be."""
+        """Whether there was neither a violation nor an exception."""
         return not self.violations
 
 
@@ -52,7 +52,7 @@ def judge_scenario(
     progress: Progress | None = None,
     traces: OpenFile | None = None,
 ) -> Verdict:
-    """The same for a scenario."""
+    """Run a scenario to its end, and return its verdict."""
     return judge_run(Run(scenario, codec, progress, traces))
 
 

@@ -57,7 +57,7 @@ class PairTrial(NamedTuple):
 
 
 def killed(role: Role, wiped: bool = False, damaged: bool = False) -> Disturbance:
-    """A process ends, and starts again."""
+    """The faults in which a process is killed and started again."""
     return lambda rng: (
         Fault(0, "crash", role=role),
         Fault(BACK, "restart", wiped=wiped, damaged=damaged),
@@ -107,24 +107,25 @@ def severed(ways: Callable[[int, int], bool]) -> Disturbance:
 
 
 def in_ring(one: int, other: int) -> bool:
-    """Each reaches two neighbours."""
+    """Whether two nodes are neighbours in a circle of all nodes."""
     return (other - one) % NODES in (1, NODES - 1)
 
 
 def over_bridge(one: int, other: int) -> bool:
-    """Two halves, and one node in the middle that reaches both."""
+    """Whether two nodes are linked if one in the middle reaches two halves that are cut apart."""
     middle = NODES // 2
     return middle in (one, other) or (one < middle) == (other < middle)
 
 
 def one_way(rng: Random) -> tuple[Fault, ...]:
-    """What the founder says does not arrive at anybody; it hears everybody."""
+    """The faults in which nothing that the founder sends arrives, while it receives everything."""
     ways = [Fault(0, "block", nodes=(0, other)) for other in range(1, NODES)]
     return (*ways, Fault(WHILE, "heal"))
 
 
 def clogged(rng: Random) -> tuple[Fault, ...]:
-    """One way after the other holds back what is said; in another order they let it go."""
+    """The faults in which one link after the other holds frames back, and they are released in
+    another order."""
     ways = [(one, other) for one in range(NODES) for other in range(NODES) if one != other]
     ways = rng.sample(ways, NODES * 3)
     step = WHILE / 2 / len(ways)
@@ -136,7 +137,7 @@ def clogged(rng: Random) -> tuple[Fault, ...]:
 
 
 def network(conditions: Conditions) -> Disturbance:
-    """All ways become bad for a while."""
+    """The faults in which all links are bad for a while."""
     return lambda rng: (
         Fault(0, "network", network=conditions),
         Fault(WHILE, "network", network=Conditions()),
@@ -209,7 +210,7 @@ def trials(seed: int, names: Sequence[str] = ()) -> Iterator[PairTrial]:
 
 
 def scenario_of(names: tuple[str, ...], seed: int) -> Scenario:
-    """What happens when: the second begins after a third to two thirds of the first."""
+    """A scenario of two faults: the second begins after one to two thirds of the first."""
     rng = Random(f"{seed}/{'/'.join(names)}")
     faults: list[Fault] = []
     at = BEGIN

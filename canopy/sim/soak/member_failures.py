@@ -34,7 +34,8 @@ FIRST = 1.0
 
 
 def deaths(rng: Random, nodes: int, size: int) -> tuple[Fault, ...]:
-    """Of an overlay of `nodes` with one cluster of `size`, up to six deaths and some returns."""
+    """Up to six deaths of members, and some restarts, in an overlay of `nodes` with one cluster of
+    `size`."""
     faults: list[Fault] = []
     at, alive = FIRST, nodes
     for _ in range(rng.choice((1, 2, 3))):
@@ -78,8 +79,8 @@ def fatal(rng: Random, nodes: int, size: int, after: float) -> tuple[Fault, ...]
 
 
 def blackout(rng: Random, nodes: int, after: float) -> tuple[Fault, ...]:
-    """All who serve, or everybody, die at about one moment and come back one by one, with what
-    their disks have; some die in the middle of writing there."""
+    """All members of clusters, or all nodes, die at about the same time and restart one by one with
+    what their disks have; some die during a write."""
     at, faults = after, []
     for _ in range(rng.choice((1, 1, 2))):
         midway = rng.random() < 0.5

@@ -33,7 +33,8 @@ MOST_SINGLE = 12
 
 
 def signature(violation: Violation) -> str:
-    """What must stay the same: the checker, and for an exception its type and place."""
+    """The part of a violation that has to stay the same: the checker, and for an exception its type
+    and place."""
     text = violation.text
     if violation.kind == "exception":
         return f"{text.split(':')[0]} {text.rpartition('(')[2].partition(')')[0]}"
@@ -108,7 +109,8 @@ class Shrinker:
 
 
 def coarse(scenario: Scenario) -> Iterator[Scenario]:
-    """Scenarios in which one whole thing is less, the cheapest to be without first."""
+    """Simpler scenarios, each without or with half of one part, in the order of how much they
+    save."""
     events, subscriptions = scenario.events, scenario.wishes
     if isinstance(events, int) and events > 1:
         yield replace(scenario, events=events // 2)
@@ -143,8 +145,8 @@ def coarse(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
-    """The same with half of the nodes, or without one of the last; what was to happen to those who
-    are gone does not."""
+    """The scenario with half of the nodes, or without one of the last, and without the faults and
+    actions of those that were removed."""
     half = scenario.nodes // 2
     if half > 1:
         yield without(scenario, range(scenario.nodes - half, scenario.nodes))
@@ -154,7 +156,7 @@ def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def without(scenario: Scenario, gone: range) -> Scenario:
-    """Without these nodes; the others are counted anew."""
+    """The scenario without the nodes `gone`; the others are numbered anew."""
 
     def new(node: int) -> int:
         return node - len(gone) if node >= gone.stop else node
@@ -202,8 +204,8 @@ def written_down(run: Run) -> Scenario:
     )
 
 
-def spare(scenario: Scenario) -> dict[str, object]:
-    """What of a scenario differs from the defaults, as YAML can hold it."""
+def non_defaults(scenario: Scenario) -> dict[str, object]:
+    """The fields of a scenario that differ from the defaults, in types that YAML has."""
 
     def differing(found: msgspec.Struct, usual: msgspec.Struct) -> dict[str, object]:
         facts: dict[str, object] = {}

@@ -88,7 +88,7 @@ def soak(seeds: Iterable[int], codec: Codec) -> Iterator[Verdict]:
 def judge_seed(
     seed: int, codec: Codec, progress: Progress | None = None, traces: OpenFile | None = None
 ) -> Verdict:
-    """Run the scenario of one seed."""
+    """Run the scenario of one seed, and return its verdict."""
     return judge_scenario(draw_scenario(seed), codec, progress, traces)
 
 

@@ -19,7 +19,7 @@ Not measured."""
 
 
 def divisions(rng: Random, nodes: int) -> tuple[tuple[Fault, ...], int]:
-    """What divides an overlay of `nodes`, and how many of them are founded apart."""
+    """Faults that divide an overlay of `nodes`, and how many of the nodes are founded apart."""
     at = FIRST + 4.0 * rng.random()
     if rng.random() < 0.5:
         return (Fault(at, "meet"),), rng.randint(1, nodes - 1)

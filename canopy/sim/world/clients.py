@@ -47,7 +47,7 @@ class Subscription:
 
 @dataclass(eq=False)
 class Publication:
-    """An event of a client."""
+    """An event that a client published."""
 
     node: str
     attributes: dict[str, Value | None]
@@ -59,7 +59,7 @@ class Publication:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A delivery as a client saw it."""
+    """A delivery as a client received it."""
 
     time: float
     node: str
@@ -101,7 +101,7 @@ class Division:
 
 @dataclass
 class Clients:
-    """All clients of a world."""
+    """All clients of a world, what they did and what they received."""
 
     subscriptions: list[Subscription] = field(default_factory=list)
     publications: list[Publication] = field(default_factory=list)
@@ -124,19 +124,19 @@ class Clients:
     _waiting: dict[int, Subscription | list[Publication]] = field(default_factory=dict)
 
     def request(self) -> int:
-        """A number for a command."""
+        """The next number for a command."""
         self._requests += 1
         return self._requests
 
     def subscribe(self, subscription: Subscription) -> Subscribe:
-        """Note it; the command to send."""
+        """Note a subscription, and return the command to send."""
         request = self.request()
         self.subscriptions.append(subscription)
         self._waiting[request] = subscription
         return Subscribe(request, subscription.selector, subscription.name, subscription.level)
 
     def unsubscribe(self, subscription: Subscription, now: float) -> Unsubscribe:
-        """Note it; the command to send."""
+        """Note that a subscription ends, and return the command to send."""
         request = self.request()
         subscription.ending = now
         self._waiting[request] = subscription
@@ -150,7 +150,7 @@ class Clients:
         wall: float,
         receipt: bool,
     ) -> tuple[list[Publication], Publish]:
-        """Note them; the command to send."""
+        """Note the events, and return the command to send."""
         request = self.request()
         made = [Publication(node, dict(attributes), now) for attributes in events]
         self.publications.extend(made)
@@ -181,7 +181,7 @@ class Clients:
                 subscription.ended = subscription.ended or now
 
     def replied(self, node: str, client: int, reply: Reply, now: float) -> None:
-        """A reply came in."""
+        """Note a node's reply to a client."""
         if isinstance(reply, Delivered):
             self.deliveries.extend(Shown(now, node, client, d) for d in reply.deliveries)
             return

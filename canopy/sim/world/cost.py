@@ -27,7 +27,7 @@ STATM = Path("/proc/self/statm")
 
 
 class RunCost(msgspec.Struct, frozen=True):
-    """What a run cost."""
+    """Time and memory that a simulation took."""
 
     cpu_s: float  # of this process, user and system
     steps_per_second: int  # steps of the world (frames, ticks, dials …) per second of processor
@@ -36,14 +36,14 @@ class RunCost(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """Measures from its making on."""
+    """Measures processor time and memory from its creation on."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
         self._memory = resident()
 
     def cpu(self) -> float:
-        """Seconds of processor time since."""
+        """Seconds of processor time since the meter was created."""
         return time.process_time() - self._cpu
 
     def read(self, steps: int, nodes: int) -> RunCost:
@@ -74,7 +74,7 @@ def peak() -> int:
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """Without the cyclic garbage collector, which first takes away what former worlds left."""
+    """Collect garbage, then switch Python's cyclic collector off within the context."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -24,7 +24,7 @@ SECTOR = 512
 
 
 class DiskConditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a disk is like now."""
+    """The faults and the speed of a disk."""
 
     sync_low: Seconds = 0.0  # a sync takes so long, evenly spread between the two …
     sync_high: Seconds = 0.0  # … while the process stands still
@@ -37,11 +37,12 @@ class DiskError(Exception):
 
 
 class DiskDamagedError(Exception):
-    """What was durable is not all there: no node can start from it as the one that stored it."""
+    """Records that were durable are missing: a node cannot start from this disk under its old
+    id."""
 
 
 class Disk:
-    """What survives a crash: the node's id, how often it started, and its stored records."""
+    """The durable state of a node: its id, how often it was started, and its stored records."""
 
     def __init__(self, node: str, address: str, rng: Random) -> None:
         self.node = node
@@ -99,7 +100,8 @@ class Disk:
         return now.sync_low + (spread * self._rng.random() if spread > 0 else 0.0)
 
     def sync(self) -> None:
-        """What waits is durable. DiskError: some of it may be, and it is unknown how much."""
+        """Make everything that was stored durable. DiskError: some of it may be, and it is unknown
+        how much."""
         now = self.conditions
         if now.fail and self._rng.random() < now.fail:
             self.tear()

@@ -53,7 +53,7 @@ class NodeBuilder(Protocol):
 
 
 class Host(Protocol):
-    """What a process needs of its world."""
+    """What a simulated process needs of its world."""
 
     now: float
     network: Network
@@ -63,10 +63,10 @@ class Host(Protocol):
     copied: dict[str, None]
 
     def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Put an action on the heap."""
+        """Run an action at a virtual time."""
 
     def crash(self, name: str, *, silent: bool = False) -> None:
-        """A process ends without a word."""
+        """Kill a process: it sends nothing more."""
 
     def replied(self, driver: SimDriver, client: int, reply: Reply) -> None:
         """A node answers a client, or has news for it."""
@@ -137,7 +137,7 @@ class SimDriver:
     # --- inputs ---
 
     def opened(self, connection: int) -> None:
-        """A dial of ours succeeded."""
+        """A dial of this process succeeded."""
         self._input("on_opened", connection)
 
     def accepted(self, connection: int) -> None:
@@ -154,7 +154,7 @@ class SimDriver:
         self._after()
 
     def closed(self, connection: int, reason: str) -> None:
-        """A connection is gone."""
+        """A connection was closed."""
         self._input("on_closed", connection, reason)
 
     def command(self, client: int, command: Command) -> None:
@@ -174,8 +174,8 @@ class SimDriver:
         self._paused = True
 
     def doom(self, *, silent: bool, within: float) -> None:
-        """It dies when its disk is to make something durable, before that is done; or, if nothing
-        is stored `within` so many seconds, then."""
+        """Kill the process at its next sync, before anything becomes durable, or after `within`
+        virtual seconds if there is none."""
         self._doomed = "silent" if silent else "crash"
         self._world.at(self._world.now + within, self._fall)
 
@@ -189,7 +189,8 @@ class SimDriver:
         return self._stands
 
     def resume(self) -> None:
-        """It goes on, with everything that came in meanwhile, and its ticks are late."""
+        """Let a paused process go on: it handles everything that arrived meanwhile, and its ticks
+        are late."""
         if self._paused:
             self._paused = False
             self._catch_up()

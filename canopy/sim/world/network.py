@@ -43,7 +43,7 @@ class Schedule(Protocol):
 
 
 class Process(Protocol):
-    """What the network tells a running process (canopy/sim/world/driver.SimDriver)."""
+    """The callbacks of a running process (canopy/sim/world/driver.SimDriver)."""
 
     name: str
 
@@ -51,10 +51,10 @@ class Process(Protocol):
         """A dial of this process succeeded."""
 
     def accepted(self, connection: int) -> None:
-        """Somebody dialled this process."""
+        """Another process dialled this one."""
 
     def arrived(self, connection: int, frame: Frame) -> None:
-        """A frame came in."""
+        """A frame arrived."""
 
     def closed(self, connection: int, reason: str) -> None:
         """The connection is gone."""
@@ -65,7 +65,8 @@ Bandwidth = Annotated[float, Meta(ge=0)]
 
 
 class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the network is like now. Latency in seconds, evenly spread between the two."""
+    """Latency, loss and faults of the network. Latency in seconds, uniform between the two
+    bounds."""
 
     latency_low: float = 0.001
     latency_high: float = 0.020  # nodes of one continent; not measured
@@ -202,7 +203,7 @@ class Network:
         self._sides = {name: side for side, group in enumerate(groups, start=1) for name in group}
 
     def sever(self, one: str, two: str) -> None:
-        """These two do not reach each other, whoever else they reach (P3), until `heal`."""
+        """Drop everything between these two until `heal`; both reach all others (P3)."""
         self.block(one, two)
         self.block(two, one)
 
@@ -215,7 +216,7 @@ class Network:
         self._clogged.setdefault((sender, receiver), [])
 
     def unclog(self, sender: str, receiver: str) -> None:
-        """Let everything that was held back arrive at once."""
+        """Deliver everything that was held back, at once."""
         for action, arguments in self._clogged.pop((sender, receiver), []):
             self._schedule(self._now(), action, *arguments)
 

@@ -30,7 +30,7 @@ class Processor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_recipient: Cost = 0.000_01  # a node that wants it
 
     def cost(self, kind: str, fields: Mapping[str, Any]) -> float:
-        """What a trace record tells of work."""
+        """The processor time of the work that a trace record reports, in seconds."""
         if kind != "match":
             return 0.0
         return self.per_match + self.per_recipient * int(fields["recipients"])

@@ -52,7 +52,7 @@ class Recorder:
         self._encode = msgspec.msgpack.Encoder().encode
 
     def write(self, node: str, kind: str, fields: dict[str, Any]) -> None:
-        """Take one record of `node`."""
+        """Keep one trace record of `node`."""
         now = self._now()
         self._hash.update(self._encode((now, node, kind, fields)))
         self.counted[kind] = self.counted.get(kind, 0) + 1

@@ -34,7 +34,7 @@ class Scheduler:
         self.at(self.now + delay, action, *arguments)
 
     def run(self, seconds: float) -> None:
-        """Let `seconds` of virtual time pass."""
+        """Run everything that falls due in the next `seconds` of virtual time."""
         self.run_to(self.now + seconds)
 
     def run_to(self, until: float) -> None:
@@ -48,8 +48,8 @@ class Scheduler:
         self.now = max(self.now, until)
 
     def jump(self, seconds: float) -> None:
-        """Let time pass in which nothing is done, as when a machine stands still: what falls due
-        meanwhile is done late, by the next run."""
+        """Advance virtual time without running anything, as when a machine is suspended: what falls
+        due meanwhile is run late, by the next `run`."""
         self.now += seconds
         self._heap = [
             (max(time, self.now), number, action, arguments)

@@ -91,7 +91,7 @@ BATCH_HEAD: Final = 36
 
 
 class Flow(msgspec.Struct, frozen=True):
-    """What one purpose cost. The rates are per node and virtual second of its life."""
+    """Messages and bytes of one purpose. Rates are per node and virtual second of its life."""
 
     messages: int
     bytes: int
@@ -100,7 +100,7 @@ class Flow(msgspec.Struct, frozen=True):
 
 
 class TrafficReport(msgspec.Struct, frozen=True):
-    """All purposes with their flows; those that nothing was said for are left out."""
+    """The flows of all purposes that had any message."""
 
     data: dict[str, Flow]
     maintenance: dict[str, Flow]
@@ -110,7 +110,7 @@ class TrafficReport(msgspec.Struct, frozen=True):
 
 
 class Traffic:
-    """Counts while a world runs."""
+    """Counts messages and bytes by purpose while a world runs."""
 
     def __init__(self) -> None:
         self.messages: dict[str, int] = {}
@@ -121,7 +121,7 @@ class Traffic:
         self._frame = msgspec.msgpack.Encoder().encode
 
     def sent(self, message: Message) -> None:
-        """A node hands a message to a link."""
+        """Count a message that a node hands to a link."""
         name = str(message.__struct_config__.tag)
         self.messages[name] = self.messages.get(name, 0) + (message.data_units() or 1)
 
@@ -142,7 +142,7 @@ class Traffic:
         return BATCH_HEAD + len(frame.body)
 
     def report(self, node_seconds: float) -> TrafficReport:
-        """What it came to, for nodes that lived so many seconds together."""
+        """The counts, with rates for nodes that ran `node_seconds` in total."""
 
         def flow(names: list[str]) -> Flow:
             messages = sum(self.messages.get(name, 0) for name in names)

@@ -40,7 +40,7 @@ CLIENT = 1
 
 
 class World(Scheduler):
-    """Nodes, their network and their clients, by one seed."""
+    """The nodes of a simulation, their network and their clients, reproducible by seed."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class World(Scheduler):
         self.drivers[name].drain()
 
     def draining(self, name: str) -> None:
-        """It has heard it: one that stood still meanwhile may have had something to show."""
+        """The node has begun to drain: a node that was paused may have had something to deliver."""
         self.clients.crashed(name, self.now, orderly=True)
 
     def node(self, name: str) -> Any:
@@ -204,7 +204,7 @@ class World(Scheduler):
         return answers.pop(command.request)
 
     def status(self, node: str) -> Status:
-        """What `canopy status` says of a node."""
+        """The node's reply to `canopy status`."""
         reply = self.ask(node, GetStatus(self.clients.request()))
         assert isinstance(reply, Status), reply
         return reply

@@ -6,7 +6,7 @@ from textual.widgets import Static
 
 
 class Banner(Static):
-    """Hidden unless it has a text."""
+    """A line with a warning; hidden while it has no text."""
 
     def __init__(self) -> None:
         super().__init__()

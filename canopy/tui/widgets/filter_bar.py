@@ -22,7 +22,7 @@ class FilterBar(Horizontal):
     ]
 
     class Changed(Message):
-        """The words have changed."""
+        """Posted when the text of the filter has changed."""
 
     class Left(Message):
         """The focus may return to the list."""

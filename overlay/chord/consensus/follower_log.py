@@ -53,7 +53,7 @@ class StagedSnapshot:
         self.complete = False
 
     def snapshot(self) -> Snapshot:
-        """What has arrived."""
+        """The entries that have arrived so far, as a snapshot."""
         return Snapshot(self.key, self.position, self.config, tuple(self.entries))
 
 

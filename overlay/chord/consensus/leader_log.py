@@ -160,7 +160,7 @@ class LeaderLog:
         return self._add((LogEntry(own.epoch, config=config),))
 
     def growth_handled(self) -> None:
-        """Those who listen to LogGrown have seen all entries so far."""
+        """Note that the listeners to LogGrown have handled all entries so far."""
         self._growth_announced = False
 
     def _add(self, entries: Sequence[LogEntry]) -> int:

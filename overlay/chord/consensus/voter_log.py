@@ -45,7 +45,8 @@ class VoterLog:
         return index
 
     def override(self, config: Configuration) -> None:
-        """Let this configuration count already: the caller leads next and appends an entry."""
+        """Use this configuration before it is in the log: the caller leads next and appends an
+        entry."""
         self.config = config
 
     def tail(self) -> tuple[int, tuple[LogEntry, ...]]:

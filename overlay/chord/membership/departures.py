@@ -13,7 +13,7 @@ from overlay.machine import NodeId, Peer
 
 
 class Departures:
-    """Who is leaving and who is moving."""
+    """Members that are about to leave, and members that go to a cluster that splits off."""
 
     def __init__(self) -> None:
         self._leaving: dict[NodeId, Peer] = {}
@@ -33,11 +33,11 @@ class Departures:
         self._leaving.pop(node, None)
 
     def is_leaving(self, node: NodeId) -> bool:
-        """Whether `node` wants to be released."""
+        """Whether `node` has asked to be released."""
         return node in self._leaving
 
     def start_moving(self, peers: Iterable[Peer]) -> None:
-        """These and no others go to a cluster that splits off."""
+        """Let exactly these members go to a cluster that splits off."""
         self._moving = {peer.id: None for peer in peers}
 
     def end_moving(self) -> None:

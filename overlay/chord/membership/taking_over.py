@@ -37,7 +37,7 @@ class AskArcDue(Timer, frozen=True):
 
 @dataclass(eq=False)
 class LeadershipParts:
-    """What those share by whom this node begins or ceases to lead."""
+    """The parts that begin and end this node's leading have in common."""
 
     role: ClusterRole
     ring: Ring

@@ -62,7 +62,7 @@ class ObserverProgress:
         self.said_at = now  # when something was sent to it
 
     def say(self, now: float) -> None:
-        """Something is sent that the observer will answer."""
+        """Note that a message was sent which the observer will answer."""
         if not self.waits:
             self.waits, self.asked_at = True, now
         self.said_at = now

@@ -117,13 +117,13 @@ class KnownClusters:
         return cluster if cluster.owns(key) else None
 
     def before(self, key: Key) -> Iterator[Cluster]:
-        """All clusters, the closest before `key` first, going backwards around the ring."""
+        """All clusters in backward ring order, the closest before `key` first."""
         at = bisect_left(self._keys, key)
         for offset in range(1, len(self._keys) + 1):
             yield self._clusters[self._keys[(at - offset) % len(self._keys)]]
 
     def after(self, key: Key) -> Iterator[Cluster]:
-        """All clusters but the one at `key`, the next after it first."""
+        """All clusters but the one at `key` in ring order, the next after it first."""
         at = bisect_left(self._keys, key)
         for offset in range(len(self._keys)):
             cluster = self._clusters[self._keys[(at + offset) % len(self._keys)]]

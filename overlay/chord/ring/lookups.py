@@ -31,7 +31,7 @@ class LookupTimeout(Timer, frozen=True):
 
 
 class Lookup:
-    """One key that is looked up."""
+    """A lookup of one key that is under way."""
 
     def __init__(self, key: Key, number: int) -> None:
         self.key = key
@@ -109,7 +109,7 @@ class Lookups:
             self.on_find(self.port.me, message)
 
     def on_timeout(self, timer: LookupTimeout) -> None:
-        """Try another way, or give up."""
+        """Try another way to the owner, or give the lookup up."""
         lookup = self._by_number.get(timer.number)
         if lookup is not None:
             self._try(lookup)

@@ -33,7 +33,7 @@ class Ring(Machine):
         self.ring_walk = RingWalk(self.state)
 
     def handlers(self) -> Handlers:
-        """Its own and those of its parts."""
+        """The handlers of this machine and of its parts."""
         return handlers_of(self, self.lookups, self.stabilisation, self.ring_walk)
 
     # -- asked from above ------------------------------------------------------------------------

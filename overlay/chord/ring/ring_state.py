@@ -109,7 +109,8 @@ class RingState:
         self.port.send(hint.primary, Stabilise(own))
 
     def become_primary(self, cluster: Cluster) -> bool:
-        """This node leads `cluster`, which is new or has changed. True if it did not before."""
+        """Note that this node leads `cluster`, which is new or has changed. Returns whether it did
+        not lead before."""
         anew = self.led is None or self.led.key != cluster.key
         self.led = None  # so that the cache takes what is said of our own cluster, too
         self.learn(cluster)
@@ -117,7 +118,8 @@ class RingState:
         return anew
 
     def become_member(self, cluster: Cluster | None) -> None:
-        """This node is another member of `cluster`, or serves nowhere."""
+        """Note that this node is a member of `cluster` but not its primary, or of no cluster
+        (None)."""
         if self.own is not None:
             self.former = None if self.led else self.own
         self.led, self.own = None, cluster
@@ -139,7 +141,8 @@ class RingState:
         return self.own or next(iter(self.redirects()), None) or next(iter(self.known), None)
 
     def redirects(self) -> tuple[Cluster, ...]:
-        """What to tell a node that takes us for a primary that we are not (any more)."""
+        """The clusters to name to a node that takes this node for a primary that it is not (any
+        more)."""
         own = () if self.own is None else (self.own,)
         if self.former is None or (self.own is not None and self.own.key == self.former.key):
             return own

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 def rotation(publisher: str, incarnation: int, sequence: int, sender: str) -> int:
-    """Where the row of delegates begins (`spread`) when this node sends this event."""
+    """The `first_delegate` (see `spread`) for an event that this node sends."""
     return crc32(f"{publisher} {incarnation} {sequence // DELEGATE_RUN} {sender}".encode())
 
 

@@ -69,7 +69,7 @@ class HostedTree:
                 self.uninstall(id_)
 
     def empty(self) -> None:
-        """Serve nothing any more."""
+        """Drop all registrations: nothing of the tree is served any more."""
         self.assign(Assign(self.attribute, self.version))
 
     def _hosts_of(self, span: Interval) -> tuple[Peer, ...]:

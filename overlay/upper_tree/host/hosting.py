@@ -43,7 +43,7 @@ from overlay.upper_tree.sliced_inbox import SlicedInbox
 
 
 class InstallDue(Timer, frozen=True):
-    """Go on with what owners have said."""
+    """Time to install more of what owners have sent."""
 
 
 class Hosting(Machine):

@@ -30,7 +30,7 @@ from overlay.upper_tree.messages import StillHosting
 
 
 class OrphanCheckDue(Timer, frozen=True):
-    """Look which trees have no lease."""
+    """Time to check which trees have no lease."""
 
 
 class ForkCheckDue(Timer, frozen=True):
@@ -63,7 +63,7 @@ class OrphanedTrees(Machine):
         self._unleased: dict[str, int] = {}  # attributes without a lease at the last look
 
     def start(self) -> None:
-        """Look from now on."""
+        """Set the first check."""
         self._orphan_check.within(ORPHAN_PERIOD)
 
     def tree_assigned(self) -> None:

@@ -43,7 +43,7 @@ class VisitQueue:
         return self.events > EVENTS_MOST or self.bytes > BYTES_MOST
 
     def push(self, visit: Visit, level: float, now: float) -> None:
-        """Let a visit wait, whose events are all of this level."""
+        """Queue a visit whose events all have this level."""
         self._order += 1
         self._put(now + level * self.ageing, self._order, visit)
 

@@ -41,12 +41,12 @@ class HostLoads:
             self._by_tree[attribute] = mine
 
     def clear(self) -> None:
-        """There are no trees any more."""
+        """Forget all trees' shares."""
         self._total.clear()
         self._by_tree.clear()
         self._changed.clear()
 
     @property
     def total(self) -> Mapping[NodeId, int]:
-        """By host, as counted."""
+        """The load of each host."""
         return self._total

@@ -23,7 +23,7 @@ from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 
 
 class ServingAuthority(Protocol):
-    """What the supervisor needs of the owner's role."""
+    """The part of the owner's role that the supervisor uses."""
 
     @property
     def epoch(self) -> int:

@@ -86,7 +86,7 @@ class LeaseGrants:
         self._hosts = {host.id: LeaseGrant(host, until) for host in hosts}
 
     def end(self) -> None:
-        """This node is the primary no more."""
+        """Grant nothing from now on: this node is no longer the primary."""
         self._hosts.clear()
         self._attended.clear()
         self._due.cancel()

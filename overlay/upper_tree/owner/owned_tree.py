@@ -45,7 +45,7 @@ class PendingRegistration(msgspec.Struct):
         self.holders[holder] = until
 
     def invalidated(self, holder: NodeId) -> None:
-        """`holder` has dropped its summary."""
+        """Note that `holder` has dropped its copy of the summary."""
         self.holders.pop(holder, None)
 
     def expire_holders(self, now: float) -> None:
@@ -80,7 +80,7 @@ class ScanThrottle:
         return since > 0 and (since * SCAN_SHARE >= size or now >= self._at + SCAN_PERIOD)
 
     def done(self, map_: PartitionMap | None, changes: int, now: float) -> None:
-        """All registrations were scanned in this state."""
+        """Note that all registrations were scanned in this state."""
         self._map, self._changes, self._at = map_, changes, now
 
 
@@ -117,14 +117,14 @@ class OwnedTree:
 
     @property
     def attribute(self) -> str:
-        """Whose tree it is."""
+        """The attribute whose tree it is."""
         return self.tree.attribute
 
     # --- registrations ---
 
     @property
     def pending(self) -> Mapping[str, PendingRegistration]:
-        """By registration id, those whose SUBACK is not yet due."""
+        """The registrations whose SUBACK is not due yet, by id."""
         return self._pending
 
     def register(
@@ -214,7 +214,7 @@ class OwnedTree:
         return self._stale
 
     def mark_stale(self, host: Peer) -> None:
-        """Do not rely on what this host has."""
+        """Mark a host as stale: it is given everything anew before it counts as serving."""
         self._stale.renew(host.id, host)
         for pending in self._pending.values():
             pending.installed.pop(host.id, None)
@@ -289,7 +289,7 @@ class OwnedTree:
         return bool(self._awaited)
 
     def maps(self) -> list[PartitionMap]:
-        """All maps that some host may serve by."""
+        """All partition maps that some host may serve by."""
         return [m for m in (self.tree.map, self._next, self._previous) if m is not None]
 
     def begin_change(self, new: PartitionMap) -> None:
@@ -349,7 +349,8 @@ class OwnedTree:
     # --- a ring that ends (registry_merge.py) ---
 
     def begin_stop(self, version: Version) -> None:
-        """All hosts are to stop serving; they acknowledge this version."""
+        """Begin a change after which no host serves the tree; hosts acknowledge it by this
+        version."""
         self._stopping = self.all_hosts()
         self._stop_version = version
 
@@ -376,7 +377,7 @@ class OwnedTree:
         return self._counted[1]
 
     def shares(self) -> Iterator[tuple[NodeId, int]]:
-        """What each virtual node adds to the load of each of its hosts."""
+        """The load that each virtual node adds to each of its hosts."""
         entries = (self._next or self.tree.map).entries
         for entry, count in zip(entries, self.registration_counts(), strict=True):
             for host in entry.hosts:
@@ -437,7 +438,7 @@ class OwnedTrees(dict[str, OwnedTree]):
         self._loads.changed(attribute)
 
     def clear(self) -> None:
-        """Decide about no tree any more."""
+        """Drop all trees: this node decides about none any more."""
         super().clear()
         self.popularity.clear()
         self._loads.clear()

@@ -81,7 +81,8 @@ class RegisterMoreDue(Timer, frozen=True):
 
 
 class Summaries(Protocol):
-    """What a registration waits for: no publisher may skip a tree by a summary without it (C9)."""
+    """The part of the summaries' machines that a registration waits for: while a valid cached
+    summary does not admit it, publishers may skip the tree (C9)."""
 
     def before_suback(self, owned: OwnedTree, pending: PendingRegistration) -> None:
         """Invalidate cached summaries that do not admit the new registration."""
@@ -259,15 +260,15 @@ class Registry(Machine):
             self._acknowledge_due(owned)
 
     def on_observers_progressed(self, event: ObserversProgressed) -> None:
-        """Observers have more of the log."""
+        """Acknowledge what waited for copies outside of the cluster."""
         self._acknowledge_logged()
 
     def on_leases_over(self, event: LeasesOver) -> None:
-        """Silent replicas need not be waited for."""
+        """Acknowledge what waited for replicas whose serving leases are over now."""
         self._acknowledge_all_due()
 
     def on_acknowledge_due(self, timer: AcknowledgeDue) -> None:
-        """Look at all that wait."""
+        """Acknowledge all registrations that are due."""
         self._all_soon.rang()
         self._acknowledge_all_due()
 

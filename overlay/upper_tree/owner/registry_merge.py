@@ -35,7 +35,7 @@ from overlay.upper_tree.owner.registry import Registry, Summaries
 
 
 class MergeStepDue(Timer, frozen=True):
-    """Look how far the merging is."""
+    """Time to check whether the present phase is complete."""
 
 
 class RegistryMerge(Machine):

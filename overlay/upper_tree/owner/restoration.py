@@ -123,7 +123,8 @@ class TreeRestoration(Machine):
     # --- withholding ---
 
     def registered(self, attribute: str, now: float) -> None:
-        """A registration came for this tree: others of its arc may follow."""
+        """Note a registration for a tree that is being restored: wait longer, since others of its
+        arc may follow."""
         if self._is_incomplete(attribute, now):
             self._until = min(max(self._until, now + RESTORE_QUIET), self._latest)
 

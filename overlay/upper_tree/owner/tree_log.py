@@ -115,11 +115,11 @@ class Tree:
         """How often `registrations` has changed so far."""
 
     def intervals(self) -> list[Interval]:
-        """Of the registrations."""
+        """The intervals of the registrations."""
         return [registration.interval for registration in self.registrations.values()]
 
     def operations(self) -> Iterator[Operation]:
-        """What makes the tree from nothing."""
+        """The operations that make the tree from nothing."""
         yield MapChanged(self.attribute, self.map.version, self.map.entries)
         if self.unsettled_hosts:
             yield ChangeBegun(self.attribute, tuple(self.unsettled_hosts.values()))
@@ -177,8 +177,8 @@ class ClusterState:
                 self.has_unknown_holders = has_unknown
 
     def operations(self, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Operation]:
-        """What makes the state of the wanted attributes from nothing. Cache holders are named
-        all: it is not logged of which trees they have summaries."""
+        """The operations that make the state of these attributes from nothing. All cache holders
+        are named: of which trees they have summaries is not logged."""
         for attribute, tree in self.trees.items():
             if wanted(attribute):
                 yield from tree.operations()

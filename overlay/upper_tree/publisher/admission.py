@@ -22,7 +22,7 @@ FLOATS, TEXTS, TRUTHS, INTEGERS = {float}, {str}, {bool}, {int}
 
 
 class Alike(NamedTuple):
-    """What is said at a glance of admissible events."""
+    """What the events of an admissible batch have in common."""
 
     names: tuple[str, ...]
     """All have these attributes, each with a value."""
@@ -31,8 +31,8 @@ class Alike(NamedTuple):
 
 
 def glance(drafts: Sequence[Draft]) -> Alike | None:
-    """Of events that have the same attributes, each with a value, and are all admissible; None:
-    that cannot be said at a glance, or they are few."""
+    """The batch as `Alike` if its events have the same attributes, each with a value, and are all
+    admissible; None if they are few, or would have to be checked one by one."""
     columns = columns_of([draft.attributes for draft in drafts])
     if columns is None:
         return None

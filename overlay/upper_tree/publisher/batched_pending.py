@@ -35,7 +35,7 @@ class PendingBatch:
 
 
 class BatchAcceptance(NamedTuple):
-    """What the trees of one host have accepted of a batch."""
+    """The events of a batch that the trees of one host have accepted."""
 
     events: Sequence[Event]
     sent_at: float | None

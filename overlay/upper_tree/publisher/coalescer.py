@@ -75,7 +75,7 @@ class Coalescer(Machine):
             self._alarm.within(HOLD_MOST)
 
     def on_hold_over(self, timer: HoldOver) -> None:
-        """Dispatch what is held back."""
+        """Dispatch the events that were held back for a fuller message."""
         self._alarm.rang()
         if self._count:
             self._release()

@@ -36,7 +36,7 @@ class Fence(NamedTuple):
 
 
 class KnownTree:
-    """Where one tree can be entered."""
+    """The locations and entry points that are known of one tree."""
 
     def __init__(self, attribute: str, replicas: ReplicaSelector) -> None:
         self.attribute = attribute
@@ -126,7 +126,7 @@ class KnownTree:
             self._starts = None
 
     def forget(self, node: NodeId) -> None:
-        """Forget what names this node."""
+        """Remove this node from all locations and entry points."""
         self.entries.pop(node, None)
         located: list[Location] = []
         for known in self.located:
@@ -159,7 +159,8 @@ class LocationCache:
     # --- where trees are ---
 
     def host_for(self, attribute: str, spot: Cut) -> Peer | None:
-        """Where to send an event: the virtual node's host if known, else any entry point."""
+        """The host to which an event is sent: that of its virtual node if known, else any entry
+        point."""
         tree = self._trees.get(attribute)
         if tree is None:
             return None
@@ -193,7 +194,7 @@ class LocationCache:
         self._tree(attribute).enter_at(peer)
 
     def learn(self, location: Location) -> None:
-        """Learn where a virtual node is."""
+        """Cache the location of a virtual node."""
         tree = self._tree(location.attribute)
         tree.learn(location)
         tree.bound(self.per_tree)
@@ -207,12 +208,12 @@ class LocationCache:
         return tree
 
     def forget(self, attribute: str, node: NodeId) -> None:
-        """This node does not serve the tree (any more)."""
+        """Remove a node that does not serve the tree (any more) from what is known of it."""
         if (tree := self._trees.get(attribute)) is not None:
             tree.forget(node)
 
     def forget_tree(self, attribute: str) -> None:
-        """Forget all that is known of where the tree is: none of it was right."""
+        """Drop all that is known of where the tree is: none of it was right."""
         self._trees.pop(attribute, None)
 
     def forget_node(self, node: NodeId) -> None:

@@ -37,7 +37,7 @@ from overlay.upper_tree.publisher.routing_plan import Route
 
 
 class Acceptance(NamedTuple):
-    """What a host has accepted of what was pending."""
+    """The pairs that a host has accepted."""
 
     events: list[Sequence[Event]]
     """Per entry of the message's `taken`."""

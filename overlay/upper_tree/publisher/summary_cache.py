@@ -101,7 +101,7 @@ class CachedSummary(msgspec.Struct):
         self.checked = self.skipped = 0
 
     def admits(self, places: Mapping[str, Cut]) -> bool:
-        """The same as `Summary.admits`, on an event's places."""
+        """As `Summary.admits`, for an event's places in the value space."""
         for name, index in self.indexes.items():
             spot = places.get(name)
             if spot is not None and index.admits(spot, places):
@@ -229,7 +229,7 @@ class SummaryCache:
         self._cached.pop(attribute, None)
 
     def clear(self) -> None:
-        """Drop all: their owners own them no more."""
+        """Drop all summaries: their trees have other owners now."""
         self._cached.clear()
 
     def valid(self, now: float) -> list[tuple[str, int]]:
@@ -237,7 +237,7 @@ class SummaryCache:
         return [(name, one.digest) for name, one in self._cached.items() if one.until > now]
 
     def digest(self, attribute: str) -> int:
-        """Of the cached summary, valid or expired; 0: there is none."""
+        """The digest of the cached summary, valid or expired; 0 if there is none."""
         cached = self._cached.get(attribute)
         return 0 if cached is None else cached.digest
 

@@ -27,7 +27,8 @@ class Renewal:
 
 
 class Confirmations:
-    """Of one node's registrations. Times are the Port's seconds."""
+    """When the leases of this node's registrations were confirmed last. Times are the Port's
+    seconds."""
 
     def __init__(self, lease: float) -> None:
         self._term = DOUBT_SHARE * lease

@@ -15,7 +15,7 @@ RegistrationKey: TypeAlias = tuple[str, str]
 
 
 class EndedRegistrations:
-    """Those that no owner was asked to end yet, and those without an answer. Times are the Port's
+    """Registrations that ended here and that no owner has confirmed as ended. Times are the Port's
     seconds."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class EndedRegistrations:
         return now if self._new else next(iter(self._asked.values()), None)
 
     def answered(self, keys: Iterable[RegistrationKey]) -> None:
-        """Their owner has ended them."""
+        """Drop registrations whose owner has ended them."""
         for key in keys:
             self._new.pop(key, None)
             self._asked.pop(key, None)
@@ -71,6 +71,6 @@ class EndedRegistrations:
                 del keys[key]
 
     def clear(self) -> None:
-        """Leave all to their leases."""
+        """Drop all: their leases will run out."""
         self._new.clear()
         self._asked.clear()

@@ -276,7 +276,8 @@ class SummaryServer(Machine):
 
 
 def locations(owned: OwnedTree) -> list[Location]:
-    """Where the tree can be entered: every virtual node if they are few, else the root."""
+    """Locations by which the tree can be entered: all virtual nodes if they are few, else the
+    root."""
     map_ = owned.tree.map
     entries = map_.entries if len(map_.entries) <= LOCATIONS_MOST else (map_.root(),)
     return [Location(owned.tree.attribute, map_.version, e.interval, e.hosts) for e in entries]

@@ -74,10 +74,10 @@ Neighbours = Callable[[int], Sequence[int]]
 
 
 class Baselines(Protocol):
-    """How the baselines are made."""
+    """Makes the baselines that CBDLO is compared with."""
 
     def simple(self, neighbours: Neighbours, rng: Random, walkers: int) -> Wanderer:
-        """*Simple* on this graph."""
+        """*Simple* (random walkers) on this graph."""
 
     def tera(self, neighbours: Neighbours, nodes: int, rng: Random, seed: str) -> Broadcaster:
-        """*TERA* on this graph."""
+        """*TERA* (topic overlays) on this graph."""

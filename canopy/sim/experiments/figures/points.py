@@ -15,7 +15,7 @@ from overlay.settings import ViewSettings, WalkSettings
 
 
 class SimpleCost(msgspec.Struct):
-    """What some events cost *Simple*."""
+    """What *Simple* spent on some events."""
 
     messages: int = 0
     expected: int = 0
@@ -24,7 +24,7 @@ class SimpleCost(msgspec.Struct):
 
 
 class TeraCost(msgspec.Struct):
-    """What some events cost *TERA*."""
+    """What *TERA* spent on some events."""
 
     events: int = 0
     walk: int = 0
@@ -33,7 +33,7 @@ class TeraCost(msgspec.Struct):
 
 
 def overlay(plan: FigurePlan, seed: str) -> ModelOverlay:
-    """CBDLO with these parameters."""
+    """A CBDLO overlay with the figure's parameters, in the routing model."""
     return ModelOverlay(
         seed,
         plan.nodes,
@@ -46,7 +46,7 @@ def overlay(plan: FigurePlan, seed: str) -> ModelOverlay:
 
 
 def cbdlo(plan: FigurePlan, seed: str) -> EventCost:
-    """All events through CBDLO."""
+    """Publish the figure's events through CBDLO, and count what they cost."""
     return overlay(plan, seed).run(plan.events)
 
 
@@ -58,7 +58,7 @@ def graph(plan: FigurePlan, seed: str) -> Neighbours:
 
 
 def simple(plan: FigurePlan, seed: str, baselines: Baselines) -> SimpleCost:
-    """The same events, from the same sources, through *Simple*."""
+    """Publish the same events from the same sources through *Simple*, and count what they cost."""
     load = RangeLoad(Random(f"{seed}/load"), plan.load, plan.nodes)  # exactly as in ModelOverlay
     subscriptions = [load.subscription(number) for number in range(plan.subscriptions)]
     wanderer = baselines.simple(graph(plan, seed), Random(f"{seed}/simple"), plan.walkers)
@@ -81,7 +81,7 @@ def simple(plan: FigurePlan, seed: str, baselines: Baselines) -> SimpleCost:
 
 
 def tera(plan: FigurePlan, seed: str, baselines: Baselines) -> TeraCost:
-    """As many events through *TERA*, on the same random graph."""
+    """Publish as many events through *TERA* on the same random graph, and count what they cost."""
     rng = Random(f"{seed}/tera")
     broadcaster = baselines.tera(graph(plan, seed), plan.nodes, rng, seed)
     cost = TeraCost()

@@ -72,7 +72,7 @@ def shape(kill: str) -> tuple[int, int]:
 
 
 def settings(kill: str) -> Settings:
-    """What the nodes are told."""
+    """The nodes' settings in a trial of this kind of loss."""
     replicas = 1 if kill == "last-link" else TreeSettings().replicas  # else another host delivers
     # Of a cluster that shall be lost whole no member may be outside: none is recruited for room.
     room = TreeSettings().host_entries if kill == "cluster" else ROOM
@@ -83,7 +83,7 @@ def settings(kill: str) -> Settings:
 
 
 def selector(flow: str) -> str:
-    """What a flow's subscription wants."""
+    """The selector of a flow's subscription."""
     return f"{flow} >= 0"
 
 
@@ -110,8 +110,8 @@ class TrialPlan(NamedTuple):
 
 
 def plan(kill: str, cluster: ClusterInfo, hosts: dict[str, str]) -> TrialPlan:
-    """Whom to hit in `cluster`; `hosts`: flow -> host of its tree. Of a link it is the host
-    that is at one end of it."""
+    """Which nodes of `cluster` are hit; `hosts`: flow -> host of its tree. Of a link, the victim is
+    the host at one end."""
     if kill == "cluster":
         victims = members(cluster)
     elif kill in ("broker", *CUTS):
@@ -128,12 +128,12 @@ def plan(kill: str, cluster: ClusterInfo, hosts: dict[str, str]) -> TrialPlan:
 
 
 def members(cluster: ClusterInfo) -> tuple[str, ...]:
-    """All members' ids, the primary first."""
+    """Ids of the cluster's members, the primary first."""
     found = (cluster.primary, cluster.standby, *cluster.brokers)
     return tuple(node for node in found if node)
 
 
 def names(cluster: ClusterInfo, kind: str) -> Iterator[str]:
-    """Attributes that `cluster` owns."""
+    """An endless sequence of attributes that `cluster` owns."""
     every = (f"{kind}{number}" for number in itertools.count())
     return (name for name in every if in_arc(attribute_key(name), cluster.start, cluster.key))

@@ -35,7 +35,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
 
 
 class RecoveryReport(msgspec.Struct):
-    """What came out; `rows` are one per kind and rate, with every repetition."""
+    """The results; `rows` are one per kind of loss and rate, with every repetition."""
 
     parameters: RecoveryPlan
     rows: list[Row]
@@ -45,7 +45,7 @@ class RecoveryReport(msgspec.Struct):
 def measure(
     plan: RecoveryPlan, codec: Codec, progress: Progress = lambda what, share: None
 ) -> RecoveryReport:
-    """All of it, one after the other."""
+    """Run all trials of the plan, one after the other."""
     report = RecoveryReport(plan, [], [])
     total, done = len(plan.kills) * len(plan.rates) * plan.times, 0
     for kill in plan.kills:
@@ -66,5 +66,5 @@ def measure(
 
 
 def rows_of(report: RecoveryReport, kill: str) -> Sequence[Row]:
-    """Of one kind, by rate."""
+    """The rows of one kind of loss, by rate."""
     return [row for row in report.rows if row["kill"] == kill]

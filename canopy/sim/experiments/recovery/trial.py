@@ -72,7 +72,7 @@ class Trial:
         self._stopped = False
 
     def run(self) -> Row:
-        """One row. Raises TrialError where there is nothing to measure."""
+        """Run the trial and return its row. Raises TrialError where there is nothing to measure."""
         world = self.world
         for _ in range(self.nodes):
             self.population.join()

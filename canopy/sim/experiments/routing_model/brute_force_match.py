@@ -19,7 +19,8 @@ WORD = 64
 
 
 class Audience:
-    """All subscriptions, compiled to arrays, to say by brute force who wants an event."""
+    """All subscriptions, compiled to arrays, to find the interested ones of an event by brute
+    force."""
 
     def __init__(self, subscriptions: Sequence[RangeSubscription], attributes: int) -> None:
         self.subscriptions = subscriptions
@@ -60,7 +61,8 @@ class Audience:
         return found
 
     def copies(self, event: dict[int, int]) -> int:
-        """What counting (C8) sends: for each attribute a copy to each node whose range it meets."""
+        """Copies that counting (C8) sends: for each attribute one to each node whose range contains
+        the value."""
         if not self._by_attribute:
             rows: dict[int, list[tuple[int, int, int]]] = {}
             for one in self.subscriptions:

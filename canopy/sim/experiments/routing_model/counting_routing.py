@@ -24,7 +24,7 @@ from overlay.upper_tree.subscriber.receiver import PartialMatch
 
 @dataclass
 class EventCost:
-    """What some events cost, and brought."""
+    """What some events cost, and which deliveries they led to."""
 
     events: int = 0
     attributes: int = 0  # walks

@@ -67,7 +67,7 @@ def replicas_for(
 
 
 class Fleet:
-    """Which node hosts what."""
+    """The hosts of every run, and their work."""
 
     def __init__(
         self, copies: Sequence[int], entries: Sequence[int], nodes: int, rng: Random

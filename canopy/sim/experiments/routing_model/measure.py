@@ -71,7 +71,7 @@ class RoutingPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Scene:
-    """What all styles share."""
+    """The load and the nodes that all styles of routing are measured with."""
 
     plan: RoutingPlan
     seed: int
@@ -192,7 +192,7 @@ def _course(
 
 
 def recruited(scene: Scene, placing: Placing) -> Fleet:
-    """As many hosts per run as the rehearsal asks for."""
+    """The fleet in which each run has as many hosts as its work in the rehearsal needs."""
     plan = scene.plan
     handled: list[list[int]] = [[] for _ in placing.runs]
     traffic = 0

@@ -89,7 +89,7 @@ class ModelCells:
 
 
 def conjunction_of(subscription: RangeSubscription) -> Conjunction:
-    """As the registrar has it."""
+    """The conjunction that a subscriber would register for this subscription."""
     constraints = {}
     for number, (low, high) in subscription.ranges.items():
         name = attribute_name(number)
@@ -115,7 +115,7 @@ def number_of(name: str) -> int:
 
 
 class Placing:
-    """All conjunctions in their places, in one style."""
+    """All conjunctions placed on virtual nodes, in one style."""
 
     def __init__(
         self,
@@ -144,11 +144,12 @@ class Placing:
                 self.run_of[part] = number
 
     def entries(self, run: int) -> int:
-        """Index entries of a run."""
+        """How many index entries a run has."""
         return sum(len(self.parts[part].members) for part in self.runs[run])
 
     def part_for(self, subscription: int, event: Mapping[int, int]) -> int:
-        """Where the event meets the registration of a subscription that it matches."""
+        """The part (virtual node or shard) in which an event meets the registration of a
+        subscription that it matches."""
         name = number_of(self.pivots[subscription][0])
         tree = self.trees[name]
         cell = tree.map.find(place(event[name]))
@@ -156,8 +157,8 @@ class Placing:
         return parts[0] if len(parts) == 1 else self._shard[name, cell, subscription]
 
     def cells_for(self, conjunction: Conjunction) -> list[tuple[int, ...]]:
-        """Where one more would be registered: the parts of each virtual node that it overlaps (of
-        shards, any one would do); an empty tuple where there is no tree."""
+        """Where another conjunction would be registered: the parts of each virtual node that it
+        overlaps (of shards, any one would do); an empty tuple where there is no tree."""
         name, interval = choose_pivot(conjunction.pivots(), self.popularity)
         tree = self.trees.get(number_of(name))
         if tree is None:

@@ -45,7 +45,7 @@ made a delegate after it was a host already."""
 
 @dataclass
 class RoutingTally:
-    """What some events cost and brought."""
+    """What some events cost, and which deliveries they led to."""
 
     nodes: int
     events: int = 0
@@ -70,7 +70,7 @@ class RoutingTally:
 
     @property
     def messages(self) -> int:
-        """All of the data plane."""
+        """All messages of the data plane."""
         return self.visits + self.copies + self.retries + self.fallback
 
     @property

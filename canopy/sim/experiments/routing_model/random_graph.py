@@ -62,7 +62,7 @@ class ModelPort:
         self._layer = layer
 
     def send(self, peer: Peer, message: Message) -> None:
-        """Into the layer's queue."""
+        """Put the message into the lower layer's queue."""
         self._layer.queue.append((self.me, peer, message))
 
     def emit(self, event: LocalEvent) -> None:
@@ -74,17 +74,17 @@ class ModelPort:
         self._layer.step(kind, fields)
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Counters are not kept here."""
+        """Does nothing: counters are not kept in the model."""
 
     def set_timer(self, delay: float, timer: Timer) -> None:
-        """Nothing is ever late."""
+        """Does nothing: there is no time in the model."""
 
     def cancel_timer(self, timer: Timer) -> None:
-        """Nothing is ever late."""
+        """Does nothing: there is no time in the model."""
 
 
 class FixedView:
-    """What `Crawl` asks of a view."""
+    """The part of a view that `Crawl` uses."""
 
     def __init__(self, peers: tuple[Peer, ...]) -> None:
         self._peers = peers
@@ -95,7 +95,7 @@ class FixedView:
 
 
 class LowerLayer:
-    """All nodes' views and tables, by need."""
+    """All nodes' views and access points, made when they are first used."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class LowerLayer:
     # --- what the ports tell ---
 
     def step(self, kind: str, fields: dict[str, Any]) -> None:
-        """One trace record of a walk."""
+        """Note one trace record of a walk."""
         if kind in ("walk_hop", "walk_recovered"):
             attribute = int(fields["attribute"][1:])
             self._result.hops[attribute] = self._result.hops.get(attribute, 0) + 1

@@ -22,7 +22,7 @@ from canopy.sim.scenario.range_load import LoadShape
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Some quantity, node by node."""
+    """The distribution of a quantity over nodes."""
 
     mean: float
     max: float
@@ -98,7 +98,7 @@ def percentile(counts: Counter[int], share: float) -> int:
 def style_report(
     placing: Placing, fleet: Fleet, tally: RoutingTally, subscriptions: int, kept: Upkeep
 ) -> StyleReport:
-    """Put together what was counted."""
+    """The report of one style of routing, from what was counted."""
     hosted = fleet.entries()
     entries = np.array(list(hosted.values()), dtype=np.int64)
     registrations = int(entries.sum())

@@ -88,7 +88,7 @@ def _key(name: int) -> str:
 
 
 def summary_bytes(placing: Placing) -> int:
-    """All summaries, as they travel."""
+    """Encoded bytes of the summaries of all trees."""
     return sum(
         len(msgspec.msgpack.encode(part.summary))
         for part in placing.parts

@@ -40,7 +40,7 @@ class Experiment:
         self._done = 0
 
     def over_rates(self) -> Series:
-        """The same subscriptions, and more and more events."""
+        """The series in which the same subscriptions get more and more events per second."""
         rates = tuple(sorted(self.plan.rates))
 
         def points(stage: Stage) -> Iterator[Point]:
@@ -53,7 +53,7 @@ class Experiment:
         return Series("rate", rates, self._curves(points) if rates else ())
 
     def over_matching(self) -> Series:
-        """The same rate, and more and more subscriptions."""
+        """The series in which events at the same rate match more and more subscriptions."""
         counts = tuple(sorted(self.plan.matching))
 
         def points(stage: Stage) -> Iterator[Point]:

@@ -12,7 +12,7 @@ from canopy.sim.world.processor import Processor
 
 
 class Mode(NamedTuple):
-    """One of the paper's four."""
+    """One of the paper's four combinations of priority and choice of host."""
 
     name: str
     choice: bool  # hosts are chosen by predicted time (P7), else by a hash

@@ -87,7 +87,7 @@ class Stage:
             driver.processor = self.plan.processor
 
     def subscribe(self, matching: int) -> None:
-        """Let every event match so many subscriptions, each of its type's level."""
+        """Make subscriptions, so many of which match each event, each with its type's level."""
         world = self.world
         for number in range(self.matching, matching):
             for level in range(1, LEVELS + 1):

@@ -11,7 +11,7 @@ from overlay.client import LEVELS
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Of deliveries, in milliseconds from the publisher's client to the subscriber's."""
+    """Latencies of deliveries, in milliseconds from the publisher's client to the subscriber's."""
 
     deliveries: int
     mean_ms: float
@@ -19,7 +19,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """One mode under one load."""
+    """The results of one mode under one load."""
 
     rate: int  # events per second
     matching: int  # subscriptions that an event matches
@@ -40,7 +40,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Series(msgspec.Struct, frozen=True):
-    """All modes over what is varied."""
+    """The results of all modes over the values of what is varied."""
 
     over: str  # rate or matching
     x: tuple[int, ...]
@@ -48,7 +48,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Timeliness(msgspec.Struct, frozen=True):
-    """All of the experiment."""
+    """All series of the experiment."""
 
     seed: int
     parameters: TimelinessPlan

@@ -15,7 +15,7 @@ from canopy.sim.checks.failure_report import AFTER
 from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.scenario import ClientAction, Fault, Scenario, Wish, parse_scenario
 from canopy.sim.scenario.verdict import Verdict, judge_scenario
-from canopy.sim.soak.shrink import Shrinker, signature, spare, without
+from canopy.sim.soak.shrink import Shrinker, non_defaults, signature, without
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
 from canopy.wire.transport.codec import WireCodec
@@ -85,10 +85,10 @@ def test_what_fails_is_the_same_and_fails_again(bad: Verdict, small: Verdict) ->
 
 
 def test_it_can_be_written_down_and_read_again(small: Verdict) -> None:
-    text = msgspec.yaml.encode(spare(small.scenario)).decode()
+    text = msgspec.yaml.encode(non_defaults(small.scenario)).decode()
     assert parse_scenario(text) == small.scenario
     assert "latency" not in text  # only what differs
-    assert spare(Scenario()) == {"nodes": 12, "seed": 1}
+    assert non_defaults(Scenario()) == {"nodes": 12, "seed": 1}
 
 
 @pytest.mark.parametrize("most", [1, 5, 20])
