@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from bench.mutations.planting import fault, replace
 from canopy.client.hints import hints, never_true
+from canopy.tui.model.log import Cleared, EventLog
+from canopy.tui.model.saved import Loaded, SavedSubscriptions
+from canopy.tui.model.undo import Change, UndoStack
+from canopy.tui.widgets.filter_bar import FilterBar
+from canopy.tui.widgets.selector_input import SelectorInput
 from matching import Predicate
+
+KEYS = "tests/canopy/tui/test_tui_keys.py"
+UNDO = "tests/canopy/tui/test_tui_undo.py"
 
 
 @fault(
@@ -21,3 +29,68 @@ def unseen_attributes_in_silence() -> None:
         return never_true(predicate)
 
     replace(hints, _hints)
+
+
+@fault("terminal: completion", KEYS, "test_tab_right_after_a_word_completes_that_word")
+def completion_of_an_earlier_text() -> None:
+    """Tab takes the completion that was proposed for an earlier text."""
+
+    def candidate(self: SelectorInput, what: str) -> bool:
+        found = self._completion.candidates
+        if found:
+            self._line.replace(f"{found[0]} ", self._completion.start, self._line.cursor_position)
+        return bool(found)
+
+    replace(SelectorInput.candidate, candidate)
+
+
+@fault("terminal: focus", KEYS, "test_tab_goes_through_panes_only_and_escape_leaves_the_filter")
+def filter_stays_in_the_order_of_focus() -> None:
+    """The filter can be reached by Tab once it had the focus."""
+
+    def on_descendant_blur(self: FilterBar) -> None:
+        pass
+
+    replace(FilterBar.on_descendant_blur, on_descendant_blur)
+
+
+@fault(
+    "terminal: undo", UNDO, "test_a_removed_subscription_comes_back_in_its_place_with_its_events"
+)
+def nothing_to_undo() -> None:
+    """What was removed is forgotten."""
+
+    def push(self: UndoStack, change: Change) -> None:
+        pass
+
+    replace(UndoStack.push, push)
+
+
+@fault("terminal: undo", UNDO, "test_a_restored_log_keeps_its_bound_and_each_event_once")
+def restored_after_what_came_since() -> None:
+    """Events that were cleared come back after those that came since."""
+    original = EventLog.restore
+
+    def restore(self: EventLog, cleared: Cleared) -> None:
+        since = self.clear()
+        original(self, cleared)
+        original(self, Cleared([], []))
+        self._rows.extend(since.rows)
+        self._rebuild()
+
+    replace(original, restore)
+
+
+@fault("terminal: saved subscriptions", UNDO, "test_a_damaged_file_is_put_aside_with_a_notice")
+def damaged_file_in_silence() -> None:
+    """A damaged file of saved subscriptions is overwritten without a word."""
+    original = SavedSubscriptions.load
+
+    def load(self: SavedSubscriptions) -> Loaded:
+        content = self.path.read_bytes() if self.path.exists() else None
+        found = original(self)
+        if content is not None:
+            self.path.write_bytes(content)
+        return Loaded(found.subscriptions)
+
+    replace(original, load)

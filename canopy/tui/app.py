@@ -12,13 +12,15 @@ from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import Provider
 from textual.screen import Screen
 
 from canopy.client.errors import CommandTimeoutError, ControlError, DeniedError
 from canopy.tui.constants import POLL_TICKS, RATE_TICKS, TELEMETRY_PERIOD, TICK
 from canopy.tui.model.attachment import Attachment, Changes
 from canopy.tui.model.client import Connector, connector
-from canopy.tui.palette import actions_of
+from canopy.tui.model.saved import SavedSubscriptions, saved_path
+from canopy.tui.palette import ActionProvider, actions_of
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.help import HelpScreen
 from canopy.tui.screens.live import LiveScreen
@@ -31,11 +33,13 @@ OK, FAILURE, USAGE, UNREACHABLE, DENIED, TIME_OUT = 0, 1, 2, 3, 4, 5
 
 
 class CanopyApp(App[int]):
-    """The terminal UI of the node that `connect` connects to. `clock` is monotonic seconds."""
+    """The terminal UI of the node that `connect` connects to. `clock` is monotonic seconds;
+    `saved` is where the subscriptions are kept (None: nowhere), and `fresh` starts without them."""
 
     TITLE = "canopy"
     CSS_PATH = "canopy.tcss"
     ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionProvider}
     DEFAULT_MODE = "live"
     HORIZONTAL_BREAKPOINTS = [
         (0, "-narrow"),
@@ -49,13 +53,20 @@ class CanopyApp(App[int]):
         Binding("1", "switch_mode('live')", "Events", show=False),
         Binding("2", "switch_mode('overlay')", "Overlay", show=False),
         Binding("question_mark,f1", "help", "Help", tooltip="What the keys do"),
-        Binding("t", "toggle_light", "Light or dark", show=False),
-        Binding("q", "quit", "Quit", tooltip="Leave; subscriptions end"),
+        Binding("t", "toggle_light", "Light or dark", show=False, tooltip="Light or dark theme"),
+        Binding("q", "quit", "Quit", tooltip="Leave; subscriptions are saved for the next start"),
     ]
 
-    def __init__(self, connect: Connector, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        connect: Connector,
+        clock: Callable[[], float] = time.monotonic,
+        saved: SavedSubscriptions | None = None,
+        fresh: bool = False,
+    ) -> None:
         super().__init__()
-        self.attachment = Attachment(connect, clock)
+        self.attachment = Attachment(connect, clock, saved)
+        self.fresh = fresh
         self.tracebacks = True  # of internal errors; `run` sets it from the environment
         self.ticks = 0
         self._clock = clock
@@ -71,7 +82,7 @@ class CanopyApp(App[int]):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = DARK.name
-        self.attachment.start()
+        self.attachment.start(self.fresh)
         self.ticking = self.set_interval(TICK, self.tick)
 
     def on_unmount(self) -> None:
@@ -113,6 +124,8 @@ class CanopyApp(App[int]):
         changes = self.attachment.pump()
         if changes.connection and self.attachment.up:
             self._poll(screen)
+        while self.attachment.notices:
+            self.notify(self.attachment.notices.pop(0), timeout=8, markup=False)
         if any(changes):
             self._painting = True
             screen.tick(changes)
@@ -138,6 +151,10 @@ class CanopyApp(App[int]):
         """Show the help, unless it is shown already."""
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen())
+
+    def action_help_quit(self) -> None:
+        """Say which key quits, to somebody who pressed Ctrl-C."""
+        self.notify("Press q to quit", timeout=4)
 
     def action_toggle_light(self) -> None:
         """Switch between the dark and the light theme."""
@@ -166,8 +183,9 @@ class CanopyApp(App[int]):
         )
 
 
-def run(connect: str | None) -> int:
-    """Run the UI on the node of the data folder `connect` (None: the default one).
+def run(connect: str | None, fresh: bool = False) -> int:
+    """Run the UI on the node of the data folder `connect` (None: the default one), if `fresh`
+    without the saved subscriptions.
 
     Returns the exit code. Without a terminal or a running node it prints a message and returns.
     """
@@ -182,7 +200,7 @@ def run(connect: str | None) -> int:
         if isinstance(error, DeniedError):
             return DENIED
         return TIME_OUT if isinstance(error, CommandTimeoutError) else UNREACHABLE
-    app = CanopyApp(attach)
+    app = CanopyApp(attach, saved=SavedSubscriptions(saved_path(connect)), fresh=fresh)
     app.tracebacks = bool(os.environ.get("CANOPY_DEBUG"))
     app.call_later(app.leave_on_signals)
     app.run()

@@ -54,6 +54,17 @@ STOP_CHECK: Final = 0.25
 
 IDLE_CHECK: Final = 0.5  # the same, of the requester's thread
 
+# --- what can be taken back and what is kept ---
+
+UNDO: Final = 20
+"""Changes that can be undone: more than a person remembers. Each holds at most `LOG_ROWS` events,
+and only the last `UNDO_EVENTS` of them do."""
+
+UNDO_EVENTS: Final = 2  # times that the list was cleared of which the events are kept
+
+SAVED_BYTES: Final = 1 << 20
+"""Of a file of saved subscriptions: far more than `SUBSCRIPTIONS` selectors of the longest."""
+
 # --- dialogs and panes ---
 
 CANDIDATES: Final = 50  # completions of a selector at most: more than anybody scrolls through

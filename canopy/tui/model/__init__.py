@@ -2,7 +2,8 @@
 
 ``attachment`` is what screens use. It owns a ``requester`` (a thread for requests), a
 ``subscriber`` (a thread) per subscription, the ``inbox`` between these threads and the app, and the
-``log`` of events. ``client`` connects to the node; the rest are pure helpers:
+``log`` of events; ``saved`` keeps the subscriptions for the next start, ``undo`` what was taken
+away. ``client`` connects to the node; the rest are pure helpers:
 ``check`` and ``completion`` of selectors, ``draft`` of a test event, ``rates``, ``ring``
 (geometry), ``text``.
 """

@@ -17,7 +17,11 @@ from canopy.tui.model.inbox import Inbox
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.rates import Rate
 from canopy.tui.model.requester import OnReply, Requester
+from canopy.tui.model.saved import SavedSubscription, SavedSubscriptions
 from canopy.tui.model.subscriber import Subscriber, SubscriptionState
+from canopy.tui.model.text import plural
+from canopy.tui.model.undo import Change, UndoStack
+from matching import compile_selector
 from overlay.client import Command, GetStatus, Reply, Status
 
 
@@ -46,10 +50,18 @@ class Changes(NamedTuple):
 
 
 class Attachment:
-    """What the screens show, and what they ask of the node. `clock` is monotonic seconds."""
+    """What the screens show, and what they ask of the node. `clock` is monotonic seconds; in
+    `saved` the subscriptions outlive the TUI (None: they do not)."""
 
-    def __init__(self, connect: Connector, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        connect: Connector,
+        clock: Callable[[], float],
+        saved: SavedSubscriptions | None = None,
+    ) -> None:
         self.log = EventLog()
+        self.undo_stack = UndoStack()
+        self.notices: list[str] = []  # for the app to show, and to remove
         self.rate = Rate()
         self.subscriptions: dict[int, SubscriptionEntry] = {}
         self.status: Status | None = None  # the last reply
@@ -57,6 +69,7 @@ class Attachment:
         self.ever_up = False
         self.reason = ""
         self.retry_at = 0.0  # by the clock, while not up
+        self._saved = saved
         self._connect = connect
         self._clock = clock
         self._inbox = Inbox()
@@ -66,9 +79,24 @@ class Attachment:
         self._requests: Iterator[int] = count(1)
         self._changed = [False, False]  # subscriptions, connection
 
-    def start(self) -> None:
-        """Start the thread that connects to the node."""
+    def start(self, fresh: bool = False) -> None:
+        """Start the thread that connects to the node, and make the saved subscriptions; if `fresh`
+        these are not made before they are asked for by `undo`."""
         self._requester.start()
+        if self._saved is None:
+            return
+        found, notice = self._saved.load()
+        if notice:
+            self.notices.append(notice)
+        if not found:
+            return
+        count = plural(len(found), "saved subscription")
+        if fresh:
+            self.undo_stack.push(Change(count, lambda: self._make_again(found)))
+            self.notices.append(f"started without {count}; u subscribes again")
+        else:
+            self._make_again(found)
+            self.notices.append(f"subscribed again: {count} (canopy tui --fresh starts without)")
 
     def stop(self) -> None:
         """End all subscriptions and make no further requests."""
@@ -122,19 +150,56 @@ class Attachment:
 
         Raises ValueError if there are `SUBSCRIPTIONS` already.
         """
-        if len(self.subscriptions) >= SUBSCRIPTIONS:
-            raise ValueError(f"at most {SUBSCRIPTIONS} subscriptions; remove one first")
-        key = next(self._keys)
-        subscription = SubscriptionEntry(key, selector, name or f"s{key}", attributes, level)
-        self.subscriptions[key] = subscription
+        subscription = self._add(selector, name, attributes, level)
         self._begin(subscription)
+        self._save()
         return subscription
 
     def remove(self, key: int) -> None:
-        """End a subscription. Its events stay in the log."""
-        self._end(key)
-        self.subscriptions.pop(key, None)
-        self._changed[0] = True
+        """End a subscription, which `undo` makes again. Its events stay in the log."""
+        order = list(self.subscriptions)
+        subscription = self._take_out(key)
+        self._save()
+
+        def back() -> None:
+            self._put_back(subscription, order)
+            self._save()
+
+        self.undo_stack.push(Change(subscription.name, back))
+
+    def change(
+        self, key: int, selector: str, name: str, attributes: tuple[str, ...], level: int = 0
+    ) -> SubscriptionEntry:
+        """Replace a subscription by another one, in its place; `undo` puts the first one back."""
+        order = list(self.subscriptions)
+        before = self._take_out(key)
+        made = self._add(selector, name, attributes, level)
+        self._order([made.key if one == key else one for one in order])
+        self._begin(made)
+        self._save()
+
+        def back() -> None:
+            if made.key in self.subscriptions:
+                self._take_out(made.key)
+            self._put_back(before, order)
+            self._save()
+
+        self.undo_stack.push(Change(f"{before.name} as it was", back))
+        return made
+
+    def clear(self) -> int:
+        """Remove all events from the log, which `undo` puts back. Returns how many."""
+        cleared = self.log.clear()
+        count = len(cleared.rows) + len(cleared.held)
+        if count:
+            what = plural(count, "event")
+            self.undo_stack.push(Change(what, lambda: self.log.restore(cleared), has_events=True))
+        return count
+
+    def undo(self) -> str:
+        """Take back the newest removal, change or clearing. Returns what is there again, or "".
+        Raises ValueError if there is no room for it."""
+        return self.undo_stack.undo()
 
     def pause(self, key: int) -> None:
         """Pause a subscription (it ends at the node, too), or resume it."""
@@ -146,6 +211,7 @@ class Attachment:
             subscription.state = SubscriptionState.PAUSED
             subscription.id = subscription.reason = ""
         self._changed[0] = True
+        self._save()
 
     def find(self, subscription_id: str) -> SubscriptionEntry | None:
         """The subscription with the node's id `subscription_id`, else None."""
@@ -153,6 +219,63 @@ class Attachment:
             if subscription_id and subscription.id == subscription_id:
                 return subscription
         return None
+
+    def _add(
+        self, selector: str, name: str, attributes: tuple[str, ...], level: int
+    ) -> SubscriptionEntry:
+        self._require_room()
+        key = next(self._keys)
+        used = {subscription.name for subscription in self.subscriptions.values()}
+        unused = next(free for n in count(key) if (free := f"s{n}") not in used)
+        subscription = SubscriptionEntry(key, selector, name or unused, attributes, level)
+        self.subscriptions[key] = subscription
+        return subscription
+
+    def _require_room(self, more: int = 1) -> None:
+        if len(self.subscriptions) + more > SUBSCRIPTIONS:
+            raise ValueError(f"at most {SUBSCRIPTIONS} subscriptions; remove one first")
+
+    def _make_again(self, found: tuple[SavedSubscription, ...]) -> None:
+        self._require_room(len(found))
+        for selector, name, level, paused in found:
+            made = self._add(selector, name, compile_selector(selector).attributes, level)
+            if paused:
+                made.state = SubscriptionState.PAUSED
+            else:
+                self._begin(made)
+        self._changed[0] = True
+        self._save()
+
+    def _take_out(self, key: int) -> SubscriptionEntry:
+        self._end(key)
+        self._changed[0] = True
+        return self.subscriptions.pop(key)
+
+    def _put_back(self, subscription: SubscriptionEntry, order: list[int]) -> None:
+        self._require_room()
+        subscription.id = ""
+        self.subscriptions[subscription.key] = subscription
+        self._order(order)
+        if subscription.state is not SubscriptionState.PAUSED:
+            self._begin(subscription)
+        self._changed[0] = True
+
+    def _order(self, keys: list[int]) -> None:
+        """Put the subscriptions into the order of `keys`, those not named last."""
+        rest = [key for key in self.subscriptions if key not in keys]
+        listed = [key for key in [*keys, *rest] if key in self.subscriptions]
+        self.subscriptions = {key: self.subscriptions[key] for key in listed}
+
+    def _save(self) -> None:
+        if self._saved is None:
+            return
+        try:
+            self._saved.save(
+                SavedSubscription(s.selector, s.name, s.level, s.state is SubscriptionState.PAUSED)
+                for s in self.subscriptions.values()
+            )
+        except OSError as error:
+            self.notices.append(f"the subscriptions cannot be saved: {error}")
 
     def _begin(self, subscription: SubscriptionEntry) -> None:
         subscription.state, subscription.reason = SubscriptionState.WAITING, ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from canopy.tui.constants import EVICTION_MARGIN, LOG_ROWS
 from canopy.tui.model.text import show_value
@@ -33,6 +34,13 @@ class Row:
             pairs = (f"{name}={show_value(value)}" for name, value in self.event.attributes.items())
             self.text = " ".join(pairs).casefold()
         return self.text
+
+
+class Cleared(NamedTuple):
+    """What `clear` has removed."""
+
+    rows: list[Row]
+    held: list[tuple[int, Delivery]]
 
 
 class EventLog:
@@ -98,16 +106,36 @@ class EventLog:
         """Rebuild the view: the rows of `only` (None: of all) that contain all `words`."""
         self._only = only
         self._words = tuple(words.casefold().split())
-        self.first = 0
-        self.view = deque(row for row in self._rows if self._shows(row))
+        self._rebuild()
 
-    def clear(self) -> None:
-        """Remove all rows and waiting deliveries."""
+    def clear(self) -> Cleared:
+        """Remove all rows and waiting deliveries. Returns them for `restore`."""
+        cleared = Cleared(list(self._rows), list(self._held))
         self.first += len(self.view)
         self._rows.clear()
         self._by_identity.clear()
         self.view.clear()
         self._held.clear()
+        return cleared
+
+    def restore(self, cleared: Cleared) -> None:
+        """Put back what `clear` has removed, before what came since; as much as there is room
+        for."""
+        rows = [*cleared.rows, *self._rows]
+        self._rows.clear()
+        self._by_identity.clear()
+        for row in rows:
+            same = self._by_identity.setdefault(row.event.identity, row)
+            if same is row:
+                self._rows.append(row)
+            else:
+                same.deliveries.update(row.deliveries)
+        while len(self._rows) > self.limit:
+            del self._by_identity[self._rows.popleft().event.identity]
+        self._rebuild()
+        held = [*cleared.held, *self._held]
+        self._held.clear()
+        self.add(held)
 
     def attribute_names(self, sample: int = 200) -> list[str]:
         """Attributes of the latest `sample` events, most frequent first."""
@@ -121,6 +149,10 @@ class EventLog:
         """The last `count` rows, newest first."""
         newest = reversed(self._rows)
         return [row for row, _ in zip(newest, range(count), strict=False)]
+
+    def _rebuild(self) -> None:
+        self.first = 0
+        self.view = deque(row for row in self._rows if self._shows(row))
 
     def _shows(self, row: Row) -> bool:
         if self._only is not None and self._only not in row.deliveries:

@@ -19,10 +19,11 @@ _KEYS = (
         (
             ("1  2  o", "events / overlay / the other one"),
             ("Ctrl+P", "command palette: every action by name"),
-            ("Tab  Shift+Tab", "next pane, previous pane"),
+            ("Tab  Shift+Tab", "next pane, previous pane (heavy border)"),
+            ("u", "undo: what was removed, changed or cleared"),
             ("t", "light or dark theme"),
             ("?  F1", "this help"),
-            ("q", "quit; the subscriptions made here end"),
+            ("q", "quit; subscriptions are made again next time"),
         ),
     ),
     (
@@ -32,7 +33,7 @@ _KEYS = (
             ("↑ ↓", "show the events of one, or of all"),
             ("p", "pause or resume it (at the node too)"),
             ("e", "change its selector"),
-            ("d  Delete", "remove it"),
+            ("d  Delete", "remove it (u brings it back)"),
         ),
     ),
     (
@@ -46,7 +47,7 @@ _KEYS = (
             ("/", "filter by words; Esc clears"),
             ("Space", "pause the list, or resume it"),
             ("n", "publish a test event (like the selected one)"),
-            ("c", "clear the list"),
+            ("c", "clear the list (u brings it back)"),
         ),
     ),
     (

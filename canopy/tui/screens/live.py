@@ -7,10 +7,12 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.widgets import Input
 
 from canopy.tui.constants import SELECTOR_COLUMNS
 from canopy.tui.model.attachment import Changes, SubscriptionEntry
 from canopy.tui.model.log import Row
+from canopy.tui.model.text import plural
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.publish import PublishDialog
 from canopy.tui.screens.subscribe import SubscribeDialog, SubscriptionRequest
@@ -21,21 +23,28 @@ from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.subscription_list import SubscriptionList
 from overlay.client import GetSubscriptions, Reply, Subscriptions, Why
 
+OPENING = ("add", "filter", "publish")
+"""Actions that open something to type into."""
+
 
 class LiveScreen(MainScreen):
     """The screen of subscriptions and their events."""
 
     TITLE = "events"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "add", "Add", tooltip="Add a subscription"),
-        Binding("slash", "filter", "Filter", tooltip="Show only events that contain these words"),
-        Binding("space", "pause", "Hold", tooltip="Pause the list, or resume it"),
+        # Those with priority open a text: what is typed after the key must not come before it.
+        Binding("a", "add", "Add", tooltip="Add a subscription", priority=True),
+        Binding("slash", "filter", "Filter", tooltip="Show only events that contain these words",
+                priority=True),
         Binding("w", "why", "Why", tooltip="Why was the selected event delivered?"),
-        Binding("n", "publish", "New event", tooltip="Publish a test event", show=False),
+        Binding("space", "pause", "Hold", tooltip="Pause the list, or resume it"),
+        Binding("n", "publish", "New event", tooltip="Publish a test event", show=False,
+                priority=True),
+        Binding("u", "undo", "Undo", tooltip="Undo the last removal, change or clearing"),
         Binding("c", "clear", "Clear", tooltip="Remove all events from the list", show=False),
         Binding("escape", "close", "Close details", show=False),
         Binding("o", "app.other_screen", "Overlay", tooltip="Node, ring and trees"),
-    ]
+    ]  # fmt: skip
 
     def body(self) -> ComposeResult:
         """The list of subscriptions beside (or above) the events."""
@@ -90,6 +99,30 @@ class LiveScreen(MainScreen):
             list(attachment.subscriptions.values()), attachment.rate
         )
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """No command while a text is typed; no undo where there is nothing to take back."""
+        if action in OPENING and isinstance(self.focused, Input):
+            return False
+        if action == "undo" and not self.attachment.undo_stack:
+            return False
+        return super().check_action(action, parameters)
+
+    def action_undo(self) -> None:
+        """Take back the last removal, change or clearing."""
+        try:
+            what = self.attachment.undo()
+        except ValueError as error:
+            self.notify(str(error), severity="error")
+            return
+        self._show_subscriptions()
+        self._choose(self.query_one(SubscriptionList).chosen)
+        self._after_change(f"undone: {what} again")
+
+    def _after_change(self, line: str) -> None:
+        self.refresh_bindings()
+        if line:
+            self.notify(line, timeout=5, markup=False)
+
     # -- subscriptions ----------------------------------------------------------------------
 
     def action_add(self) -> None:
@@ -123,14 +156,16 @@ class LiveScreen(MainScreen):
 
     def _remove(self, subscription: SubscriptionEntry) -> None:
         self.attachment.remove(subscription.key)
-        self.notify(f"removed {subscription.name}", timeout=2, markup=False)
+        self._after_change(f"removed {subscription.name}; u brings it back")
         self._show_subscriptions()
 
     def _edit(self, subscription: SubscriptionEntry) -> None:
         def done(request: SubscriptionRequest | None) -> None:
             if request is not None and subscription.key in self.attachment.subscriptions:
-                self.attachment.remove(subscription.key)
-                self._on_request(request)
+                made = self.attachment.change(subscription.key, *request)
+                self._after_change("")
+                self._show_subscriptions()
+                self.query_one(SubscriptionList).choose(made.key)
 
         dialog = SubscribeDialog(
             self.attachment, subscription.selector, subscription.name, subscription.level
@@ -183,7 +218,9 @@ class LiveScreen(MainScreen):
 
     def action_clear(self) -> None:
         """Remove all events from the list."""
-        self.attachment.log.clear()
+        removed = self.attachment.clear()
+        if removed:
+            self._after_change(f"removed {plural(removed, 'event')}; u brings them back")
         self.query_one(EventStream).new_view()
         self.query_one(FilterBar).show(self.attachment.log)
 

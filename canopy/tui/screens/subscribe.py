@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -77,6 +78,13 @@ class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
         self._enable()
         self._entry.query_one(Input).focus()
 
+    def on_key(self, event: events.Key) -> None:
+        """What is typed while the dialog opens belongs to the selector."""
+        is_early = self.focused is None or self._entry in self.focused.ancestors
+        if is_early and event.character is not None and event.is_printable:
+            event.stop()
+            self._entry.type(event.character)
+
     def on_selector_input_changed(self) -> None:
         """Enable the button if the selector is valid."""
         self._enable()
@@ -111,7 +119,7 @@ class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
     def _on_attributes(self, reply: Reply) -> None:
         if isinstance(reply, Attributes):
             self._names = reply.names
-            self._entry.refresh_names()
+        self._entry.refresh_names()
 
     def _known(self) -> Sequence[str]:
         """Attributes that the node has seen, then those that only the log has."""

@@ -35,6 +35,7 @@ class FilterBar(Horizontal):
     def compose(self) -> ComposeResult:
         """The input, and the numbers beside it."""
         entry = Input(placeholder="filter: words that an event must contain ( / )", compact=True)
+        entry.can_focus = False  # Tab passes by: the next key would be a letter, not a command
         entry.cursor_blink = False  # each blink is a redraw, also over a slow line
         yield entry
         yield Static("", id="numbers", markup=False)
@@ -59,8 +60,18 @@ class FilterBar(Horizontal):
         self.post_message(self.Left())
 
     def enter(self) -> None:
-        """Focus the input of the filter."""
-        self.query_one(Input).focus()
+        """Focus the input of the filter, at once: what is typed next belongs to it."""
+        entry = self.query_one(Input)
+        entry.can_focus = True
+        self.screen.set_focus(entry)
+
+    def on_click(self) -> None:
+        """A click focuses the filter as its key does."""
+        self.enter()
+
+    def on_descendant_blur(self) -> None:
+        """The filter cannot be focused by Tab; only the terminal's own focus may come back."""
+        self.query_one(Input).can_focus = not self.app.app_focus
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Pass on that the words changed."""

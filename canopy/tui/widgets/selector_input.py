@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.highlighter import Highlighter
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input, Static
@@ -51,20 +50,26 @@ class SelectorColours(Highlighter):
             text.stylize("bold underline red", self.position, self.position + 1)
 
 
+_KEYS = {"tab": "take", "down": "next", "up": "previous"}
+
+
 class _Line(Input):
-    """The input itself: Tab and the arrows operate on the candidates if there are any."""
+    """The input itself: Tab and the arrows operate on the candidates if there are any.
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "candidate('take')", "Complete", priority=True),
-        Binding("down", "candidate('next')", "Next candidate", show=False),
-        Binding("up", "candidate('previous')", "Previous candidate", show=False),
-    ]
+    They are taken from the same queue as what is typed, in its order: a binding would be carried
+    out by the app, before or after letters that were typed with it.
+    """
 
-    def action_candidate(self, what: str) -> None:
-        """Pass the key to the parent; without candidates Tab focuses the next field."""
+    async def _on_key(self, event: events.Key) -> None:
+        what = _KEYS.get(event.key)
+        if what is None:
+            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
         parent = self.parent
         assert isinstance(parent, SelectorInput)
-        if not parent.candidate(what) and what == "take":
+        if not parent.candidate(what) and what == "take" and parent.names_known:
             self.screen.focus_next()
 
 
@@ -87,8 +92,10 @@ class SelectorInput(Vertical):
         self._values_of = values_of
         self._colours = SelectorColours()
         self._completion = Completion(0, ())
+        self._completed = ("", -1)  # the text and the cursor's position that it is for
         self._marked = 0
-        self.check = check(value)
+        self._check = (value, check(value))
+        self.names_known = False  # whether the node was asked, and has answered or failed
         # Kept, not queried: names may come before these are mounted, or after they were removed.
         self._line = _Line(
             value,
@@ -100,6 +107,14 @@ class SelectorInput(Vertical):
         self._line.cursor_blink = False
         self._caret = Static(id="caret")
         self._candidates = Static(id="candidates")
+
+    @property
+    def check(self) -> Check:
+        """The result of the validation of the present text."""
+        text = self._line.value
+        if text != self._check[0]:
+            self._check = (text, check(text))
+        return self._check[1]
 
     @property
     def value(self) -> str:
@@ -117,12 +132,20 @@ class SelectorInput(Vertical):
         self._validate()
 
     def refresh_names(self) -> None:
-        """The names of attributes have arrived; may be called before mounting and after removal."""
+        """The names of attributes have arrived, or will not; may be called before mounting and
+        after removal."""
+        self.names_known = True
         self._propose()
         self._show_caret()
 
+    def type(self, text: str) -> None:
+        """Insert what was typed before the input had the focus."""
+        self._line.insert_text_at_cursor(text)
+
     def candidate(self, what: str) -> bool:
         """Take a candidate, or mark the next or previous one. Returns False if there are none."""
+        if self._completed != (self.value, self._line.cursor_position):
+            self._propose()  # typed since
         found = self._completion.candidates
         if not found:
             return False
@@ -148,17 +171,15 @@ class SelectorInput(Vertical):
         self.post_message(self.Submitted())
 
     def _validate(self) -> None:
-        self.check = check(self.value)
         self._colours.position = self.check.position
         self._propose()
         self.call_after_refresh(self._show_caret)  # the input must have scrolled first
         self._line.refresh()
 
     def _propose(self) -> None:
-        line = self._line
-        self._completion = complete(
-            self.value[: line.cursor_position], self._names(), self._values_of
-        )
+        at = self._line.cursor_position
+        self._completed = (self.value, at)
+        self._completion = complete(self.value[:at], self._names(), self._values_of)
         self._marked = 0
         self._show_candidates()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from canopy.tui.app import CanopyApp
+from canopy.tui.model.saved import SavedSubscriptions
 from canopy.tui.model.subscriber import SubscriptionState
 from canopy.tui.widgets.selector_input import SelectorInput
 from tests.canopy.tui.tui_fake_node import FakeNode
@@ -31,6 +33,14 @@ class Rig:
         """All that is on the screen."""
         strips = self.app.screen._compositor.render_strips()
         return "\n".join("".join(segment.text for segment in line) for line in strips)
+
+    def type_fast(self, text: str, *keys: str) -> None:
+        """Characters, then keys, all in the app's queue before it has handled the first."""
+        for character in text:
+            key = {" ": "space", "/": "slash"}.get(character, character)
+            self.app.post_message(events.Key(key, character))
+        for key in keys:
+            self.app.post_message(events.Key(key, None))
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
@@ -71,13 +81,19 @@ class Rig:
         return made.key
 
 
-def play(scenario: Scenario, size: tuple[int, int] = (130, 44), up: bool = True) -> None:
+def play(
+    scenario: Scenario,
+    size: tuple[int, int] = (130, 44),
+    up: bool = True,
+    saved: SavedSubscriptions | None = None,
+    fresh: bool = False,
+) -> None:
     """Run `scenario` in a fresh app on a fresh node."""
 
     async def run() -> None:
         node = FakeNode()
         node.running = up
-        app = CanopyApp(node.connect)
+        app = CanopyApp(node.connect, saved=saved, fresh=fresh)
         async with app.run_test(size=size, notifications=True) as pilot:
             await scenario(Rig(node, app, pilot))
 
