@@ -52,6 +52,7 @@ def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_jso
         f"exact: all {found.expected:,} expected deliveries were made, and no others"
         if found.exact
         else f"{found.expected:,} deliveries expected: {found.missing:,} missing, "
+        f"{found.dropped:,} dropped, "
         f"{found.duplicates:,} duplicates, {found.spurious:,} spurious, {found.unknown:,} unknown"
     )
     console().print(f"{found.published:,} events from {found.nodes:,} nodes; {verdict}")

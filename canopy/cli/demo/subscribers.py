@@ -105,7 +105,8 @@ class Subscribers:
             if deliveries:
                 self._write(number, deliveries)
         with self._lock:
-            self.dropped += sum(one.count for one in client.notices if isinstance(one, Dropped))
+            drops = [one for one in client.notices if isinstance(one, Dropped)]
+            self.dropped += sum(one.count for one in drops if one.code == "overflow")
         gaps = [notice for notice in client.notices if notice.code != LEAVING]
         # (A node leaves when the demo stops it.)
         self.notices += [f"at node {number}: {gap.reason}" for gap in gaps]

@@ -30,7 +30,8 @@ def summarise(
     """The content of summary.json: the analysis' numbers, and those of the demo itself.
 
     `seen` are the received deliveries by subscription; a difference becomes a problem. `dropped`
-    are deliveries of which nodes said that they dropped them for want of room.
+    are deliveries of which nodes said that they dropped them, since programs were too slow; those
+    that other nodes gave up are added from the traces.
     """
     found = dict(analysis.to_dict())
     made = analysis.delivered + analysis.duplicates + analysis.early + analysis.ending
@@ -56,7 +57,7 @@ def summarise(
         "routing": plan.routing,
         "seed": plan.seed,
         "received": received,
-        "dropped": dropped,
+        "dropped": dropped + analysis.dropped,
         "refused_lines": [
             {"line": refusal.number, "reason": refusal.reason}
             for refusal in outcome.refused[:SUMMARY_REFUSED_LISTED]

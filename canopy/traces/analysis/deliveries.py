@@ -4,6 +4,7 @@ A full join of the matching pairs (`expected.py`) with the deliver records. Each
 verdict:
 
     delivered  expected and delivered          missing   expected and not delivered
+    dropped    expected and not delivered; some node says that it gave it up (a `drop` record)
     early      delivered, published before the SUBACK    ending  … around the subscription's end
     spurious   delivered, though the selector is not true, or long after the end
     unknown    delivered, but the traces lack the event or the subscription
@@ -39,6 +40,9 @@ def judge(
                  min_by(struct(time AS delivered, node, latency_ms, attribute, hops, lo, hi), time)
                    AS first
           FROM {records} WHERE kind = 'deliver' GROUP BY event, subscription),
+        dropped AS (
+          SELECT event, peer AS node, min(reason) AS reason FROM {records}
+          WHERE kind = 'drop' AND event IS NOT NULL AND peer IS NOT NULL GROUP BY event, peer),
         met AS (
           SELECT coalesce(p.event, d.event) AS event,
                  coalesce(p.subscription, d.subscription) AS subscription,
@@ -47,13 +51,16 @@ def judge(
             ON p.event = d.event AND p.subscription = d.subscription
           WHERE d.copies IS NOT NULL OR p.standing = 'expected')
         SELECT m.event, m.subscription,
-          CASE WHEN m.standing = 'expected' AND m.copies IS NULL THEN 'missing'
+          CASE WHEN m.standing = 'expected' AND m.copies IS NULL AND g.event IS NOT NULL
+                 THEN 'dropped'
+               WHEN m.standing = 'expected' AND m.copies IS NULL THEN 'missing'
                WHEN m.standing = 'expected' THEN 'delivered'
                WHEN m.standing IN ('early', 'ending') THEN m.standing
                WHEN m.standing = 'over' THEN 'spurious'
                WHEN e.event IS NULL OR s.tree_key IS NULL THEN 'unknown'
                ELSE 'spurious' END AS verdict,
           CASE WHEN m.standing = 'over' THEN 'published after the subscription had ended'
+               WHEN m.standing = 'expected' AND m.copies IS NULL THEN g.reason
                WHEN m.standing IS NOT NULL THEN NULL
                WHEN e.event IS NULL THEN 'the traces have no publish record of this event'
                WHEN s.tree_key IS NULL THEN 'the traces have no readable selector of it'
@@ -63,11 +70,12 @@ def judge(
         FROM met m
         LEFT JOIN {published} e ON m.event = e.event
         LEFT JOIN {subscribed} s ON m.subscription = s.subscription
+        LEFT JOIN dropped g ON m.event = g.event AND s.node = g.node
         """,
         records=records,
         pairs=pairs,
         published=published.select("event", "published"),
-        subscribed=subscribed.select("subscription", "tree_key"),
+        subscribed=subscribed.select("subscription", "tree_key", "node"),
     )
 
 
@@ -78,6 +86,7 @@ class VerdictCounts:
     expected: int
     delivered: int
     missing: int
+    dropped: int
     duplicates: int
     spurious: int
     early: int
@@ -88,7 +97,7 @@ class VerdictCounts:
 
 def count(judged: DataFrame) -> VerdictCounts:
     """Count the verdicts; the percentiles are exact (linear between the two nearest ranks)."""
-    kinds = ("delivered", "missing", "spurious", "early", "ending", "unknown")
+    kinds = ("delivered", "missing", "dropped", "spurious", "early", "ending", "unknown")
     row = judged.selectExpr(
         *(f"count_if(verdict = '{kind}') AS {kind}" for kind in kinds),
         "coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates",
@@ -96,7 +105,7 @@ def count(judged: DataFrame) -> VerdictCounts:
     ).collect()[0]
     latency = row["latency"] or [None] * 4
     return VerdictCounts(
-        expected=row["delivered"] + row["missing"],
+        expected=row["delivered"] + row["missing"] + row["dropped"],
         duplicates=row["duplicates"],
         latency_ms=dict(zip(("p50", "p90", "p99", "max"), latency, strict=True)),
         **{kind: row[kind] for kind in kinds},

@@ -62,9 +62,10 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
         """
         WITH counted AS (
           SELECT subscription,
-                 count_if(verdict IN ('delivered', 'missing')) AS expected,
+                 count_if(verdict IN ('delivered', 'missing', 'dropped')) AS expected,
                  count_if(verdict = 'delivered') AS delivered,
                  count_if(verdict = 'missing') AS missing,
+                 count_if(verdict = 'dropped') AS dropped,
                  count_if(verdict = 'spurious') AS spurious,
                  count_if(verdict IN ('early', 'ending')) AS either_way,
                  coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates,
@@ -73,7 +74,8 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
         SELECT s.subscription, s.name, s.node, s.selector, s.tree, s.subscribed, s.acked, s.ended,
                s.tree_key IS NOT NULL AS readable,
                coalesce(c.expected, 0) AS expected, coalesce(c.delivered, 0) AS delivered,
-               coalesce(c.missing, 0) AS missing, coalesce(c.spurious, 0) AS spurious,
+               coalesce(c.missing, 0) AS missing, coalesce(c.dropped, 0) AS dropped,
+               coalesce(c.spurious, 0) AS spurious,
                coalesce(c.either_way, 0) AS either_way, coalesce(c.duplicates, 0) AS duplicates,
                c.p50_ms, c.max_ms
         FROM {subscribed} s LEFT JOIN counted c ON s.subscription = c.subscription
@@ -86,7 +88,7 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
 def worst_subscriptions(table: DataFrame) -> list[Row]:
     """The first subscriptions for the report: those with faults, then those with most events."""
     chosen = table.drop("tree").orderBy(
-        (table.missing + table.spurious + table.duplicates).desc(),
+        (table.missing + table.dropped + table.spurious + table.duplicates).desc(),
         table.expected.desc(),
         table.name,
         table.subscription,
@@ -101,7 +103,7 @@ def wrong_pairs(
     published: DataFrame,
     subscribed: DataFrame,
 ) -> list[Row]:
-    """Examples of pairs that are missing, spurious, unknown or doubled, with their records.
+    """Examples of pairs that are missing, dropped, spurious, unknown or doubled, with records.
 
     verdict, reason, copies, event, id, publisher, published, subscription, name, node, selector,
     attributes, and `steps`: the kinds of records that the event left, where they concern the
@@ -115,7 +117,7 @@ def wrong_pairs(
         FROM {{judged}} j
         LEFT JOIN {{published}} p ON j.event = p.event
         LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
-        WHERE j.verdict IN ('missing', 'spurious', 'unknown') OR j.copies > 1
+        WHERE j.verdict IN ('missing', 'dropped', 'spurious', 'unknown') OR j.copies > 1
         ORDER BY j.verdict, j.published, j.event, j.subscription LIMIT {EXAMPLES_SHOWN}
         """,
         judged=judged,

@@ -13,7 +13,7 @@ class AnalysisSummary:
     """The results in numbers. Messages are data-plane messages; latencies are in milliseconds.
 
     A share or percentile of nothing is None. `delivered` counts expected pairs that were
-    delivered, so that missing = expected - delivered.
+    delivered, so that missing = expected - delivered - dropped.
     """
 
     version: int
@@ -22,6 +22,7 @@ class AnalysisSummary:
     expected: int
     delivered: int
     missing: int
+    dropped: int  # expected and not delivered, and some node says that it gave it up
     duplicates: int
     spurious: int
     early: int  # delivered, but published before the SUBACK
@@ -59,7 +60,7 @@ class AnalysisSummary:
     @property
     def exact(self) -> bool:
         """Whether each expected delivery was made once, and no others were."""
-        wrong = self.missing + self.duplicates + self.spurious + self.unknown
+        wrong = self.missing + self.dropped + self.duplicates + self.spurious + self.unknown
         return wrong == 0 and self.unreadable_subscriptions == 0
 
     def to_dict(self) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from overlay.upper_tree.clients.constants import (
     ENDED_AT_ONCE,
     GAP_LASTS,
     MAX_SUBSCRIPTIONS,
+    MISSED_MOST,
     PUBLISH_TOGETHER,
 )
 from overlay.upper_tree.event_history import History
@@ -116,6 +117,8 @@ class LocalClients(Machine):
         self.queue: deque[tuple[int, Publish]] = deque()  # publications that wait for room
         self.receipts: dict[int, PendingReceipt] = {}  # by sequence
         self.gatherers: dict[int, None] = {}
+        self.missed: deque[DeliveriesMissed] = deque(maxlen=MISSED_MOST)
+        """The last reports of deliveries that other nodes gave up, for `canopy why`."""
         self._gap = Alarm(port, GapOver())
         self._number = 0
         self._leaving = False
@@ -210,6 +213,7 @@ class LocalClients(Machine):
 
     def on_deliveries_missed(self, event: DeliveriesMissed) -> None:
         """Another node has given up deliveries to this one, or did not match for it."""
+        self.missed.append(event)
         where = (event.count, event.first, event.last, event.since, event.until)
         if event.lapsed:
             self._tell_interrupted(event.reason, *where)

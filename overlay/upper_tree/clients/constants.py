@@ -12,6 +12,9 @@ ENDED_AT_ONCE = 256
 """Conjunctions of subscriptions that are ended in one turn when their program goes: 10 ms
 (measured)."""
 
+MISSED_MOST = 64
+"""Reports of given up deliveries that are remembered for `canopy why`."""
+
 PUBLISH_TOGETHER = 256
 """Events of several publications that set out as one batch. What a batch costs by itself is some
 0.1 ms, which is shared by so many; 512 was no faster (measured)."""

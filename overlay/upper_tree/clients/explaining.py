@@ -7,7 +7,7 @@ that has the event is taken; what is not answered in time is left out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -19,6 +19,7 @@ from overlay.machine import Machine, Peer, Port, Timer
 from overlay.upper_tree.clients.clients import LocalClients, LocalSubscription
 from overlay.upper_tree.clients.constants import WHY_PEERS_MOST, WHY_TIMEOUT
 from overlay.upper_tree.event_history import Remembered, counted
+from overlay.upper_tree.events import DeliveriesMissed
 from overlay.upper_tree.messages import AskEvent, EventFacts
 from overlay.upper_tree.partition import describe
 
@@ -113,7 +114,7 @@ class Explaining(Machine):
             self.port.reply(query.client, Failed(command.request, "unknown", reason))
             return
         reasons = tuple(
-            reason_for(mine, event, remembered)
+            reason_for(mine, event, remembered, self.clients.missed)
             for mine in self.clients.subscriptions.values()
             if command.subscription in ("", mine.id, mine.name)
         )
@@ -122,8 +123,14 @@ class Explaining(Machine):
         self.port.reply(query.client, reply)
 
 
-def reason_for(mine: LocalSubscription, event: Event, remembered: Remembered | None) -> Reason:
-    """Why one subscription got the event or not."""
+def reason_for(
+    mine: LocalSubscription,
+    event: Event,
+    remembered: Remembered | None,
+    missed: Iterable[DeliveriesMissed],
+) -> Reason:
+    """Why one subscription got the event or not. `missed`: what other nodes reported of deliveries
+    to this one."""
     explanation = mine.predicate.explain(event.attributes)
     shown = remembered is not None and (
         mine.id in remembered.shown
@@ -147,6 +154,13 @@ def reason_for(mine: LocalSubscription, event: Event, remembered: Remembered | N
         if explanation.verdict is True:
             summary = "it matches, but was not shown: published before the subscription was ready"
             summary += ", still under way, or lost with a node"
+            told = [one for one in missed if one.count and one.since <= event.time <= one.until]
+            lapsed = [one for one in missed if one.lapsed]
+            if told:
+                summary = "it matches, but was not shown: deliveries to this node of events that "
+                summary += f"were published then were given up: {told[0].reason}"
+            elif lapsed:
+                summary += f"; or not matched for this node: {lapsed[-1].reason}"
         elif explanation.verdict is False:
             summary = "the selector is false for it"
         else:

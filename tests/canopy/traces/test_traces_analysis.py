@@ -134,6 +134,10 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     o.deliver(lost, late, 1.0)
     o.deliver(lost, gone, 900.0)
 
+    silent = notes["silent"] = o.publish(0, {"a": 6})  # as `lost`, but nobody says that it is
+    o.deliver(silent, late, 1.0)
+    o.deliver(silent, gone, 1.0)
+
     o.wait(2)
     going = notes["going"] = o.subscribe(3, ABOVE_5, "going", "a > 5")
     ending = notes["ending"] = o.publish(1, {"a": 8})  # half a second before two go
@@ -249,12 +253,14 @@ def test_faults_are_found_and_told_apart(faulty: Analysed, spark: Any) -> None:
         ("nobody.1.1", notes["hot"]): "unknown",
         (notes["spurious"], notes["hot"]): "spurious",
         (notes["over"], notes["gone"]): "spurious",
-        (notes["lost"], notes["hot"]): "missing",
+        (notes["lost"], notes["hot"]): "dropped",
+        (notes["silent"], notes["hot"]): "missing",
         (notes["ending"], notes["going"]): "ending",
     }
     assert not summary.exact
-    # hot: 5 of early, fine, lost, ending, over; late: 4 of these; gone: early, fine, lost.
-    assert (summary.expected, summary.delivered, summary.missing) == (12, 11, 1)
+    # hot: 6 of early, fine, lost, silent, ending, over; late: 5 of these; gone: the first four.
+    assert (summary.expected, summary.delivered) == (15, 13)
+    assert (summary.missing, summary.dropped) == (1, 1)
     assert (summary.duplicates, summary.spurious, summary.early) == (2, 2, 2)
     assert (summary.unknown, summary.ending) == (2, 1)
     assert (summary.subscriptions, summary.unreadable_subscriptions) == (6, 1)
@@ -310,7 +316,7 @@ def test_walks_are_counted_by_walk_and_by_ring(faulty: Analysed) -> None:
 def test_the_report_says_what_went_wrong_and_how_far_it_got(faulty: Analysed) -> None:
     page = (faulty.out / "report.html").read_text()
     assert "1 delivery missing" in page
-    assert "11 of 12 expected deliveries were made." in page
+    assert "13 of 15 expected deliveries were made." in page
     assert "arrived at the subscriber&#x27;s node and was not delivered" in page
     assert "the selector is not true for this event" in page
     assert "queue full" in page

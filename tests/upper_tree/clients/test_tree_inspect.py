@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from overlay.upper_tree.clients.clients import LocalClients, LocalSubscription
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.event_history import NOTES, EventArrival, History, ShownTo
+from overlay.upper_tree.events import DeliveriesMissed
 from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, TreesReport
 from tests.support.trees import KEY, OwnerNode, cluster_of, event, registration
 from tests.support.world import one_node, peer
@@ -171,6 +173,7 @@ class WhyRig:
         self.clients = LocalClients.__new__(LocalClients)  # only what explanations read
         self.clients.history = self.history
         self.clients.subscriptions = {}
+        self.clients.missed = deque()
         self.peers = [peer(name) for name in known]
         self.explaining = Explaining(self.port, self.clients, self.whom)
         self.port.add(self.explaining)
@@ -256,6 +259,23 @@ def test_why_not_has_a_reason_for_each_case(attributes: dict[str, Any], words: s
     (reason,) = rig.explained().reasons
     assert not reason.delivered
     assert words in reason.summary
+
+
+@pytest.mark.parametrize(
+    ("since", "lapsed", "words"),
+    [
+        (0.0, False, "were published then were given up: slow"),
+        (1.0, False, "or lost with a node"),  # later ones
+        (1.0, True, "not matched for this node: slow"),
+    ],
+)
+def test_why_names_the_drops_that_were_reported(since: float, lapsed: bool, words: str) -> None:
+    rig = WhyRig()
+    rig.arrived(event(1, x=9))  # published at 0.0
+    rig.clients.missed.append(DeliveriesMissed(3, "p.1.1", "p.1.4", since, 2.0, "slow", lapsed))
+    rig.why("pub.1.1", "big")
+    (reason,) = rig.explained().reasons
+    assert reason.summary.endswith(words)
 
 
 def test_values_are_shown_as_a_selector_writes_them() -> None:

@@ -53,12 +53,13 @@ def tiles(findings: Findings) -> str:
         ("expected", number(summary.expected), "deliveries"),
         ("delivered", number(summary.delivered), "of those"),
         ("missing", number(summary.missing), "not delivered"),
+        ("dropped", number(summary.dropped), "given up, and reported"),
         ("duplicates", number(summary.duplicates), "delivered again"),
         ("spurious", number(summary.spurious), "without a match"),
         ("median latency", duration(summary.latency_ms["p50"]), "publish to delivery"),
         ("messages", number(summary.messages_per_delivery), "per delivered event"),
     )
-    bad = {"missing", "duplicates", "spurious"}
+    bad = {"missing", "dropped", "duplicates", "spurious"}
     out = []
     for label, value, note in shown:
         kind = ' class="bad"' if label in bad and value != "0" else ""
@@ -74,7 +75,8 @@ def wrong(findings: Findings) -> str:
     rows = findings.details.wrong
     if not rows:
         return ""
-    total = findings.summary.missing + findings.summary.spurious + findings.summary.unknown
+    found = findings.summary
+    total = found.missing + found.dropped + found.spurious + found.unknown
     shown = f" The first {len(rows):,} are shown; the rest is in the table <code>deliveries</code>."
     text = (
         "<p>Each line is one event and one subscription. <em>How far it got</em> is read from the "

@@ -68,6 +68,8 @@ def headline(summary: AnalysisSummary) -> str:
         return "Nothing was expected, and nothing went wrong"
     if summary.missing:
         return f"{some(summary.missing, 'delivery', 'deliveries')} missing"
+    if summary.dropped:
+        return f"{some(summary.dropped, 'delivery', 'deliveries')} given up"
     if summary.spurious:
         return f"{some(summary.spurious, 'delivery', 'deliveries')} too many"
     if summary.duplicates:
@@ -113,6 +115,12 @@ def _faults(summary: AnalysisSummary) -> list[str]:
     if summary.missing:
         out.append(
             f"{summary.missing:,} never arrived ({percent(summary.missing / summary.expected)})."
+        )
+    if summary.dropped:
+        out.append(
+            f"{summary.dropped:,} were given up by a node that says so "
+            f"({percent(summary.dropped / summary.expected)}): their subscribers were out of "
+            "reach, or slow, for longer than deliveries are held."
         )
     if summary.spurious:
         out.append(
