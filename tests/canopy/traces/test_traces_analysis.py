@@ -135,6 +135,7 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     o.deliver(lost, gone, 900.0)
 
     silent = notes["silent"] = o.publish(0, {"a": 6})  # as `lost`, but nobody says that it is
+    o.route(silent, 3, "a", [1])
     o.deliver(silent, late, 1.0)
     o.deliver(silent, gone, 1.0)
 
