@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from canopy.cli.completion import context_names
 from canopy.cli.constants import FORMATS, WAIT, WAIT_INTERVAL, WAIT_SILENTLY
+from canopy.cli.contexts.store import located
 from canopy.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -34,8 +36,13 @@ timeout_option = click.option(
 )
 
 
+def _located(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return located(value)
+
+
 def connect_option(command: F) -> F:
-    """Add `--connect FOLDER` (environment CANOPY_CONNECT) as the argument `connect`, and `--wait`
+    """Add `--connect NODE` (environment CANOPY_CONNECT), a folder or a context, as the argument
+    `connect`, a folder, and `--wait`
     (CANOPY_WAIT) as `wait`."""
     waiting = click.option(
         "--wait",
@@ -48,9 +55,11 @@ def connect_option(command: F) -> F:
     return click.option(
         "--connect",
         envvar="CANOPY_CONNECT",
-        metavar="FOLDER",
-        help="Data folder (or control socket) of the node. [env: CANOPY_CONNECT; default: the "
-        "default data folder]",
+        metavar="NODE",
+        callback=_located,
+        shell_complete=context_names,
+        help="Data folder (or control socket) of the node, or the name of a context. "
+        "[env: CANOPY_CONNECT; default: the current context, else the default data folder]",
     )(waiting(command))
 
 

@@ -18,6 +18,9 @@ with other work."""
 WAIT_INTERVAL: Final = 0.1
 """Between two attempts to connect."""
 
+COMPLETION_TIMEOUT: Final = 0.5
+"""For a node to name its attributes while a user waits for the shell to complete a word."""
+
 WAIT_SILENTLY: Final = 1.0
 """Before it is said that a node is waited for."""
 

@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Files": {
         "trace": ("canopy.cli.trace:trace", "Analyse the traces of all nodes with Spark."),
+        "context": ("canopy.cli.contexts.command:context", "Name the data folders of nodes."),
         "config": ("canopy.cli.config:config", "Check a node's configuration."),
     },
 }
@@ -114,8 +115,8 @@ def canopy() -> None:
       canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"      # … subscribe through it …
       canopy pub earthquakes.geojson                # … and publish a feed
 
-    Commands talk to the node of the default data folder; --connect FOLDER (or CANOPY_CONNECT)
-    names another one. `canopy COMMAND --help` has examples.
+    Commands talk to the node of the default data folder; --connect FOLDER (or CANOPY_CONNECT, or
+    canopy context use) names another one. `canopy COMMAND --help` has examples.
     """
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from canopy.cli.completion import attribute_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.output import console, duration, label, plain, print_json, table
 
@@ -153,7 +154,7 @@ def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:
 
 
 @click.command()
-@click.argument("attribute")
+@click.argument("attribute", shell_complete=attribute_names)
 @node_options
 def where(attribute: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     """Show which cluster owns ATTRIBUTE, and the virtual nodes of its tree.

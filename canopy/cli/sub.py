@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from canopy.cli.completion import attribute_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import NAMES_TIMEOUT
-from canopy.cli.delivery_lines import Show, printer, template_of, warn_of_absent
+from canopy.cli.delivery.lines import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.output import on_reader_gone, visible
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
-    from canopy.cli.template import Template
+    from canopy.cli.delivery.template import Template
     from canopy.client.notices import Notice
     from canopy.client.synchronous import Client, Subscription
     from matching import Predicate
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("selector")
+@click.argument("selector", shell_complete=attribute_names)
 @click.option("--name", default="", help="A name for the subscription, in traces and the TUI.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
 @click.option(

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from canopy.cli.delivery.template import Template, TemplateError
 from canopy.cli.feeds import FeedEvent, Refusal, read_feed
 from canopy.cli.feeds.raw import raw_object
 from canopy.cli.main import main
-from canopy.cli.template import Template, TemplateError
 from overlay.client import (
     Command,
     Delivered,

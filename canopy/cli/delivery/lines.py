@@ -12,7 +12,7 @@ import click
 from canopy.cli.output import delivery_object, print_json, printable
 
 if TYPE_CHECKING:
-    from canopy.cli.template import Template
+    from canopy.cli.delivery.template import Template
     from overlay.client import Delivery
 
 Show: TypeAlias = "Callable[[Delivery], None]"
@@ -24,7 +24,7 @@ def template_of(
     """The value of `--format`, parsed. Raises BadParameter."""
     if value is None:
         return None
-    from canopy.cli.template import Template, TemplateError
+    from canopy.cli.delivery.template import Template, TemplateError
 
     try:
         return Template(value)
@@ -56,7 +56,7 @@ def warn_of_absent(template: Template) -> None:
         return
     from difflib import get_close_matches
 
-    from canopy.cli.template import FIELDS
+    from canopy.cli.delivery.template import FIELDS
 
     for name in template.absent:
         near = get_close_matches(name, FIELDS, 1)

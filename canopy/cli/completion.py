@@ -1,0 +1,28 @@
+"""What the shell offers while a command is typed (click asks for it)."""
+
+from __future__ import annotations
+
+import click
+
+from canopy.cli.constants import COMPLETION_TIMEOUT
+from canopy.cli.contexts.store import read_contexts
+
+
+def context_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The contexts that begin so."""
+    return [name for name in sorted(read_contexts().folders) if name.startswith(incomplete)]
+
+
+def attribute_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The attributes that the node has seen lately and that begin so; none without a node."""
+    from canopy.client.errors import ControlError
+    from canopy.client.synchronous import connect
+    from overlay.client import Attributes, GetAttributes
+
+    where = ctx.params.get("connect")
+    try:
+        with connect(where, timeout=COMPLETION_TIMEOUT, reconnect=0.0) as client:
+            names = client.ask(GetAttributes(0), Attributes, COMPLETION_TIMEOUT).names
+    except ControlError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]

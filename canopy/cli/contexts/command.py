@@ -1,0 +1,99 @@
+"""`canopy context`: names for the data folders of nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from canopy.cli.completion import context_names
+from canopy.cli.connect import json_option
+from canopy.cli.contexts.store import changed_contexts, read_contexts
+from canopy.cli.output import console, label, print_json, table
+
+name_argument = click.argument("name", shell_complete=context_names)
+
+
+@click.group()
+def context() -> None:
+    """Name the data folders of nodes, for `--connect NAME`.
+
+    The current context is the node that commands mean without --connect and CANOPY_CONNECT. Names
+    are kept in ~/.config/canopy/contexts.json (or under $XDG_CONFIG_HOME).
+
+    \b
+    canopy context add lab /srv/canopy/lab --use
+    canopy context ls
+    canopy status                          # of lab
+    canopy status --connect home           # of another one
+    """
+
+
+@context.command()
+@name_argument
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--use", "is_used", is_flag=True, help="Make it the current context, too.")
+def add(name: str, folder: Path, is_used: bool) -> None:
+    """Name the data folder FOLDER, where a node may run later.
+
+    \b
+    canopy context add lab /srv/canopy/lab
+    """
+    with changed_contexts() as contexts:
+        contexts.add(name, folder)
+        if is_used:
+            contexts.use(name)
+
+
+@context.command()
+@click.argument("name", shell_complete=context_names, required=False, default="")
+@click.option("--none", is_flag=True, help="Use none: the default data folder is meant again.")
+def use(name: str, none: bool) -> None:
+    """Make NAME the node that commands mean without --connect and CANOPY_CONNECT.
+
+    \b
+    canopy context use lab
+    canopy context use --none
+    """
+    if none == bool(name):
+        raise click.UsageError("give a name, or --none")
+    with changed_contexts() as contexts:
+        contexts.use(name)
+
+
+@context.command()
+@json_option
+def ls(as_json: bool) -> None:
+    """List the contexts; the current one has a star.
+
+    \b
+    canopy context ls --json | jq -r '.[] | select(.current) | .folder'
+    """
+    contexts = read_contexts()
+    found: list[dict[str, Any]] = [
+        {"name": name, "folder": folder, "current": name == contexts.current}
+        for name, folder in sorted(contexts.folders.items())
+    ]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("no contexts; canopy context add NAME FOLDER makes one")
+        return
+    rows = table("", "=name", "data folder")
+    for one in found:
+        rows.add_row("*" if one["current"] else "", one["name"], label(one["folder"]))
+    console().print(rows)
+
+
+@context.command()
+@name_argument
+def rm(name: str) -> None:
+    """Forget the name NAME; the node and its data folder stay.
+
+    \b
+    canopy context rm lab
+    """
+    with changed_contexts() as contexts:
+        contexts.remove(name)

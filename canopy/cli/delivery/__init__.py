@@ -1,0 +1,1 @@
+"""How `canopy sub` prints deliveries: ``lines`` chooses the manner, ``template`` is `--format`."""
