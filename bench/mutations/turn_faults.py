@@ -150,14 +150,14 @@ def all_trees_announced_for_each() -> None:
 @fault(*PLANTING)
 def all_trees_end_in_one_turn() -> None:
     """An owner removes all trees without registrations in one turn."""
-    original = Rebalance._look_further
+    original = Rebalance._scan_further
 
-    def _look_further(self: Rebalance) -> None:
+    def _scan_further(self: Rebalance) -> None:
         original(self)
-        while self._unlooked:
+        while self._unscanned:
             original(self)
 
-    replace(original, _look_further)
+    replace(original, _scan_further)
 
 
 @fault(

@@ -11,7 +11,7 @@ from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.constants import ENDED_AT_ONCE
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
-from overlay.upper_tree.owner.constants import CHANGE_COST, LOOKED_AT_ONCE
+from overlay.upper_tree.owner.constants import CHANGE_COST, SCANNED_AT_ONCE
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.owner import Owner
@@ -103,4 +103,4 @@ def test_a_selector_of_very_many_attributes_is_planted_with_work_in_proportion(
     world.run(20.0)
     assert not any(world.node(name).owner.trees for name in world.names())
     assert work.total["removed"] == many
-    assert work.most["removed"] <= LOOKED_AT_ONCE // CHANGE_COST, "trees end in parts as well"
+    assert work.most["removed"] <= SCANNED_AT_ONCE // CHANGE_COST, "trees end in parts as well"

@@ -172,8 +172,8 @@ def with_options(
     if publishers is not None:
         plan = msgspec.structs.replace(plan, publishers=publishers)
     if load == "paper":
-        wishes = plan.wishes
-        count = wishes if isinstance(wishes, int) else len(wishes)
+        first = plan.first_subscriptions
+        count = first if isinstance(first, int) else len(first)
         plan = msgspec.structs.replace(plan, load=paper_load(count, plan.nodes, plan.seed))
     return plan
 

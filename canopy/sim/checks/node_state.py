@@ -285,7 +285,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("events to be matched", node.hosting.scheduler.queue.events, EVENTS_MOST),
         ("held deliveries", held.events, settings.tree.held_events),
         ("bytes of held deliveries", held.bytes, settings.tree.held),
-        ("nodes to be told of gaps", len(node.notices), DELIVERIES_UNREACHABLE_MOST),
+        ("gap notices", len(node.notices), DELIVERIES_UNREACHABLE_MOST),
         ("registrations to be taken", len(node.registry.inbox), WAITING_MOST),
         ("registrations to be installed", len(node.hosting.inbox), WAITING_MOST),
     ]

@@ -30,7 +30,7 @@ class Result(msgspec.Struct, frozen=True):
     refused: int
     expected: int
     owed: int  # pairs that are to be delivered, or reported as a gap
-    told: int  # of those, reported
+    reported: int  # of those, reported as a gap
     allowed: int  # pairs that may be delivered, or not
     delivered: int
     missing: int
@@ -64,7 +64,7 @@ def summarise(
     real: bool,
 ) -> Result:
     """Judge the deliveries, and put everything into one object. `before` and `after` are what else
-    was found, in the order in which it is told."""
+    was found, in the order in which it is listed."""
     clients = world.clients
     expected = expectation(clients)
     violations = [*before, *check_deliveries(world, expected), *after]
@@ -86,7 +86,7 @@ def summarise(
         refused=sum(1 for p in clients.publications if p.refused),
         expected=len(expected.expected),
         owed=len(expected.owed),
-        told=len(reported_gaps(world, expected)),
+        reported=len(reported_gaps(world, expected)),
         allowed=len(expected.allowed),
         delivered=len(shown),
         missing=kinds.count("missing"),

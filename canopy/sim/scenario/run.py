@@ -137,7 +137,7 @@ class Run:
         """Node 0 founds; the others know it and one other, but for those that are apart."""
         world, scenario = self.world, self.scenario
         for number in range(scenario.nodes):
-            self._tell("grow", number / scenario.nodes)
+            self._report_progress("grow", number / scenario.nodes)
             self.population.join(number >= scenario.nodes - scenario.apart)
             world.run(scenario.join_interval)
         self._need(READY_WITHIN, world.ready, lambda: f"ready: {self._not_ready()} are not")
@@ -150,16 +150,16 @@ class Run:
     def subscribe(self) -> None:
         """Make all first subscriptions, and wait for their acknowledgements."""
         world = self.world
-        wishes, names = self.scenario.wishes, self.population.names
-        if isinstance(wishes, int):
-            for number in range(wishes):
-                self._tell("subscribe", number / wishes)
+        first, names = self.scenario.first_subscriptions, self.population.names
+        if isinstance(first, int):
+            for number in range(first):
+                self._report_progress("subscribe", number / first)
                 self._subscribe_one(number)
                 world.run(self.scenario.subscribe_interval)
         else:
-            for number, wish in enumerate(wishes):
-                node = number % len(names) if wish.node is None else wish.node
-                world.subscribe(names[node], wish.where, wish.name)
+            for number, wanted in enumerate(first):
+                node = number % len(names) if wanted.node is None else wanted.node
+                world.subscribe(names[node], wanted.where, wanted.name)
         self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some subscriptions")
         world.run(self.scenario.rest)
 
@@ -180,7 +180,7 @@ class Run:
 
     def rest(self) -> None:
         """Until nothing is under way any more."""
-        self._tell("rest", 0.0)
+        self._report_progress("rest", 0.0)
         if self.scenario.faults:
             self.world.run(RECOVERY)
         if not self.world.settle(QUIET_WITHIN):
@@ -211,7 +211,7 @@ class Run:
     def judge(self, *, check_state: bool = True) -> Result:
         """Hold the deliveries against the oracle, and the state against all checks."""
         world = self.world
-        self._tell("judge", 0.0)
+        self._report_progress("judge", 0.0)
         state = self._lasting_violations() if check_state else []
         clusters = 0
         if check_state:
@@ -242,7 +242,7 @@ class Run:
         world, begin = self.world, self.world.now
         count = events if isinstance(events, int) else len(events)
         for number in range(count):
-            self._tell(stage, number / count)
+            self._report_progress(stage, number / count)
             attributes: Mapping[str, Value | None] = (
                 self.workload.event() if isinstance(events, int) else events[number]
             )
@@ -344,7 +344,7 @@ class Run:
     def _not_ready(self) -> list[str]:
         return [name for name in self.world.names() if not self.world.node(name).ready]
 
-    def _tell(self, stage: str, share: float) -> None:
+    def _report_progress(self, stage: str, share: float) -> None:
         self._progress(stage, self.world.now, share)
 
 

@@ -74,7 +74,7 @@ class ScenarioError(ValueError):
     """The scenario can not be read; the text says where and what is expected."""
 
 
-class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FirstSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A first subscription: its selector (`where`), its node and its name in the timeline."""
 
     where: str
@@ -90,7 +90,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     do: Literal[
         "crash", "lose", "restart", "drain", "join", "cut", "sever", "partition", "heal", "network",
         "block", "clog", "unclog", "pause", "resume", "throttle", "disk", "meet",
-    ]  # lose: a crash that nobody is told of; join: one more node per given seed; block, clog,
+    ]  # lose: a crash whose links do not end; join: one more node per given seed; block, clog,
     # unclog: one way only, from the first of two nodes to the second; throttle: one way as well, or
     # all that one node sends, until `heal`; partition: without groups, each of the nodes alone;
     # resume: all that are paused; meet: a node joins that knows both overlays that are `apart`
@@ -124,7 +124,9 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     nodes: Annotated[int, Meta(ge=1, le=100_000)] = 12
     seed: int = 1
-    subscriptions: Count | tuple[Wish, ...] | None = None  # absent: see `wishes`
+    subscriptions: Count | tuple[FirstSubscription, ...] | None = (
+        None  # absent: see `first_subscriptions`
+    )
     events: Count | tuple[dict[str, Value | None], ...] = 300
     rate: Annotated[float, Meta(gt=0)] = 50.0
     timeline: tuple[ClientAction, ...] = ()  # beside or instead of these: who does what when
@@ -148,7 +150,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probes: Count = 0  # events in the quiet after all faults, each node with one more subscription
 
     @property
-    def wishes(self) -> int | tuple[Wish, ...]:
+    def first_subscriptions(self) -> int | tuple[FirstSubscription, ...]:
         """The first subscriptions: a list, or how many of the built-in workload."""
         if self.subscriptions is not None:
             return self.subscriptions
@@ -157,7 +159,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def subscribe_interval(self) -> float:
         """Seconds between two first subscriptions of the built-in workload."""
-        count = self.wishes if isinstance(self.wishes, int) else len(self.wishes)
+        first = self.first_subscriptions
+        count = first if isinstance(first, int) else len(first)
         return min(SUBSCRIBE_GAP, SUBSCRIBED_WITHIN / max(1, count))
 
     @property

@@ -111,7 +111,7 @@ class Shrinker:
 def coarse(scenario: Scenario) -> Iterator[Scenario]:
     """Simpler scenarios, each without or with half of one part, in the order of how much they
     save."""
-    events, subscriptions = scenario.events, scenario.wishes
+    events, subscriptions = scenario.events, scenario.first_subscriptions
     if isinstance(events, int) and events > 1:
         yield replace(scenario, events=events // 2)
     if isinstance(subscriptions, int) and subscriptions > 1:

@@ -54,7 +54,7 @@ class MergeRound(Timer, frozen=True):
 
 @dataclass(eq=False)
 class Merging:
-    """Every node's part in it."""
+    """One node's part in a merge of two rings."""
 
     role: ClusterRole
     ring: Ring
@@ -66,7 +66,7 @@ class Merging:
     def __post_init__(self) -> None:
         self.state = self.ring.state
         self.port = self.role.port
-        self.into: Cluster | None = None  # of the better self.ring, as last heard of
+        self.into: Cluster | None = None  # of the better ring, as last heard of
         self._met = float("-inf")  # since when this node knows a better ring
         self._led = float("-inf")  # when a primary of the own ring was last heard
         # When primaries last heard of the better ring from this node.
@@ -74,18 +74,18 @@ class Merging:
         self._alone = False  # the other clusters of this ring have gone over already
         self._tree_users: tuple[Peer, ...] = ()  # who used the trees of this cluster
         self._forget()
-        self._rest()
+        self._stop_leading()
 
     def _forget(self) -> None:
-        """Take no part any more."""
+        """Forget this cluster's part in a merge."""
         self.phase = MergePhase.NONE  # that this cluster has reached
         self._wanted = MergePhase.NONE
         self._epoch = 0  # under which this node leads its cluster
         self._leader: Peer | None = None
         self._heard = float("-inf")  # when it last spoke
 
-    def _rest(self) -> None:
-        """Lead the merge no more."""
+    def _stop_leading(self) -> None:
+        """Stop leading the merge."""
         self._leading = MergePhase.NONE  # the phase that is wanted of all
         self._since = 0.0  # when it was first wanted
         self._reached: dict[Key, MergePhase] = {}
@@ -159,16 +159,16 @@ class Merging:
         if into is not None or self._wanted:
             self.port.set_timer(MERGE_ROUND * (0.75 + self.port.rng.random() / 2), MergeRound())
         if into is None:
-            self._rest()
+            self._stop_leading()
         elif self._may_take_part():
             if self._leading and now - self._since > MERGE_PHASE_MOST:
                 self._give_up()
             elif now >= self._since or self._leading:
                 self.ring.walk()
         elif self.role.cluster is None:
-            self._look(into)
+            self._switch_or_inform(into)
 
-    def _look(self, into: Cluster) -> None:
+    def _switch_or_inform(self, into: Cluster) -> None:
         """Of a node that serves nowhere: go over if its ring has no leaders, else inform some."""
         if self.port.now - max(self._met, self._led) > RING_LEADERLESS_AFTER:
             self._switch_ring(into)
@@ -204,7 +204,7 @@ class Merging:
         for cluster in self._clusters:
             if self.into is not None:
                 self.port.send(cluster.primary, Merge(self.into, MergePhase.NONE))
-        self._rest()
+        self._stop_leading()
         self._since = self.port.now + MERGE_REST
 
     # -- the cluster that leads ------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Merging:
         if not clusters or not (event.complete or self._alone):
             return  # the ring is being mended
         if clusters[0].key != own.key:
-            self._rest()
+            self._stop_leading()
             self.port.send(clusters[0].primary, RingMet(own.ring, into.ring, into.primary))
             return
         if not self._leading:
@@ -328,7 +328,7 @@ class Merging:
 
     def _switch_ring(self, into: Cluster) -> None:
         self._forget()
-        self._rest()
+        self._stop_leading()
         self.into, self._alone, self._tree_users = None, False, ()
         self.role.release_reservation()
         self.port.trace("cluster", name=into.ring, reason=f"over to this ring: {into.primary.id}")

@@ -16,7 +16,7 @@ Read in this order:
 * ``delegation``: passes on, gives back, sends again.
 * ``relays``: nodes that are not reached, and who may reach them.
 * ``holding``: keeps what is for nodes out of reach; ``held_deliveries`` has the queues.
-* ``gap_notices``: tells nodes what was given up.
+* ``gap_notices``: notifies nodes of what was given up.
 * ``constants``: the measures of all that.
 
 docs/design/delivery.md has the reasons.

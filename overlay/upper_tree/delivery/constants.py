@@ -66,9 +66,9 @@ they go on, and what exceeds the bound is given up."""
 # --- gap_notices.py ---
 
 NOTICE_PAUSE = 10.0
-"""Seconds after which a node that has to be told something is dialled again. Not measured; would be
+"""Seconds after which a node for which a notice waits is dialled again. Not measured; would be
 measured by the dials of a host half of whose subscribers died."""
 
 NOTICE_FOR = 3_600.0
-"""Seconds for which a node is dialled that has to be told something: a partition of an hour has
-hardly anything left to tell. Guess."""
+"""Seconds for which a node with a waiting notice is dialled: after a partition of an hour hardly
+any notice is of use. Guess."""

@@ -1,13 +1,13 @@
-"""Tells other nodes which deliveries to them were given up here, as soon as they are in reach.
+"""Notifies other nodes of deliveries to them that were given up here, as soon as they are in reach.
 
-A node is told with the next link that comes up between the two, whoever dials. This node dials too:
-one that is out of reach every ten seconds, for an hour. A notice that was on a link when that was
-lost is sent again: what was given up may be reported twice, and is not left out as long as the node
-that gave it up lives. A node whose process has ended, or that has left, is told nothing.
+A notice is sent over the next link that comes up between the two nodes, whichever dials. This node
+dials one that is out of reach every ten seconds, for an hour. A notice that was on a link when that
+was lost is sent again: what was given up may be reported twice, and is not left out as long as the
+node that gave it up lives. A node whose process has ended, or that has left, gets none.
 
 The same notice, with a count of 0, comes from an owner: it has ended the registrations of a node
-that it did not hear, so that nothing was matched for it since; or another cluster led in the place
-of its own for a while, and nobody knows what was registered there.
+that did not renew them, so that nothing was matched for it since; or another cluster led in the
+place of its own for a while, and what was registered there is not known.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from overlay.upper_tree.messages import DeliveriesGivenUp
 
 
 class NoticeDue(Timer, frozen=True):
-    """Dial nodes that have to be told something."""
+    """Time to dial the nodes for which notices wait."""
 
 
-class Untold:
-    """What one node that is out of reach has to be told."""
+class PendingNotice:
+    """The notice that waits for one node out of reach."""
 
     __slots__ = ("count", "first", "lapsed", "last", "peer", "reason", "since", "tried_at", "until",
                  "when")  # fmt: skip
 
     def __init__(self, peer: Peer, when: float) -> None:
-        """`when`: the first of it happened (Port's seconds)."""
+        """`when`: Port's seconds at which the first delivery was given up."""
         self.peer = peer
         self.when = when
         self.tried_at = when
@@ -45,7 +45,7 @@ class Untold:
         self.lapsed = False
 
     def add(self, events: Sequence[Event], reason: str) -> None:
-        """The deliveries of these events were given up."""
+        """Add deliveries of these events, which were given up."""
         first, last = min(events, key=_published), max(events, key=_published)
         if not self.count or first.time < self.since:
             self.first, self.since = first.identity, first.time
@@ -55,12 +55,12 @@ class Untold:
         self.reason = reason
 
     def interrupted(self, reason: str) -> None:
-        """Events may not have been matched for the node, for that reason."""
+        """Add that events may not have been matched for the node, for that reason."""
         self.lapsed = True
         self.reason = self.reason or reason
 
     def put_back(self, notice: DeliveriesGivenUp) -> None:
-        """A notice of what was before all that is here did not arrive."""
+        """Add an earlier notice that did not arrive."""
         if notice.count:
             if not self.count or notice.since <= self.since:
                 self.first, self.since = notice.first, notice.since
@@ -72,11 +72,11 @@ class Untold:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to tell just now: it is on its way."""
+        """Whether there is nothing to send now: all of it is under way."""
         return not self.count and not self.lapsed
 
     def take(self) -> DeliveriesGivenUp:
-        """The message that tells it, and forget it."""
+        """The message to send; afterwards the notice is empty."""
         notice = DeliveriesGivenUp(
             self.count, self.first, self.last, self.since, self.until, self.reason, self.lapsed
         )
@@ -89,78 +89,81 @@ def _published(event: Event) -> float:
 
 
 class GapNotices(Machine):
-    """Remembers what nodes have to be told. Bounded: `UNREACHABLE_MOST` nodes, the first of them
-    forgotten first."""
+    """Keeps the notices that wait. Bounded: `UNREACHABLE_MOST` nodes, the earliest dropped
+    first."""
 
     def __init__(self, port: Port) -> None:
         super().__init__(port)
-        self._untold: BoundedDict[NodeId, Untold] = BoundedDict(UNREACHABLE_MOST)
+        self._pending: BoundedDict[NodeId, PendingNotice] = BoundedDict(UNREACHABLE_MOST)
         self._alarm = Alarm(port, NoticeDue())
 
     def __len__(self) -> int:
-        """How many nodes have to be told something."""
-        return len(self._untold)
+        """For how many nodes a notice waits or is under way."""
+        return len(self._pending)
 
     def given_up(self, peer: Peer, events: Sequence[Event], reason: str) -> None:
-        """The deliveries of these events (at least one) to the node were given up, in words why."""
+        """Note that deliveries of these events (at least one) to the node were given up; `reason`:
+        in words."""
         self._of(peer).add(events, reason)
 
     def on_matching_interrupted(self, event: MatchingInterrupted) -> None:
-        """This node, an owner, cannot say what a subscriber has missed."""
-        untold = self._of(event.subscriber)
-        untold.interrupted(event.reason)
-        self._send(untold)
+        """Send a notice without a count: this node, an owner, does not know what was missed."""
+        pending = self._of(event.subscriber)
+        pending.interrupted(event.reason)
+        self._send(pending)
 
-    def _of(self, peer: Peer) -> Untold:
-        untold = self._untold.get(peer.id)
-        if untold is None:
-            untold = self._untold[peer.id] = Untold(peer, self.port.now)
+    def _of(self, peer: Peer) -> PendingNotice:
+        pending = self._pending.get(peer.id)
+        if pending is None:
+            pending = self._pending[peer.id] = PendingNotice(peer, self.port.now)
             self._alarm.within(NOTICE_PAUSE)
-        return untold
+        return pending
 
-    def tell(self, peer: Peer) -> None:
-        """Tell the node, which is in reach, what there is, ahead of all that is sent to it from now
-        on."""
-        untold = self._untold.pop(peer.id, None)
-        if untold is not None and not untold.is_empty:
-            self._send(untold)
+    def notify(self, peer: Peer) -> None:
+        """Send the notice for a node in reach, if there is one, ahead of all that is sent to it
+        from now on."""
+        pending = self._pending.pop(peer.id, None)
+        if pending is not None and not pending.is_empty:
+            self._send(pending)
 
-    def _send(self, untold: Untold) -> None:
-        """Dial the node if need be; what does not arrive comes back."""
-        self.port.count("gaps_told")
-        untold.tried_at = self.port.now
-        self.port.send(untold.peer, untold.take())
+    def _send(self, pending: PendingNotice) -> None:
+        """Send the notice, which dials the node if need be. One that does not arrive is put
+        back."""
+        self.port.count("gap_notices_sent")
+        pending.tried_at = self.port.now
+        self.port.send(pending.peer, pending.take())
 
     def on_link_up(self, event: LinkUp) -> None:
-        """The node is in reach."""
-        self.tell(event.peer)
+        """Send what waits for the node: it is in reach."""
+        self.notify(event.peer)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """A notice may not have arrived."""
+        """Put a notice back that may not have arrived; send it again if the session is a new
+        one."""
         if event.left or event.end is SessionEnd.GONE:
-            self._untold.pop(event.peer.id, None)
+            self._pending.pop(event.peer.id, None)
             return
         for message in event.lost:
             if isinstance(message, DeliveriesGivenUp):
                 self._of(event.peer).put_back(message)
         if event.end is SessionEnd.RESET:
-            self.tell(event.peer)
+            self.notify(event.peer)
 
     def on_message_dropped(self, event: MessageDropped) -> None:
-        """There was no room for a notice on the link."""
+        """Put a notice back for which there was no room on the link."""
         if isinstance(event.message, DeliveriesGivenUp):
             self._of(event.peer).put_back(event.message)
 
     def on_notice_due(self, timer: NoticeDue) -> None:
-        """Dial those that have waited, and forget those that are away for too long."""
+        """Send what has waited long enough, and drop notices for nodes that are away too long."""
         self._alarm.rang()
         now = self.port.now
-        for untold in list(self._untold.values()):
-            waited = now - untold.tried_at
-            arrived = untold.is_empty and waited >= 2 * NOTICE_PAUSE
-            if arrived or now - untold.when > NOTICE_FOR:
-                del self._untold[untold.peer.id]
-            elif not untold.is_empty and waited >= NOTICE_PAUSE:
-                self._send(untold)
-        if self._untold:
+        for pending in list(self._pending.values()):
+            waited = now - pending.tried_at
+            arrived = pending.is_empty and waited >= 2 * NOTICE_PAUSE
+            if arrived or now - pending.when > NOTICE_FOR:
+                del self._pending[pending.peer.id]
+            elif not pending.is_empty and waited >= NOTICE_PAUSE:
+                self._send(pending)
+        if self._pending:
             self._alarm.within(NOTICE_PAUSE)

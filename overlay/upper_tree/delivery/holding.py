@@ -16,9 +16,9 @@ the node is out of reach. So what is held costs no more messages than one, howev
 the link comes up, or a relay gives nothing back, the rest follows in order, a piece at a time.
 
 Deliveries are held for the time of a lease at least, and then as long as the node has registrations
-here: its owner ends those of a node that nobody hears. Beyond the bound the oldest are given up.
-What is given up is written to the trace, an event at a time, counted, and told to the node before
-what is held after it (gap_notices.py).
+here: its owner ends those of a node that does not renew them. Beyond the bound the oldest are given
+up. What is given up is written to the trace, an event at a time, and counted; the node gets a
+notice of it before what is held after it (gap_notices.py).
 
 A node in reach may take its deliveries more slowly than they come. Where its link is *congested*
 (links/constants.py) the rest waits here in the same way. Meanwhile this host *holds back* what it
@@ -308,7 +308,7 @@ class Holding(Machine):
 
     def _send_piece(self, held: HeldNode) -> None:
         """Send a piece of what is held. If that is too much for the link, it says so."""
-        self.notices.tell(held.peer)
+        self.notices.notify(held.peer)
         least = held.bytes - self._piece
         while held.messages and held.bytes > least:
             self.port.send(held.peer, self.held.take(held))

@@ -65,8 +65,8 @@ beside the visits that it saves."""
 
 # --- rebalance.py ---
 
-LOOKED_AT_ONCE, CHANGE_COST = 256, 16
-"""Trees that are looked at in one turn, some 5 ms, and for how many of them one counts that has to
+SCANNED_AT_ONCE, CHANGE_COST = 256, 16
+"""Trees that are scanned in one turn, some 5 ms, and for how many of them one counts that has to
 be changed (measured)."""
 
 PREFERRED_MOST = 32

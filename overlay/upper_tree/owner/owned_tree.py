@@ -394,7 +394,7 @@ class OwnedTree:
         return now - self._empty_since
 
     def is_size_scan_due(self, now: float) -> bool:
-        """Whether to look which virtual nodes are too large or too small."""
+        """Whether to scan for virtual nodes that are too large or too small."""
         tree = self.tree
         size = len(tree.registrations)
         return self._size_scan.is_due(tree.map, tree.registration_changes, size, now)

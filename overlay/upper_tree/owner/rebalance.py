@@ -11,7 +11,7 @@ A registration that comes meanwhile goes to the hosts of both maps (1), or waits
 that are to stop have stopped (2).
 
 One change at a time per tree. If a host's link is lost while a change is prepared, the change is
-abandoned; a host that is lost later is found by the next look.
+abandoned; a host that is lost later is found by the next scan.
 
 A host whose link was lost is *stale*: it may be a new process that knows nothing, or have missed
 what was said meanwhile. Where it can be reached again it is given everything anew by a change to a
@@ -35,11 +35,11 @@ from overlay.upper_tree.messages import Assign, Assigned, Entry, Install
 from overlay.upper_tree.owner.constants import (
     CHANGE_COST,
     LEADERS,
-    LOOKED_AT_ONCE,
     MERGE_SHARE,
     PREFERRED_MOST,
     REMOVE_AFTER,
     SCAN_PERIOD,
+    SCANNED_AT_ONCE,
 )
 from overlay.upper_tree.owner.owned_tree import OwnedTree, ScanThrottle
 from overlay.upper_tree.owner.owner import Owner, RebalanceDue
@@ -48,8 +48,8 @@ from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeR
 from overlay.upper_tree.partition import PartitionMap, best_cut
 
 
-class LookFurtherDue(Timer, frozen=True):
-    """Go on with looking at the trees."""
+class ScanStepDue(Timer, frozen=True):
+    """Time to scan further trees."""
 
 
 class Rebalance(Machine):
@@ -66,18 +66,18 @@ class Rebalance(Machine):
         self._placement = Placement(settings.tree.host_entries, settings.tree.replicas)
         self._plan = self._placement.plan
         self._subscriber_scan = ScanThrottle()
-        self._unlooked: deque[str] = deque()  # trees of the present look
-        self._further = Alarm(port, LookFurtherDue())
+        self._unscanned: deque[str] = deque()  # trees of the present scan
+        self._further = Alarm(port, ScanStepDue())
 
-    # --- when to look ---
+    # --- the scan of all trees ---
 
     def on_rebalance_due(self, timer: RebalanceDue) -> None:
-        """Begin to look at all trees, unless the last look is not done yet."""
+        """Begin to scan all trees, unless the last scan is not done yet."""
         self._owner.rebalance_rang()
         if not self._clusters.is_primary:
-            self._unlooked.clear()
+            self._unscanned.clear()
             return
-        if self._unlooked:
+        if self._unscanned:
             self._owner.rebalance_soon()
             return
         self._plan = self._placement.update(
@@ -87,22 +87,22 @@ class Rebalance(Machine):
             self.port.now,
         )
         self._recruit(self._wanted() + LEADERS)
-        self._unlooked.extend(self._trees)
-        self._look_further()
+        self._unscanned.extend(self._trees)
+        self._scan_further()
 
-    def on_look_further_due(self, timer: LookFurtherDue) -> None:
-        """Go on with the look."""
+    def on_scan_step_due(self, timer: ScanStepDue) -> None:
+        """Scan further trees."""
         self._further.rang()
         if self._clusters.is_primary:
-            self._look_further()
+            self._scan_further()
         else:
-            self._unlooked.clear()
+            self._unscanned.clear()
 
-    def _look_further(self) -> None:
+    def _scan_further(self) -> None:
         """One step for each of the next trees; after the last, the cluster as a whole."""
         done = 0
-        while self._unlooked and done < LOOKED_AT_ONCE:
-            attribute = self._unlooked.popleft()
+        while self._unscanned and done < SCANNED_AT_ONCE:
+            attribute = self._unscanned.popleft()
             owned = self._trees.get(attribute)
             if owned is None or owned.is_changing:
                 pass
@@ -111,12 +111,12 @@ class Rebalance(Machine):
             elif self._owner.is_departing(attribute):
                 done += CHANGE_COST * self._prepare_departure(owned)
             done += 1
-        if self._unlooked:
+        if self._unscanned:
             self._further.within(0.0)
         else:
-            self._end_look()
+            self._end_scan()
 
-    def _end_look(self) -> None:
+    def _end_scan(self) -> None:
         for peer in self._hosts.take_released():
             self._clusters.release(peer)
         self._ask_for_split()

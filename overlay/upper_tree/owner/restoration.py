@@ -3,7 +3,7 @@
 Replicas of other clusters' logs are applied here as they come, entry by entry, as at a voter. When
 this node leads the lost cluster's arc, every tree of it that has registrations is written into the
 own log, with the same cuts and other hosts, and with all its registrations; the hosts are given
-everything at the next look (rebalance.py), as after an election.
+everything at the next scan (rebalance.py), as after an election.
 
 A replica may be a little out of date, and its subscribers may be dead. What it has too much ends
 with its lease, or when its subscriber claims another set (registration_leases.py). What it lacks is
@@ -100,7 +100,7 @@ class TreeRestoration(Machine):
         return is_ours and bool(tree.registrations)
 
     def _restore(self, lost: list[Tree]) -> None:
-        """Into log and state at once; the hosts are given it at the next look."""
+        """Into log and state at once; the hosts are given it at the next scan."""
         for tree in lost:
             index = self._owner.append_all(self._operations(tree))
             owned = self._owner.adopt(tree.attribute)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from canopy.sim.scenario.scenario import Fault, Scenario, Wish
+from canopy.sim.scenario.scenario import Fault, FirstSubscription, Scenario
 from overlay.settings import ClusterSettings, Settings, TreeSettings
 from tests.support.overlays import acknowledged, assert_exact, grown, run_green
 
@@ -13,7 +13,7 @@ HALVES = ((0, 1, 4), (2, 3, 5))
 DIVIDED = Scenario(
     nodes=6,
     seed=1,
-    subscriptions=tuple(Wish("x >= 0", node=node) for node in range(6)),
+    subscriptions=tuple(FirstSubscription("x >= 0", node=node) for node in range(6)),
     events=tuple({"x": number} for number in range(180)),
     rate=5.0,
     rest=5.0,
@@ -31,26 +31,26 @@ STOPPED = replace(
 def test_a_node_that_stands_still_for_less_than_its_lease_misses_nothing() -> None:
     result = run_green(STOPPED)
     assert result.owed > 500
-    assert result.told == 0, "all of it was delivered"
+    assert result.reported == 0, "all of it was delivered"
 
 
 def test_halves_that_are_apart_for_less_than_a_lease_miss_nothing() -> None:
     result = run_green(DIVIDED)
     assert result.owed > 500
-    assert result.told == 0, "all of it was delivered, also what came just after healing"
+    assert result.reported == 0, "all of it was delivered, also what came just after healing"
 
 
 def test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs() -> None:
     settings = Settings(tree=TreeSettings(held_events=12))
     result = run_green(replace(STOPPED, settings=settings))
-    assert result.told > 30
-    assert result.records["drop"] >= result.told, "an event at a time"
+    assert result.reported > 30
+    assert result.records["drop"] >= result.reported, "an event at a time"
 
 
 def test_what_a_lease_does_not_outlast_is_reported_to_the_programs() -> None:
     settings = Settings(tree=TreeSettings(lease=12.0))
     result = run_green(replace(DIVIDED, settings=settings))
-    assert result.told > 100
+    assert result.reported > 100
 
 
 def test_what_a_side_without_the_log_did_not_match_is_reported_when_it_has_healed() -> None:
@@ -58,13 +58,13 @@ def test_what_a_side_without_the_log_did_not_match_is_reported_when_it_has_heale
     groups = ((0, 1, 2, 3, 4), (5,))  # the primary and both observers are on one side
     faults = (Fault(3.0, "partition", groups=groups), Fault(28.0, "heal"))
     result = run_green(replace(DIVIDED, settings=settings, faults=faults))
-    assert result.told > 20
+    assert result.reported > 20
 
 
 FLOOD = Scenario(
     nodes=4,
     seed=1,
-    subscriptions=(Wish("x >= 0", node=3),),
+    subscriptions=(FirstSubscription("x >= 0", node=3),),
     events=tuple({"x": number, "text": "-" * 40_000} for number in range(1_000)),
     rate=500.0,
     rest=5.0,
@@ -92,7 +92,7 @@ def test_publishers_are_slowed_down_to_what_a_subscriber_s_link_carries() -> Non
 
 def test_a_subscriber_on_a_very_slow_link_is_told_what_it_was_not_sent() -> None:
     result = run_green(slowly(500_000.0))
-    assert result.told > 100
+    assert result.reported > 100
 
 
 def test_a_host_that_publishes_more_at_once_than_a_frame_carries_delivers_it() -> None:

@@ -12,7 +12,13 @@ from click.testing import CliRunner
 
 from canopy.cli.sim.command import opener, sim
 from canopy.sim.scenario.run import run_scenario
-from canopy.sim.scenario.scenario import Fault, Scenario, ScenarioError, Wish, parse_scenario
+from canopy.sim.scenario.scenario import (
+    Fault,
+    FirstSubscription,
+    Scenario,
+    ScenarioError,
+    parse_scenario,
+)
 from canopy.sim.scenario.workload import Workload
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World
@@ -101,7 +107,7 @@ def test_a_scenario_is_read_with_flags_over_the_file() -> None:
         nodes=4,
     )
     assert scenario.nodes == 4
-    assert scenario.subscriptions == (Wish("x > 1", 2),)
+    assert scenario.subscriptions == (FirstSubscription("x > 1", 2),)
     assert scenario.events == ({"x": 1, "y": None}, {"x": 2.5})
     assert scenario.settings.tree.routing == "counting"
     assert parse_scenario("", None, None) == Scenario()

@@ -13,7 +13,13 @@ from click.testing import CliRunner
 from canopy.cli.sim.command import sim
 from canopy.sim.checks.failure_report import AFTER
 from canopy.sim.checks.violation import Violation
-from canopy.sim.scenario.scenario import ClientAction, Fault, Scenario, Wish, parse_scenario
+from canopy.sim.scenario.scenario import (
+    ClientAction,
+    Fault,
+    FirstSubscription,
+    Scenario,
+    parse_scenario,
+)
 from canopy.sim.scenario.verdict import Verdict, judge_scenario
 from canopy.sim.soak.shrink import Shrinker, non_defaults, signature, without
 from canopy.sim.world.disk import DiskConditions
@@ -26,7 +32,7 @@ from overlay.upper_tree.host.hosted_tree import HostedTree
 
 APART = Scenario(
     nodes=3,
-    subscriptions=(Wish("x > 1", 2), Wish("y = 2", 0)),
+    subscriptions=(FirstSubscription("x > 1", 2), FirstSubscription("y = 2", 0)),
     events=tuple({"x": number, "y": number % 3} for number in range(8)),
     settings=Settings(tree=TreeSettings(split_at=4)),
     network=Conditions(latency_high=0.03),

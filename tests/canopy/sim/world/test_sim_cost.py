@@ -51,15 +51,12 @@ def test_a_room_of_the_command_line_is_a_hosts_and_a_virtual_nodes() -> None:
 
 
 def test_the_built_in_workload_grows_with_the_overlay() -> None:
-    small, large = Scenario(nodes=12), Scenario(nodes=3_000)
-    assert (small.wishes, small.join_interval, small.subscribe_interval) == (60, 0.2, 0.01)
-    assert (large.wishes, large.join_interval, large.subscribe_interval) == (
-        6_000,
-        0.02,
-        20 / 6_000,
-    )
-    told = msgspec.structs.replace(large, subscriptions=5, join_gap=0.0)
-    assert (told.wishes, told.join_interval) == (5, 0.0)
+    for nodes, first, join, subscribe in ((12, 60, 0.2, 0.01), (3_000, 6_000, 0.02, 20 / 6_000)):
+        scenario = Scenario(nodes=nodes)
+        assert scenario.first_subscriptions == first
+        assert (scenario.join_interval, scenario.subscribe_interval) == (join, subscribe)
+    given = msgspec.structs.replace(scenario, subscriptions=5, join_gap=0.0)
+    assert (given.first_subscriptions, given.join_interval) == (5, 0.0)
     assert parse_scenario("events: 4", subscriptions=9, events=8) == Scenario(
         subscriptions=9, events=8
     )
