@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
 from bench.mutations.planting import fault, replace
+from canopy.traces.analysis.runs import with_runs
 from canopy.wire.control.server import ControlServer
 from canopy.wire.durable import require_room
 from canopy.wire.folder import DataFolder
@@ -16,6 +18,9 @@ from overlay.incidents import IncidentLog
 from overlay.links.events import IdentityConflict, LinkDown
 from overlay.links.handshake import Handshake
 from overlay.links.messages import Hello, Superseded, Welcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 COPY_TESTS = "tests/links/test_links_copies.py"
 DISK_TESTS = "tests/canopy/wire/test_wire_disk.py"
@@ -147,3 +152,17 @@ def both_copies_stop() -> None:
         return True
 
     replace(Handshake._on_own_id, _on_own_id)
+
+
+@fault(
+    "traces: judged independently",
+    "tests/canopy/traces/test_traces_analysis.py",
+    "test_a_subscription_ends_with_the_run_of_its_node_and_not_with_a_later_one",
+)
+def subscription_outlives_its_process() -> None:
+    """The analysis takes a node that was killed and started again for one process."""
+
+    def runs(spark: SparkSession, records: DataFrame) -> DataFrame:
+        return records.selectExpr("1 AS run", "*")
+
+    replace(with_runs, runs)

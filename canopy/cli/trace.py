@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from canopy.cli.connect import json_option
+from canopy.cli.errors import FAILURE, OK
 from canopy.cli.extras import require
 from canopy.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from canopy.traces.analysis import AnalysisSummary
 
 
 @click.group()
@@ -23,11 +28,12 @@ def trace() -> None:
 @click.option("--master", metavar="URL", help="A Spark cluster; by default this machine.")
 @click.option("--overwrite", is_flag=True, help="Write to a folder that has other files, too.")
 @json_option
-def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_json: bool) -> None:
+def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_json: bool) -> int:
     """Read the trace records under DIR and write report.html, summary.json and Parquet tables.
 
     Spark computes which deliveries were expected from the subscriptions and publications alone, so
-    that the report checks the overlay independently. Needs Java 17 or newer, or the one that came
+    that the report checks the overlay independently. The exit code is 0 only if the run was exact:
+    each of them was made once, and no others were. Needs Java 17 or newer, or the one that came
     with the installation.
 
     \b
@@ -47,16 +53,17 @@ def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_jso
         )
     if as_json:
         print_json(found.to_dict(), indent=2)
-        return
-    verdict = (
-        f"exact: all {found.expected:,} expected deliveries were made, and no others"
-        if found.exact
-        else f"{found.expected:,} deliveries expected: {found.missing:,} missing, "
-        f"{found.dropped:,} dropped, "
-        f"{found.duplicates:,} duplicates, {found.spurious:,} spurious, {found.unknown:,} unknown"
-    )
-    console().print(f"{found.published:,} events from {found.nodes:,} nodes; {verdict}")
+    else:
+        _show(found, out)
+    return OK if found.exact else FAILURE
+
+
+def _show(found: AnalysisSummary, out: Path) -> None:
+    from canopy.traces.analysis.report.wording import some, verdict_line
+
+    counted = f"{some(found.published, 'event')} from {some(found.nodes, 'node')}"
+    console().print(f"{counted}; {verdict_line(found)}", soft_wrap=True)
     if found.corrupt_lines:
-        print(f"! {found.corrupt_lines} lines could not be read; the report shows some",
-              file=sys.stderr)  # fmt: skip
+        lines = some(found.corrupt_lines, "line")
+        print(f"! {lines} could not be read; the report shows some", file=sys.stderr)
     click.echo(f"report: {out / 'report.html'}")

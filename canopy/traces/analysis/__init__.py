@@ -6,12 +6,13 @@ have received, compares that with the deliveries, and writes Parquet tables, `su
 independent.
 
 ``run`` is the order of the stages. In that order: ``java`` and ``session`` find and start Spark;
-``read`` turns lines into records; ``terms`` and ``selectors`` translate selectors to SQL;
-``expected`` computes the pairs of event and subscription that match; ``deliveries`` compares them
-with the deliver records; ``walks`` counts how trees were found; ``load`` adds up the work of each
-node; ``incidents`` merges what several nodes saw of one loss or election; ``details`` and
-``slowest`` select what the report lists; ``summary`` and ``findings`` are the results; ``output``
-is the folder, and ``report/`` the page. ``constants`` has the numbers.
+``read`` turns lines into records, ``runs`` tells the runs of a node apart; ``terms`` and
+``selectors`` translate selectors to SQL; ``expected`` computes the pairs of event and subscription
+that match; ``deliveries`` compares them with the deliver records; ``walks`` counts how trees were
+found; ``load`` adds up the work of each node; ``incidents`` merges what several nodes saw of one
+loss or election; ``details`` and ``slowest`` select what the report lists; ``summary`` and
+``findings`` are the results; ``output`` is the folder, and ``report/`` the page. ``constants`` has
+the numbers.
 
 PySpark is imported when an analysis begins: importing this package is cheap.
 """

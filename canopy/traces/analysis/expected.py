@@ -9,7 +9,8 @@ published after the subscription's SUBACK, docs/design/promises.md), and is the 
     ending    published within a second of the subscription's end: may be delivered, need not
     over      published later than that: must not be delivered
 
-A subscription ends with its unsubscribe or when its node stops. Selectors with the same tree are
+A subscription ends with its unsubscribe or with the process of its node, whether that stops or is
+killed; a node that starts again is another process. Selectors with the same tree are
 evaluated once per event, in groups: one pass over the events per group, with one column that lists
 the trees that are true, exploded into rows and joined with the subscriptions that have the tree.
 """
@@ -22,6 +23,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from canopy.traces.analysis.constants import GRACE_SECONDS, GROUP_CHARACTERS
+from canopy.traces.analysis.runs import with_runs
 from canopy.traces.analysis.selectors import Translator, TreeError, attributes_of, parse_tree
 from canopy.traces.analysis.terms import text_literal
 
@@ -45,42 +47,45 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
     """One row per subscription.
 
     subscription, name, node, selector, tree, tree_key, subscribed, acked and ended (seconds or
-    NULL). `ended` is the unsubscribe, or the first stop of its node after it was made, or the last
-    record of a node that was killed: one that others lost later, and that wrote nothing since.
+    NULL). `ended` is the unsubscribe, or the stop of the run (`runs.py`) in which it was made, or
+    the last record of that run if it was killed: its node started again, or others lost the node
+    later and it wrote nothing since.
     """
     return spark.sql(
         """
         WITH made AS (
           SELECT subscription,
                  min_by(name, time) FILTER (WHERE kind = 'subscribe') AS name,
-                 min_by(node, time) AS node,
+                 min_by(node, time) AS node, min(run) AS run,
                  min_by(selector, time) FILTER (WHERE kind = 'subscribe') AS selector,
                  min_by(tree, time) FILTER (WHERE kind = 'subscribe') AS tree,
                  min(time) FILTER (WHERE kind = 'subscribe') AS subscribed,
                  min(time) FILTER (WHERE kind = 'suback') AS acked,
                  min(time) FILTER (WHERE kind = 'unsubscribe') AS unsubscribed
-          FROM {records} WHERE kind IN ('subscribe', 'suback', 'unsubscribe')
+          FROM {runs} WHERE kind IN ('subscribe', 'suback', 'unsubscribe')
           GROUP BY subscription),
-        stops AS (
-          SELECT node, collect_list(time) AS times FROM {records}
-          WHERE kind = 'stop' GROUP BY node),
+        lived AS (
+          SELECT node, run, max(time) AS last, min(time) FILTER (WHERE kind = 'stop') AS stopped,
+                 max(run) OVER (PARTITION BY node) AS latest
+          FROM {runs} GROUP BY node, run),
         lost AS (
-          SELECT peer AS node, max(time) AS time FROM {records}
+          SELECT peer AS node, max(time) AS time FROM {runs}
           WHERE kind = 'incident' AND what = 'link down' OR kind = 'link' AND reason LIKE 'down:%'
-          GROUP BY peer),
-        killed AS (
-          SELECT r.node, max(r.time) AS time
-          FROM {records} r JOIN lost l ON r.node = l.node
-          GROUP BY r.node, l.time HAVING max(r.time) < l.time)
+          GROUP BY peer)
         SELECT s.subscription, s.name, s.node, s.selector, s.tree,
                md5(s.tree) AS tree_key, s.subscribed, s.acked,
-               least(s.unsubscribed,
-                     array_min(filter(t.times, x -> x > coalesce(s.subscribed, s.acked))),
-                     k.time)
-                 AS ended
-        FROM made s LEFT JOIN stops t ON s.node = t.node LEFT JOIN killed k ON s.node = k.node
+               least(s.unsubscribed, r.stopped,
+                     CASE WHEN r.run < r.latest OR r.last < l.time THEN r.last END) AS ended
+        FROM made s JOIN lived r ON s.node = r.node AND s.run = r.run
+        LEFT JOIN lost l ON s.node = l.node
         """,
-        records=records,
+        runs=with_runs(
+            spark,
+            records.where("kind <> 'corrupt'").select(
+                *("node", "kind", "time", "subscription", "name", "selector", "tree"),
+                *("what", "peer", "reason"),
+            ),
+        ),
     )
 
 

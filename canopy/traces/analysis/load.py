@@ -2,8 +2,8 @@
 
 The `stop` record of a node has the numbers of messages that it sent. A node that was killed has
 none, and then its data-plane messages are counted from its records: every `walk_hop`, `visit` and
-`forward` is one message. A node that was killed and started again has both, so that each *run*,
-from one `start` record to the next, is counted separately.
+`forward` is one message. A node that was killed and started again has both, so that each run
+(`runs.py`) is counted separately.
 
 Counted records are of the sampled events only, counters of all (`sample` in the start record says
 what share of the events is traced).
@@ -12,6 +12,8 @@ what share of the events is traced).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from canopy.traces.analysis.runs import with_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,13 +31,7 @@ def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
     """
     return spark.sql(
         f"""
-        WITH starts AS (
-          SELECT node, collect_list(time) AS times FROM {{records}}
-          WHERE kind = 'start' GROUP BY node),
-        runs AS (
-          SELECT r.node, size(filter(s.times, x -> x <= r.time)) AS run, r.* EXCEPT (node)
-          FROM {{records}} r LEFT JOIN starts s ON r.node = s.node),
-        counted AS (
+        WITH counted AS (
           SELECT node, run, min(time) AS first, max(time) AS last,
             max(name) FILTER (WHERE kind = 'start') AS name,
             max(address) FILTER (WHERE kind = 'start') AS address,
@@ -51,7 +47,7 @@ def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
             max(data_messages) FILTER (WHERE kind = 'stop') AS data_messages,
             max(other_messages) FILTER (WHERE kind = 'stop') AS other_messages,
             max(bytes) FILTER (WHERE kind = 'stop') AS bytes
-          FROM runs GROUP BY node, run)
+          FROM {{runs}} GROUP BY node, run)
         SELECT node, max_by(name, run) FILTER (WHERE name IS NOT NULL) AS name,
           max_by(address, run) FILTER (WHERE address IS NOT NULL) AS address,
           sum(published) AS published, sum(matches) AS matches, sum(deliveries) AS deliveries,
@@ -62,8 +58,11 @@ def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
           min(first) AS first, max(last) AS last, min(sample) AS sample, max(routing) AS routing
         FROM counted GROUP BY node
         """,
-        records=records.where("kind <> 'corrupt'").select(
-            *("node", "kind", "time", "name", "address", "routing", "sample"),
-            *("data_messages", "other_messages", "bytes"),
+        runs=with_runs(
+            spark,
+            records.where("kind <> 'corrupt'").select(
+                *("node", "kind", "time", "name", "address", "routing", "sample"),
+                *("data_messages", "other_messages", "bytes"),
+            ),
         ),
     )

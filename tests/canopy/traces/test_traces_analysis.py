@@ -6,14 +6,17 @@ import importlib.util
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from canopy.cli.main import main
 from canopy.traces.analysis import STAGES, AnalysisError, AnalysisSummary, analyze, load
 from tests.support.trace_runs import START, Overlay, busy_run, verdict
 
@@ -239,6 +242,22 @@ def test_the_folder_has_what_the_readme_says(right: Analysed, spark: Any) -> Non
     assert right.table(spark, "corrupt") == []
 
 
+def test_the_tables_are_read_as_the_reference_says(
+    faulty: Analysed,
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/formats.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?spark_session.*?)```", page, re.DOTALL)
+    monkeypatch.setattr("canopy.traces.analysis.spark_session", lambda: nullcontext(spark))
+    monkeypatch.chdir(faulty.out.parent)
+    assert faulty.out.name == "report"
+    exec(example, {})
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(rows) == 1 + faulty.summary.missing
+
+
 def test_faults_are_found_and_told_apart(faulty: Analysed, spark: Any) -> None:
     notes, summary = faulty.notes, faulty.summary
     verdicts = {
@@ -402,8 +421,61 @@ def test_a_subscription_ends_with_its_killed_node_and_not_with_one_that_slept(
     assert (summary.expected, summary.delivered, summary.missing) == (1 + 3, 4, 0)
 
 
+def test_a_subscription_ends_with_the_run_of_its_node_and_not_with_a_later_one(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Nobody reports the loss of a node that is killed and started again, which has subscriptions
+    of its own. What the former process was owed before its last record is missing."""
+    o = Overlay(tmp_path / "traces", 2)
+    former = o.subscribe(1, ABOVE_5, "former", "a > 5")
+    o.wait(5)
+    o.deliver(o.publish(0, {"a": 6}), former, 2.0)
+    o.publish(0, {"a": 6})
+    o.wait(5)
+    o.write(o.names[1], "ready")  # the last record of the process that is killed
+    o.wait(5)
+    o.publish(0, {"a": 7})  # while the node is away
+    o.wait(5)
+    o.write(o.names[1], "start", address="again")
+    later = o.subscribe(1, ABOVE_5, "later", "a > 5")
+    o.wait(5)
+    for _ in range(3):
+        o.deliver(o.publish(0, {"a": 8}), later, 2.0)
+    o.wait(5)
+    o.stop()
+    found = analysed(spark, o, tmp_path / "report")
+    assert (found.summary.expected, found.summary.missing, found.summary.exact) == (5, 1, False)
+    ended = {row["name"]: row["ended"] - START for row in found.table(spark, "subscriptions")}
+    assert 10 < ended["former"] < 11
+    assert ended["later"] > 30
+
+
 def test_a_run_in_which_nothing_happened_does_not_speak_of_it(right: Analysed) -> None:
     assert "What happened" not in (right.out / "report.html").read_text()
+
+
+def test_the_command_says_whether_the_run_was_exact_with_its_exit_code(
+    right: Analysed,
+    faulty: Analysed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(summary: AnalysisSummary, *options: str) -> tuple[int, str]:
+        monkeypatch.setattr("canopy.traces.analysis.analyze", lambda *_, **__: summary)
+        code = main(["trace", "analyze", str(tmp_path), "--out", str(tmp_path / "out"), *options])
+        return code, capsys.readouterr().out
+
+    code, said = run(right.summary)
+    assert (code, "; exact: " in said) == (0, True)
+    assert "not exact" not in said
+    code, said = run(faulty.summary)
+    assert code == 1
+    assert f"not exact: {faulty.summary.expected} expected deliveries, " in said
+    assert f"{faulty.summary.missing} missing, " in said
+    code, said = run(faulty.summary, "--json")
+    assert code == 1
+    assert json.loads(said)["exact"] is False
 
 
 def test_the_report_needs_no_network(right: Analysed) -> None:

@@ -77,6 +77,23 @@ def headline(summary: AnalysisSummary) -> str:
     return "Not everything could be judged"
 
 
+def verdict_line(summary: AnalysisSummary) -> str:
+    """The verdict in one line, for a terminal."""
+    made = some(summary.expected, "expected delivery", "expected deliveries")
+    if summary.exact:
+        if not summary.expected:
+            return "exact: no delivery was expected, and none was made that should not have been"
+        return f"exact: {made}, each made once, and no others"
+    line = (
+        f"not exact: {made}, {summary.missing:,} missing, {summary.dropped:,} dropped, "
+        f"{summary.duplicates:,} repeated, {summary.spurious:,} spurious, {summary.unknown:,} unknown"
+    )
+    if summary.unreadable_subscriptions:
+        unread = some(summary.unreadable_subscriptions, "subscription")
+        line += f"; {unread} without a readable selector"
+    return line
+
+
 def verdict(summary: AnalysisSummary) -> list[str]:
     """The verdict in sentences, the most important first."""
     if summary.exact and summary.expected:
