@@ -9,7 +9,7 @@ import click
 
 from canopy.cli.completion import attribute_names
 from canopy.cli.connect import node_options, open_client
-from canopy.cli.output import console, duration, label, plain, print_json, table
+from canopy.cli.output import console, counted, duration, label, plain, print_json, table
 
 if TYPE_CHECKING:
     from overlay.client import Status
@@ -54,7 +54,7 @@ def _show_status(found: Status) -> None:
         rows.add_row("damage", f"this node was {found.replaced} until its state file was damaged")
     role = f"{found.role} of {found.cluster[:SHORT]}…" if found.cluster else "in no cluster"
     rows.add_row("cluster", f"{role}, ring {found.ring[:SHORT] or 'not found yet'}")
-    rows.add_row("neighbours", f"{found.neighbours}, {found.links} links")
+    rows.add_row("neighbours", f"{found.neighbours}, {counted(found.links, 'link')}")
     rows.add_row("subscriptions", f"{found.subscriptions}")
     rows.add_row("trees", f"{found.trees} with virtual nodes here, routing {found.routing}")
     rows.add_row("under way", f"{found.pending}")

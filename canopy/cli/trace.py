@@ -11,7 +11,7 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.extras import require
-from canopy.cli.output import console, print_json
+from canopy.cli.output import console, counted, print_json
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary
@@ -59,11 +59,11 @@ def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_jso
 
 
 def _show(found: AnalysisSummary, out: Path) -> None:
-    from canopy.traces.analysis.report.wording import some, verdict_line
+    from canopy.traces.analysis.report.wording import verdict_line
 
-    counted = f"{some(found.published, 'event')} from {some(found.nodes, 'node')}"
-    console().print(f"{counted}; {verdict_line(found)}", soft_wrap=True)
+    read = f"{counted(found.published, 'event')} from {counted(found.nodes, 'node')}"
+    console().print(f"{read}; {verdict_line(found)}", soft_wrap=True)
     if found.corrupt_lines:
-        lines = some(found.corrupt_lines, "line")
+        lines = counted(found.corrupt_lines, "line")
         print(f"! {lines} could not be read; the report shows some", file=sys.stderr)
     click.echo(f"report: {out / 'report.html'}")

@@ -19,6 +19,7 @@ from canopy.cli.constants import (
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.cli.demo.plan import TELEMETRY, DemoPlan
 from canopy.cli.feeds import FeedEvent, Refusal, read_feed, weight
+from canopy.cli.output import counted
 from canopy.client.blocking import ControlClient
 from overlay.client import Done, Feed, GetStatus, Publish, Published, Status
 
@@ -62,7 +63,8 @@ def _file(
             for place, reason in reply.refused:
                 outcome.refused.append(Refusal(batch[place].number, reason))
             outcome.published += len(batch) - len(reply.refused)
-            on_progress(stream.tell() / size, f"{outcome.published} events from {len(nodes)} nodes")
+            said = f"{counted(outcome.published, 'event')} from {counted(len(nodes), 'node')}"
+            on_progress(stream.tell() / size, said)
             if plan.rate:
                 due = started + outcome.published / plan.rate
                 time.sleep(max(0.0, due - time.monotonic()))

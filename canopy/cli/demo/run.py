@@ -13,6 +13,7 @@ from canopy.cli.demo.plan import DemoPlan, to_json
 from canopy.cli.demo.publisher import PublishResult, publish
 from canopy.cli.demo.quiescence import await_quiescence
 from canopy.cli.demo.subscribers import Subscribers
+from canopy.cli.output import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary
@@ -69,21 +70,27 @@ def _live(
     display.step("Publishing the machine's telemetry" if source is None else "Publishing", 1.0)
 
     def published(share: float, text: str) -> None:
-        display.update(share, 1.0, f"{text}, {subscribers.total} deliveries")
+        display.update(share, 1.0, f"{text}, {deliveries(subscribers.total)}")
 
     outcome = publish(plan, overlay, source, published)
-    display.done(f"{outcome.published} events" if source else "")
+    display.done(counted(outcome.published, "event") if source else "")
     display.step("Waiting until nothing is under way")
     last = await_quiescence(
         overlay,
         lambda: subscribers.total,
-        lambda pending, got: display.update(0, None, f"{pending} under way, {got} deliveries"),
+        lambda pending, got: display.update(0, None, f"{pending} under way, {deliveries(got)}"),
     )
     pending = sum(status.pending for status in last)
     if pending:
-        display.note(f"the overlay did not come to rest: {pending} events are still under way")
-    display.done(f"{subscribers.total} deliveries")
+        left = counted(pending, "event")
+        display.note(f"the overlay did not come to rest: {left} still under way")
+    display.done(deliveries(subscribers.total))
     return outcome
+
+
+def deliveries(number: int) -> str:
+    """How many there are, in words."""
+    return counted(number, "delivery", "deliveries")
 
 
 def _analyse(plan: DemoPlan, display: Display) -> AnalysisSummary:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from canopy.cli.constants import SUMMARY_REFUSED_LISTED, SUMMARY_REFUSED_PRINTED
 from canopy.cli.demo.plan import DemoPlan
 from canopy.cli.demo.publisher import PublishResult
-from canopy.cli.output import table
+from canopy.cli.output import counted, table
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary
@@ -106,7 +106,7 @@ def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
         each.add_row(escape(wanted.name), f"{count:,}", f"[dim]{escape(wanted.where)}[/]")
     console.print(each)
     if summary["refused_lines"]:
-        console.print(f"[yellow]{summary['refused']} lines of the feed were refused:[/]")
+        console.print(f"[yellow]refused of the feed: {counted(summary['refused'], 'line')}[/]")
         for line in summary["refused_lines"][:SUMMARY_REFUSED_PRINTED]:
             console.print(f"  line {line['line']}: {escape(line['reason'])}")
         console.print()
