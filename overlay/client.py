@@ -379,13 +379,20 @@ class Attributes(Reply, frozen=True):
 
 class Explained(Reply, frozen=True):
     """What is known of an event: `path`, its steps as lines of text, and one entry of `reasons` for
-    each subscription."""
+    each subscription of this node, with those that have ended and were asked for or got it."""
 
     event: str
     id: str
     attributes: dict[str, Value | None]
     path: tuple[str, ...]
     reasons: tuple[Reason, ...]
+    shown_at: tuple[tuple[NodeId, str], ...] = ()
+    """Where this node published the event: the nodes whose subscriptions it was shown to, with
+    their addresses, as far as they have answered."""
+    alike: int = 1
+    """Events that this node remembers with the id that was asked for; this is the newest one."""
+    others: tuple[str, ...] = ()
+    """Identities of the rest, the newest first; not all if they are many."""
 
 
 COMMANDS = (

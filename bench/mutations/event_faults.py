@@ -15,7 +15,8 @@ from overlay.client import Delivery, Event
 from overlay.links.events import LinkUp, LocalStall, MessageDropped
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.clients.clients import GapOver, LocalClients
+from overlay.upper_tree.clients.clients import GapOver, LocalClients, LocalSubscription
+from overlay.upper_tree.clients.explaining import trees_for
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
 from overlay.upper_tree.delivery.fan_out import CopyBudget
@@ -462,3 +463,32 @@ def pending_bytes_uncounted() -> None:
         original(self, events, route, 0)
 
     replace(original, add_batch)
+
+
+@fault(
+    "why: true answers",
+    "tests/upper_tree/clients/test_tree_inspect.py",
+    "test_why_names_of_each_subscription_the_tree_that_it_is_registered_in",
+)
+def why_names_one_tree_for_all() -> None:
+    """`canopy why` names the tree that an event came through as that of each subscription."""
+
+    def nothing_known(mine: LocalSubscription, event: Event) -> list[str]:
+        return []
+
+    replace(trees_for, nothing_known)
+
+
+@fault(
+    "why: true answers",
+    "tests/upper_tree/clients/test_tree_clients.py",
+    "test_a_subscription_is_known_by_the_pivot_that_its_owner_has_chosen",
+)
+def chosen_pivot_unnoticed() -> None:
+    """A node goes on to say that a subscription is registered under the pivot that its owner has
+    changed."""
+
+    def move(self: Receiver, subscription: str, pivots: Sequence[str]) -> None:
+        return
+
+    replace(Receiver.move, move)

@@ -27,9 +27,11 @@ def why(
 ) -> None:
     """Explain why EVENT (its id, or its identity) reached SUBSCRIPTION, or why not.
 
-    Ask the node where the subscription was made. Without SUBSCRIPTION all of the node's are
-    explained: the result of each part of the selector with the value that it saw (✓ true, ✗ false,
-    ? unknown), and the path of the event.
+    Ask the node where the subscription was made; the publisher's node says where the event was
+    shown. Without SUBSCRIPTION all of the node's are explained: the result of each part of the
+    selector with the value that it saw (✓ true, ✗ false, ? unknown), and the path of the event.
+    Of several events with one id the newest is explained, and the identities of the others are
+    shown.
 
     \b
     canopy why ci37868143
@@ -47,13 +49,29 @@ def why(
 
 def _show(out: Console, found: Explained) -> None:
     out.print(f"[bold]{label(found.id)}[/]  [dim]{found.event}[/]", soft_wrap=True)
+    if found.alike > 1:
+        others = ", ".join(map(label, found.others))
+        others += " …" if found.alike - 1 > len(found.others) else ""
+        out.print(
+            f"[yellow]{found.alike} events have this id; this is the newest of them.[/] Others: "
+            f"{others}",
+            soft_wrap=True,
+        )
     for step in found.path:
         out.print(f"  → {label(step)}", soft_wrap=True)
     if not found.reasons:
-        out.print("this node has no subscription to explain")
+        out.print(f"this node has no subscription to explain: {_where(found)}", soft_wrap=True)
     for reason in found.reasons:
         out.print()
         _show_reason(out, reason)
+
+
+def _where(found: Explained) -> str:
+    """Where to ask instead."""
+    nodes = [f"{node} ({address})" for node, address in found.shown_at]
+    if not nodes:
+        return "ask at the node where it was made (--connect)"
+    return f"the event was shown at {label(', '.join(nodes))}, ask there (--connect)"
 
 
 def _show_reason(out: Console, reason: Reason) -> None:

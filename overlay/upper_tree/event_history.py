@@ -7,19 +7,22 @@ for all events of a batch, and they become text when `canopy why` asks, which sc
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from matching import EVERYTHING, Interval
-from overlay.client import Event
+from overlay.client import Delivery, Event
 from overlay.machine import NodeId
 from overlay.upper_tree.partition import describe
 
 PATH_MOST = 64
 """Steps that `canopy why` shows of one event. Not measured; would be measured by the longest way
 that an event goes."""
+
+OTHERS_MOST = 8
+"""Identities of other events with the same id that `canopy why` shows: what fits on a screen."""
 
 NOTES = 4
 """Steps of an event for which there is room on average: published, taken, arrived, and one more."""
@@ -30,7 +33,7 @@ class PublishedHere(NamedTuple):
 
     def lines(self, event: Event) -> list[str]:
         """The lines of `canopy why` for this record."""
-        return [f"published here with {len(event.attributes)} attributes"]
+        return [f"published here with {counted(len(event.attributes), 'attribute')}"]
 
 
 class AcceptedAt(NamedTuple):
@@ -77,10 +80,11 @@ class ShownTo(NamedTuple):
 
     arrivals: Callable[[int], EventArrival]
     """Of an event, by its place among them."""
-    to: Callable[[Event], tuple[str | int, ...]]
-    """Subscriptions of this node that an event was shown to, and clients that gather."""
+    to: Callable[[Event], Mapping[str | int, Delivery | None]]
+    """Subscriptions of this node that an event was shown to, each with its delivery, and clients
+    that gather."""
     latest: int
-    """The last subscription that there was then, for clients that gather."""
+    """The last change of the node's subscriptions before it, for clients that gather."""
 
 
 HistoryNote = PublishedHere | AcceptedAt | Skipped | ShownTo
@@ -93,8 +97,10 @@ class Remembered(msgspec.Struct):
     event: Event
     steps: list[PublishedHere | AcceptedAt | Skipped | EventArrival] = []
     arrival: EventArrival = EventArrival()  # the last one
-    shown: tuple[str | int, ...] = ()
+    shown: Mapping[str | int, Delivery | None] = {}
     latest: int = 0
+    alike: int = 1  # events that are remembered with the id by which this one was found
+    others: tuple[str, ...] = ()  # identities of the rest, the newest first, at most OTHERS_MOST
 
     @property
     def path(self) -> list[str]:
@@ -153,12 +159,25 @@ class History:
 
     def find(self, name: str) -> Remembered | None:
         """The event with this identity, or the newest one with this user's id."""
-        for is_named in (_has_identity, _has_id):
-            for events, _ in reversed(self._notes):
-                for event in reversed(events):
-                    if is_named(event, name):
-                        return self._recall(event)
-        return None
+        for event in self._named(_has_identity, name):
+            return self._recall(event)
+        alike: dict[str, Event] = {}
+        for event in self._named(_has_id, name):
+            alike.setdefault(event.identity, event)
+        if not alike:
+            return None
+        newest, *others = sorted(alike.values(), key=lambda e: (e.time, e.sequence), reverse=True)
+        remembered = self._recall(newest)
+        remembered.alike = len(alike)
+        remembered.others = tuple(other.identity for other in others[:OTHERS_MOST])
+        return remembered
+
+    def _named(self, is_named: Callable[[Event, str], bool], name: str) -> Iterator[Event]:
+        """Events of that name, the newest note first; an event comes with each of its notes."""
+        for events, _ in reversed(self._notes):
+            for event in reversed(events):
+                if is_named(event, name):
+                    yield event
 
     def _recall(self, event: Event) -> Remembered:
         """All that is noted of an event, as steps in order."""
@@ -194,6 +213,6 @@ def _has_id(event: Event, name: str) -> bool:
     return id_ is not None and str(id_) == name
 
 
-def counted(messages: int) -> str:
-    """A number of messages in words."""
-    return "1 message" if messages == 1 else f"{messages} messages"
+def counted(number: int, what: str = "message") -> str:
+    """A number of things in words."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -426,7 +426,7 @@ class TreesReport(Message, frozen=True, tag="Trees"):
 
 
 class AskEvent(Message, frozen=True):
-    """What does the receiver remember of this event, which it published?"""
+    """What does the receiver remember of this event, which it published, or was shown?"""
 
     number: int
     event: str

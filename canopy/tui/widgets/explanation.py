@@ -25,7 +25,9 @@ def explanation(explained: Explained, first: str = "") -> Text:
     for reason in reasons:
         _reason(text, reason)
     if not reasons:
-        text.append("This node has no subscription to explain.\n\n", "dim")
+        nodes = ", ".join(f"{node} ({address})" for node, address in explained.shown_at)
+        where = f"It was shown at {nodes}." if nodes else "Ask where the subscription was made."
+        text.append(f"This node has no subscription to explain. {one_line(where)}\n\n", "dim")
     if explained.path:
         text.append("Path\n", "bold underline")
         for number, step in enumerate(explained.path, 1):

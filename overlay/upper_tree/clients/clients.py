@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from matching import Predicate, SelectorError, compile_selector
+from overlay.bounded import BoundedDict
 from overlay.client import (
     ENDED,
     GAP,
@@ -40,6 +41,7 @@ from overlay.info import SubscriptionInfo
 from overlay.machine import Alarm, Machine, Port, Timer
 from overlay.upper_tree.clients.constants import (
     ENDED_AT_ONCE,
+    ENDED_MOST,
     GAP_LASTS,
     MAX_SUBSCRIPTIONS,
     MISSED_MOST,
@@ -69,11 +71,17 @@ class LocalSubscription(msgspec.Struct):
     name: str
     predicate: Predicate
     gathers: bool  # its client gets events once for all its subscriptions
-    pivots: tuple[str, ...] = ()
-    order: int = 0  # among all of this node, by age
+    trees: tuple[tuple[str, ...], ...] = ()  # per conjunction, those it is registered in
+    order: int = 0  # number of the change of this node's subscriptions by which it came …
+    until: int | None = None  # … and by which it went
     acknowledged: bool = False
     missing_since: float | None = None  # it has lapsed; a time of the Port
     delivered: int = 0  # where it does not gather
+
+    @property
+    def pivots(self) -> tuple[str, ...]:
+        """The trees that it is registered in, by conjunction."""
+        return tuple(tree for trees in self.trees for tree in trees)
 
 
 class PendingReceipt(msgspec.Struct):
@@ -111,6 +119,8 @@ class LocalClients(Machine):
         self.publisher = publisher
         self.history = history
         self.subscriptions: dict[str, LocalSubscription] = {}
+        self.ended: BoundedDict[str, LocalSubscription] = BoundedDict(ENDED_MOST)
+        """The last that have ended, by id, for `canopy why`."""
         self._by_client: dict[int, dict[str, None]] = {}  # ids of its subscriptions
         self._ending: deque[LocalSubscription] = deque()  # of clients that have closed
         self._end_more = Alarm(port, EndDue())
@@ -157,15 +167,13 @@ class LocalClients(Machine):
             return
         gathers = client in self.gatherers
         mine = LocalSubscription(id_, client, command.request, command.name, predicate, gathers)
-        mine.pivots = tuple(one.registration.attribute for one in registrations)
         self.subscriptions[id_] = mine
         self._by_client.setdefault(client, {})[id_] = None
+        pivots = tuple(one.registration.attribute for one in registrations)
         trees: dict[str, int] = {}
         for one in registrations:
             trees[one.registration.id] = trees.get(one.registration.id, 0) + 1
-        mine.order = self.receiver.add(
-            id_, predicate, trees, mine.pivots, client if gathers else None
-        )
+        mine.order = self.receiver.add(id_, predicate, trees, pivots, client if gathers else None)
         self.port.trace(
             "subscribe",
             subscription=id_,
@@ -175,6 +183,7 @@ class LocalClients(Machine):
             level=command.latency_level,
         )
         self.registrar.subscribe(id_, registrations)
+        mine.trees = self.registrar.trees_of(id_, len(predicate.conjunctions))
 
     def on_subscription_ready(self, event: SubscriptionReady) -> None:
         """SUBACK, given once: of a subscription that had lapsed the client hears that the gap is
@@ -182,6 +191,8 @@ class LocalClients(Machine):
         mine = self.subscriptions.get(event.subscription)
         if mine is None:
             return
+        mine.trees = self.registrar.trees_of(mine.id, len(mine.predicate.conjunctions))
+        self.receiver.move(mine.id, mine.pivots)
         if not mine.acknowledged:
             mine.acknowledged = True
             self.port.trace("suback", subscription=mine.id)
@@ -328,7 +339,8 @@ class LocalClients(Machine):
             self._end_more.within(0.0)
 
     def _end(self, mine: LocalSubscription) -> None:
-        self.receiver.remove(mine.id, len(mine.predicate.conjunctions))
+        mine.until = self.receiver.remove(mine.id, len(mine.predicate.conjunctions))
+        self.ended[mine.id] = mine
         self.registrar.unsubscribe(mine.id)
         self.port.trace("unsubscribe", subscription=mine.id)
 

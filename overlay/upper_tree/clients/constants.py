@@ -12,6 +12,13 @@ ENDED_AT_ONCE = 256
 """Conjunctions of subscriptions that are ended in one turn when their program goes: 10 ms
 (measured)."""
 
+ENDED_MOST = 256
+"""Subscriptions that have ended and that `canopy why` can still explain. Some kilobytes each. Not
+measured; by how long after the end of a program somebody asks."""
+
+SUBSCRIPTIONS_NAMED = 10
+"""Subscriptions that are named where one is asked for that is not there: what fits on a screen."""
+
 MISSED_MOST = 64
 """Reports of given up deliveries that are remembered for `canopy why`."""
 

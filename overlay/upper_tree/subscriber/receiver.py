@@ -137,15 +137,16 @@ class RecipientLookup:
     def __init__(self, arrived: Arrived) -> None:
         self._arrived = arrived
 
-    def __call__(self, event: Event) -> tuple[str | int, ...]:
-        """Subscriptions, and clients that gather."""
+    def __call__(self, event: Event) -> dict[str | int, Delivery | None]:
+        """Subscriptions with their deliveries, and clients that gather."""
         arrived = self._arrived
-        clients = [
-            client
+        found: dict[str | int, Delivery | None] = {
+            client: None
             for client, places in arrived.gathered.items()
             if any(arrived.events[place] is event for place in places)
-        ]
-        return (*clients, *[d.subscription for d in arrived.deliveries if d.event is event])
+        }
+        found.update((one.subscription, one) for one in arrived.deliveries if one.event is event)
+        return found
 
 
 class Receiver(Machine):
@@ -159,7 +160,7 @@ class Receiver(Machine):
         # Subscriptions of clients that gather, in a group for each client.
         self.gathering: GroupedIndex[str, int] = GroupedIndex()
         self.pivots: dict[str, tuple[str, ...]] = {}  # subscription -> trees it is registered in
-        self.latest = 0  # subscriptions there have been
+        self.latest = 0  # how often a subscription came or went
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
         self.seen = EventCounts(settings.tree.dedupe)
         self.partial_matches: OrderedDict[Identity, PartialMatch] = OrderedDict()
@@ -176,7 +177,7 @@ class Receiver(Machine):
     ) -> int:
         """Show matching events from now on. `trees`: per conjunction id in how many trees it is,
         `pivots`: which; `gathered`: the client that gets events once for all such subscriptions.
-        Its number among all that there have been."""
+        Returns the number of this change."""
         if gathered is None:
             self.index.add(subscription, predicate)
         else:
@@ -186,8 +187,13 @@ class Receiver(Machine):
         self.latest += 1
         return self.latest
 
-    def remove(self, subscription: str, conjunctions: int) -> None:
-        """Show events for this subscription no more; it has so many conjunctions."""
+    def move(self, subscription: str, pivots: Sequence[str]) -> None:
+        """The subscription is registered in these trees now."""
+        self.pivots[subscription] = tuple(dict.fromkeys(pivots))
+
+    def remove(self, subscription: str, conjunctions: int) -> int:
+        """Show events for this subscription no more; it has so many conjunctions. Returns the
+        number of this change."""
         self.pivots.pop(subscription, None)
         if subscription in self.index:
             self.index.remove(subscription)
@@ -195,6 +201,8 @@ class Receiver(Machine):
             self.gathering.remove(subscription)
         for number in range(conjunctions):
             self.required.pop(f"{subscription}/{number}", None)
+        self.latest += 1
+        return self.latest
 
     def delivered_to(self, subscription: str) -> int:
         """How many of the events that its client has gathered are counted for this subscription:

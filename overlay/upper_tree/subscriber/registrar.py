@@ -135,6 +135,14 @@ class Registrar(Machine):
         """The registrations that a subscription with this latency level needs."""
         return list(self._registrations(subscription, predicate, level))
 
+    def trees_of(self, subscription: str, conjunctions: int) -> tuple[tuple[str, ...], ...]:
+        """For each of its conjunctions the trees in which it is registered, which an owner may have
+        changed."""
+        found: dict[str, list[str]] = {}
+        for attribute, id_ in self._by_subscription.get(subscription, ()):
+            found.setdefault(id_, []).append(attribute)
+        return tuple(tuple(found.get(f"{subscription}/{n}", ())) for n in range(conjunctions))
+
     def subscribe(self, subscription: str, new: list[LocalRegistration]) -> None:
         """Register what was planned. `SubscriptionReady` follows (in this turn where nothing is
         planned, since nothing can match)."""

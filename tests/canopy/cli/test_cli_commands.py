@@ -76,6 +76,13 @@ def answer(command: Command) -> Iterator[Reply]:
         if command.event == "nope":
             yield Failed(n, "unknown", "no such event here")
             return
+        if command.event == "published":
+            at = (("b" * 16, "127.0.0.1:7001"),)
+            yield Explained(n, "x.1.9", "published", {}, (), (), at, 12, ("x.1.8", "x.1.7"))
+            return
+        if command.event == "elsewhere":
+            yield Explained(n, "x.1.9", "elsewhere", {}, (), ())
+            return
         verdicts = (
             ExplanationLine(0, "mag > 3", "false", "2 [x]"),
             ExplanationLine(1, "a = 1", "unknown", ""),
@@ -158,6 +165,14 @@ class TestLooking:
         assert (found["attribute"], found["epoch"]) == ("mag", 3)
         assert found["virtual_nodes"][0]["host"] == "a" * 16
         assert "start" in out_of(capsys, "where", "mag")
+
+    def test_why_says_where_to_ask_and_which_of_several_was_explained(
+        self, node: FakeControl, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        shown = out_of(capsys, "why", "published")
+        assert f"the event was shown at {'b' * 16} (127.0.0.1:7001), ask there" in shown
+        assert "12 events have this id; this is the newest of them. Others: x.1.8, x.1.7 …" in shown
+        assert "ask at the node where it was made" in out_of(capsys, "why", "elsewhere")
 
     def test_why(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
         found = json.loads(out_of(capsys, "why", "e1", "--json"))

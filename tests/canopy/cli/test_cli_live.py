@@ -82,6 +82,8 @@ def test_events_travel_from_one_node_to_the_other(overlay: tuple[Path, Path]) ->
         ]
         canopy(first, "pub", "--receipt", text="".join(json.dumps(e) + "\n" for e in events))
         shown = canopy(second, "why", "q1")
+        asked = json.loads(canopy(first, "why", "q1", "--json"))
+        canopy(second, "why", "q1", "nosuch", code=1)
         identity = json.loads(canopy(first, "why", "q2", "--json"))["event"]
         told = json.loads(canopy(second, "why", identity, "--json"))
         canopy(first, "pub", text='{"id": "q4", "mag": 9, "place": "Alaska"}')
@@ -95,6 +97,9 @@ def test_events_travel_from_one_node_to_the_other(overlay: tuple[Path, Path]) ->
     (reason,) = [r for r in told["reasons"] if r["name"] == "quakes"]
     assert not reason["delivered"]
     assert {"depth", "text", "verdict", "seen"} <= reason["verdicts"][0].keys()
+    assert [address for _, address in asked["shown_at"]] == [
+        (second / "address").read_text().strip()
+    ]
     assert "✓" in shown
     assert "quakes" in shown
 

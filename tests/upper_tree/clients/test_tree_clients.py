@@ -29,10 +29,10 @@ from overlay.client import (
 from overlay.lower_random.events import WalkFailed
 from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import EndDue, LocalClients
-from overlay.upper_tree.clients.constants import ENDED_AT_ONCE
+from overlay.upper_tree.clients.constants import ENDED_AT_ONCE, ENDED_MOST
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import SubscriptionLapsed, SubscriptionReady
-from overlay.upper_tree.messages import RenewRefused, Visit
+from overlay.upper_tree.messages import BetterPivots, RenewRefused, Visit
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
@@ -333,6 +333,30 @@ def test_subscriptions_and_attributes_are_told() -> None:
 
 
 # --- gathering ---
+
+
+def test_a_subscription_is_known_by_the_pivot_that_its_owner_has_chosen() -> None:
+    rig = Rig()
+    rig.command(1, Subscribe, "x > 5 AND y > 5", "mine")
+    ((tree, id_),) = rig.registrar.registrations
+    other = "y" if tree == "x" else "x"
+    rig.port.hear(BetterPivots(((id_, tree, other),), ()), rig.port.me)
+    rig.settle()
+    (subscribed,) = rig.port.answers(Subscribed)
+    rig.command(1, GetSubscriptions)
+    (answer,) = rig.port.answers(Subscriptions)
+    assert answer.subscriptions[0].pivots == (other,)
+    assert rig.receiver.pivots[subscribed.subscription] == (other,)
+
+
+def test_subscriptions_that_have_ended_are_remembered_in_bounds() -> None:
+    rig = Rig()
+    ids = []
+    for number in range(ENDED_MOST + 2):
+        ids.append(rig.subscribe(f"x > {number}"))
+        rig.command(1, Unsubscribe, ids[-1])
+        rig.net.run(0.01)
+    assert list(rig.clients.ended) == ids[2:]
 
 
 def test_a_client_that_gathers_gets_an_event_once_and_others_as_before() -> None:

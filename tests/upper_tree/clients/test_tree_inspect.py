@@ -8,16 +8,27 @@ from typing import Any
 import pytest
 
 from matching import EVERYTHING, compile_selector
+from overlay.bounded import BoundedDict
 from overlay.chord.events import RingWalked
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.client import Event, Explained, Failed, GetRing, Located, RingClusters, Where, Why
+from overlay.client import (
+    Delivery,
+    Event,
+    Explained,
+    Failed,
+    GetRing,
+    Located,
+    RingClusters,
+    Where,
+    Why,
+)
 from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import LocalClients, LocalSubscription
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
-from overlay.upper_tree.event_history import NOTES, EventArrival, History, ShownTo
+from overlay.upper_tree.event_history import NOTES, OTHERS_MOST, EventArrival, History, ShownTo
 from overlay.upper_tree.events import DeliveriesMissed
 from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, TreesReport
 from tests.support.trees import KEY, OwnerNode, cluster_of, event, registration
@@ -174,6 +185,7 @@ class WhyRig:
         self.clients.history = self.history
         self.clients.subscriptions = {}
         self.clients.missed = deque()
+        self.clients.ended = BoundedDict(8)
         self.peers = [peer(name) for name in known]
         self.explaining = Explaining(self.port, self.clients, self.whom)
         self.port.add(self.explaining)
@@ -183,17 +195,25 @@ class WhyRig:
     def whom(self, node: str) -> list[Peer]:
         return [p for p in self.peers if p.id == node] or self.peers
 
-    def subscribe(self, id_: str, name: str, selector: str) -> None:
-        mine = LocalSubscription(id_, 1, 1, name, compile_selector(selector), False)
+    def subscribe(self, id_: str, name: str, selector: str, *trees: tuple[str, ...]) -> None:
+        mine = LocalSubscription(id_, 1, 1, name, compile_selector(selector), False, trees)
         self.clients.subscriptions[id_] = mine
 
     def gathered(self, made: Event, client: int, latest: int) -> None:
         arrival = EventArrival("x", EVERYTHING, 2, "h")
-        self.history.shown([made], ShownTo([arrival].__getitem__, lambda event: (client,), latest))
+        self.history.shown(
+            [made], ShownTo([arrival].__getitem__, lambda event: {client: None}, latest)
+        )
 
     def arrived(self, made: Event, *subscriptions: str) -> None:
         arrival = EventArrival("x", EVERYTHING, 2, "h")
-        self.history.shown([made], ShownTo([arrival].__getitem__, lambda event: subscriptions, 0))
+        to = dict.fromkeys(subscriptions)
+        self.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0))
+
+    def end(self, id_: str) -> None:
+        mine = self.clients.subscriptions.pop(id_)
+        mine.until = mine.order + 1
+        self.clients.ended[id_] = mine
 
     def why(self, name: str, subscription: str = "") -> None:
         self.explaining.why(4, Why(9, name, subscription))
@@ -216,7 +236,7 @@ def test_why_an_event_came_and_why_it_did_not() -> None:
     assert (shown.name, shown.delivered, shown.attribute, shown.hops) == ("big", True, "x", 2)
     assert "2 messages" in shown.summary
     assert (not_shown.name, not_shown.delivered) == ("small", False)
-    assert "false" in not_shown.summary
+    assert not_shown.summary == "the selector is not true for this event"
     assert [(v.text, v.verdict, v.seen) for v in not_shown.verdicts] == [
         ("x < 5", "false", "x = 9")
     ]
@@ -242,6 +262,121 @@ def test_why_is_answered_for_one_subscription_by_id_or_name() -> None:
     rig.arrived(event(1, x=9), "me.1.1")
     rig.why("pub.1.1", "small")
     assert [reason.subscription for reason in rig.explained().reasons] == ["me.1.2"]
+
+
+def test_why_names_of_each_subscription_the_tree_that_it_is_registered_in() -> None:
+    """Two subscriptions of one node are registered in different trees; the event comes to the node
+    once, through one of them."""
+    rig = WhyRig()
+    rig.clients.subscriptions.clear()
+    rig.subscribe("me.1.1", "apple", "price > 400 AND sym = 'AAPL'", ("sym",))
+    rig.subscribe("me.1.2", "any", "price > 0 OR price < -9", ("price",), ("price",))
+    rig.subscribe("me.1.3", "either", "sym = 'MSFT' OR volume > 3", ("sym",), ("volume",))
+    made = event(1, price=500, sym="AAPL", volume=9)
+    arrival = EventArrival("price", EVERYTHING, 2, "h")
+    to = dict.fromkeys(["me.1.1", "me.1.2", "me.1.3"])
+    rig.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0))
+    rig.why("pub.1.1")
+    apple, both, either = rig.explained().reasons
+    assert (apple.delivered, apple.attribute, apple.lo) == (True, "sym", "")
+    assert "registered in the tree of sym;" in apple.summary
+    assert "came through the tree of price" in apple.summary
+    assert (both.delivered, both.attribute, both.lo) == (True, "price", "-∞")
+    assert "registered" not in both.summary
+    assert either.attribute == "volume", "the other part of its selector is not true"
+
+
+def test_why_has_the_way_to_each_subscription_where_it_is_known() -> None:
+    rig = WhyRig()
+    rig.clients.subscriptions.clear()
+    rig.subscribe("me.1.1", "first", "x > 5", ("x",))
+    rig.subscribe("me.1.2", "second", "y > 5", ("y",))
+    made = event(1, x=9, y=9)
+    to = {
+        "me.1.1": Delivery("me.1.1", made, "x", "1", "2", 1),
+        "me.1.2": Delivery("me.1.2", made, "y", "3", "4", 2),
+    }
+    arrival = EventArrival("x", EVERYTHING, 1, "h")
+    rig.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0))
+    rig.why("pub.1.1")
+    found = [(r.attribute, r.lo, r.hi, r.hops) for r in rig.explained().reasons]
+    assert found == [("x", "1", "2", 1), ("y", "3", "4", 2)]
+
+
+def test_a_subscription_that_there_is_not_is_refused_and_others_are_named() -> None:
+    rig = WhyRig("pub")
+    rig.arrived(event(1, x=9), "me.1.1")
+    rig.why("pub.1.1", "nosuch")
+    (failed,) = rig.port.answers(Failed)
+    assert (failed.request, failed.code) == (9, "unknown")
+    assert "'nosuch'" in failed.reason
+    assert "big, small" in failed.reason
+    assert rig.port.sent_to(AskEvent) == [], "before anybody is asked"
+
+
+def test_a_subscription_that_has_ended_is_explained_if_it_was_shown_the_event_or_is_named() -> None:
+    rig = WhyRig()
+    rig.arrived(event(1, x=9), "me.1.1")
+    rig.end("me.1.1")
+    rig.end("me.1.2")
+    rig.why("pub.1.1")
+    (shown,) = rig.explained().reasons
+    assert (shown.name, shown.delivered) == ("big", True)
+    assert "has ended" in shown.summary
+    rig.port.answers(Explained)
+    rig.why("pub.1.1", "small")
+    (named,) = rig.explained().reasons
+    assert (named.name, named.delivered) == ("small", False)
+    assert "has ended" in named.summary
+
+
+def test_an_ended_subscription_of_a_client_that_gathers_got_nothing_after_its_end() -> None:
+    rig = WhyRig()
+    rig.clients.subscriptions.clear()
+    for order in (1, 2):
+        id_ = f"me.1.{order}"
+        mine = LocalSubscription(id_, 7, 1, "", compile_selector("x > 1"), True, order=order)
+        rig.clients.subscriptions[id_] = mine
+    rig.end("me.1.1")
+    rig.clients.ended["me.1.1"].until = 3
+    rig.gathered(event(1, x=9), client=7, latest=2)
+    rig.gathered(event(2, x=9), client=7, latest=3)
+    rig.why("pub.1.1")
+    assert [reason.subscription for reason in rig.explained().reasons] == ["me.1.2", "me.1.1"]
+    rig.port.answers(Explained)
+    rig.why("pub.1.2")
+    assert [reason.subscription for reason in rig.explained().reasons] == ["me.1.2"]
+
+
+def test_the_publisher_asks_where_its_event_was_shown() -> None:
+    rig = WhyRig("a", "b", "c")
+    rig.clients.subscriptions.clear()
+    made = event(1, "me", x=9)
+    rig.history.published([made])
+    rig.why("me.1.1")
+    assert [to for to, _ in rig.port.sent_to(AskEvent)] == ["a", "b", "c"]
+    rig.port.hear(EventFacts(1, made, ("arrived after 2 messages",), "b"), peer("b"))
+    rig.port.hear(EventFacts(1, None, (), "c"), peer("c"))
+    assert rig.port.replies == [], "one may still answer"
+    rig.port.advance(2.1)
+    answer = rig.explained()
+    assert answer.shown_at == (("b", peer("b").address),)
+    assert answer.path == ("me: published here with 1 attribute", "b: arrived after 2 messages")
+
+
+def test_of_several_events_with_one_id_the_newest_is_explained_and_the_others_are_named() -> None:
+    rig = WhyRig()
+    for number in range(12):
+        rig.history.published([event(number, "me", x=number, id="1")])
+    rig.arrived(event(3, "me", x=3, id="1"))
+    rig.why("1")
+    answer = rig.explained()
+    assert (answer.event, answer.alike) == ("me.1.11", 12)
+    assert answer.others[:2] == ("me.1.10", "me.1.9")
+    assert len(answer.others) == OTHERS_MOST
+    rig.port.answers(Explained)
+    rig.why("me.1.4")
+    assert (rig.explained().event, rig.explained().alike) == ("me.1.4", 1)
 
 
 @pytest.mark.parametrize(

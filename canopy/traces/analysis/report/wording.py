@@ -86,7 +86,8 @@ def verdict_line(summary: AnalysisSummary) -> str:
         return f"exact: {made}, each made once, and no others"
     line = (
         f"not exact: {made}, {summary.missing:,} missing, {summary.dropped:,} dropped, "
-        f"{summary.duplicates:,} repeated, {summary.spurious:,} spurious, {summary.unknown:,} unknown"
+        f"{summary.duplicates:,} repeated, {summary.spurious:,} spurious, "
+        f"{summary.unknown:,} unknown"
     )
     if summary.unreadable_subscriptions:
         unread = some(summary.unreadable_subscriptions, "subscription")
