@@ -91,7 +91,7 @@ class ClusterSettings(SettingsGroup, frozen=True):
 
 
 class ElectionSettings(SettingsGroup, frozen=True):
-    """Another primary for a cluster (P4)."""
+    """Elections of primaries, and when a cluster forks (P4, P5)."""
 
     heartbeat: Seconds = 0.25  # of a primary to its voters: four in `suspect_after`; guess
     suspect_after: Seconds = 1.0  # election timeout: silence that lets a voter campaign. Recovery
@@ -136,7 +136,7 @@ class TreeSettings(SettingsGroup, frozen=True):
     pending_bytes: Bytes = 32 * 1024 * 1024  # … and bytes of events: half of what may wait on one
     # link (`links.queue`), so that no visit is dropped there; as much as may wait at one host
     held: Bytes = 64 * 1024 * 1024  # of deliveries that a host holds for nodes out of reach; what
-    # is beyond is given up, and the nodes are told: as much as may wait on one link; guess
+    # is beyond is given up and reported: as much as may wait on one link; guess
     held_events: Count = 100_000  # … and so many deliveries: 100 MB of small events; guess
     dedupe: Count = 65_536  # identities of events seen, for duplicates; guess
     count_expiry: Seconds = 30.0  # a half-counted event (C8) is forgotten; guess

@@ -75,7 +75,7 @@ class Publisher(threading.Thread):
         self.join(2 * TIMEOUT)
 
     def so_far(self) -> dict[str, Sent]:
-        """What was published until now, by the event's own id."""
+        """The events published until now, by their own ids."""
         with self._lock:
             return dict(self.sent)
 

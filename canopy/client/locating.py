@@ -42,7 +42,7 @@ def find_socket(where: str | Path | None) -> Path:
 
 
 def explain(error: OSError, path: Path) -> ControlError:
-    """An error of connect as one that a person understands."""
+    """The ControlError for an error of `connect`, with what to do."""
     if isinstance(error, PermissionError):
         return DeniedError(f"not allowed to talk to the node at {path}: it belongs to another user")
     if isinstance(error, TimeoutError | BlockingIOError):

@@ -210,7 +210,8 @@ class Clusters(Machine):
             self.journal.begin(self.log.voter_log, entries)
 
     def transfer(self, entries: Sequence[bytes]) -> None:
-        """Answer to ArcLeaving: the state of that arc; nothing is under way in it any more."""
+        """Hand over the state of an arc, as the answer to ArcLeaving, when nothing of it is under
+        way."""
         self.handovers.transfer(entries)
 
     def merge_phase_reached(self, phase: MergePhase, tree_users: Sequence[Peer] = ()) -> None:

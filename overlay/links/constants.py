@@ -70,8 +70,8 @@ MAX_DOUBLINGS = 16
 cannot overflow."""
 
 MAX_AWAITING_HELLO = 1_024
-"""Accepted connections that have not sent their Hello. Guess; bounds what strangers can open, at
-about 10 kB each."""
+"""Accepted connections that have not sent their Hello. Guess; bounds what unknown peers can open,
+at about 10 kB each."""
 
 MAX_HELLOS = 32
 """Hellos on one connection: a lossy transport repeats one at most six times in the five seconds of

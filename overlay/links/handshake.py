@@ -16,8 +16,8 @@ the session, and a Welcome the same number: a Hello that its sender has since gi
 recognised, however late it comes.
 
 **Two processes with one id.** A data folder that was copied makes two processes of one node. Of two
-processes the one that was started later is believed (`ProcessName`), as after a restart, and the
-other one is told that it is superseded: with the later one's Hello where it has a connection, and
+processes the one that was started later is accepted (`ProcessName`), as after a restart, and the
+other one learns that it is superseded: with the later one's Hello where it has a connection, and
 in answer to each of its own greetings. Being there to read that, it knows that this was no restart,
 and ends (IdentityConflict). So of any number of processes one stays, whichever peers they have.
 

@@ -38,7 +38,7 @@ class Penalties:
         self._penalties: BoundedDict[NodeId, Penalty] = BoundedDict(MAX_PENALTIES)
 
     def protocol_violated(self, peer: NodeId, now: float) -> None:
-        """`peer` sent what the protocol does not allow."""
+        """Penalise `peer` for a frame or message that the protocol does not allow."""
         self._add(peer, now, self._most)
 
     def bytes_corrupted(self, peer: NodeId, now: float) -> None:

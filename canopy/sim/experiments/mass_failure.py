@@ -6,7 +6,7 @@ published, and how long it took:
 
     before ──── the moment ──── 0 … 2 s ──── 2 … 10 s ──── 10 … 30 s ──── later
 
-Nobody repairs anything in the first seconds (silence counts as death after `links.dead_after`):
+Nothing is repaired in the first seconds (silence counts as death after `links.dead_after`):
 what arrives then arrives by other replicas. An event that is not accepted anywhere waits at its
 publisher, so what takes longer is late and not lost. What is not there at the end was lost.
 
@@ -77,7 +77,7 @@ class FailureReport(msgspec.Struct):
     led: bool  # whether every cluster that has members decides at the end
     bands: list[Band]
     twice: int  # deliveries that were shown again
-    spurious: int  # … that nobody expected
+    spurious: int  # … that were not expected
     messages_per_event: float  # data plane, before …
     messages_per_event_after: float  # … and after
     entries_mean: float  # index entries of a host before, replicas included …

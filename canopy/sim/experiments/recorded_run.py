@@ -6,7 +6,7 @@ are opened elsewhere; here come their lines. What was expected is the oracle's w
 (canopy/sim/checks/oracle.py) for both.
 
 A subscription that ended after the last event counts as one that did not end: else the events of
-the last seconds would be expected of nobody (the oracle's grace), and a demo ends right after them.
+the last seconds would not be expected (the oracle's grace), and a demo ends right after them.
 
 Traces hold no payloads and no topology. Times are the nodes' own wall clocks, so that with nodes on
 several machines an order within their clocks' difference means nothing.
@@ -30,7 +30,7 @@ class TracesError(ValueError):
 
 
 MOST_TOLD = 5
-"""Lines that cannot be read are told up to here."""
+"""Unreadable lines that are reported one by one, at most."""
 
 STEPS = {"walk_hop": "walk", "walk_recovered": "walk", "visit": "visit", "forward": "deliver"}
 """Records of a data-plane message that a node sends to `peer`, and its purpose

@@ -134,7 +134,8 @@ class Run:
     # --- stages ---
 
     def grow(self) -> None:
-        """Node 0 founds; the others know it and one other, but for those that are apart."""
+        """Start the nodes: node 0 founds; the others know it and one other, but for those that are
+        apart."""
         world, scenario = self.world, self.scenario
         for number in range(scenario.nodes):
             self._report_progress("grow", number / scenario.nodes)
@@ -197,8 +198,8 @@ class Run:
         self._need(SERVING_WITHIN, lambda: led(self.world), lambda: "led: some clusters")
 
     def probe(self) -> None:
-        """Once more in the quiet after the faults, when nothing excuses a loss any more: whatever
-        they broke and nobody mended shows here."""
+        """Subscribe and publish once more in the quiet after the faults, when every loss is a
+        violation: shows what the faults broke and the overlay did not repair."""
         world = self.world
         for name in self.population.serving():
             world.subscribe(name, self.workload.selector(), "probe")

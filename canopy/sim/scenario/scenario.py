@@ -145,7 +145,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
     apart: Annotated[int, Meta(ge=0)] = 0  # so many nodes, the last ones, know none of the others …
     one_within: Annotated[float, Meta(ge=0)] = 0.0  # … until `meet`; seconds after that, or after
-    # `heal`, in which there has to be one ring; 0: nobody looks
+    # `heal`, in which there has to be one ring; 0: it is not checked
     eager: bool = False  # each SUBACK is answered at once by an event that matches, elsewhere
     probes: Count = 0  # events in the quiet after all faults, each node with one more subscription
 

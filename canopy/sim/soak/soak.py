@@ -247,8 +247,8 @@ def _narrow(rng: Random, network: Conditions) -> Conditions:
 
 
 def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Some who come back have lost their disk; a way or a node becomes slow for a while, or nobody
-    reaches a node."""
+    """Some restarted nodes have lost their disk; a link or a node becomes slow for a while, or
+    cannot be reached."""
     found: list[Fault] = []
     for fault in faults:
         if fault.do == "restart" and rng.random() < 0.3:

@@ -83,8 +83,8 @@ class GapNotice:
 
 @dataclass(frozen=True)
 class Division:
-    """From `since` until `until` only nodes of the same side hear of each other: those that have no
-    side of nobody, as far as anybody can expect. Virtual seconds.
+    """From `since` until `until` only nodes of the same side are expected to reach each other; a
+    node without a side reaches none. Virtual seconds.
 
     `healed`: they were one overlay before, so that what does not arrive has to be reported."""
 

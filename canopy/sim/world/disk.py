@@ -88,8 +88,8 @@ class Disk:
         self.waiting += records
 
     def damage(self) -> None:
-        """A bit of the first block turns, long after it was written. (In the last block nobody
-        could tell that from a crash.)"""
+        """Flip a bit of the first block, long after it was written. (In the last block that would
+        look like a crash.)"""
         length = HEAD.size + HEAD.unpack_from(self.data)[1]
         self.data[self._rng.randrange(length)] ^= 1 << self._rng.randrange(8)
 

@@ -72,7 +72,7 @@ class Recorder:
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Write what is buffered."""
+        """Write the records that are buffered."""
         for writer in self._writers.values():
             writer.close()
 

@@ -127,7 +127,7 @@ class Journal:
         self._append(vote)
 
     def store_cluster(self, cluster: Cluster | None) -> None:
-        """The own cluster is described like this from now on; None: this node serves nowhere."""
+        """Store the description of the own cluster; None: this node serves nowhere."""
         if cluster != self.cluster:
             self.cluster = cluster
             self._append(StoredCluster(cluster))

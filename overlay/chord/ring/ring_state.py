@@ -127,7 +127,7 @@ class RingState:
             self.learn(cluster)
 
     def set_former(self, cluster: Cluster) -> None:
-        """This node led `cluster` and has handed it over: those who still take it for the primary
+        """Note that this node has handed `cluster` over: nodes that still take it for the primary
         get this newer description."""
         self.former = cluster
         self.learn(cluster)

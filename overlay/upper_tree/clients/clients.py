@@ -248,8 +248,8 @@ class LocalClients(Machine):
         self._tell_all(Dropped(0, "lapsed", reason, 0, "", "", 0.0, 0.0))
 
     def _tell_all(self, notice: Dropped) -> None:
-        """Nobody can say for which subscriptions the missing events were: tell all clients that
-        have any."""
+        """Send a notice to all clients with subscriptions, since it is not known for which of them
+        the missing events were."""
         mine = self.subscriptions.values()
         for client in dict.fromkeys(one.client for one in mine if one.acknowledged):
             self.port.reply(client, notice)

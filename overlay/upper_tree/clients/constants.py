@@ -38,7 +38,7 @@ QUERY_TIMEOUT = 3.0
 a walk around the largest ring."""
 
 GAP_LASTS = 30.0
-"""Seconds after which programs are told once more of a gap that began where this node's
+"""Seconds after which programs get a second notice of a gap that began where this node's
 registrations were unknown. By then no part of the overlay lacks them: two rings are one within 15 s
 (docs/lab/recovery.md), and a publisher uses an answer of a former owner for `tree.summary_term` at
 most. By the last event that is missing after a long partition (canopy/sim)."""

@@ -82,9 +82,9 @@ class CopyBudget:
         return self._sent.has_none(source, tuple(copies)) and max(copies.values()) <= room
 
     def spend(self, events: Sequence[Event], copies: int = 1) -> None:
-        """So many copies of each of these events leave for other nodes."""
+        """Count so many copies of each of these events as sent to other nodes."""
         self._sent.add(events, copies)
 
     def spend_each(self, source: EventSource, copies: Mapping[int, int]) -> None:
-        """So many copies of these events (by sequence number) leave for other nodes."""
+        """Count copies of one source's events, by sequence number, as sent to other nodes."""
         self._sent.add_each(source, copies)

@@ -71,8 +71,8 @@ class VisitHandler:
         copies: CopyBudget, holding: Holding, known: KnownVersions, load: HostLoad | None = None,
     ) -> None:  # fmt: skip
         """`index`: None in counting routing; `copies` and `holding`: this node's (delivery/);
-        `known`: what the publisher was told of the trees; `load`: what to tell it of this host's
-        work."""
+        `known`: what was announced to the publisher of the trees; `load`: what is reported to it of
+        this host's work."""
         self.port = port
         self.visit = visit
         self.known = known

@@ -94,7 +94,7 @@ class OwnedTree:
 
     def __init__(self, tree: Tree, popularity: Popularity, loads: HostLoads) -> None:
         """`popularity` counts the attributes of the tree's conjunctions, as far as compiled;
-        `loads` are told of each change."""
+        `loads` is notified of each change."""
         self.tree = tree
         self._loads = loads
         loads.changed(tree.attribute)
@@ -360,7 +360,8 @@ class OwnedTree:
         return self._stopping
 
     def cancel_stop(self) -> None:
-        """The tree is served here after all; its hosts have dropped everything."""
+        """The arc stays here: the hosts, which have dropped everything, are stale and are given it
+        anew."""
         self._stopping.clear()
         for host in self.all_hosts().values():
             self.mark_stale(host)

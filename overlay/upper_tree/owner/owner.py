@@ -77,7 +77,7 @@ class Owner(Machine):
 
     def may_locate(self, attribute: str) -> bool:
         """Whether this node may say which hosts a tree has: it decides about it, or is handing it
-        over, and nobody else decides yet. Its map does not change meanwhile."""
+        over, and no other node decides yet. Its map does not change meanwhile."""
         arc = self._departing or (self._transferred[0] if self._transferred else None)
         is_leaving = arc is not None and arc.owns(attribute_key(attribute))
         held = is_leaving and attribute in self.trees and self.clusters.is_followed

@@ -77,7 +77,7 @@ class AcknowledgeDue(Timer, frozen=True):
 
 
 class RegisterMoreDue(Timer, frozen=True):
-    """Go on with what subscribers have asked for."""
+    """Time to handle more of the registrations that subscribers have sent."""
 
 
 class Summaries(Protocol):

@@ -117,7 +117,7 @@ class ReplicaSelector:
         self._suspect(("", node), now + SILENT_FOR)
 
     def suspect_moved(self, attribute: str, node: NodeId, now: float) -> None:
-        """The host said that it does not serve this tree (now)."""
+        """Note the host's answer that it does not serve this tree (now)."""
         self._suspect((attribute, node), now + MOVED_FOR)
 
     def _suspect(self, what: tuple[str, NodeId], until: float) -> None:

@@ -51,7 +51,7 @@ class Confirmations:
         return self.unconfirmed_for(attribute, now) > self._term
 
     def begin_round(self, attributes: Collection[str]) -> None:
-        """Renewals are sent for these trees, which are all that have registrations."""
+        """Note that renewals are sent for these trees, which are all that have registrations."""
         for attribute in [name for name in self._confirmed_at if name not in attributes]:
             self.forget(attribute)
         self._unanswered = dict.fromkeys(self._confirmed_at)

@@ -57,8 +57,8 @@ class ArrivalLookup(Protocol):
     """Tells how events came to a subscription."""
 
     def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
-        """The tree, the part of it, and the hops. `pivots`: the trees that the subscription is
-        registered in."""
+        """The tree through which an event came, its part, and the hops. `pivots`: the trees that
+        the subscription is registered in."""
 
     def resolve_later(
         self, pivots: Sequence[Sequence[str]], events: Sequence[Event]

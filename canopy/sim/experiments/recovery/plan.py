@@ -2,12 +2,12 @@
 
 Publisher and subscribers are clients of nodes that are in no cluster, so what is measured is the
 recovery of the overlay and not the loss of a client's own node. All flows belong to the cluster
-that is hit; hosts are told to have little room, so that the trees are spread over the match
+that is hit; hosts are given little room, so that the trees are spread over the match
 brokers. What needs the lost are the flows whose trees they host. A primary or a standby of a full
 cluster hosts nothing; there, and where a whole cluster is lost, it is *lookup* as well: an event,
 published at the fault, of a tree that has a subscription and that its publisher does not know yet,
-so the tree's owner has to be asked. Told apart is *subscribe*: a new subscription of a new tree,
-asked for at the fault, and after its SUBACK an event for it.
+so the tree's owner has to be asked. Measured separately is *subscribe*: a new subscription of a new
+tree, requested at the fault, and after its SUBACK an event for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROBED: Final = ("primary", "standby", "cluster")
 FLOWS: Final = 8
 
 UNWANTED: Final = 8
-"""One event in so many carries a value that nobody wants: a delivery of it would be spurious."""
+"""One event in so many has a value that matches no subscription: a delivery would be spurious."""
 
 TICK: Final = 0.01
 """Seconds between two batches of the publisher."""

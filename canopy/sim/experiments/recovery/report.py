@@ -31,7 +31,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
     nodes: int
     times: int  # seeds: seed, seed + 1, …
     seed: int
-    silent: bool = False  # the machine dies, too: nobody is told
+    silent: bool = False  # the machine dies, too: no link is closed
 
 
 class RecoveryReport(msgspec.Struct):

@@ -2,8 +2,8 @@
 
 The same as bench/recovery/trial.py does to real processes, in virtual time and by a seed, with two
 more faults: `link`, after which the publisher's node and a host do not reach each other, whoever
-else they reach (P3), and a *silent* loss, where the machine dies with its process and nobody is
-told (a power cut).
+else they reach (P3), and a *silent* loss, where the machine dies with its process, so that
+no link is closed (a power cut).
 """
 
 from __future__ import annotations

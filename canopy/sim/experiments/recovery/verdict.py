@@ -1,7 +1,7 @@
 """The verdict on a recovery: how long deliveries took to flow again, and what went wrong.
 
 A *flow* is an attribute of its own with one subscription, so that each event is wanted by one
-subscription or by nobody. The simulated trial (trial.py) and the one in real processes (bench/)
+subscription or by none. The simulated trial (trial.py) and the one in real processes (bench/)
 both end here. Times are seconds of one clock, whichever.
 """
 

@@ -64,7 +64,7 @@ STYLES = (
 
 
 class Coarseness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much less than everything publishers are told."""
+    """How coarse the summaries at publishers are."""
 
     boxes: int = 128  # most boxes of one summary
     per_box: int = 2  # registrations that a box stands for, at least

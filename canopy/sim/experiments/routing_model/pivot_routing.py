@@ -5,11 +5,11 @@
 
 In the steady state: publishers know the maps, and the summaries where the style has them. What an
 event costs is one message per visit and one per copy; an attempt at a dead node is a message too.
-Nobody sends more than `fan_out` copies: a host hands shares of its recipients to delegates, and a
+No node sends more than `fan_out` copies: a host hands shares of its recipients to delegates, and a
 publisher with that many visits hands shares of those to hosts
 (`overlay/upper_tree/delivery/fan_out.py`).
 
-**Failure.** Some nodes are dead at once and nobody has learnt it, also not from the event before.
+**Failure.** Some nodes fail at once, and no other node knows it, also not from the event before.
 Each hop is acknowledged or taken for lost: a publisher tries up to `tries` replicas of a run, a
 share of a dead delegate goes to others of its share. Copies to the dead are copies too, so a node
 that has none left hands what remains to one that did answer, which costs a message more but can not

@@ -107,7 +107,7 @@ class LowerLayer:
         view: ViewSettings,
         walk: WalkSettings,
     ) -> None:
-        """`planted`: the attributes that have a tree. `own`: those that a node hosts a part of."""
+        """`planted`: the attributes that have a tree; `own`: those of which a node hosts a part."""
         self.rng = Random(f"{seed}/walks")
         self.nodes = nodes
         self.view = view

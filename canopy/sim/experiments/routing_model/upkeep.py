@@ -6,9 +6,9 @@ Worked out from the product's settings and from what was placed, not played thro
 * leases: each subscriber sends one message per owner of its registrations, three times per lease;
 * summaries: each publisher asks each owner whose trees it uses once per term, two messages; whole
   summaries are counted although most will not have changed;
-* recalls: a registration that no summary covers is kept back until those who were told have
+* recalls: a registration that no summary covers is kept back until the holders of summaries have
   acknowledged, two messages each, or until the term is over, which costs none. So an owner recalls
-  where few were told, and waits where many were.
+  where there are few holders, and waits where there are many.
 
 An owner is a cluster; it owns `cluster.split_trees` trees on average, as many as it may.
 """
@@ -40,7 +40,7 @@ class Upkeep(msgspec.Struct, frozen=True):
     summaries: float  # messages per node and second
     summary_bytes: float  # bytes per publisher and second, with whole summaries
     covered: float | None  # share of new subscriptions that the summaries out there cover
-    recall: float | None  # messages per new subscription, if everybody who was told is recalled
+    recall: float | None  # messages per new subscription, if all holders are recalled
     wait_s: float  # how long it may wait instead
     term_s: float
     lease_s: float
