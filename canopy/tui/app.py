@@ -19,6 +19,7 @@ from canopy.client.errors import CommandTimeoutError, ControlError, DeniedError
 from canopy.tui.constants import POLL_TICKS, RATE_TICKS, TELEMETRY_PERIOD, TICK
 from canopy.tui.model.attachment import Attachment, Changes
 from canopy.tui.model.client import Connector, connector
+from canopy.tui.model.export import AsObject
 from canopy.tui.model.saved import SavedSubscriptions, saved_path
 from canopy.tui.palette import ActionProvider, actions_of
 from canopy.tui.screens.base import MainScreen
@@ -33,7 +34,8 @@ OK, FAILURE, USAGE, UNREACHABLE, DENIED, TIME_OUT = 0, 1, 2, 3, 4, 5
 
 
 class CanopyApp(App[int]):
-    """The terminal UI of the node that `connect` connects to. `clock` is monotonic seconds;
+    """The terminal UI of the node that `connect` connects to. `as_object` makes the JSON that
+    events are copied and saved as; `clock` is monotonic seconds;
     `saved` is where the subscriptions are kept (None: nowhere), and `fresh` starts without them."""
 
     TITLE = "canopy"
@@ -60,6 +62,7 @@ class CanopyApp(App[int]):
     def __init__(
         self,
         connect: Connector,
+        as_object: AsObject,
         clock: Callable[[], float] = time.monotonic,
         saved: SavedSubscriptions | None = None,
         fresh: bool = False,
@@ -74,7 +77,7 @@ class CanopyApp(App[int]):
         self._painting = False
         # No animations: over a slow line every frame costs.
         self.animation_level = "none"
-        self.add_mode("live", lambda: LiveScreen(self.attachment, clock))
+        self.add_mode("live", lambda: LiveScreen(self.attachment, clock, as_object))
         self.add_mode("overlay", lambda: OverlayScreen(self.attachment, clock))
 
     def on_mount(self) -> None:
@@ -183,9 +186,9 @@ class CanopyApp(App[int]):
         )
 
 
-def run(connect: str | None, fresh: bool = False) -> int:
+def run(connect: str | None, as_object: AsObject, fresh: bool = False) -> int:
     """Run the UI on the node of the data folder `connect` (None: the default one), if `fresh`
-    without the saved subscriptions.
+    without the saved subscriptions. `as_object` makes JSON of a delivery.
 
     Returns the exit code. Without a terminal or a running node it prints a message and returns.
     """
@@ -200,7 +203,7 @@ def run(connect: str | None, fresh: bool = False) -> int:
         if isinstance(error, DeniedError):
             return DENIED
         return TIME_OUT if isinstance(error, CommandTimeoutError) else UNREACHABLE
-    app = CanopyApp(attach, saved=SavedSubscriptions(saved_path(connect)), fresh=fresh)
+    app = CanopyApp(attach, as_object, saved=SavedSubscriptions(saved_path(connect)), fresh=fresh)
     app.tracebacks = bool(os.environ.get("CANOPY_DEBUG"))
     app.call_later(app.leave_on_signals)
     app.run()

@@ -65,6 +65,9 @@ UNDO_EVENTS: Final = 2  # times that the list was cleared of which the events ar
 SAVED_BYTES: Final = 1 << 20
 """Of a file of saved subscriptions: far more than `SUBSCRIPTIONS` selectors of the longest."""
 
+CLIPBOARD_BYTES: Final = 74_994
+"""What fits into the 100,000 bytes that terminals take of one OSC 52 sequence, in Base64."""
+
 # --- dialogs and panes ---
 
 CANDIDATES: Final = 50  # completions of a selector at most: more than anybody scrolls through

@@ -5,5 +5,5 @@
 ``log`` of events; ``saved`` keeps the subscriptions for the next start, ``undo`` what was taken
 away. ``client`` connects to the node; the rest are pure helpers:
 ``check`` and ``completion`` of selectors, ``draft`` of a test event, ``rates``, ``ring``
-(geometry), ``text``.
+(geometry), ``text``, and ``export`` (events as JSON).
 """

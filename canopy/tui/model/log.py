@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from canopy.tui.constants import EVICTION_MARGIN, LOG_ROWS
 from canopy.tui.model.text import show_value
+from matching.values import RANKS
 from overlay.client import Delivery, Event
 
 
@@ -34,6 +35,21 @@ class Row:
             pairs = (f"{name}={show_value(value)}" for name, value in self.event.attributes.items())
             self.text = " ".join(pairs).casefold()
         return self.text
+
+
+class SortOrder(NamedTuple):
+    """By which attribute the view is sorted, and in which direction."""
+
+    attribute: str
+    descending: bool = True
+
+    @staticmethod
+    def after(order: SortOrder | None, attribute: str) -> SortOrder | None:
+        """The next order when a person asks for `attribute` again: the largest value first, then
+        the smallest, then None (as they came)."""
+        if order is None or order.attribute != attribute:
+            return SortOrder(attribute)
+        return SortOrder(attribute, False) if order.descending else None
 
 
 class Cleared(NamedTuple):
@@ -58,6 +74,12 @@ class EventLog:
         self._count = 0
         self._only: int | None = None
         self._words: tuple[str, ...] = ()
+        self._order: SortOrder | None = None
+
+    @property
+    def order(self) -> SortOrder | None:
+        """How the view is sorted; None: as the events came."""
+        return self._order
 
     @property
     def held(self) -> int:
@@ -89,6 +111,8 @@ class EventLog:
         if not self.paused:
             for key, delivery in deliveries:
                 self._add(key, delivery)
+            if self._order is not None:
+                self._rebuild()  # once for all of a tick: milliseconds for a full log
             return
         for held in deliveries:
             self.skipped += len(self._held) == self.limit
@@ -107,6 +131,19 @@ class EventLog:
         self._only = only
         self._words = tuple(words.casefold().split())
         self._rebuild()
+
+    def sort(self, order: SortOrder | None) -> None:
+        """Rebuild the view in another order (None: as the events came). Events without the
+        attribute are last; numbers come before texts, as in comparisons of selectors' values."""
+        self._order = order
+        self._rebuild()
+
+    def place_of(self, row: Row) -> int | None:
+        """The place of `row` in the view; None if it is not in it."""
+        for index, other in enumerate(self.view):
+            if other is row:
+                return self.first + index
+        return None
 
     def clear(self) -> Cleared:
         """Remove all rows and waiting deliveries. Returns them for `restore`."""
@@ -152,7 +189,14 @@ class EventLog:
 
     def _rebuild(self) -> None:
         self.first = 0
-        self.view = deque(row for row in self._rows if self._shows(row))
+        rows = [row for row in self._rows if self._shows(row)]
+        if self._order is not None:
+            name, descending = self._order
+            values = [(row.event.attributes.get(name), row) for row in rows]
+            valued = [(RANKS[type(v)], v, row) for v, row in values if v is not None]
+            valued.sort(key=lambda each: each[:2], reverse=descending)
+            rows = [row for *_, row in valued] + [row for v, row in values if v is None]
+        self.view = deque(rows)
 
     def _shows(self, row: Row) -> bool:
         if self._only is not None and self._only not in row.deliveries:
@@ -165,14 +209,14 @@ class EventLog:
         if row is not None:
             seen_before = self._only is None or self._only in row.deliveries
             row.deliveries[key] = delivery
-            if not seen_before and self._shows(row):
+            if not seen_before and self._order is None and self._shows(row):
                 self.view.append(row)
             return
         self._count += 1
         row = Row(self._count, key, delivery)
         self._by_identity[identity] = row
         self._rows.append(row)
-        if self._shows(row):
+        if self._order is None and self._shows(row):
             self.view.append(row)
         if len(self._rows) > self.limit:
             self._drop_oldest()
@@ -180,6 +224,8 @@ class EventLog:
     def _drop_oldest(self) -> None:
         oldest = self._rows.popleft()
         del self._by_identity[oldest.event.identity]
+        if self._order is not None:
+            return  # the view is rebuilt
         if self.view and self.view[0] is oldest:
             self.view.popleft()
             self.first += 1

@@ -46,6 +46,8 @@ _KEYS = (
             ("w", "why it was delivered: path, pivot, verdicts"),
             ("/", "filter by words; Esc clears"),
             ("Space", "pause the list, or resume it"),
+            ("s", "sort by a column (or click its title), choose columns"),
+            ("y  x", "copy the event as JSON; save it, or all, to a file"),
             ("n", "publish a test event (like the selected one)"),
             ("c", "clear the list (u brings it back)"),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -9,21 +10,24 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
-from canopy.tui.constants import SELECTOR_COLUMNS
-from canopy.tui.model.attachment import Changes, SubscriptionEntry
-from canopy.tui.model.log import Row
+from canopy.tui.constants import CLIPBOARD_BYTES, SELECTOR_COLUMNS
+from canopy.tui.model.attachment import Attachment, Changes, SubscriptionEntry
+from canopy.tui.model.export import AsObject, delivery_of, event_json
+from canopy.tui.model.log import Row, SortOrder
 from canopy.tui.model.text import plural
 from canopy.tui.screens.base import MainScreen
+from canopy.tui.screens.columns import ColumnsDialog, ColumnsRequest
+from canopy.tui.screens.export import ExportDialog
 from canopy.tui.screens.publish import PublishDialog
 from canopy.tui.screens.subscribe import SubscribeDialog, SubscriptionRequest
 from canopy.tui.widgets.detail import DetailPane
-from canopy.tui.widgets.event_columns import EventColumns
+from canopy.tui.widgets.event_columns import FIXED, EventColumns
 from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.subscription_list import SubscriptionList
 from overlay.client import GetSubscriptions, Reply, Subscriptions, Why
 
-OPENING = ("add", "filter", "publish")
+OPENING = ("add", "filter", "publish", "export")
 """Actions that open something to type into."""
 
 
@@ -40,11 +44,25 @@ class LiveScreen(MainScreen):
         Binding("space", "pause", "Hold", tooltip="Pause the list, or resume it"),
         Binding("n", "publish", "New event", tooltip="Publish a test event", show=False,
                 priority=True),
-        Binding("u", "undo", "Undo", tooltip="Undo the last removal, change or clearing"),
+        Binding("y", "copy", "Copy", tooltip="Copy the selected event as JSON", show=False),
+        Binding("x", "export", "Save", tooltip="Save events to a file as JSON", show=False,
+                priority=True),
+        Binding("s", "columns", "Columns", tooltip="Sort the events, choose their columns",
+                show=False),
+        Binding("u", "undo", "Undo", tooltip="Undo the last removal, change or clearing",
+                show=False),
         Binding("c", "clear", "Clear", tooltip="Remove all events from the list", show=False),
         Binding("escape", "close", "Close details", show=False),
         Binding("o", "app.other_screen", "Overlay", tooltip="Node, ring and trees"),
     ]  # fmt: skip
+
+    def __init__(
+        self, attachment: Attachment, clock: Callable[[], float], as_object: AsObject
+    ) -> None:
+        super().__init__(attachment, clock)
+        self._as_object = as_object
+        self._listed: tuple[int, ...] = ()  # subscriptions that the columns were made for
+        self._columns: dict[int | None, tuple[str, ...]] = {}  # chosen, by subscription
 
     def body(self) -> ComposeResult:
         """The list of subscriptions beside (or above) the events."""
@@ -70,6 +88,8 @@ class LiveScreen(MainScreen):
         super().tick(changes)
         if changes.subscriptions:
             self._show_subscriptions()
+            if self._listed != tuple(self.attachment.subscriptions):
+                self._show_columns(self.query_one(SubscriptionList).chosen)
         if changes.events:
             bar = self.query_one(FilterBar)
             bar.show(self.attachment.log)
@@ -177,17 +197,56 @@ class LiveScreen(MainScreen):
         self._choose(event.key)
 
     def _choose(self, key: int | None) -> None:
-        attachment = self.attachment
-        if key is None:
-            found = {name: None for s in attachment.subscriptions.values() for name in s.attributes}
-            names = tuple(found)[:SELECTOR_COLUMNS]
-        else:
-            names = attachment.subscriptions[key].attributes
-        titles = {s.key: s.name for s in attachment.subscriptions.values()}
+        titles = {s.key: s.name for s in self.attachment.subscriptions.values()}
         stream = self.query_one(EventStream)
         stream.border_title = "Events" if key is None else f"Events of {titles[key]}"
         self._show_view(key)
-        stream.set_columns(EventColumns(names, key is None and len(titles) > 1, titles))
+        self._show_columns(key)
+
+    def _show_columns(self, key: int | None) -> None:
+        titles = {s.key: s.name for s in self.attachment.subscriptions.values()}
+        self._listed = tuple(titles)
+        chosen, order = self._columns_of(key), self.attachment.log.order
+        fixed = [name for name in FIXED if name in chosen]
+        with_names = key is None and len(titles) > 1
+        columns = EventColumns(chosen, with_names, titles, fixed, order)
+        self.query_one(EventStream).set_columns(columns)
+
+    def _columns_of(self, key: int | None) -> tuple[str, ...]:
+        """The attributes with a column: those chosen, else those of the selectors."""
+        if key in self._columns:
+            return self._columns[key]
+        subscriptions = self.attachment.subscriptions
+        if key is not None:
+            return (*FIXED, *subscriptions[key].attributes)
+        found = {name: None for s in subscriptions.values() for name in s.attributes}
+        return (*FIXED, *list(found)[:SELECTOR_COLUMNS])
+
+    def action_columns(self) -> None:
+        """Open the dialog for columns and order."""
+        key = self.query_one(SubscriptionList).chosen
+        shown = self._columns_of(key)
+        names = list(dict.fromkeys([*FIXED, *shown, *self.attachment.log.attribute_names()]))
+
+        def done(request: ColumnsRequest | None) -> None:
+            if request is None:
+                return
+            if request.names is None:
+                self._columns.pop(key, None)
+            else:
+                self._columns[key] = request.names
+            self._sort(request.order)
+
+        self.app.push_screen(ColumnsDialog(names, shown, self.attachment.log.order), done)
+
+    def on_event_stream_sort_requested(self, event: EventStream.SortRequested) -> None:
+        """The title of a column was clicked."""
+        log = self.attachment.log
+        self._sort(SortOrder.after(log.order, event.attribute) if event.attribute else None)
+
+    def _sort(self, order: SortOrder | None) -> None:
+        self.attachment.log.sort(order)
+        self._choose(self.query_one(SubscriptionList).chosen)
 
     # -- events -----------------------------------------------------------------------------
 
@@ -230,11 +289,8 @@ class LiveScreen(MainScreen):
 
     def _show_row(self, row: Row | None) -> None:
         subscriptions = self.attachment.subscriptions
-        first = ""
         chosen = self.query_one(SubscriptionList).chosen
-        if row is not None:
-            delivery = row.deliveries.get(chosen) if chosen is not None else None
-            first = (delivery or next(iter(row.deliveries.values()))).subscription
+        first = "" if row is None else delivery_of(row, chosen).subscription
         self.query_one(DetailPane).show(
             row,
             lambda key: subscriptions[key].name if key in subscriptions else "(removed)",
@@ -277,6 +333,29 @@ class LiveScreen(MainScreen):
         self.attachment.ask(
             lambda request: Why(request, identity), lambda reply: pane.explain(identity, reply)
         )
+
+    def action_copy(self) -> None:
+        """Copy the selected (or newest) event to the terminal's clipboard, by OSC 52."""
+        row = self.query_one(EventStream).ensure_cursor()
+        if row is None:
+            self.notify("No event yet.", timeout=2)
+            return
+        text = event_json(row, self.query_one(SubscriptionList).chosen, self._as_object)
+        if len(text.encode()) > CLIPBOARD_BYTES:
+            self.notify("too long for the terminal's clipboard; x saves it", severity="warning")
+            return
+        self.app.copy_to_clipboard(text)
+        self.notify("copied as JSON, if the terminal allows it; x saves to a file", timeout=4)
+
+    def action_export(self) -> None:
+        """Open the dialog that saves events."""
+        row = self.query_one(EventStream).ensure_cursor()
+        if row is None:
+            self.notify("No event yet.", timeout=2)
+            return
+        shown, chosen = list(self.attachment.log.view), self.query_one(SubscriptionList).chosen
+        dialog = ExportDialog(row, shown, chosen, self._as_object)
+        self.app.push_screen(dialog, lambda line: self._after_change(line or ""))
 
     def action_publish(self) -> None:
         """Open the dialog for a test event, filled from the selected one."""

@@ -13,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
-from canopy.tui.model.log import Row
+from canopy.tui.model.log import Row, SortOrder
 from canopy.tui.model.text import one_line, show_time, show_value
 
 TIME_WIDTH = 12  # HH:MM:SS.mmm
@@ -23,6 +23,8 @@ REST = 400  # cells of the last column; the detail pane shows all
 GAP = 2
 REST_TITLE = "also"
 FOR_TITLE = "for"
+FIXED = ("id", "type")
+"""The attributes that most events have; first unless the columns were chosen."""
 
 
 def fit_cells(text: str, width: int, right: bool = False) -> str:
@@ -42,22 +44,54 @@ def fit_middle(text: str, width: int) -> str:
     return f"{text[: width - tail - 1]}…{text[-tail:]}"
 
 
-class EventColumns:
-    """The columns. `names` are attributes; `titles` are names of subscriptions by key, shown in a
-    column of their own if `with_names`."""
+def sort_mark(name: str, order: SortOrder | None) -> str:
+    """What stands behind the title of the column that the events are sorted by."""
+    if order is None or order.attribute != name:
+        return ""
+    return " ▼" if order.descending else " ▲"
 
-    def __init__(self, selected: Sequence[str], with_names: bool, titles: dict[int, str]) -> None:
-        fixed = ("id", "type")
+
+class EventColumns:
+    """The columns. `names` are attributes, `fixed` those that come first; `titles` are names of
+    subscriptions by key, shown in a column of their own if `with_names`. `order` is marked."""
+
+    def __init__(
+        self,
+        selected: Sequence[str],
+        with_names: bool,
+        titles: dict[int, str],
+        fixed: Sequence[str] = FIXED,
+        order: SortOrder | None = None,
+    ) -> None:
+        self._fixed = len(fixed)
+        self._order = order
         self.names = (*fixed, *(name for name in selected if name not in fixed))
         self._titles = titles  # of subscriptions, by key
         self._for_width = len(FOR_TITLE) if with_names else 0
-        self._widths = [min(WIDEST, cell_len(one_line(name))) for name in self.names]
+        self._widths = [min(WIDEST, cell_len(self._title(name))) for name in self.names]
 
     @property
     def titles(self) -> list[str]:
         """The titles of the columns."""
         named = [FOR_TITLE] if self._for_width else []
-        return ["time", *self.names[:2], *named, *self.names[2:], REST_TITLE]
+        names = [self._title(name) for name in self.names]
+        return ["time", *names[: self._fixed], *named, *names[self._fixed :], REST_TITLE]
+
+    def name_at(self, cell: int) -> str | None:
+        """The attribute whose column is at `cell` of a line; "" for the time, None for others."""
+        names: list[str | None] = [*self.names]
+        widths = [*self._widths]
+        if self._for_width:
+            names.insert(self._fixed, None)
+            widths.insert(self._fixed, self._for_width)
+        for name, width in zip(["", *names], [TIME_WIDTH, *widths], strict=True):
+            cell -= width + GAP
+            if cell < 0:
+                return name
+        return None
+
+    def _title(self, name: str) -> str:
+        return one_line(name) + sort_mark(name, self._order)
 
     @property
     def width(self) -> int:
@@ -79,9 +113,9 @@ class EventColumns:
 
     def header(self, style: Style) -> list[Segment]:
         """The header line with the titles."""
-        widths = [TIME_WIDTH, *self._widths[:2]]
+        widths = [TIME_WIDTH, *self._widths[: self._fixed]]
         widths += [self._for_width] if self._for_width else []
-        widths += [*self._widths[2:], len(REST_TITLE)]
+        widths += [*self._widths[self._fixed :], len(REST_TITLE)]
         cells = zip(self.titles, widths, strict=True)
         return [Segment(fit_cells(one_line(t), w) + " " * GAP, style) for t, w in cells]
 
@@ -91,19 +125,19 @@ class EventColumns:
         gap = Segment(" " * GAP, style)
         out = [Segment(fit_cells(show_time(row.event.time), TIME_WIDTH), dim), gap]
         for i, name in enumerate(self.names):
-            if i == 2 and self._for_width:
+            if i == self._fixed and self._for_width:
                 out += [Segment(fit_cells(self._for(row), self._for_width), dim), gap]
             present = name in attributes
             value = attributes.get(name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
             text = show_value(value) if present else "·"
-            faint = i < 2 or not present
-            if i == 0:
+            faint = (i < self._fixed and name != "id") or not present
+            if name == "id":
                 cell = fit_middle(text, self._widths[i])
             else:
-                cell = fit_cells(text, self._widths[i], right=number and i >= 2)
-            out += [Segment(cell, dim if faint and i != 0 else style), gap]
-        if len(self.names) == 2 and self._for_width:
+                cell = fit_cells(text, self._widths[i], right=number and i >= self._fixed)
+            out += [Segment(cell, dim if faint and name != "id" else style), gap]
+        if len(self.names) == self._fixed and self._for_width:
             out += [Segment(fit_cells(self._for(row), self._for_width), dim), gap]
         out.append(Segment(self._rest(row), dim))
         return out

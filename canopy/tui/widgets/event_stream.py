@@ -57,6 +57,12 @@ class EventStream(ScrollView, can_focus=True):
     class NearEviction(Message):
         """The selected event will soon be evicted from the log."""
 
+    @dataclass
+    class SortRequested(Message):
+        """The title of the column `attribute` was clicked; "" is the time's."""
+
+        attribute: str
+
     class Opened(Message):
         """The user wants to see the whole event under the cursor."""
 
@@ -65,6 +71,7 @@ class EventStream(ScrollView, can_focus=True):
         self.log_of_events = log
         self.columns = EventColumns((), False, {})
         self.place: int | None = None  # of the cursor; None while following
+        self._row: Row | None = None  # at that place, which changes while the view is sorted
         self.updates = 0  # how often the list was brought up to date
 
     @property
@@ -90,16 +97,22 @@ class EventStream(ScrollView, can_focus=True):
         """Draw the log's present content; nothing else redraws this widget by itself."""
         self.updates += 1
         log = self.log_of_events
-        if self.place is not None and self.selected is None:
+        if self._row is not None and self.selected is not self._row:
+            self.place = log.place_of(self._row)  # sorted: others came before it
+            self._row = self.selected
+            if self._row is None:
+                self.post_message(self.Selected(None))
+        elif self.place is not None and self.selected is None:
             self._select(None)  # it was evicted, and the list follows again
         if self.selected is not None and not log.paused and log.near_eviction(self.selected):
             self.post_message(self.NearEviction())
         rows = len(log.view)
-        top = rows - self._page if self.place is None else self.scroll_offset.y
+        newest = 0 if log.order is not None else rows - self._page
+        top = newest if self.place is None else self.scroll_offset.y
         self.columns.measure(islice(log.view, max(0, top), max(0, top) + self._page))
         self.virtual_size = Size(self.columns.width + REST, rows + 1)
         if self.place is None:
-            self._scroll_top(rows - self._page)
+            self._scroll_top(newest)
         else:
             self._show_cursor()
         self.refresh()
@@ -123,15 +136,16 @@ class EventStream(ScrollView, can_focus=True):
         return self._strip(self.columns.line(row, style, dim), left, width, style)
 
     def action_move(self, by: int) -> None:
-        """Move the cursor; the first move takes it to the newest event."""
+        """Move the cursor; the first move takes it to the newest event, or to the first one of a
+        sorted list."""
         if self.place is None:
-            self._go(self.log_of_events.end - 1 if by < 0 else None)
+            self._go(self._start if by < 0 or self.log_of_events.order else None)
         else:
             self._go(self.place + by)
 
     def action_page(self, by: int) -> None:
         """Move the cursor by a page."""
-        start = self.log_of_events.end - 1 if self.place is None else self.place
+        start = self._start if self.place is None else self.place
         self._go(start + by * self._page)
 
     def action_oldest(self) -> None:
@@ -154,13 +168,27 @@ class EventStream(ScrollView, can_focus=True):
     def ensure_cursor(self) -> Row | None:
         """The selected event; selects the newest one if there is none."""
         if self.place is None and self.log_of_events.view:
-            self._go(self.log_of_events.end - 1)
+            self._go(self._start)
         return self.selected
 
+    @property
+    def _start(self) -> int:
+        """Where the cursor appears."""
+        log = self.log_of_events
+        return log.end - 1 if log.order is None else log.first
+
     def on_click(self, event: events.Click) -> None:
-        """Select the clicked event; a double click opens it."""
-        place = self.log_of_events.first + self.scroll_offset.y + event.y - 1
-        if event.y > 0 and self.log_of_events.at(place) is not None:
+        """Select the clicked event; a double click opens it, a click on a title sorts by it."""
+        at = event.get_content_offset(self)  # without the border
+        if at is None:
+            return
+        if at.y == 0:
+            name = self.columns.name_at(at.x + self.scroll_offset.x)
+            if name is not None:
+                self.post_message(self.SortRequested(name))
+            return
+        place = self.log_of_events.first + self.scroll_offset.y + at.y - 1
+        if self.log_of_events.at(place) is not None:
             self._go(place)
             if event.chain > 1:
                 self.post_message(self.Opened())
@@ -180,14 +208,17 @@ class EventStream(ScrollView, can_focus=True):
     def _go(self, place: int | None) -> None:
         log = self.log_of_events
         if place is not None:
-            # Moving below the last row follows again.
-            place = None if place >= log.end else max(log.first, place)
+            # Moving below the last row follows again, unless the list is sorted.
+            is_end = place >= log.end
+            below = None if log.order is None or not log.view else log.end - 1
+            place = below if is_end else max(log.first, place)
         self._select(place)
         self.update_view()
 
     def _select(self, place: int | None) -> None:
         if place != self.place:
             self.place = place
+            self._row = self.selected
             self.post_message(self.Selected(self.selected))
 
     def _show_cursor(self) -> None:

@@ -139,8 +139,11 @@ class SelectorInput(Vertical):
         self._show_caret()
 
     def type(self, text: str) -> None:
-        """Insert what was typed before the input had the focus."""
+        """Insert what was typed before the input had the focus. An input that is not mounted yet
+        does not say that it changed."""
         self._line.insert_text_at_cursor(text)
+        self._validate()
+        self.post_message(self.Changed(self.value, self.check))
 
     def candidate(self, what: str) -> bool:
         """Take a candidate, or mark the next or previous one. Returns False if there are none."""

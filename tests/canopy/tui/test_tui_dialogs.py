@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, TextArea
 
+from canopy.cli.output import delivery_object
 from canopy.tui.app import UNREACHABLE, USAGE, run
 from canopy.tui.screens.help import HelpScreen
 from canopy.tui.screens.live import LiveScreen
@@ -181,14 +182,14 @@ def test_no_node_is_told_in_one_line_with_its_exit_code(
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert run(str(tmp_path / "nothing")) == UNREACHABLE
+    assert run(str(tmp_path / "nothing"), delivery_object) == UNREACHABLE
     error = capsys.readouterr().err
     assert "nothing" in error
     assert "Traceback" not in error
 
 
 def test_without_a_terminal_it_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(None) == USAGE
+    assert run(None, delivery_object) == USAGE
     assert "use `canopy sub`" in capsys.readouterr().err
 
 

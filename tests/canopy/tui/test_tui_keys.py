@@ -39,6 +39,10 @@ def test_tab_right_after_a_word_completes_that_word() -> None:
 def test_what_is_typed_with_the_key_that_opens_the_dialog_is_not_lost() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.subscribe("magnitude >= 5", "strong")
+        rig.type_fast("adepth > 3")
+        await rig.sees("✓ a valid selector on depth")
+        assert not rig.app.screen.query_one("#ok").disabled
+        await rig.press("escape")
         rig.type_fast("adpla")
         await rig.until(lambda: isinstance(rig.app.screen, SubscribeDialog))
         await rig.until(lambda: typed(rig), "what was typed")

@@ -153,6 +153,8 @@ class TestSaved:
             await rig.sees("subscribed again: 2 saved", "--fresh")
             await rig.until(lambda: rig.node.selectors() == ["magnitude >= 5"], "subscribed")
             assert names(rig) == ["strong", "shallow"]
+            header = next(line for line in rig.text.splitlines() if "time" in line)
+            assert header.index("magnitude") < header.index("depth")
             states = [s.state for s in rig.app.attachment.subscriptions.values()]
             assert states[1] is SubscriptionState.PAUSED
             await rig.press("down", "d")

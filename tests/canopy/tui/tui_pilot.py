@@ -9,6 +9,7 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from canopy.cli.output import delivery_object
 from canopy.tui.app import CanopyApp
 from canopy.tui.model.saved import SavedSubscriptions
 from canopy.tui.model.subscriber import SubscriptionState
@@ -93,7 +94,7 @@ def play(
     async def run() -> None:
         node = FakeNode()
         node.running = up
-        app = CanopyApp(node.connect, saved=saved, fresh=fresh)
+        app = CanopyApp(node.connect, delivery_object, saved=saved, fresh=fresh)
         async with app.run_test(size=size, notifications=True) as pilot:
             await scenario(Rig(node, app, pilot))
 

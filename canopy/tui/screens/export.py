@@ -1,0 +1,85 @@
+"""The dialog that saves the selected event, or all that are shown, to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Checkbox, Input, Label, Static
+
+from canopy.tui.model.export import AsObject, event_json, file_name, write_new
+from canopy.tui.model.log import Row
+from canopy.tui.model.text import plural
+
+
+class ExportDialog(ModalScreen[str]):
+    """Returns a line that says what was saved. `key` is the subscription whose deliveries are
+    meant (None: the first of each event)."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
+
+    def __init__(
+        self, row: Row, shown: Sequence[Row], key: int | None, as_object: AsObject
+    ) -> None:
+        super().__init__()
+        self._as_object = as_object
+        self._row = row
+        self._shown = shown
+        self._key = key
+
+    def compose(self) -> ComposeResult:
+        """The file's name, which events, the buttons."""
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = "Save as JSON"
+            dialog.border_subtitle = "Enter save · Esc cancel"
+            yield Label("The file (an existing one is not replaced)")
+            path = Input(file_name(self._row), id="path", select_on_focus=False)
+            path.cursor_blink = False
+            yield path
+            count = plural(len(self._shown), "shown event")
+            every = Checkbox(f"all {count}, one on each line", id="all")
+            every.BUTTON_INNER = " "
+            yield every
+            yield Static(id="verdict", markup=False)
+            with Horizontal(classes="buttons"):
+                yield Button("Save", variant="success", id="ok")
+                yield Button("Cancel", id="cancel")
+
+    def on_mount(self) -> None:
+        """Focus the name."""
+        self.query_one("#path", Input).focus()
+
+    def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
+        """Propose another name, unless one was typed; show the mark only where it is set."""
+        event.checkbox.BUTTON_INNER = "X" if event.value else " "
+        entry = self.query_one("#path", Input)
+        names = (file_name(self._row), "events.jsonl")
+        if entry.value in names:
+            entry.value = names[event.value]
+
+    def on_input_submitted(self) -> None:
+        """Enter was pressed in the name."""
+        self._finish()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """A button was pressed."""
+        if event.button.id == "ok":
+            self._finish()
+        else:
+            self.dismiss("")
+
+    def _finish(self) -> None:
+        rows = self._shown if self.query_one("#all", Checkbox).value else [self._row]
+        path = Path(self.query_one("#path", Input).value.strip()).expanduser()
+        try:
+            write_new(path, [event_json(row, self._key, self._as_object) for row in rows])
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ of no user
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            self.query_one("#verdict", Static).update(f"✗ {reason}")
+            return
+        self.dismiss(f"saved {plural(len(rows), 'event')} to {path.absolute()}")
