@@ -71,6 +71,10 @@ REFUSED_LISTED: Final = 10_000  # refused lines that `pub --json` lists. Guess: 
 COUNT_INTERVAL: Final = 0.5  # between two updates of the count on a terminal
 
 
+# --- status and top ---
+
+WATCH_INTERVAL: Final = 2.0  # between two looks, as `top` of the system's
+
 # --- stop ---
 
 STOP_WAIT: Final = 60.0

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
 
 from canopy.cli.completion import attribute_names
 from canopy.cli.connect import node_options, open_client
+from canopy.cli.constants import WATCH_INTERVAL
 from canopy.cli.output import console, counted, duration, label, plain, print_json, table
+from canopy.cli.watching import Screen, paced
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
     from overlay.client import Status
     from overlay.info import ClusterInfo
 
@@ -19,29 +25,54 @@ SHORT = 8  # digits of a ring key that tables show; --json has all 40
 
 
 @click.command()
+@click.option(
+    "--watch",
+    is_flag=False,
+    flag_value=WATCH_INTERVAL,
+    type=click.FloatRange(min=0.1),
+    metavar="[SECONDS]",
+    help="Show it again every so many seconds (2), until Ctrl-C, with what was counted meanwhile.",
+)
 @node_options
-def status(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+def status(
+    watch: float | None, as_json: bool, timeout: float, connect: str | None, wait: float
+) -> None:
     """Show the state of a node: its identity, whether it is ready, its role and counters.
 
     \b
     canopy status
     canopy status --json --connect /tmp/b | jq .ready
+    canopy status --watch
+    canopy status --watch=10 --json >> node.jsonl
     """
     from overlay.client import GetStatus, Status
 
-    with open_client(connect, wait) as client:
-        found = client.ask(GetStatus(0), Status, timeout)
-    if as_json:
-        print_json(plain(found))
-    else:
-        _show_status(found)
+    before: dict[str, int] | None = None
+    at = 0.0
+    screen = Screen()
+    with open_client(connect, wait) as client, screen:
+        for _ in paced(watch or 0.0, 1 if watch is None else None):
+            found = client.ask(GetStatus(0), Status, timeout)
+            now = time.monotonic()
+            if as_json:
+                print_json(plain(found))
+            elif watch is None:
+                console().print(_status_view(found))
+            else:
+                screen.show(_status_view(found, before or found.counters, now - at))
+            before, at = found.counters, now
 
 
-def _show_status(found: Status) -> None:
+def _status_view(
+    found: Status, before: dict[str, int] | None = None, seconds: float = 0.0
+) -> RenderableType:
+    """`before`: the counters of so many seconds ago, for their rates; only those that have counted
+    something are shown then."""
+    from rich.console import Group
+
     state = "draining" if found.draining else "ready" if found.ready else "joining"
     if alone(found):
         state += ", [yellow]alone[/]: no other node is in its overlay"
-    out = console()
     rows = table("", "")
     rows.show_header = False
     name = f" ({label(found.name)})" if found.name else ""
@@ -61,7 +92,7 @@ def _show_status(found: Status) -> None:
     rows.add_row("programs", f"{len(found.clients)} connected")
     for seed, how in found.seeds.items():
         rows.add_row(f"peer {label(seed)}", label(how))
-    out.print(rows)
+    parts: list[RenderableType] = [rows]
     lagging = [one for one in found.clients if one.waiting or one.dropped]
     if lagging:
         slow = table("slow program", ">under way", ">credit", ">waiting", ">dropped")
@@ -69,11 +100,22 @@ def _show_status(found: Status) -> None:
             name = f"process {one.pid}" if one.pid else f"client {one.client}"
             slow.add_row(name, *(f"{n:,}" for n in (one.under_way, one.credit, one.waiting)),
                          f"{one.dropped:,}")  # fmt: skip
-        out.print(slow)
-    counters = table("counter", ">total")
-    for key, value in sorted(found.counters.items()):
-        counters.add_row(key.replace("_", " "), f"{value:,}")
-    out.print(counters)
+        parts.append(slow)
+    return Group(*parts, _counters(found.counters, before, seconds))
+
+
+def _counters(found: dict[str, int], before: dict[str, int] | None, seconds: float) -> Table:
+    if before is None:
+        totals = table("counter", ">total")
+        for key, value in sorted(found.items()):
+            totals.add_row(key.replace("_", " "), f"{value:,}")
+        return totals
+    rates = table("counter", ">total", ">per second")
+    for key, value in sorted(found.items()):
+        rate = (value - before.get(key, 0)) / seconds
+        if value:
+            rates.add_row(key.replace("_", " "), f"{value:,}", f"{rate:,.1f}")
+    return rates
 
 
 def alone(status: Status) -> bool:

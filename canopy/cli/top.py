@@ -1,0 +1,176 @@
+"""`canopy top`: the overlay as one node knows it, again and again."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from canopy.cli.connect import node_options, open_client
+from canopy.cli.constants import WATCH_INTERVAL
+from canopy.cli.output import duration, label, plain, print_json, table
+from canopy.cli.watching import Screen, paced
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from canopy.client.synchronous import Client
+    from overlay.client import Peers, RingClusters, Status
+    from overlay.info import ClusterInfo, PeerInfo
+
+SHORT = 8  # digits of a ring key
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """What is known of one node; rates are messages per second on its link with the node that was
+    asked, -1: not known."""
+
+    node: str
+    address: str
+    role: str  # primary, standby, broker, none
+    cluster: str  # key, or ""
+    trees: int  # that its cluster owns
+    led_for: float  # seconds, of a primary; -1: not known
+    link: str  # state of the link, "self", or "" without one
+    sent: float
+    received: float
+    silent: bool  # its primary does not hear it
+
+
+def overview(
+    status: Status,
+    ring: RingClusters,
+    peers: Peers,
+    before: Peers | None = None,
+    seconds: float = 0.0,
+) -> list[NodeRow]:
+    """All nodes that are known, by cluster in ring order and role. `before`: the peers of so many
+    seconds ago, for the rates."""
+    links = {one.node: one for one in peers.peers}
+    earlier = {one.node: one for one in before.peers} if before is not None else {}
+    rows: dict[str, NodeRow] = {}
+    for cluster in ring.clusters:
+        members = [(cluster.primary, "primary"), (cluster.standby, "standby")]
+        members += [(node, "broker") for node in cluster.brokers]
+        for node, role in members:
+            if node and node not in rows:
+                rows[node] = _row(node, role, cluster, status, links, earlier, seconds)
+    others = [node for node in (status.node, *sorted(links)) if node not in rows]
+    for node in others:
+        rows[node] = _row(node, "none", None, status, links, earlier, seconds)
+    return list(rows.values())
+
+
+def _row(
+    node: str,
+    role: str,
+    cluster: ClusterInfo | None,
+    status: Status,
+    links: dict[str, PeerInfo],
+    earlier: dict[str, PeerInfo],
+    seconds: float,
+) -> NodeRow:
+    link, old = links.get(node), earlier.get(node)
+    sent = received = -1.0
+    if link is not None and old is not None and seconds > 0:
+        # a link that was made anew counts from 0
+        sent = max(0, link.sent - old.sent) / seconds
+        received = max(0, link.received - old.received) / seconds
+    address = cluster.addresses.get(node, "") if cluster is not None else ""
+    address = status.address if node == status.node else address or (link.address if link else "")
+    return NodeRow(
+        node,
+        address,
+        role,
+        cluster.key if cluster is not None else "",
+        len(cluster.attributes) if cluster is not None else 0,
+        cluster.led_for if cluster is not None and role == "primary" else -1.0,
+        "self" if node == status.node else link.state if link is not None else "",
+        sent,
+        received,
+        cluster is not None and node in cluster.silent,
+    )
+
+
+@click.command()
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=WATCH_INTERVAL,
+    help="Seconds between two looks.",
+)
+@click.option(
+    "--count", type=click.IntRange(min=1), help="End after so many looks. [default: 1 into a pipe]"
+)
+@node_options
+def top(
+    interval: float,
+    count: int | None,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+    wait: float,
+) -> None:
+    """Show the nodes of the overlay as one node knows them, until Ctrl-C.
+
+    All members of all clusters, from a message around the ring: their roles, the trees that their
+    cluster owns, who is silent; and this node's links with the messages per second on each. What
+    other nodes are doing beyond that is not asked: `canopy status --watch` at a node says so.
+
+    \b
+    canopy top
+    canopy top --count 1 --json | jq '.nodes | map(select(.silent))'
+    canopy top --json --interval 10 >> overlay.jsonl
+    """
+    screen = Screen()
+    before: Peers | None = None
+    at = 0.0
+    with open_client(connect, wait) as client, screen:
+        for _ in paced(interval, count or (None if screen.is_live or as_json else 1)):
+            status, ring, peers = _look(client, timeout)
+            now = time.monotonic()
+            rows = overview(status, ring, peers, before, now - at)
+            before, at = peers, now
+            if as_json:
+                found: dict[str, Any] = {"node": status.node, "complete": ring.complete}
+                print_json({**found, "nodes": plain(rows)})
+            else:
+                screen.show(_view(status, ring, rows))
+
+
+def _look(client: Client, timeout: float) -> tuple[Status, RingClusters, Peers]:
+    from overlay.client import GetPeers, GetRing, GetStatus, Peers, RingClusters, Status
+
+    return (
+        client.ask(GetStatus(0), Status, timeout),
+        client.ask(GetRing(0), RingClusters, timeout),
+        client.ask(GetPeers(0), Peers, timeout),
+    )
+
+
+def _view(status: Status, ring: RingClusters, rows: list[NodeRow]) -> RenderableType:
+    from rich.console import Group
+
+    silent = sum(row.silent for row in rows)
+    head = f"{len(ring.clusters)} clusters, {len(rows)} nodes known, {silent} silent"
+    head += "" if ring.complete else "; [yellow]the ring was not traversed completely[/]"
+    own = f"node {status.node}: {status.pending} under way, {status.subscriptions} subscriptions"
+    shown = table(
+        "=cluster", "=node", "address", "=role", ">trees", ">leads for", "=link",
+        ">sent/s", ">received/s",
+    )  # fmt: skip
+    for row in rows:
+        shown.add_row(
+            f"{row.cluster[:SHORT]}…" if row.cluster else "-",
+            row.node,
+            label(row.address),
+            f"{row.role}, [red]silent[/]" if row.silent else row.role,
+            str(row.trees) if row.role == "primary" else "",
+            duration(row.led_for) if row.led_for >= 0 else "",
+            label(row.link or "-"),
+            f"{row.sent:,.1f}" if row.sent >= 0 else "",
+            f"{row.received:,.1f}" if row.received >= 0 else "",
+        )
+    return Group(head, own, shown)
