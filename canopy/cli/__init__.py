@@ -4,7 +4,7 @@
 (``errors``). Each command is a file: ``node``, ``stop`` and ``tui`` start or end something,
 ``sub``, ``subs``, ``pub`` and ``why`` concern events, ``show`` has status, peers, ring and where,
 ``top`` the whole overlay,
-``trace`` and ``config`` read files; ``contexts/``, ``demo/`` and ``sim/`` are folders.
+``trace`` and ``config`` read files; ``bench/``, ``contexts/``, ``demo/`` and ``sim/`` are folders.
 
 What they share: ``connect`` (options, and the connection to a node), ``completion`` (of words in
 the shell), ``output`` (JSON and tables), ``delivery/`` (printed deliveries), ``bars`` (progress),

@@ -81,6 +81,12 @@ STOP_WAIT: Final = 60.0
 """For a node to drain and its process to end: its `drain_timeout` (10 s unless configured) and what
 a loaded machine needs beyond it."""
 
+# --- bench ---
+
+BENCH_WAIT: Final = 0.05
+"""Between two checks whether all has been delivered, and whether to stop receiving. It is part of
+no latency."""
+
 # --- demo: the overlay ---
 
 DEMO_NODES: Final = 200

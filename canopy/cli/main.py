@@ -39,6 +39,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "The overlay": {
         "status": ("canopy.cli.show:status", "Show the state of a node."),
         "top": ("canopy.cli.top:top", "Show the nodes of the overlay, again and again."),
+        "bench": (
+            "canopy.cli.bench.command:bench",
+            "Measure publishing, delivery and latency between nodes.",
+        ),
         "peers": ("canopy.cli.show:peers", "List the neighbours and links of a node."),
         "ring": ("canopy.cli.show:ring", "List the clusters of the ring."),
         "where": ("canopy.cli.show:where", "Show who owns an attribute, and its tree."),

@@ -10,7 +10,7 @@ import msgspec
 
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import WATCH_INTERVAL
-from canopy.cli.output import duration, label, plain, print_json, table
+from canopy.cli.output import counted, duration, label, plain, print_json, table
 from canopy.cli.watching import Screen, paced
 
 if TYPE_CHECKING:
@@ -154,9 +154,11 @@ def _view(status: Status, ring: RingClusters, rows: list[NodeRow]) -> Renderable
     from rich.console import Group
 
     silent = sum(row.silent for row in rows)
-    head = f"{len(ring.clusters)} clusters, {len(rows)} nodes known, {silent} silent"
+    clusters = counted(len(ring.clusters), "cluster")
+    head = f"{clusters}, {counted(len(rows), 'node')} known, {silent} silent"
     head += "" if ring.complete else "; [yellow]the ring was not traversed completely[/]"
-    own = f"node {status.node}: {status.pending} under way, {status.subscriptions} subscriptions"
+    subscriptions = counted(status.subscriptions, "subscription")
+    own = f"node {status.node}: {status.pending} under way, {subscriptions}"
     shown = table(
         "=cluster", "=node", "address", "=role", ">trees", ">leads for", "=link",
         ">sent/s", ">received/s",

@@ -124,6 +124,16 @@ def test_a_subscription_is_listed_and_ended_from_outside(overlay: tuple[Path, Pa
     assert all(s["name"] != "odd" for s in json.loads(canopy(second, "subs", "--json")))
 
 
+def test_the_way_between_two_nodes_is_measured(overlay: tuple[Path, Path]) -> None:
+    first, second = overlay
+    nodes = ["--from", str(first), "--to", str(second), "--to", str(first)]
+    found = json.loads(canopy(first, "bench", *nodes, "--events", "600", "--json"))
+    assert (found["published"], found["delivered"], found["missing"]) == (600, 1_200, 0)
+    latency = found["latency_ms"]
+    assert 0 < latency["min"] <= latency["p50"] <= latency["p99"] <= latency["max"]
+    assert "latency p99" in canopy(second, "bench", "--events", "20", "--rate", "200")
+
+
 def test_the_overlay_can_be_looked_at(overlay: tuple[Path, Path]) -> None:
     first, second = overlay
     me = json.loads(canopy(first, "status", "--json"))["node"]

@@ -114,7 +114,7 @@ class TestSubs:
                 yield Failed(command.request, "unknown", "")
 
         with FakeControl(tmp_path / "n", end) as fake:
-            assert main(["sub", "TRUE"]) == 1
+            assert main(["sub", "TRUE", "--for", "20"]) == 1
             assert "was ended by another program" in capsys.readouterr().err
             subscribes = [one for one in fake.commands if isinstance(one, Subscribe)]
             assert len(subscribes) == 1, "and it is not made again"

@@ -1,0 +1,208 @@
+"""One measurement: events from some nodes to others, all sent and received by this process.
+
+So one clock has both ends of each latency. Every event carries the run, its number, and the time
+at which its batch was handed to the library; a latency includes what waits there, at the node's
+admission, and in this process.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from canopy.cli.constants import BENCH_WAIT, PUB_BATCH
+from overlay.client import Draft
+
+if TYPE_CHECKING:
+    from canopy.client.frames import OpaqueEvent
+    from canopy.client.synchronous import Client, Gathering
+
+STAMP: Final = struct.Struct("<Id")
+"""What a payload begins with: the event's number, and its time by this process's clock."""
+
+RUN: Final = "canopy_bench"
+"""The only attribute of the events, by which a run's subscribers know them."""
+
+PERMILLES: Final = (500, 900, 990, 999)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is measured."""
+
+    events: int
+    size: int  # bytes of payload, at least those of `STAMP`
+    rate: float  # events per second; 0: as fast as they are taken
+    receipt: bool
+    timeout: float  # seconds for each answer, and without any delivery at the end
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What came out. Times are seconds, rates events per second."""
+
+    published: int
+    refused: int
+    publish_seconds: float
+    publish_rate: float
+    expected: int  # events for all subscribers
+    delivered: int
+    missing: int
+    repeated: int
+    delivery_rate: float  # of all subscribers, from the first event published to the last delivered
+    subscribe_seconds: list[float]  # of each subscriber until its acknowledgement
+    latency_ms: dict[str, float]  # p50 … max; empty where nothing came
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """The nearest-rank percentiles of `PERMILLES`, the least and the greatest value; {} of no
+    values."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    ranks = {f"p{k / 10:g}": ordered[-(-k * len(ordered) // 1_000) - 1] for k in PERMILLES}
+    return {"min": ordered[0], **ranks, "max": ordered[-1]}
+
+
+class Tally:
+    """What one subscriber has got: a latency (seconds) per event, by its number."""
+
+    def __init__(self) -> None:
+        self.latencies: dict[int, float] = {}
+        self.repeated = 0
+        self.last = 0.0  # when the last new one came
+
+    def note(self, events: Iterable[OpaqueEvent], now: float) -> None:
+        """Count events that came at `now`."""
+        for event in events:
+            number, sent = STAMP.unpack_from(event.payload)
+            if number in self.latencies:
+                self.repeated += 1
+            else:
+                self.latencies[number] = now - sent
+                self.last = now
+
+
+def drafts(plan: Plan, run: str, start: int, count: int, now: float) -> list[Draft]:
+    """A batch of events, numbered from `start`."""
+    filler = bytes(max(0, plan.size - STAMP.size))
+    return [
+        Draft({RUN: run}, STAMP.pack(number, now) + filler)
+        for number in range(start, start + count)
+    ]
+
+
+def measure(
+    sources: Sequence[Client],
+    sinks: Sequence[Client],
+    plan: Plan,
+    show: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Figures:
+    """Subscribe at all `sinks`, publish at the `sources` by turns, and wait for what is to come.
+    `show` is called with a stage, what is done and what there is. Raises a ControlError."""
+    run = secrets.token_hex(8)
+    acknowledged: list[float] = []
+    feeds: list[Gathering] = []
+    tallies = [Tally() for _ in sinks]
+    stop = threading.Event()
+    readers: list[threading.Thread] = []
+    try:
+        for sink, tally in zip(sinks, tallies, strict=True):
+            began = clock()
+            feeds.append(sink.gather([f"{RUN} = '{run}'"], timeout=plan.timeout))
+            acknowledged.append(clock() - began)
+            show("subscribe", len(feeds), len(sinks))
+            reader = threading.Thread(target=_read, args=(feeds[-1], tally, stop, clock))
+            readers.append(reader)
+            reader.start()
+        began = clock()
+        published, refused = _publish(sources, plan, run, show, clock)
+        ended = clock()
+        _await(tallies, published, plan.timeout, show)
+    finally:
+        stop.set()
+        for feed in feeds:
+            feed.close()
+        for reader in readers:
+            reader.join()
+    last = max((tally.last for tally in tallies), default=0.0)
+    delivered = sum(len(tally.latencies) for tally in tallies)
+    latencies = [1_000 * one for tally in tallies for one in tally.latencies.values()]
+    return Figures(
+        published=published,
+        refused=refused,
+        publish_seconds=ended - began,
+        publish_rate=_rate(published, ended - began),
+        expected=published * len(sinks),
+        delivered=delivered,
+        missing=max(0, published * len(sinks) - delivered),
+        repeated=sum(tally.repeated for tally in tallies),
+        delivery_rate=_rate(delivered, last - began),
+        subscribe_seconds=acknowledged,
+        latency_ms=percentiles(latencies),
+    )
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0
+
+
+def _batches(plan: Plan) -> Iterator[tuple[int, int]]:
+    """(first number, how many) of each batch: with a rate a hundredth of a second's."""
+    most = max(1, min(PUB_BATCH, int(plan.rate / 100))) if plan.rate else PUB_BATCH
+    for start in range(0, plan.events, most):
+        yield start, min(most, plan.events - start)
+
+
+def _publish(
+    sources: Sequence[Client],
+    plan: Plan,
+    run: str,
+    show: Callable[[str, int, int], None],
+    clock: Callable[[], float],
+) -> tuple[int, int]:
+    """Publish all; how many were published, and how many refused."""
+    began = clock()
+    refused = 0
+    for turn, (start, count) in enumerate(_batches(plan)):
+        if plan.rate:
+            time.sleep(max(0.0, began + start / plan.rate - clock()))
+        batch = drafts(plan, run, start, count, clock())
+        source = sources[turn % len(sources)]
+        done = source.publish_many(batch, receipt=plan.receipt, timeout=plan.timeout)
+        refused += len(done.refused)
+        show("publish", start + count, plan.events)
+    return plan.events - refused, refused
+
+
+def _read(feed: Gathering, tally: Tally, stop: threading.Event, clock: Callable[[], float]) -> None:
+    from canopy.client.errors import ControlError
+    from canopy.client.frames import OpaqueEvent
+
+    while not stop.is_set():
+        try:
+            found = feed.receive(BENCH_WAIT)
+        except ControlError:  # the node has gone: what is missing is counted
+            return
+        tally.note([one for one in found if isinstance(one, OpaqueEvent)], clock())
+
+
+def _await(
+    tallies: Sequence[Tally], published: int, timeout: float, show: Callable[[str, int, int], None]
+) -> None:
+    """Wait until all has come, or nothing more has for `timeout` seconds."""
+    expected, had = published * len(tallies), -1
+    changed = time.monotonic()
+    while had < expected:
+        delivered = sum(len(tally.latencies) for tally in tallies)
+        if delivered != had:
+            had, changed = delivered, time.monotonic()
+            show("deliver", had, expected)
+        elif time.monotonic() - changed > timeout:
+            return
+        time.sleep(BENCH_WAIT)
