@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from bench.mutations.planting import fault, replace
 from canopy.client.hints import hints, never_true
 from canopy.tui.model.log import Cleared, EventLog
 from canopy.tui.model.saved import Loaded, SavedSubscriptions
 from canopy.tui.model.undo import Change, UndoStack
+from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.selector_input import SelectorInput
 from matching import Predicate
@@ -94,3 +96,15 @@ def damaged_file_in_silence() -> None:
         return Loaded(found.subscriptions)
 
     replace(original, load)
+
+
+@fault(
+    "terminal: mouse", "tests/canopy/tui/test_tui_events_out.py", "test_a_click_on_a_title_sorts"
+)
+def click_counted_with_the_border() -> None:
+    """A click selects the event below the one that was clicked."""
+
+    def on_click(self: EventStream, event: Any) -> None:
+        self._go(self.log_of_events.first + self.scroll_offset.y + event.y - 1)
+
+    replace(EventStream.on_click, on_click)
