@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -81,6 +82,13 @@ def replace(original: Callable[P, R], by: Callable[P, R]) -> Callable[[], None]:
             setattr(place, its_name, original)
 
     return undo
+
+
+def replace_constant(module: ModuleType, name: str, value: object) -> Callable[[], None]:
+    """Give a constant of a module another value there. Returns what undoes it."""
+    original = getattr(module, name)
+    setattr(module, name, value)
+    return lambda: setattr(module, name, original)
 
 
 @contextmanager

@@ -51,6 +51,11 @@ class LinkConnection(HasDeadline):
         self._hellos_received = 0
 
     @property
+    def is_open(self) -> bool:
+        """Whether the transport has connected, so that frames can be sent."""
+        return self.stage is not HandshakeStage.DIALLING
+
+    @property
     def has_sent_hello(self) -> bool:
         """Whether the transport has connected and the Welcome is awaited."""
         return self.stage is HandshakeStage.HELLO_SENT

@@ -207,8 +207,9 @@ class Handshake(LinkParts):
                 return None
             if not session.is_known_as(*name):
                 restarted = hello.process != session.peer_process
-                if restarted and session.connection is not None:
-                    session.connection.write(superseded(hello.peer, hello.process))
+                former = session.connection
+                if restarted and former is not None and former.is_open:
+                    former.write(superseded(hello.peer, hello.process))
                 reason = "it restarted" if restarted else "it has begun a new session"
                 if not restarted:
                     queued = session.take_queued()

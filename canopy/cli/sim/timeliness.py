@@ -70,8 +70,8 @@ def print_report(found: Timeliness) -> None:
 def print_series(series: Series) -> None:
     """Print a table with a line per load and mode."""
     last = len(series.curves[0].points[0].levels)
-    names = [f"level {n} {what}" for n in (1, last) for what in ("mean", "p99")]
-    columns = (f">{series.over}", "mode", ">by urgency", ">mean", ">p99")
+    names = [f"level {n}\n{what}" for n in (1, last) for what in ("mean", "p99")]
+    columns = (f">{series.over}", "=mode", ">by\nurgency", ">mean", ">p99")
     title = f"latency in ms over {series.over}"
     shown = table(*columns, *(f">{name}" for name in names), title=title)
     for place, x in enumerate(series.x):
