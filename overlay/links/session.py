@@ -66,6 +66,10 @@ class Carrier(Protocol):
         """The number by which the driver knows the connection."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether frames can be sent on it."""
+
+    @property
     def has_sent_hello(self) -> bool:
         """Whether the Welcome is awaited …"""
 
