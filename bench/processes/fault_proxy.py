@@ -162,6 +162,8 @@ class FaultProxy:
         """The node is gone: who dials it is refused, as by its system."""
         with self._lock:
             entrance = self.entrances.pop(name)
+            with contextlib.suppress(OSError):  # a socket that is polled listens until then
+                entrance.listener.shutdown(socket.SHUT_RDWR)
             entrance.listener.close()
             entrance.datagrams.close()
         self._ring()
