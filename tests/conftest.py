@@ -8,8 +8,12 @@ suite that runs in the background would wait for ever for the processes that it 
 
 import os
 import signal
+from functools import cache
+from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from bench.mutations.planting import VARIABLE
 
@@ -22,11 +26,30 @@ if os.environ.get(VARIABLE):
     plant(os.environ[VARIABLE])
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where pytest-xdist runs tests in several workers, one worker has a whole file, so that module
-    fixtures are made once. One worker has all tests with Spark, which share a session, and one all
-    tests with real processes, which mostly wait."""
-    for item in items:
-        marks = (mark for mark in ("spark", "process") if item.get_closest_marker(mark))
-        item.add_marker(pytest.mark.xdist_group(next(marks, item.location[0])))
+ROOT = Path(__file__).parents[1]
+
+
+@cache
+def group_of(file: str) -> str:
+    """What the tests of a file share a worker with: all that start Spark, which share a session;
+    all that start processes, which mostly wait; else those of the file, whose fixtures are made
+    once."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return next((mark for mark in ("spark", "process") if f"pytest.mark.{mark}" in text), file)
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Gives each worker of pytest-xdist whole groups, in the order of the folders, in which the
+    longest group, Spark's, is early. (xdist's own groups need the ids of tests to be changed, which
+    pytest 9 has made impossible.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
+    """The scheduler for ``--dist loadgroup``."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
