@@ -30,7 +30,7 @@ from canopy.cli.constants import (
     REFUSED_PRINTED,
 )
 from canopy.cli.errors import FAILURE, OK
-from canopy.cli.output import print_json
+from canopy.cli.output import counted, print_json
 
 if TYPE_CHECKING:
     from canopy.cli.feeds import FeedEvent, Item, Refusal
@@ -67,14 +67,10 @@ class FeedTotals:
         """What is said in the end of reasons that came again or were not printed."""
         for reason, times in self.reasons.items():
             if times > 1:
-                yield f"… {_counted(times - 1, 'more line')}: {reason}"
+                yield f"… {counted(times - 1, 'more line')}: {reason}"
         rest = self.refused - sum(self.reasons.values())
         if rest:
-            yield f"… {_counted(rest, 'more line')} for other reasons"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
+            yield f"… {counted(rest, 'more line')} for other reasons"
 
 
 def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[str, str]:
@@ -159,9 +155,13 @@ def pub(
 def _warn_if_alone(client: Client, timeout: float) -> None:
     """Say so when the events can have reached no other node although the node has peers."""
     from canopy.cli.show import alone
+    from canopy.client.errors import ControlError
     from overlay.client import GetStatus, Status
 
-    status = client.ask(GetStatus(0), Status, timeout)
+    try:
+        status = client.ask(GetStatus(0), Status, timeout)
+    except ControlError:  # the node has gone since: what was published stays published
+        return
     if alone(status) and status.seeds:
         click.echo(
             "! this node is alone: it reached none of its peers (canopy status says why), so only "

@@ -46,7 +46,7 @@ class Screen:
             self._live.stop()
 
     def show(self, view: RenderableType) -> None:
-        """Draw a view."""
+        """Draw a view in the place of the last one; print it where nothing is watched."""
         if not self.is_live:
             self._out.print(view)
             return

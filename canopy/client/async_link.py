@@ -80,7 +80,8 @@ async def pipelined(
     abandon: Callable[[B], None],
     ahead: int,
 ) -> list[T]:
-    """As `canopy.client.blocking.pipelined`."""
+    """`begin` each command and `finish` it, in order, with at most `ahead` begun and not finished;
+    what an error leaves begun is abandoned. (canopy/client/blocking.py has it for threads.)"""
     answers: list[T] = []
     begun: deque[B] = deque()
     try:
@@ -104,7 +105,7 @@ class AsyncLink:
         self._stream = stream
         self._session = ControlSession(where, credit)
         self.notices = self._session.notices
-        """As of `ControlClient`."""
+        """What is no delivery: `Dropped`, in its place, and subscriptions that had a gap."""
         self._writing = runtime.lock()
         self._sending = False  # some task has that lock and sends
         self._reading = False  # some task waits in the socket

@@ -154,7 +154,8 @@ class AsyncClient:
     async def _finish_publish(
         self, outbox: Outbox[AsyncLink], sent: Sent[AsyncLink], timeout: float
     ) -> None:
-        """As `canopy.Client._finish_publish`."""
+        """Wait for the reply; what a leaving node refused as a whole is sent again until a node
+        takes it, as long as a lost node is looked for."""
         until = time.monotonic() + min(timeout, self._reconnect)
         backoff = Backoff()
         while True:

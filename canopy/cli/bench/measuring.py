@@ -33,7 +33,7 @@ PERMILLES: Final = (500, 900, 990, 999)
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is measured."""
+    """The events of one measurement, and how they are published."""
 
     events: int
     size: int  # bytes of payload, at least those of `STAMP`

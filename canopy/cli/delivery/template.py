@@ -53,7 +53,7 @@ class Template:
     them had."""
 
     def __init__(self, text: str) -> None:
-        """Raises TemplateError."""
+        """Parse `text`. Raises TemplateError, which names the column of what is wrong."""
         self._parts: list[Callable[[Delivery], str]] = []
         self.absent: dict[str, None] = {}
         self.rendered = 0

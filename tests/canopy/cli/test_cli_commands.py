@@ -358,6 +358,16 @@ class TestPub:
             assert "! this node is alone: it reached none of its peers" in capsys.readouterr().err
             assert "ready, alone" in out_of(capsys, "status", *where)
 
+    def test_a_node_that_goes_when_all_is_published_makes_no_failure(self, tmp_path: Path) -> None:
+        def goes(command: Command) -> Iterator[Reply]:
+            if isinstance(command, GetStatus):
+                (tmp_path / "n" / "control.sock").unlink()
+                fake.hang_up()
+            yield from answer(command)
+
+        with FakeControl(tmp_path / "n", goes) as fake:
+            assert main(["pub", "a=1", "--timeout", "2", "--connect", str(fake.data)]) == 0
+
     def test_ctrl_c_ends_it_while_standard_input_is_idle(self, node: FakeControl) -> None:
         command = [sys.executable, "-m", "canopy", "pub"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
