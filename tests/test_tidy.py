@@ -42,6 +42,7 @@ CHORD_SHARED = tuple(  # `clusters` and `role_changes` put the parts together: t
 CHORD_BASE = ("overlay.chord.ring", "overlay.chord.consensus")
 TREE = (*CHORD, "overlay.chord", *shared("overlay.upper_tree"))
 CORE = ("node", "overlay", "streams", "matching", "canopy.traces.schema", "canopy.traces.writer")
+ANALYSIS_BASE = ("canopy.traces.analysis.constants", "canopy.traces.analysis.errors")
 CLIENT = ("overlay.client", "overlay.info", "overlay.machine", "matching")
 CLIENT_SIDE = ("canopy.wire.transport.framing", "canopy.wire.folder", "canopy.wire.constants")
 
@@ -83,6 +84,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.traces.schema": (),
     "canopy.traces.writer": ("canopy.traces.schema",),
     "canopy.traces.analysis": ("canopy.traces.schema",),
+    "canopy.traces.analysis.spark": ANALYSIS_BASE,
+    "canopy.traces.analysis.verdict": (*ANALYSIS_BASE, "canopy.traces.analysis.runs"),
     "canopy.wire": CORE,
     "canopy.sim": CORE,
     "canopy.sim.world": CORE,

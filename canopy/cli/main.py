@@ -33,19 +33,22 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Events": {
         "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print the matching events."),
         "pub": ("canopy.cli.pub:pub", "Publish events from a file or standard input."),
-        "subs": ("canopy.cli.subs:subs", "List a node's subscriptions, or end one."),
-        "why": ("canopy.cli.why:why", "Explain why an event reached a subscription, or did not."),
+        "subs": ("canopy.cli.inspection.subs:subs", "List a node's subscriptions, or end one."),
+        "why": (
+            "canopy.cli.inspection.why:why",
+            "Explain why an event reached a subscription, or did not.",
+        ),
     },
     "The overlay": {
-        "status": ("canopy.cli.show:status", "Show the state of a node."),
-        "top": ("canopy.cli.top:top", "Show the nodes of the overlay, again and again."),
+        "status": ("canopy.cli.inspection.show:status", "Show the state of a node."),
+        "top": ("canopy.cli.inspection.top:top", "Show the nodes of the overlay, again and again."),
         "bench": (
             "canopy.cli.bench.command:bench",
             "Measure publishing, delivery and latency between nodes.",
         ),
-        "peers": ("canopy.cli.show:peers", "List the neighbours and links of a node."),
-        "ring": ("canopy.cli.show:ring", "List the clusters of the ring."),
-        "where": ("canopy.cli.show:where", "Show who owns an attribute, and its tree."),
+        "peers": ("canopy.cli.inspection.show:peers", "List the neighbours and links of a node."),
+        "ring": ("canopy.cli.inspection.show:ring", "List the clusters of the ring."),
+        "where": ("canopy.cli.inspection.show:where", "Show who owns an attribute, and its tree."),
     },
     "Files": {
         "trace": ("canopy.cli.trace:trace", "Analyse the traces of all nodes with Spark."),

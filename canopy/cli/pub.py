@@ -154,7 +154,7 @@ def pub(
 
 def _warn_if_alone(client: Client, timeout: float) -> None:
     """Say so when the events can have reached no other node although the node has peers."""
-    from canopy.cli.show import alone
+    from canopy.cli.inspection.show import alone
     from canopy.client.errors import ControlError
     from overlay.client import GetStatus, Status
 

@@ -5,14 +5,13 @@ have received, compares that with the deliveries, and writes Parquet tables, `su
 `report.html`. It uses the trace schema and nothing else of the project, so that its verdict is
 independent.
 
-``run`` is the order of the stages. In that order: ``java`` and ``session`` find and start Spark;
-``read`` turns lines into records, ``runs`` tells the runs of a node apart; ``terms`` and
-``selectors`` translate selectors to SQL; ``expected`` computes the pairs of event and subscription
-that match; ``deliveries`` compares them with the deliver records; ``walks`` counts how trees were
-found; ``load`` adds up the work of each node; ``incidents`` merges what several nodes saw of one
-loss or election; ``details`` and ``slowest`` select what the report lists; ``summary`` and
-``findings`` are the results; ``output`` is the folder, and ``report/`` the page. ``constants`` has
-the numbers.
+``run`` is the order of the stages. In that order: ``spark/`` finds a Java and starts Spark;
+``read`` turns lines into records, ``runs`` tells the runs of a node apart; ``verdict/`` computes
+the pairs of event and subscription that match and compares them with the deliver records; ``walks``
+counts how trees were found; ``load`` adds up the work of each node; ``incidents`` merges what
+several nodes saw of one loss or election; ``details`` and ``slowest`` select what the report lists;
+``summary`` and ``findings`` are the results; ``output`` is the folder, and ``report/`` the page.
+``constants`` has the numbers.
 
 PySpark is imported when an analysis begins: importing this package is cheap.
 """
@@ -20,7 +19,7 @@ PySpark is imported when an analysis begins: importing this package is cheap.
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.progress import STAGES, OnProgress
 from canopy.traces.analysis.run import analyze
-from canopy.traces.analysis.session import spark_session
+from canopy.traces.analysis.spark.session import spark_session
 from canopy.traces.analysis.summary import AnalysisSummary
 
 __all__ = [

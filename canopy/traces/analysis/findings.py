@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from canopy.traces.analysis import deliveries, details, slowest, walks
+from canopy.traces.analysis import details, slowest, walks
 from canopy.traces.analysis.summary import AnalysisSummary
+from canopy.traces.analysis.verdict import deliveries
 
 
 @dataclass(frozen=True)

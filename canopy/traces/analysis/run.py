@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from canopy.traces.analysis import (
-    deliveries,
     details,
-    expected,
     incidents,
     load,
     output,
@@ -28,8 +26,9 @@ from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.findings import Findings
 from canopy.traces.analysis.progress import STAGES, OnProgress, silent
 from canopy.traces.analysis.report import render
-from canopy.traces.analysis.session import first_line, spark_session
+from canopy.traces.analysis.spark.session import first_line, spark_session
 from canopy.traces.analysis.summary import AnalysisSummary
+from canopy.traces.analysis.verdict import deliveries, expected
 from canopy.traces.schema import VERSION
 
 if TYPE_CHECKING:

@@ -531,7 +531,7 @@ class TestExitCodes:
         def broken(*_: object) -> None:
             raise RuntimeError("two\nlines")
 
-        monkeypatch.setattr("canopy.cli.show.open_client", broken)
+        monkeypatch.setattr("canopy.cli.inspection.show.open_client", broken)
         monkeypatch.delenv("CANOPY_DEBUG", raising=False)
         assert main(["status"]) == 1
         told = capsys.readouterr().err

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from canopy.cli.inspection.top import overview
+from canopy.cli.inspection.watching import paced
 from canopy.cli.main import main
-from canopy.cli.top import overview
-from canopy.cli.watching import paced
 from overlay.client import (
     Command,
     GetPeers,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from canopy.traces.analysis import AnalysisError
-from canopy.traces.analysis.java import VECTOR_FLAG, Java, find_java
-from canopy.traces.analysis.session import first_line, settings
+from canopy.traces.analysis.spark.java import VECTOR_FLAG, Java, find_java
+from canopy.traces.analysis.spark.session import first_line, settings
 
 needs_sh = pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins are shell scripts")
 

@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 
-from canopy.traces.analysis.expected import distinct_trees, groups, matching_pairs, typed_attributes
-from canopy.traces.analysis.selectors import Translator, TreeError, attributes_of, parse_tree
-from canopy.traces.analysis.terms import like_expression, text_literal
+from canopy.traces.analysis.verdict.expected import (
+    distinct_trees,
+    groups,
+    matching_pairs,
+    typed_attributes,
+)
+from canopy.traces.analysis.verdict.selectors import (
+    Translator,
+    TreeError,
+    attributes_of,
+    parse_tree,
+)
+from canopy.traces.analysis.verdict.terms import like_expression, text_literal
 from tests.support.trace_runs import Tree, verdict
 
 OPS = ("=", "<>", "<", "<=", ">", ">=")

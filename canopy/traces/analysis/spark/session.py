@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis.constants import QUICK_BYTES
 from canopy.traces.analysis.errors import AnalysisError
-from canopy.traces.analysis.java import find_java
+from canopy.traces.analysis.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from typing import Any
 
 from canopy.traces.analysis.constants import MAX_DEPTH
 from canopy.traces.analysis.errors import AnalysisError
-from canopy.traces.analysis.terms import (
+from canopy.traces.analysis.verdict.terms import (
     MIRRORED,
     NULL,
     Term,

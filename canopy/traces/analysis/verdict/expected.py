@@ -24,8 +24,13 @@ from typing import TYPE_CHECKING
 
 from canopy.traces.analysis.constants import GRACE_SECONDS, GROUP_CHARACTERS
 from canopy.traces.analysis.runs import with_runs
-from canopy.traces.analysis.selectors import Translator, TreeError, attributes_of, parse_tree
-from canopy.traces.analysis.terms import text_literal
+from canopy.traces.analysis.verdict.selectors import (
+    Translator,
+    TreeError,
+    attributes_of,
+    parse_tree,
+)
+from canopy.traces.analysis.verdict.terms import text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

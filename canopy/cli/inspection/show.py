@@ -11,8 +11,8 @@ import click
 from canopy.cli.completion import attribute_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import WATCH_INTERVAL
+from canopy.cli.inspection.watching import Screen, paced
 from canopy.cli.output import console, counted, duration, label, plain, print_json, table
-from canopy.cli.watching import Screen, paced
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,0 +1,6 @@
+"""Spark for an analysis: ``java`` finds a Java that it runs on, ``session`` starts and ends it.
+
+A session is silent, stays on loopback and removes its files, unless an analysis is given a cluster
+(``--master``). Nothing here knows traces; `spark_session` is all that is used from outside, with
+`first_line` for its messages.
+"""
