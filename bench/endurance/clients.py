@@ -10,8 +10,8 @@ import time
 from collections import deque
 from typing import Final
 
-from bench.endurance.load import WANTED, attributes
-from bench.endurance.oracle import Gap, Ledger, Session
+from bench.endurance.load import SELECTORS, attributes
+from bench.endurance.oracle import AdmittedGap, Ledger, Session
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, CommandTimeoutError, ControlError
 from overlay.client import (
@@ -52,7 +52,7 @@ ROUNDING: Final = 0.5
 stamp is the later one; ample."""
 
 
-class Client(threading.Thread):
+class EnduranceClient(threading.Thread):
     """Connects, does its work until the node is gone, and again."""
 
     def __init__(self, node: str, where: str, ledger: Ledger) -> None:
@@ -86,7 +86,7 @@ class Client(threading.Thread):
         self.stopping.set()
 
 
-class Source(Client):
+class LoadPublisher(EnduranceClient):
     """Publishes at a steady rate, each batch with a receipt."""
 
     def __init__(self, node: str, where: str, ledger: Ledger, rate: float, total: int) -> None:
@@ -131,8 +131,8 @@ class Source(Client):
         self.ledger.answer(numbers, time.monotonic())
 
 
-class Sink(Client):
-    """Subscribes to some of `WANTED`, and notes what comes."""
+class CheckedSubscriber(EnduranceClient):
+    """Subscribes to some of `SELECTORS`, and notes what comes."""
 
     def __init__(self, node: str, where: str, ledger: Ledger, wanted: tuple[int, ...]) -> None:
         super().__init__(node, where, ledger)
@@ -161,7 +161,7 @@ class Sink(Client):
     def _subscribe(self, client: ControlClient, wanted: int) -> Subscribed:
         while True:
             try:
-                command = Subscribe(0, WANTED[wanted].selector)
+                command = Subscribe(0, SELECTORS[wanted].selector)
                 return client.ask(command, Subscribed, SUBACK)
             except CommandFailed as error:
                 self.errors.append(str(error))
@@ -185,9 +185,9 @@ class Sink(Client):
             for session in sessions.values():
                 session.gaps.append(gap)
 
-    def _gap(self, notice: Failed, now: float) -> Gap:
+    def _gap(self, notice: Failed, now: float) -> AdmittedGap:
         """In times of this process' monotonic clock; nodes stamp events with the wall clock."""
         if not isinstance(notice, Dropped) or not notice.since:
-            return Gap(self.connected, now)
+            return AdmittedGap(self.connected, now)
         offset = now - time.time()
-        return Gap(notice.since + offset - ROUNDING, notice.until + offset, notice.count)
+        return AdmittedGap(notice.since + offset - ROUNDING, notice.until + offset, notice.count)

@@ -38,9 +38,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench.endurance.clients import Client, Sink, Source
+from bench.endurance.clients import CheckedSubscriber, EnduranceClient, LoadPublisher
 from bench.endurance.faults import HOSTILE, USUAL, Injector
-from bench.endurance.load import WANTED
+from bench.endurance.load import SELECTORS
 from bench.endurance.oracle import Ledger
 from bench.endurance.pressure import Pressure
 from bench.processes.fault_proxy import FaultProxy
@@ -120,17 +120,17 @@ class Endurance:
             self.progress.tell(text)
             self._told = time.monotonic()
 
-    def _sink(self, number: int) -> Sink:
+    def _sink(self, number: int) -> CheckedSubscriber:
         name = self.subscribing[number]
-        mine = tuple(range(number, len(WANTED), len(self.subscribing)))
-        return Sink(name, str(self.nodes.nodes[name].data), self.ledger, mine)
+        mine = tuple(range(number, len(SELECTORS), len(self.subscribing)))
+        return CheckedSubscriber(name, str(self.nodes.nodes[name].data), self.ledger, mine)
 
-    def _source(self, name: str) -> Source:
+    def _source(self, name: str) -> LoadPublisher:
         rate = self.options.rate / (len(self.publishing) * CONNECTIONS)
         data = str(self.nodes.nodes[name].data)
-        return Source(name, data, self.ledger, rate, self.options.events)
+        return LoadPublisher(name, data, self.ledger, rate, self.options.events)
 
-    def _publish(self, sources: list[Source]) -> Injector:
+    def _publish(self, sources: list[LoadPublisher]) -> Injector:
         """Faults and events until there were enough of both, or the time is over."""
         options, began = self.options, time.monotonic()
         profile = HOSTILE if options.hostile else USUAL
@@ -159,7 +159,7 @@ class Endurance:
             raise injector.error
         return injector
 
-    def _settle(self, sources: list[Source]) -> None:
+    def _settle(self, sources: list[LoadPublisher]) -> None:
         until = time.monotonic() + GIVE_UP
         for source in sources:
             source.join(max(0.0, until - time.monotonic()))
@@ -180,7 +180,7 @@ class Endurance:
             self.memory[name] = max(self.memory.get(name, 0), node.memory())
 
     def _more(
-        self, injector: Injector, clients: Sequence[Client], began: float, seconds: float
+        self, injector: Injector, clients: Sequence[EnduranceClient], began: float, seconds: float
     ) -> dict[str, Any]:
         counters: Counter[str] = Counter()
         for name in self.nodes.nodes:

@@ -21,7 +21,7 @@ MASK: Final = (1 << 64) - 1
 Attributes = Mapping[str, Any]
 
 
-class Wanted(NamedTuple):
+class KnownSelector(NamedTuple):
     """A selector, and what it means."""
 
     selector: str
@@ -56,24 +56,26 @@ def _below(found: Attributes, name: str, bound: int) -> bool:
     return name in found and found[name] < bound
 
 
-WANTED: Final = (
-    Wanted("a0 >= 0", lambda e: "a0" in e),
-    Wanted("a1 BETWEEN 100 AND 400", lambda e: "a1" in e and 100 <= e["a1"] <= 400),
-    Wanted(
+SELECTORS: Final = (
+    KnownSelector("a0 >= 0", lambda e: "a0" in e),
+    KnownSelector("a1 BETWEEN 100 AND 400", lambda e: "a1" in e and 100 <= e["a1"] <= 400),
+    KnownSelector(
         "a2 > 500 AND a3 < 500",
         lambda e: "a2" in e and "a3" in e and e["a2"] > 500 and e["a3"] < 500,
     ),
-    Wanted(
+    KnownSelector(
         "a4 < 200 OR a5 >= 900",
         lambda e: _below(e, "a4", 200) or ("a5" in e and e["a5"] >= 900),
     ),
-    Wanted("kind = 'k1' AND a6 > 250", lambda e: e["kind"] == "k1" and e.get("a6", 0) > 250),
-    Wanted("kind LIKE '%2' AND level <> 4", lambda e: e["kind"] == "k2" and e["level"] != 4),
-    Wanted("level IN (1, 3)", lambda e: e["level"] in (1, 3)),
-    Wanted("NOT (a1 > 300) AND kind <> 'k0'", lambda e: _below(e, "a1", 301) and e["kind"] != "k0"),
-    Wanted("a0 * 2 > a7", lambda e: "a0" in e and "a7" in e and e["a0"] * 2 > e["a7"]),
-    Wanted("a6 IS NOT NULL AND level = 5", lambda e: "a6" in e and e["level"] == 5),
-    Wanted("a3 >= 250 AND a3 < 750", lambda e: "a3" in e and 250 <= e["a3"] < 750),
-    Wanted("a7 < 100 OR a7 > 800", lambda e: "a7" in e and (e["a7"] < 100 or e["a7"] > 800)),
+    KnownSelector("kind = 'k1' AND a6 > 250", lambda e: e["kind"] == "k1" and e.get("a6", 0) > 250),
+    KnownSelector("kind LIKE '%2' AND level <> 4", lambda e: e["kind"] == "k2" and e["level"] != 4),
+    KnownSelector("level IN (1, 3)", lambda e: e["level"] in (1, 3)),
+    KnownSelector(
+        "NOT (a1 > 300) AND kind <> 'k0'", lambda e: _below(e, "a1", 301) and e["kind"] != "k0"
+    ),
+    KnownSelector("a0 * 2 > a7", lambda e: "a0" in e and "a7" in e and e["a0"] * 2 > e["a7"]),
+    KnownSelector("a6 IS NOT NULL AND level = 5", lambda e: "a6" in e and e["level"] == 5),
+    KnownSelector("a3 >= 250 AND a3 < 750", lambda e: "a3" in e and 250 <= e["a3"] < 750),
+    KnownSelector("a7 < 100 OR a7 > 800", lambda e: "a7" in e and (e["a7"] < 100 or e["a7"] > 800)),
 )
 """In turn for the subscribing nodes."""

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from math import inf, nan
 from typing import Any, Final
 
-from bench.endurance.load import WANTED, attributes
+from bench.endurance.load import SELECTORS, attributes
 
 MARGIN: Final = 30.0
 """Seconds: longer than anything is under way to a node that is cut off or stands still."""
@@ -43,7 +43,7 @@ SHOWN: Final = 40
 
 
 @dataclass(frozen=True)
-class Gap:
+class AdmittedGap:
     """Events may be missing that were published from `since` to `until`; `count` if it is known."""
 
     since: float
@@ -55,21 +55,21 @@ class Session:
     """One subscription: its selector, when it was acknowledged and ended, and what it was shown."""
 
     def __init__(self, wanted: int, node: str, since: float) -> None:
-        self.wanted = wanted  # index in WANTED
+        self.wanted = wanted  # index in SELECTORS
         self.node = node
         self.since = since
         self.until = inf
         self.came = bytearray()
         self.duplicates = 0
         self.spurious = 0
-        self.gaps: list[Gap] = []
+        self.gaps: list[AdmittedGap] = []
         self.delays: list[float] = []  # of one delivery in `EVERY`
 
     def take(self, number: int, delay: float) -> None:
         """An event was delivered, so long after it was published."""
         if number >= len(self.came):
             self.came.extend(bytes(number + 4_096 - len(self.came)))
-        if not WANTED[self.wanted].means(attributes(number)):
+        if not SELECTORS[self.wanted].means(attributes(number)):
             self.spurious += 1
         elif self.came[number]:
             self.duplicates += 1
@@ -150,7 +150,7 @@ class Ledger:
             for session in self.sessions:
                 if asked < session.since or answered > session.until - MARGIN:
                     continue
-                if WANTED[session.wanted].means(event):
+                if SELECTORS[session.wanted].means(event):
                     owed += 1
                     if not session.has(number):
                         found.append((number, session))
@@ -206,7 +206,7 @@ class Ledger:
     def _named(self, number: int, session: Session, began: float) -> dict[str, Any]:
         return {
             "event": number,
-            "selector": WANTED[session.wanted].selector,
+            "selector": SELECTORS[session.wanted].selector,
             "node": session.node,
             "asked": round(self.asked[number] - began, 3),
             "answered": round(self.answered[number] - began, 3),

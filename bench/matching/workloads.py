@@ -27,7 +27,7 @@ Array = Any
 
 
 @dataclass(frozen=True)
-class Workload:
+class WorkloadParameters:
     """What makes one differ from *base*."""
 
     predicates: tuple[int, int] = (5, 5)
@@ -38,13 +38,13 @@ class Workload:
 
 
 WORKLOADS: Final = {
-    "base": Workload(),
-    "k8": Workload(predicates=(8, 8)),
-    "w01": Workload(width=0.1),
-    "mixed": Workload(predicates=(1, 8), mixed=True),
-    "e8": Workload(event_attributes=8),
-    "w07": Workload(width=0.7),
-    "symbols": Workload(symbols=True),
+    "base": WorkloadParameters(),
+    "k8": WorkloadParameters(predicates=(8, 8)),
+    "w01": WorkloadParameters(width=0.1),
+    "mixed": WorkloadParameters(predicates=(1, 8), mixed=True),
+    "e8": WorkloadParameters(event_attributes=8),
+    "w07": WorkloadParameters(width=0.7),
+    "symbols": WorkloadParameters(symbols=True),
 }
 
 
@@ -54,7 +54,9 @@ class Table:
     A string attribute's numbers are the ranks of its symbols.
     """
 
-    def __init__(self, workload: Workload, count: int, seed: int, skew: float = 0.8) -> None:
+    def __init__(
+        self, workload: WorkloadParameters, count: int, seed: int, skew: float = 0.8
+    ) -> None:
         rng = np.random.default_rng(seed)
         self.workload = workload
         self.names = [f"a{number}" for number in range(ATTRIBUTES)]

@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from bench.mutations.planted import FAULTS, Fault
+from bench.mutations.planted import FAULTS, PlantedFault
 from bench.mutations.planting import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ is shared. More is a hang."""
 class Catch(msgspec.Struct, frozen=True):
     """What came of a planted fault."""
 
-    fault: Fault
+    fault: PlantedFault
     seed: int | None  # of the soak: the first that was red; they are counted from 1
     by: str  # the checker or test that found it, and the first words of its message
     seconds: float
@@ -98,7 +98,7 @@ def failure(test: str, fault: str) -> str:
     return failed[0].partition(" - ")[2] or failed[0] if failed else ""
 
 
-def check(fault: Fault, most: int, red: dict[int, bool]) -> Catch:
+def check(fault: PlantedFault, most: int, red: dict[int, bool]) -> Catch:
     """Plant one fault and look for it. `red`: what is known of seeds without it, learnt here."""
     began = time.monotonic()
     seed, first = None, 1

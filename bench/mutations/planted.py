@@ -9,11 +9,11 @@ from bench.mutations import (
     tree_faults,
     turn_faults,
 )
-from bench.mutations.planting import FAULTS, Fault, plant
+from bench.mutations.planting import FAULTS, PlantedFault, plant
 
 __all__ = [
     "FAULTS",
-    "Fault",
+    "PlantedFault",
     "chord_faults",
     "event_faults",
     "lower_faults",

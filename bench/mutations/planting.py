@@ -24,7 +24,7 @@ OURS: Final = ("overlay", "matching", "canopy", "node", "bench", "tests")
 """Packages whose modules may have imported a function that is replaced."""
 
 
-class Fault(NamedTuple):
+class PlantedFault(NamedTuple):
     """One fault that can be planted."""
 
     name: str  # on the command line
@@ -34,7 +34,7 @@ class Fault(NamedTuple):
     test: str  # id of the test that fails with it; "": the soak finds it
 
 
-FAULTS: dict[str, Fault] = {}
+FAULTS: dict[str, PlantedFault] = {}
 """All faults, by name, in the order of `bench.mutations.planted`."""
 
 
@@ -49,7 +49,7 @@ def fault(
         if name in FAULTS:
             raise ValueError(f"two faults are called {name}")
         what = " ".join((plant.__doc__ or "").split()).removesuffix(".")
-        FAULTS[name] = Fault(name, breaks, what, plant, f"{file}::{test}" if test else "")
+        FAULTS[name] = PlantedFault(name, breaks, what, plant, f"{file}::{test}" if test else "")
         return plant
 
     return register

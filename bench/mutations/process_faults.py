@@ -12,7 +12,7 @@ from canopy.traces.analysis.runs import with_runs
 from canopy.wire.control.server import ControlServer
 from canopy.wire.durable import require_room
 from canopy.wire.folder import DataFolder
-from canopy.wire.state_file import Owner, StateFile
+from canopy.wire.state_file import NodeIdentity, StateFile
 from node import Node
 from overlay.incidents import IncidentLog
 from overlay.links.events import IdentityConflict, LinkDown
@@ -97,7 +97,7 @@ def deleted_state_unnoticed() -> None:
 def any_state_accepted() -> None:
     """A node starts with the state of another node, or of later starts than it knows of."""
 
-    def _compare(self: DataFolder, known: Owner, owner: Owner | None) -> None:
+    def _compare(self: DataFolder, known: NodeIdentity, owner: NodeIdentity | None) -> None:
         pass
 
     replace(DataFolder._compare, _compare)

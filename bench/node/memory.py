@@ -50,7 +50,7 @@ def draft(rng: Random) -> Draft:
     return Draft(attributes, b"x" * 100, "", time.time())
 
 
-class Reader(threading.Thread):
+class DiscardingSubscriber(threading.Thread):
     """Reads and drops what a client receives."""
 
     def __init__(self, client: ControlClient) -> None:
@@ -95,7 +95,7 @@ def measure(options: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
             ]
             client.ask_many(wanted, Subscribed, 300.0, AT_ONCE)
         note("subscribed")
-        readers = [Reader(client) for client in clients]
+        readers = [DiscardingSubscriber(client) for client in clients]
         for reader in readers:
             reader.start()
         publisher = stack.enter_context(ControlClient.connect(node.data))

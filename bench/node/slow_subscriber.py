@@ -61,7 +61,7 @@ PROGRAM: Final = "program"
 """The slow one, among the names of nodes."""
 
 
-class Reader(threading.Thread):
+class DelayRecorder(threading.Thread):
     """Subscribes, and notes how long deliveries take."""
 
     def __init__(self, client: ControlClient) -> None:
@@ -82,7 +82,7 @@ class Reader(threading.Thread):
                 self.delays.append((at, now - at))
 
 
-class Source(threading.Thread):
+class SteadyPublisher(threading.Thread):
     """Publishes at a steady rate; what could not be published in time is not owed."""
 
     def __init__(self, client: ControlClient, rate: float, size: int) -> None:
@@ -134,8 +134,8 @@ class Slow:
             self.program = self.stack.enter_context(
                 Apart(self.nodes.nodes[self.slow].data, SELECTOR)
             )
-            others = [Reader(self._client(name)) for name in (*rest, source)]
-            publisher = Source(self._client(source), self.options.rate, self.options.size)
+            others = [DelayRecorder(self._client(name)) for name in (*rest, source)]
+            publisher = SteadyPublisher(self._client(source), self.options.rate, self.options.size)
             for thread in (*others, publisher):
                 thread.start()
             time.sleep(REST)
@@ -177,7 +177,7 @@ class Slow:
         self.memory.append(memory)
 
     def _report(
-        self, others: list[Reader], publisher: Source, slow: dict[str, Any]
+        self, others: list[DelayRecorder], publisher: SteadyPublisher, slow: dict[str, Any]
     ) -> dict[str, Any]:
         tails = [
             quantile([d for one in others for at, d in one.delays if since <= at < until], 0.99)

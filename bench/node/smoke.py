@@ -65,7 +65,7 @@ def expected(events: Sequence[Draft]) -> int:
     return sum(p.matches(event.attributes) for event in events for p in predicates)
 
 
-class Receiver(threading.Thread):
+class DeliveryCounter(threading.Thread):
     """Counts the deliveries of one connection until it is closed."""
 
     def __init__(self, client: ControlClient) -> None:
@@ -124,7 +124,7 @@ def measure(nodes: int, events: Sequence[Draft]) -> dict[str, float | int]:
             node = overlay.nodes[number % nodes]
             client = stack.enter_context(ControlClient.connect(node.data))
             client.ask(Subscribe(0, text), Subscribed, timeout=60.0)
-            receivers.append(Receiver(client))
+            receivers.append(DeliveryCounter(client))
         for receiver in receivers:
             receiver.start()
         sources = overlay.nodes[nodes // 2 : nodes // 2 + 4]

@@ -14,7 +14,7 @@ from typing import Final
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from canopy.sim.experiments.recovery.plan import TICK, event, probe, selector
-from canopy.sim.experiments.recovery.verdict import Arrival, Sent
+from canopy.sim.experiments.recovery.verdict import DeliveredEvent, PublishedEvent
 from overlay.client import Draft, Publish, Subscribe, Subscribed
 
 BURST: Final = 0.1
@@ -27,7 +27,7 @@ TIMEOUT: Final = 30.0
 """Seconds for a publication or a SUBACK, in whatever state the overlay is; ample."""
 
 
-class Publisher(threading.Thread):
+class FlowPublisher(threading.Thread):
     """Publishes at a steady rate over one connection until it is stopped."""
 
     def __init__(self, client: ControlClient, rate: float, flows: Sequence[str]) -> None:
@@ -35,7 +35,7 @@ class Publisher(threading.Thread):
         self.client = client
         self.rate = rate
         self.flows = flows
-        self.sent: dict[str, Sent] = {}
+        self.sent: dict[str, PublishedEvent] = {}
         self.held_back = 0.0
         """The longest time that the node let a publication wait."""
         self.error: ControlError | None = None
@@ -74,7 +74,7 @@ class Publisher(threading.Thread):
         self._stopped.set()
         self.join(2 * TIMEOUT)
 
-    def so_far(self) -> dict[str, Sent]:
+    def so_far(self) -> dict[str, PublishedEvent]:
         """The events published until now, by their own ids."""
         with self._lock:
             return dict(self.sent)
@@ -93,13 +93,13 @@ class Publisher(threading.Thread):
         self.held_back = max(self.held_back, time.monotonic() - since)
 
 
-class Subscriber(threading.Thread):
+class FlowSubscriber(threading.Thread):
     """A connection with some flows' subscriptions; notes each delivery."""
 
     def __init__(self, client: ControlClient) -> None:
         super().__init__(daemon=True)
         self.client = client
-        self.arrivals: list[Arrival] = []
+        self.arrivals: list[DeliveredEvent] = []
         self.flows: dict[str, str] = {}  # subscription -> flow
 
     def subscribe(self, flow: str) -> None:
@@ -116,7 +116,7 @@ class Subscriber(threading.Thread):
             now = time.monotonic()
             for one in found:
                 name = str(one.event.attributes["id"])
-                self.arrivals.append(Arrival(now, self.flows[one.subscription], name))
+                self.arrivals.append(DeliveredEvent(now, self.flows[one.subscription], name))
 
 
 def wait_until(holds: Callable[[], bool], timeout: float, pause: float = 0.02) -> bool:

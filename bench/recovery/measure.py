@@ -29,7 +29,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.recovery.trial import Trial
+from bench.recovery.trial import ProcessTrial
 from canopy.cli.demo.errors import DemoError
 from canopy.client.errors import ControlError
 from canopy.sim.experiments.recovery.plan import CUTS, KILLS, TrialError
@@ -105,7 +105,12 @@ def repeat(options: argparse.Namespace, kill: str, rate: float, progress: Progre
         with tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
             out = Path(work) if options.keep is None else options.keep / head.replace("/", " per ")
             try:
-                row = Trial(kill, rate, out, lambda text: progress.say(f"{head}: {text}")).run()  # noqa: B023
+                row = ProcessTrial(
+                    kill,
+                    rate,
+                    out,
+                    lambda text: progress.say(f"{head}: {text}"),  # noqa: B023
+                ).run()
             except (TrialError, DemoError, ControlError) as error:
                 progress.tell(f"{head}: not measured: {error}")
                 row = None

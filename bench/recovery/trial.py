@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import SpoiltNode, SpoiltNodes
-from bench.recovery.flows import Publisher, Subscriber, wait_until
+from bench.recovery.flows import FlowPublisher, FlowSubscriber, wait_until
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
@@ -75,7 +75,7 @@ def variables(values: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-class Trial:
+class ProcessTrial:
     """Starts an overlay, kills, and tells what came of it."""
 
     def __init__(self, kill: str, rate: float, out: Path, say: Say) -> None:
@@ -85,7 +85,7 @@ class Trial:
         self.say = say
         self.clusters, self.size = shape(kill)
         self.nodes: Sequence[AnyNode] = ()
-        self.subscribers: list[Subscriber] = []
+        self.subscribers: list[FlowSubscriber] = []
         self.stack = ExitStack()
 
     def run(self) -> dict[str, Any]:
@@ -142,12 +142,12 @@ class Trial:
         self.source, self.target = outside[:2]
         flows = list(itertools.islice(names(cluster, "flow"), FLOWS))
         lookup = next(names(cluster, "lookup"))
-        self.subscribers += [Subscriber(self._client(node)) for node in outside[1:]]
+        self.subscribers += [FlowSubscriber(self._client(node)) for node in outside[1:]]
         for number, flow in enumerate([*flows, lookup]):
             self.subscribers[number % len(self.subscribers)].subscribe(flow)
         self.say("trees find their hosts")
         found = plan(self.kill, cluster, self._hosts(flows))
-        publisher = Publisher(self._client(self.source), self.rate, flows)
+        publisher = FlowPublisher(self._client(self.source), self.rate, flows)
         self.say(f"{self.rate:g} events/s")
         for thread in (publisher, *self.subscribers):
             thread.start()
@@ -193,10 +193,10 @@ class Trial:
             process.kill()
         return killed_at
 
-    def _subscribe(self, publisher: Publisher, flow: str) -> None:
+    def _subscribe(self, publisher: FlowPublisher, flow: str) -> None:
         """A subscription that is asked for at the kill, and then one event for it."""
         with contextlib.suppress(ControlError):  # no SUBACK: the verdict misses the delivery
-            one = Subscriber(self._client(self.source))
+            one = FlowSubscriber(self._client(self.source))
             one.subscribe(flow)
             one.start()
             self.subscribers.append(one)

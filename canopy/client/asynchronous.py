@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from canopy.client.async_link import AsyncLink, Runtime, pipelined
+from canopy.client.consumer import Consumer
 from canopy.client.errors import ControlError, NodeLeavingError, UnreachableError
-from canopy.client.feed import Feed
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import (
@@ -88,7 +88,7 @@ class AsyncClient:
         self._link: AsyncLink | None = None
         self._opening = runtime.lock()
         self._is_closed = False
-        self._feeds: dict[int, AsyncSubscription | AsyncGathering] = {}
+        self._consumers: dict[int, AsyncSubscription | AsyncGathering] = {}
         self._drafting = Drafting()
 
     async def __aenter__(self) -> AsyncClient:
@@ -107,8 +107,8 @@ class AsyncClient:
     def close(self) -> None:
         """End this connection and its subscriptions."""
         self._is_closed = True
-        for feed in list(self._feeds.values()):
-            feed.close()
+        for consumer in list(self._consumers.values()):
+            consumer.close()
         if self._link is not None:
             self._link.close()
 
@@ -210,17 +210,17 @@ class AsyncClient:
         self, kind: type[F], wanted: list[Wanted], credit: int, timeout: float
     ) -> Opening[F]:
         async def opened() -> F:
-            feed = kind(
+            consumer = kind(
                 self._runtime,
                 lambda: self._open_link(credit),
                 wanted,
                 self._reconnect,
                 timeout,
-                lambda feed: self._feeds.pop(id(feed), None),
+                lambda consumer: self._consumers.pop(id(consumer), None),
             )
-            await feed.open()
-            self._feeds[id(feed)] = feed
-            return feed
+            await consumer.open()
+            self._consumers[id(consumer)] = consumer
+            return consumer
 
         return Opening(opened)
 
@@ -251,8 +251,8 @@ class AsyncClient:
                 await self._runtime.sleep(delay)
 
 
-class _AsyncFeed(Feed[AsyncLink, T, E]):
-    """A feed whose connection is awaited. One task takes events."""
+class _AsyncConsumer(Consumer[AsyncLink, T, E]):
+    """A consumer whose connection is awaited. One task takes events."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class _AsyncFeed(Feed[AsyncLink, T, E]):
         timeout: float,
         on_closed: Callable[[object], object],
     ) -> None:
-        """`link` opens a connection; the rest is as for `Feed`."""
+        """`link` opens a connection; the rest is as for `Consumer`."""
         super().__init__(wanted, reconnect, timeout, on_closed)
         self._runtime = runtime
         self._open_link = link
@@ -390,7 +390,7 @@ class Items(Generic[T, V]):
         return found
 
 
-class AsyncSubscription(_AsyncFeed[Delivery, Event]):
+class AsyncSubscription(_AsyncConsumer[Delivery, Event]):
     """One selector's events: an asynchronous iterable, and context manager that unsubscribes."""
 
     @property
@@ -410,7 +410,7 @@ class AsyncSubscription(_AsyncFeed[Delivery, Event]):
         return item.event if isinstance(item, Delivery) else None
 
 
-class AsyncGathering(_AsyncFeed[OpaqueEvent, OpaqueEvent]):
+class AsyncGathering(_AsyncConsumer[OpaqueEvent, OpaqueEvent]):
     """Many selectors' events, each once: an asynchronous iterable, and context manager that
     unsubscribes all. An event's attributes are decoded when they are asked for."""
 

@@ -67,7 +67,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Resubscription:
-    """The subscriptions of one feed of events, across connections.
+    """The subscriptions of one consumer, across connections.
 
     All times are seconds: `now` of a monotonic clock, `wall` of the wall clock.
     """

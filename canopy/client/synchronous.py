@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from canopy.client.blocking import ControlClient, pipelined
+from canopy.client.consumer import Consumer
 from canopy.client.errors import ControlError, NodeLeavingError, UnreachableError
-from canopy.client.feed import Feed
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import (
@@ -75,7 +75,7 @@ class Client:
         self._link: ControlClient | None = None
         self._opening = threading.Lock()
         self._closed = threading.Event()
-        self._feeds: dict[int, Subscription | Gathering] = {}
+        self._consumers: dict[int, Subscription | Gathering] = {}
         self._drafting = Drafting()
 
     def __enter__(self) -> Client:
@@ -93,8 +93,8 @@ class Client:
     def close(self) -> None:
         """End this connection and its subscriptions. May be called from any thread."""
         self._closed.set()
-        for feed in list(self._feeds.values()):
-            feed.close()
+        for consumer in list(self._consumers.values()):
+            consumer.close()
         if self._link is not None:
             self._link.close()
 
@@ -211,13 +211,13 @@ class Client:
     def _opener(self, credit: int) -> Callable[[], ControlClient]:
         return lambda: self._open_link(credit)
 
-    def _opened(self, feed: F) -> F:
-        feed.open()
-        self._feeds[id(feed)] = feed
-        return feed
+    def _opened(self, consumer: F) -> F:
+        consumer.open()
+        self._consumers[id(consumer)] = consumer
+        return consumer
 
-    def _forget(self, feed: object) -> None:
-        self._feeds.pop(id(feed), None)
+    def _forget(self, consumer: object) -> None:
+        self._consumers.pop(id(consumer), None)
 
     def _begin(self, command: Command, timeout: float) -> tuple[ControlClient, int]:
         """Send a command on a connection that is opened where there is none, or none any more: what
@@ -244,8 +244,8 @@ class Client:
                 self._closed.wait(delay)
 
 
-class _Feed(Feed[ControlClient, T, E]):
-    """A feed whose connection blocks. One thread takes events; `close` may be called from any."""
+class _BlockingConsumer(Consumer[ControlClient, T, E]):
+    """A consumer on a blocking connection. One thread takes events; any may call `close`."""
 
     def __init__(
         self,
@@ -253,9 +253,9 @@ class _Feed(Feed[ControlClient, T, E]):
         wanted: Iterable[Wanted],
         reconnect: float = math.inf,
         timeout: float = SUBACK_TIMEOUT,
-        on_closed: Callable[[object], None] = lambda feed: None,
+        on_closed: Callable[[object], None] = lambda consumer: None,
     ) -> None:
-        """`link` opens a connection; the rest is as for `Feed`."""
+        """`link` opens a connection; the rest is as for `Consumer`."""
         super().__init__(wanted, reconnect, timeout, on_closed)
         self._open_link = link
         self._opening: ControlClient | None = None
@@ -378,7 +378,7 @@ class _Feed(Feed[ControlClient, T, E]):
         return None
 
 
-class Subscription(_Feed[Delivery, Event]):
+class Subscription(_BlockingConsumer[Delivery, Event]):
     """One selector's events. A context manager that unsubscribes, and an iterable of events."""
 
     @property
@@ -398,7 +398,7 @@ class Subscription(_Feed[Delivery, Event]):
         return item.event if isinstance(item, Delivery) else None
 
 
-class Gathering(_Feed[OpaqueEvent, OpaqueEvent]):
+class Gathering(_BlockingConsumer[OpaqueEvent, OpaqueEvent]):
     """Many selectors' events, each once. A context manager that unsubscribes all, and an iterable
     of events whose attributes are decoded when they are asked for."""
 

@@ -30,7 +30,7 @@ from typing import Final
 from canopy.wire.constants import SOCKET_PATH_LIMIT, START_ROOM
 from canopy.wire.durable import FolderError, refused, require_room, write_durably
 from canopy.wire.id_lock import IdLock
-from canopy.wire.state_file import Owner, StateFile, StoredState, read_state
+from canopy.wire.state_file import NodeIdentity, StateFile, StoredState, read_state
 
 NODE_ID: Final = re.compile(r"[0-9a-f]{16}")
 
@@ -51,7 +51,7 @@ def control_path(folder: Path) -> Path:
         return folder / "control.sock"
 
 
-def read_identity(path: Path) -> Owner:
+def read_identity(path: Path) -> NodeIdentity:
     """The identity in ``node.json``. Raises FolderError if it is none, and OSError."""
     try:
         known = json.loads(path.read_text())
@@ -63,7 +63,7 @@ def read_identity(path: Path) -> Owner:
             f"{path} does not contain a node's identity ({error}); "
             f"move the folder away to start as a new node"
         ) from None
-    return Owner(node, incarnation)
+    return NodeIdentity(node, incarnation)
 
 
 class DataFolder:
@@ -126,7 +126,7 @@ class DataFolder:
         node, incarnation = secrets.token_hex(8), 0
         if path.exists():
             node, incarnation = read_identity(path)
-            self._compare(Owner(node, incarnation), stored.owner)
+            self._compare(NodeIdentity(node, incarnation), stored.owner)
         elif stored.size:
             whose = f" of the node {stored.owner.node}" if stored.owner else ""
             raise FolderError(
@@ -138,7 +138,7 @@ class DataFolder:
         write_durably(path, json.dumps({"node": node, "incarnation": incarnation}) + "\n")
         return node, incarnation
 
-    def _compare(self, known: Owner, owner: Owner | None) -> None:
+    def _compare(self, known: NodeIdentity, owner: NodeIdentity | None) -> None:
         """Raise FolderError unless ``node.json`` and ``state`` are of one node and one time."""
         if owner is not None and owner.node != known.node:
             raise FolderError(
@@ -164,7 +164,7 @@ class DataFolder:
         elif not stored.found.damaged:
             self.restored = stored.records
             self.cut = stored.size - stored.found.end
-        return StateFile(path, Owner(self.node, self.incarnation), stored)
+        return StateFile(path, NodeIdentity(self.node, self.incarnation), stored)
 
     def _begin_anew(self, path: Path) -> None:
         """Keep the damaged state aside and take another id."""

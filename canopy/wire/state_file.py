@@ -25,7 +25,7 @@ OWNER: Final = re.compile(rb"owner:([0-9a-f]{16}):([1-9][0-9]{0,18})")
 """The file's own record. The node's are MessagePack arrays, which begin with another byte."""
 
 
-class Owner(NamedTuple):
+class NodeIdentity(NamedTuple):
     """The node whose records a state file has, as it was at its last start."""
 
     node: str
@@ -37,7 +37,7 @@ class StoredState(NamedTuple):
 
     found: Recovered
     size: int
-    owner: Owner | None
+    owner: NodeIdentity | None
 
     @property
     def records(self) -> list[bytes]:
@@ -53,14 +53,14 @@ def read_state(path: Path) -> StoredState:
         raise FolderError(f"{path} is larger than {STATE_LIMIT} bytes")
     found = recover(data)
     owners = [match for record in found.records if (match := OWNER.fullmatch(record))]
-    owner = Owner(owners[-1][1].decode(), int(owners[-1][2])) if owners else None
+    owner = NodeIdentity(owners[-1][1].decode(), int(owners[-1][2])) if owners else None
     return StoredState(found, len(data), owner)
 
 
 class StateFile:
     """The open state file of a running node. Its constructor raises OSError."""
 
-    def __init__(self, path: Path, owner: Owner, stored: StoredState) -> None:
+    def __init__(self, path: Path, owner: NodeIdentity, stored: StoredState) -> None:
         """Go on behind the records of `stored`, after its torn tail was cut off; where it is
         damaged, begin anew."""
         self._path = path

@@ -19,26 +19,26 @@ from bench.endurance.faults import (
     Injector,
     Profile,
 )
-from bench.endurance.load import WANTED, attributes
-from bench.endurance.oracle import HELD, Gap, Ledger
+from bench.endurance.load import SELECTORS, attributes
+from bench.endurance.oracle import HELD, AdmittedGap, Ledger
 from bench.processes.fault_proxy import SOUND, Faults
 from matching import Index, compile_selector
 from overlay.info import ClusterInfo
 
-LEVEL = next(n for n, wanted in enumerate(WANTED) if wanted.selector.startswith("level"))
+LEVEL = next(n for n, wanted in enumerate(SELECTORS) if wanted.selector.startswith("level"))
 
 
 def test_what_a_selector_is_said_to_mean_it_means() -> None:
     index: Index[int] = Index()
-    for number, wanted in enumerate(WANTED):
+    for number, wanted in enumerate(SELECTORS):
         index.add(number, compile_selector(wanted.selector))
     found: dict[int, int] = {}
     for number in range(3_000):
         event = attributes(number)
         keys = sorted(index.match(event))
-        assert keys == [n for n, wanted in enumerate(WANTED) if wanted.means(event)]
+        assert keys == [n for n, wanted in enumerate(SELECTORS) if wanted.means(event)]
         found.update(dict.fromkeys(keys, number))
-    assert len(found) == len(WANTED), "each is met by some"
+    assert len(found) == len(SELECTORS), "each is met by some"
 
 
 def wanted_numbers(ledger: Ledger, count: int, at: float) -> list[int]:
@@ -46,7 +46,7 @@ def wanted_numbers(ledger: Ledger, count: int, at: float) -> list[int]:
     found: list[int] = []
     while len(found) < count:
         (number,) = ledger.ask(1, at)
-        if WANTED[LEVEL].means(attributes(number)):
+        if SELECTORS[LEVEL].means(attributes(number)):
             found.append(number)
     return found
 
@@ -63,7 +63,7 @@ def test_the_oracle_tells_lost_twice_spurious_and_excused_apart() -> None:
     ledger.answer(range(flying, flying + 1), 100.5)
     ledger.silences.append(("a", 101.0, 115.0))
     ledger.kills.append((115.0 + HELD, "z"))
-    unwanted = next(n for n in range(silent) if not WANTED[LEVEL].means(attributes(n)))
+    unwanted = next(n for n in range(silent) if not SELECTORS[LEVEL].means(attributes(n)))
     for number in (good, twice, twice, unwanted):
         session.take(number, 0.1)
     found = ledger.verdict(0.0)
@@ -80,7 +80,7 @@ def test_what_a_gap_covers_is_reported_and_not_lost() -> None:
     (inside,) = wanted_numbers(ledger, 1, 21.0)
     for number in (before, inside):
         ledger.answer(range(number, number + 1), 22.0)
-    session.gaps.append(Gap(20.5, 21.5, 1))
+    session.gaps.append(AdmittedGap(20.5, 21.5, 1))
     found = ledger.verdict(0.0)
     assert (found["lost"], found["lost_reported"], found["lost_in_flight"]) == (1, 1, 0)
     assert [each["event"] for each in found["missing"]] == [before]

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from bench.node.slow_reader import Apart
-from bench.node.slow_subscriber import PROGRAM, Reader, Slow, Source, quantile
+from bench.node.slow_subscriber import PROGRAM, DelayRecorder, Slow, SteadyPublisher, quantile
 from bench.recovery.measure import Progress
 from overlay.client import Delivery, Draft, Event, Publish, Published, Status, Subscribed
 from tests.support.wire_rig import PATIENCE, rig
@@ -57,9 +57,9 @@ def test_pairs_of_phases_are_compared_and_what_is_missing_is_counted() -> None:
         for zero, one in ((10, 50), (20, 60), (30, 5), (40, 6))
     ]
     client: Any = FakeClient()
-    other = Reader(client)
+    other = DelayRecorder(client)
     other.delays = [(5.0, 0.1), (15.0, 0.3), (25.0, 0.1), (35.0, 0.2), (99.0, 9.0)]
-    publisher = Source(client, 1.0, 1)
+    publisher = SteadyPublisher(client, 1.0, 1)
     publisher.sent = [5.0, 15.0, 25.0, 35.0, 45.0, 99.0]
     row = slow._report([other], publisher, {"got": 3, "told": 1})
     assert row["p99_ratio"] == 2.5
@@ -71,7 +71,7 @@ def test_pairs_of_phases_are_compared_and_what_is_missing_is_counted() -> None:
 
 def test_what_is_published_at_a_rate_is_read_and_timed() -> None:
     client: Any = FakeClient()
-    reader, source = Reader(client), Source(client, 1_000.0, 10)
+    reader, source = DelayRecorder(client), SteadyPublisher(client, 1_000.0, 10)
     reader.start()
     source.start()
     until = time.monotonic() + 20.0

@@ -8,7 +8,7 @@ import pytest
 
 from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.checks.node_state import check_trees
-from canopy.sim.world.clients import Publication, Subscription
+from canopy.sim.world.clients import Publication, SimulatedSubscription
 from canopy.sim.world.world import World
 from overlay.chord.epochs import fork_count
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
@@ -154,7 +154,7 @@ def test_in_small_clusters_under_churn_events_reach_new_subscriptions_soon(seed:
     def publish(attribute: str, value: int) -> None:
         sent.extend(world.publish(rng.choice(stable), {attribute: value}))
 
-    def acknowledged_now(mine: Subscription) -> None:
+    def acknowledged_now(mine: SimulatedSubscription) -> None:
         attribute, value = mine.selector.split(" = ")
         for delay in (0.01, 0.3, 1.0, 3.0):
             world.after(delay, publish, attribute, int(value))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.processes.fault_proxy import FaultProxy
-from bench.recovery.flows import Publisher, Subscriber
+from bench.recovery.flows import FlowPublisher, FlowSubscriber
 from canopy.client.blocking import ControlClient
 from canopy.sim.experiments.recovery.plan import members
 from canopy.sim.experiments.recovery.verdict import RecoveryVerdict, judge
@@ -108,8 +108,10 @@ class Flow:
     def __init__(self, overlay: FlowingOverlay, source: int, target: int) -> None:
         self.source, self.target = source, target
         self.name = f"flow{next(self._count)}"
-        self.publisher = Publisher(ControlClient.connect(overlay.data(source)), RATE, [self.name])
-        self.subscriber = Subscriber(ControlClient.connect(overlay.data(target)))
+        self.publisher = FlowPublisher(
+            ControlClient.connect(overlay.data(source)), RATE, [self.name]
+        )
+        self.subscriber = FlowSubscriber(ControlClient.connect(overlay.data(target)))
         self.subscriber.subscribe(self.name)
 
     def __enter__(self) -> Flow:

@@ -86,9 +86,9 @@ def bench(
     canopy bench --from lab --to home --rate 500 --events 5000 --json | jq .latency_ms
     """
     from canopy.cli.bars import Bars
-    from canopy.cli.bench.measuring import Plan, measure
+    from canopy.cli.bench.measuring import MeasurementPlan, measure
 
-    plan = Plan(events, size, rate, receipt, timeout)
+    plan = MeasurementPlan(events, size, rate, receipt, timeout)
     publishers, subscribers = sources or [connect], sinks or [connect]
     with ExitStack() as stack:
         opened = {

@@ -32,7 +32,7 @@ RUN: Final = "canopy_bench"
 PERMILLES: Final = (500, 900, 990, 999)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class MeasurementPlan(msgspec.Struct, frozen=True):
     """The events of one measurement, and how they are published."""
 
     events: int
@@ -87,7 +87,7 @@ class Tally:
                 self.last = now
 
 
-def drafts(plan: Plan, run: str, start: int, count: int, now: float) -> list[Draft]:
+def drafts(plan: MeasurementPlan, run: str, start: int, count: int, now: float) -> list[Draft]:
     """A batch of events, numbered from `start`."""
     filler = bytes(max(0, plan.size - STAMP.size))
     return [
@@ -99,7 +99,7 @@ def drafts(plan: Plan, run: str, start: int, count: int, now: float) -> list[Dra
 def measure(
     sources: Sequence[Client],
     sinks: Sequence[Client],
-    plan: Plan,
+    plan: MeasurementPlan,
     show: Callable[[str, int, int], None] = lambda stage, done, total: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Figures:
@@ -152,7 +152,7 @@ def _rate(count: int, seconds: float) -> float:
     return count / seconds if seconds > 0 else 0.0
 
 
-def _batches(plan: Plan) -> Iterator[tuple[int, int]]:
+def _batches(plan: MeasurementPlan) -> Iterator[tuple[int, int]]:
     """(first number, how many) of each batch: with a rate a hundredth of a second's."""
     most = max(1, min(PUB_BATCH, int(plan.rate / 100))) if plan.rate else PUB_BATCH
     for start in range(0, plan.events, most):
@@ -161,7 +161,7 @@ def _batches(plan: Plan) -> Iterator[tuple[int, int]]:
 
 def _publish(
     sources: Sequence[Client],
-    plan: Plan,
+    plan: MeasurementPlan,
     run: str,
     show: Callable[[str, int, int], None],
     clock: Callable[[], float],

@@ -20,7 +20,7 @@ from canopy.cli.sim.experiment import json_option, quiet_option
 
 if TYPE_CHECKING:
     from canopy.sim.experiments.recorded_run import Expense, RecordedRun
-    from canopy.sim.experiments.replay import Configuration
+    from canopy.sim.experiments.replay import ReplayConfiguration
     from overlay.settings import Settings
 
 SAME: Final = ("nodes", "routing", "subscriptions", "published", "expected", "delivered")
@@ -135,11 +135,11 @@ def configurations(
     routing: tuple[str, ...],
     files: tuple[Path, ...],
     seed: int,
-) -> list[Configuration]:
+) -> list[ReplayConfiguration]:
     """Every combination of the options, with a name. Raises UsageError if there are too many."""
     import msgspec
 
-    from canopy.sim.experiments.replay import Configuration
+    from canopy.sim.experiments.replay import ReplayConfiguration
 
     found = []
     choices = product(nodes or (len(recorded.nodes),), files or (None,), routing or ("",))
@@ -149,7 +149,7 @@ def configurations(
             tree = msgspec.structs.replace(settings.tree, routing=way)
             settings = msgspec.structs.replace(settings, tree=tree)
         name = [settings.tree.routing, f"{count} nodes", *([file.name] if file else [])]
-        found.append(Configuration(", ".join(name), count, settings, seed))
+        found.append(ReplayConfiguration(", ".join(name), count, settings, seed))
     if len(found) > MAX_CONFIGURATIONS:
         raise click.UsageError(
             f"{len(found)} combinations; at most {MAX_CONFIGURATIONS} are run by one command"

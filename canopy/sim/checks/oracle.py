@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from canopy.sim.world.clients import Clients, GapNotice, Publication, Subscription
+from canopy.sim.world.clients import Clients, GapNotice, Publication, SimulatedSubscription
 from matching import Predicate, compile_selector
 
 GRACE = 10.0
@@ -119,7 +119,7 @@ class ReportedGaps:
         for notice in clients.notices:
             self._notices.setdefault((notice.node, notice.client), []).append(notice)
 
-    def covers(self, subscription: Subscription, event: Publication) -> bool:
+    def covers(self, subscription: SimulatedSubscription, event: Publication) -> bool:
         """Whether some notice to the subscription's client is about this event."""
         notices = self._notices.get((subscription.node, subscription.client), ())
         traced = (subscription.node, event.identity) in self._dropped
@@ -131,13 +131,13 @@ class ReportedGaps:
         )
 
 
-def _present(subscription: Subscription, event: Publication) -> bool:
+def _present(subscription: SimulatedSubscription, event: Publication) -> bool:
     """Whether the event may be shown at all. (It may be published shortly before the subscription
     is requested, and still be under way when that is registered.)"""
     return subscription.ended is None or event.published <= subscription.ended
 
 
-def _certain(subscription: Subscription, event: Publication, grace: float) -> bool:
+def _certain(subscription: SimulatedSubscription, event: Publication, grace: float) -> bool:
     acknowledged, ending = subscription.acknowledged, subscription.ending
     under_way = event.published if event.admitted is None else event.admitted
     return (

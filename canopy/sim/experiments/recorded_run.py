@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from canopy.sim.checks.oracle import expectation
-from canopy.sim.world.clients import Clients, Publication, Subscription
+from canopy.sim.world.clients import Clients, Publication, SimulatedSubscription
 from canopy.traces.schema import VERSION
 from matching import SelectorError, Value, compile_selector
 
@@ -178,7 +178,7 @@ class RecordedRun:
         self.unread = 0
         self.sampled = 1.0
         """The smallest share of events that some node kept."""
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, SimulatedSubscription] = {}
         self._numbers: dict[str, int] = {}
         records = sorted(self._records(lines), key=lambda record: record["time"])
         for record in records:
@@ -265,7 +265,7 @@ class RecordedRun:
         except SelectorError as error:
             raise TracesError(f"{record['where']}: {selector!r}: {error}") from None
         name, level = record.get("name", ""), int(record.get("level", 0))
-        found = Subscription(
+        found = SimulatedSubscription(
             record["node"], 0, selector, name, record["time"], level, identity=identity
         )
         self._subscriptions[identity] = found

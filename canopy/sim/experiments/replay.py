@@ -24,7 +24,7 @@ SETTLE = 20.0
 several rounds."""
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class ReplayConfiguration(msgspec.Struct, frozen=True):
     """The nodes, routing and settings under which a recorded run is replayed."""
 
     name: str
@@ -33,7 +33,7 @@ class Configuration(msgspec.Struct, frozen=True):
     seed: int = 1
 
 
-def replay_scenario(recorded: RecordedRun, configuration: Configuration) -> Scenario:
+def replay_scenario(recorded: RecordedRun, configuration: ReplayConfiguration) -> Scenario:
     """The recorded run as a scenario."""
     return Scenario(
         nodes=configuration.nodes,
@@ -47,7 +47,7 @@ def replay_scenario(recorded: RecordedRun, configuration: Configuration) -> Scen
 
 def replay(
     recorded: RecordedRun,
-    configuration: Configuration,
+    configuration: ReplayConfiguration,
     codec: Codec,
     progress: Progress | None = None,
 ) -> tuple[Expense, tuple[Violation, ...]]:

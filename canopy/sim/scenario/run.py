@@ -24,7 +24,7 @@ from canopy.sim.scenario.paper_load import PaperWorkload
 from canopy.sim.scenario.result import Result, summarise
 from canopy.sim.scenario.scenario import ClientAction, Scenario
 from canopy.sim.scenario.workload import Workload
-from canopy.sim.world.clients import Division, Subscription
+from canopy.sim.world.clients import Division, SimulatedSubscription
 from canopy.sim.world.cost import collector_at_rest
 from canopy.sim.world.driver import NodeBuilder
 from canopy.sim.world.world import World
@@ -103,7 +103,7 @@ class Run:
         """When all first nodes were ready: a timeline begins."""
         self.faults_at = 0.0
         """When the first event is published: the faults' time begins."""
-        self._named: dict[str, Subscription] = {}  # of the timeline
+        self._named: dict[str, SimulatedSubscription] = {}  # of the timeline
         self._progress = progress or (lambda stage, time, share: None)
         self._watch: Watch | None = None
         self._quiet_since: int | None = None  # which record the probes begin with
@@ -283,7 +283,7 @@ class Run:
                 found += check_copies(quiet, world.settings.tree.fan_out)
         return [*found, *(() if self._watch is None else self._watch.violations.values())]
 
-    def _eager(self, subscription: Subscription) -> None:
+    def _eager(self, subscription: SimulatedSubscription) -> None:
         """A SUBACK is a promise from its very moment: hold the overlay to it."""
         predicate = compile_selector(subscription.selector)
         for _ in range(EAGER_TRIES):
@@ -330,7 +330,7 @@ class Run:
         for subscription in first[: scenario.late_unsubscriptions]:
             world.at(begin + length * self._rng.random(), self._end, subscription)
 
-    def _end(self, subscription: Subscription) -> None:
+    def _end(self, subscription: SimulatedSubscription) -> None:
         if subscription.ending is None and subscription.identity:
             self.world.unsubscribe(subscription)
 

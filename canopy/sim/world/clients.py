@@ -29,7 +29,7 @@ from overlay.client import (
 
 
 @dataclass(eq=False)
-class Subscription:
+class SimulatedSubscription:
     """A subscription of a client. Times are virtual seconds, None: not (yet)."""
 
     node: str
@@ -103,7 +103,7 @@ class Division:
 class Clients:
     """All clients of a world, what they did and what they received."""
 
-    subscriptions: list[Subscription] = field(default_factory=list)
+    subscriptions: list[SimulatedSubscription] = field(default_factory=list)
     publications: list[Publication] = field(default_factory=list)
     deliveries: list[Shown] = field(default_factory=list)
     crashes: list[tuple[str, float]] = field(default_factory=list)
@@ -116,26 +116,26 @@ class Clients:
     """What clients heard of missing deliveries, in order."""
     failures: list[str] = field(default_factory=list)
     """Commands that a node refused."""
-    on_suback: Callable[[Subscription], None] = lambda subscription: None
+    on_suback: Callable[[SimulatedSubscription], None] = lambda subscription: None
     """Called with each subscription when it is acknowledged."""
     answers: dict[int, Reply] = field(default_factory=dict)
     """Replies to requests that nothing here follows (`World.ask`)."""
     _requests: int = 0
-    _waiting: dict[int, Subscription | list[Publication]] = field(default_factory=dict)
+    _waiting: dict[int, SimulatedSubscription | list[Publication]] = field(default_factory=dict)
 
     def request(self) -> int:
         """The next number for a command."""
         self._requests += 1
         return self._requests
 
-    def subscribe(self, subscription: Subscription) -> Subscribe:
+    def subscribe(self, subscription: SimulatedSubscription) -> Subscribe:
         """Note a subscription, and return the command to send."""
         request = self.request()
         self.subscriptions.append(subscription)
         self._waiting[request] = subscription
         return Subscribe(request, subscription.selector, subscription.name, subscription.level)
 
-    def unsubscribe(self, subscription: Subscription, now: float) -> Unsubscribe:
+    def unsubscribe(self, subscription: SimulatedSubscription, now: float) -> Unsubscribe:
         """Note that a subscription ends, and return the command to send."""
         request = self.request()
         subscription.ending = now

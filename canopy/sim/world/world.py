@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
-from canopy.sim.world.clients import Clients, Publication, Subscription
+from canopy.sim.world.clients import Clients, Publication, SimulatedSubscription
 from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, DiskError
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
 from canopy.sim.world.network import Network
@@ -165,13 +165,13 @@ class World(Scheduler):
 
     def subscribe(
         self, node: str, selector: str, name: str = "", client: int = CLIENT, level: int = 0
-    ) -> Subscription:
+    ) -> SimulatedSubscription:
         """Subscribe at `node`; the acknowledgement comes later."""
-        subscription = Subscription(node, client, selector, name, self.now, level)
+        subscription = SimulatedSubscription(node, client, selector, name, self.now, level)
         self.drivers[node].command(client, self.clients.subscribe(subscription))
         return subscription
 
-    def unsubscribe(self, subscription: Subscription) -> None:
+    def unsubscribe(self, subscription: SimulatedSubscription) -> None:
         """End an acknowledged subscription."""
         command = self.clients.unsubscribe(subscription, self.now)
         self.drivers[subscription.node].command(subscription.client, command)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from canopy.cli.bench.measuring import STAMP, Plan, drafts, measure, percentiles
+from canopy.cli.bench.measuring import STAMP, MeasurementPlan, drafts, measure, percentiles
 from canopy.cli.main import main
 from canopy.client.errors import UnreachableError
 from canopy.client.frames import OpaqueEvent
@@ -70,11 +70,15 @@ class Overlay:
         return SimpleNamespace(refused=refused)
 
 
-def plan(events: int = 1_200, rate: float = 0.0, timeout: float = 0.2, size: int = 20) -> Plan:
-    return Plan(events, size, rate, receipt=False, timeout=timeout)
+def plan(
+    events: int = 1_200, rate: float = 0.0, timeout: float = 0.2, size: int = 20
+) -> MeasurementPlan:
+    return MeasurementPlan(events, size, rate, receipt=False, timeout=timeout)
 
 
-def measured(overlay: Any, chosen: Plan, sources: int = 1, sinks: int = 1, **named: Any) -> Any:
+def measured(
+    overlay: Any, chosen: MeasurementPlan, sources: int = 1, sinks: int = 1, **named: Any
+) -> Any:
     return measure([overlay] * sources, [overlay] * sinks, chosen, **named)
 
 

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from canopy.sim.experiments.recovery.verdict import Sent
+from canopy.sim.experiments.recovery.verdict import PublishedEvent
 from matching import Value
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.info import ClusterInfo
@@ -87,18 +87,20 @@ def selector(flow: str) -> str:
     return f"{flow} >= 0"
 
 
-def event(number: int, flows: Sequence[str], now: float) -> tuple[dict[str, Value | None], Sent]:
+def event(
+    number: int, flows: Sequence[str], now: float
+) -> tuple[dict[str, Value | None], PublishedEvent]:
     """The attributes of event `number`, and what has to come of it."""
     turn, place = divmod(number, len(flows))
     wanted = turn % UNWANTED != 0
     attributes: dict[str, Value | None] = {"id": str(number), "type": "reading"}
     attributes[flows[place]] = number if wanted else -1 - number
-    return attributes, Sent(now, flows[place], wanted)
+    return attributes, PublishedEvent(now, flows[place], wanted)
 
 
-def probe(flow: str, now: float) -> tuple[dict[str, Value | None], Sent]:
+def probe(flow: str, now: float) -> tuple[dict[str, Value | None], PublishedEvent]:
     """The one event of a flow; the flow's name is its id."""
-    return {"id": flow, "type": "probe", flow: 1}, Sent(now, flow, True)
+    return {"id": flow, "type": "probe", flow: 1}, PublishedEvent(now, flow, True)
 
 
 class TrialPlan(NamedTuple):

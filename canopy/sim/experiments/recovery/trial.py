@@ -32,9 +32,15 @@ from canopy.sim.experiments.recovery.plan import (
     settings,
     shape,
 )
-from canopy.sim.experiments.recovery.verdict import Arrival, RecoveryVerdict, Row, Sent, judge
+from canopy.sim.experiments.recovery.verdict import (
+    DeliveredEvent,
+    PublishedEvent,
+    RecoveryVerdict,
+    Row,
+    judge,
+)
 from canopy.sim.scenario.fault_injector import FaultInjector
-from canopy.sim.world.clients import Subscription
+from canopy.sim.world.clients import SimulatedSubscription
 from canopy.sim.world.world import World
 from overlay.client import GetRing, Located, RingClusters, Where
 from overlay.info import ClusterInfo
@@ -66,8 +72,8 @@ class Trial:
         self.nodes = max(nodes, self.clusters * self.size + OUTSIDE)
         self.world = World(seed, codec, settings(kill))
         self.population = FaultInjector(self.world, self.world.generator("run"))
-        self.sent: dict[str, Sent] = {}
-        self._late: Subscription | None = None
+        self.sent: dict[str, PublishedEvent] = {}
+        self._late: SimulatedSubscription | None = None
         self._published = 0
         self._stopped = False
 
@@ -120,7 +126,7 @@ class Trial:
     def _verdict(self, killed_at: float, needing: tuple[str, ...], late: str) -> RecoveryVerdict:
         flow_of = {s.identity: s.name for s in self.world.clients.subscriptions}
         arrivals = [
-            Arrival(
+            DeliveredEvent(
                 shown.time,
                 flow_of[shown.delivery.subscription],
                 str(shown.delivery.event.attributes["id"]),

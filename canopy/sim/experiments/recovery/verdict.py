@@ -21,7 +21,7 @@ TIMES: Final = ("first_s", "all_s", "subscribe_s", "gap_s", "late_until_s")
 SUMS: Final = ("published", "lost_before", "lost_after", "duplicates", "spurious")
 
 
-class Sent(NamedTuple):
+class PublishedEvent(NamedTuple):
     """An event when it was handed to the publisher's node; `wanted`: its flow's subscription is to
     get it."""
 
@@ -30,7 +30,7 @@ class Sent(NamedTuple):
     wanted: bool
 
 
-class Arrival(NamedTuple):
+class DeliveredEvent(NamedTuple):
     """A delivery to the subscription of `flow`."""
 
     at: float
@@ -70,8 +70,8 @@ class RecoveryVerdict(NamedTuple):
 
 
 def judge(
-    sent: dict[str, Sent],
-    arrivals: Iterable[Arrival],
+    sent: dict[str, PublishedEvent],
+    arrivals: Iterable[DeliveredEvent],
     killed_at: float,
     needing: Iterable[str],
     subscribed: str = "",

@@ -14,9 +14,9 @@ from canopy.sim.experiments.recovery.picture import draw
 from canopy.sim.experiments.recovery.plan import TrialError, names, plan
 from canopy.sim.experiments.recovery.report import RecoveryPlan, RecoveryReport, measure
 from canopy.sim.experiments.recovery.verdict import (
-    Arrival,
+    DeliveredEvent,
+    PublishedEvent,
     RecoveryVerdict,
-    Sent,
     is_good,
     judge,
     summary,
@@ -33,13 +33,13 @@ def judged(
 ) -> RecoveryVerdict:
     """Events at 99, 100.5 and 101 in flow a, at 101 in flow b; `no` is wanted by nobody."""
     sent = {
-        "1": Sent(99.0, "a", True),
-        "2": Sent(100.5, "a", True),
-        "3": Sent(101.0, "a", True),
-        "4": Sent(101.0, "b", True),
-        "no": Sent(101.0, "b", False),
+        "1": PublishedEvent(99.0, "a", True),
+        "2": PublishedEvent(100.5, "a", True),
+        "3": PublishedEvent(101.0, "a", True),
+        "4": PublishedEvent(101.0, "b", True),
+        "no": PublishedEvent(101.0, "b", False),
     }
-    return judge(sent, [Arrival(*one) for one in arrivals], KILL, needing, "b")
+    return judge(sent, [DeliveredEvent(*one) for one in arrivals], KILL, needing, "b")
 
 
 ALL = ((99.1, "a", "1"), (101.7, "a", "2"), (101.2, "a", "3"), (102.5, "b", "4"))

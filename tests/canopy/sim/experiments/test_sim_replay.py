@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from canopy.cli.sim.command import opener, sim
 from canopy.cli.sim.replay import configurations, trace_lines
 from canopy.sim.experiments.recorded_run import RecordedRun, RunTally, TracesError, quantile
-from canopy.sim.experiments.replay import SETTLE, Configuration, replay, replay_scenario
+from canopy.sim.experiments.replay import SETTLE, ReplayConfiguration, replay, replay_scenario
 from canopy.sim.scenario.run import run_scenario
 from canopy.sim.scenario.scenario import Scenario
 from canopy.wire.transport.codec import WireCodec
@@ -58,7 +58,7 @@ def test_what_was_recorded_is_what_happened(
 
 def test_the_same_configuration_does_the_same_work_again(recorded: RecordedRun) -> None:
     then = recorded.expense()
-    now, violations = replay(recorded, Configuration("again", 6, Settings()), WireCodec())
+    now, violations = replay(recorded, ReplayConfiguration("again", 6, Settings()), WireCodec())
     assert violations == ()
     assert (now.published, now.subscriptions) == (then.published, then.subscriptions)
     assert (now.missing, now.duplicates) == (0, 0)
@@ -68,7 +68,7 @@ def test_the_same_configuration_does_the_same_work_again(recorded: RecordedRun) 
 
 
 def test_moments_keep_their_nodes_their_order_and_their_distances(recorded: RecordedRun) -> None:
-    timeline = replay_scenario(recorded, Configuration("", 4, Settings())).timeline
+    timeline = replay_scenario(recorded, ReplayConfiguration("", 4, Settings())).timeline
     events = [m for m in timeline if m.publish is not None]
     assert [m.publish for m in events] == [p.attributes for p in recorded.clients.publications]
     first, last = (recorded.clients.publications[place].published for place in (0, -1))
@@ -107,7 +107,7 @@ def test_subscriptions_end_when_they_did_but_not_after_the_last_event() -> None:
         record("unsubscribe", 91, subscription="a.2"),
     ]
     recorded = RecordedRun(lines)
-    timeline = replay_scenario(recorded, Configuration("", 2, Settings())).timeline
+    timeline = replay_scenario(recorded, ReplayConfiguration("", 2, Settings())).timeline
     assert [(m.at, m.unsubscribe) for m in timeline if m.unsubscribe] == [
         (SETTLE + 1, "s0"),
         (SETTLE + 2, "s2"),
@@ -124,7 +124,7 @@ def test_latency_levels_are_replayed_and_none_where_none_was_recorded() -> None:
         *(record("suback", 2, subscription=name) for name in ("a.1", "a.2")),
         publish(3, "e.1"),
     ]
-    timeline = replay_scenario(RecordedRun(lines), Configuration("", 2, Settings())).timeline
+    timeline = replay_scenario(RecordedRun(lines), ReplayConfiguration("", 2, Settings())).timeline
     assert [m.level for m in timeline if m.subscribe] == [2, 0]
 
 

@@ -1,7 +1,7 @@
-"""What the feeds of events have in common, whichever face they have (no IO).
+"""What takes events for a program, in common to the faces (no IO).
 
-A `Feed` knows what is subscribed, the connection that carries it, and what was received and not yet
-handed out. The faces connect, wait, and wake.
+A `Consumer` knows what is subscribed, the connection that carries it, and what was received and not
+yet handed out. The faces connect, wait, and wake.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GAPS: Final = 100
 """Gaps that are kept for a program that iterates over events. Not measured, see NOTICES."""
 
 
-class Feed(Generic[L, T, E]):
+class Consumer(Generic[L, T, E]):
     """Events of some subscriptions on a connection (of type L) of their own, which is opened again
     when it is lost: it carries items of type T, which have an event of type E."""
 
@@ -36,7 +36,7 @@ class Feed(Generic[L, T, E]):
         wanted: Iterable[Wanted],
         reconnect: float = math.inf,
         timeout: float = SUBACK_TIMEOUT,
-        on_closed: Callable[[object], object] = lambda feed: None,
+        on_closed: Callable[[object], object] = lambda consumer: None,
     ) -> None:
         """`reconnect`: seconds for which a lost node is looked for; `timeout`: seconds for an
         acknowledgement; `on_closed` is called with this object when it is closed."""
