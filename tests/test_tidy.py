@@ -120,7 +120,10 @@ HOMES = {
 MACHINES = ("overlay", "matching", "node", "streams")
 SANS_IO = tuple(  # the core of the client library
     f"canopy.client.{name}"
-    for name in ("session", "arrivals", "frames", "resubscription", "notices", "errors", "hints")
+    for name in (
+        *("session", "arrivals", "frames", "resubscription", "steps"),
+        *("notices", "errors", "hints"),
+    )
 )
 # Except what brings compiled kernels into the process, as an import would.
 LOADERS = ("matching.engine.kernels.code_cache", "matching.engine.kernels.compiling")

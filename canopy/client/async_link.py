@@ -8,8 +8,7 @@ nothing, and a program that does not look gets no events, which its node learns 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -18,13 +17,12 @@ from canopy.client.errors import CommandTimeoutError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.locating import explain, find_socket
 from canopy.client.session import READ_SIZE, ControlSession
+from canopy.client.steps import Steps
 from overlay.client import Command, Delivery, Reply
 
 LEAST: Final = 0.001
 """Seconds of the shortest wait: with none at all, trio and asyncio would read nothing."""
 
-B = TypeVar("B")
-K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -73,28 +71,21 @@ class Runtime(Protocol):
         """Run `job`, at most so long (inf: for ever); False if it was cut off."""
 
 
-async def pipelined(
-    commands: Iterable[K],
-    begin: Callable[[K], Awaitable[B]],
-    finish: Callable[[B], Awaitable[T]],
-    abandon: Callable[[B], None],
-    ahead: int,
-) -> list[T]:
-    """`begin` each command and `finish` it, in order, with at most `ahead` begun and not finished;
-    what an error leaves begun is abandoned. (canopy/client/blocking.py has it for threads.)"""
-    answers: list[T] = []
-    begun: deque[B] = deque()
+async def carry_out(steps: Steps[T]) -> T:
+    """Await the calls of `steps` and return its result. Raises what it does not catch; a
+    cancellation is thrown into it as well."""
     try:
-        for command in commands:
-            if len(begun) >= ahead:
-                answers.append(await finish(begun.popleft()))
-            begun.append(await begin(command))
-        while begun:
-            answers.append(await finish(begun.popleft()))
-    finally:
-        for one in begun:
-            abandon(one)
-    return answers
+        call = next(steps)
+        while True:
+            try:
+                found = await call()
+            except BaseException as error:
+                call = steps.throw(error)
+            else:
+                call = steps.send(found)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 class AsyncLink:

@@ -9,21 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
-from canopy.client.async_link import AsyncLink, Runtime, pipelined
+from canopy.client.async_link import AsyncLink, Runtime, carry_out
 from canopy.client.consumer import Consumer
-from canopy.client.errors import ControlError, NodeLeavingError, UnreachableError
+from canopy.client.errors import ControlError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import (
-    AHEAD,
     Attributes,
     Drafting,
-    Outbox,
+    Publishing,
     Receipt,
-    Sent,
     check_one,
 )
 from canopy.client.resubscription import (
@@ -34,6 +33,7 @@ from canopy.client.resubscription import (
     Wanted,
 )
 from canopy.client.session import expected
+from canopy.client.steps import pipelined, step
 from overlay.client import (
     CREDIT,
     Command,
@@ -41,7 +41,6 @@ from overlay.client import (
     Draft,
     Event,
     Publish,
-    Published,
     Reply,
     Subscribe,
     Subscribed,
@@ -90,6 +89,7 @@ class AsyncClient:
         self._is_closed = False
         self._consumers: dict[int, AsyncSubscription | AsyncGathering] = {}
         self._drafting = Drafting()
+        self._publishing: Publishing[AsyncLink] = Publishing(self._begin, self._pause, reconnect)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -133,44 +133,8 @@ class AsyncClient:
         timeout: float = 30.0,
     ) -> Receipt:
         """Publish events in batches, as `canopy.Client.publish_many`."""
-        outbox: Outbox[AsyncLink] = Outbox(receipt)
-
-        async def begin(command: Publish) -> Sent[AsyncLink]:
-            return outbox.sent(command, *await self._begin(command, timeout))
-
-        try:
-            await pipelined(
-                self._drafting.batches(events, receipt),
-                begin,
-                lambda sent: self._finish_publish(outbox, sent, timeout),
-                lambda sent: sent.link.abandon(sent.number),
-                AHEAD,
-            )
-        except ControlError as error:
-            outbox.interrupted(error)
-            raise
-        return outbox.receipt
-
-    async def _finish_publish(
-        self, outbox: Outbox[AsyncLink], sent: Sent[AsyncLink], timeout: float
-    ) -> None:
-        """Wait for the reply; what a leaving node refused as a whole is sent again until a node
-        takes it, as long as a lost node is looked for."""
-        until = time.monotonic() + min(timeout, self._reconnect)
-        backoff = Backoff()
-        while True:
-            try:
-                reply = await sent.link.finish(sent.number, timeout)
-                outbox.answered(sent, expected(reply, Published))
-                return
-            except NodeLeavingError:
-                outbox.refused(sent)
-                delay = backoff.next()
-                if time.monotonic() + delay >= until or self._is_closed:
-                    raise
-            await self._runtime.sleep(delay)
-            again = await self._begin(sent.command, until - time.monotonic())
-            sent = outbox.sent(sent.command, *again)
+        batches = self._drafting.batches(events, receipt)
+        return await carry_out(self._publishing.steps(batches, receipt, timeout))
 
     def subscribe(
         self,
@@ -223,6 +187,12 @@ class AsyncClient:
             return consumer
 
         return Opening(opened)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Sleep, unless this is closed; whether it is."""
+        if not self._is_closed:
+            await self._runtime.sleep(seconds)
+        return self._is_closed
 
     async def _open_link(self, credit: int) -> AsyncLink:
         return await AsyncLink.connect(self._runtime, self._where, self._timeout, credit)
@@ -343,12 +313,14 @@ class _AsyncConsumer(Consumer[AsyncLink, T, E]):
         """Open a connection and make all subscriptions on it; the gap since the one before."""
         link = await self._open_link()
         try:
-            replies = await pipelined(
-                self._state.opening(),
-                link.begin,
-                lambda number: link.finish(number, self._timeout),
-                link.abandon,
-                OPENING,
+            replies: list[Reply] = await carry_out(
+                pipelined(
+                    self._state.opening(),
+                    lambda command: step(partial(link.begin, command)),
+                    lambda number: step(partial(link.finish, number, self._timeout)),
+                    link.abandon,
+                    OPENING,
+                )
             )
         except BaseException:
             link.close()

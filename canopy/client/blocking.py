@@ -20,7 +20,6 @@ import select
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -29,36 +28,27 @@ from canopy.client.errors import CommandTimeoutError, ControlError
 from canopy.client.frames import OpaqueEvent, Sized
 from canopy.client.locating import explain, find_socket
 from canopy.client.session import READ_SIZE, ControlSession, expected
+from canopy.client.steps import Steps, pipelined, step
 from overlay.client import CREDIT, Command, Delivery, Reply
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
-B = TypeVar("B")
-K = TypeVar("K")
 
 
-def pipelined(
-    commands: Iterable[K],
-    begin: Callable[[K], B],
-    finish: Callable[[B], T],
-    abandon: Callable[[B], None],
-    ahead: int,
-) -> list[T]:
-    """`begin` each command and `finish` it, in order, with at most `ahead` begun and not finished;
-    what an error leaves begun is abandoned."""
-    answers: list[T] = []
-    begun: deque[B] = deque()
+def carry_out(steps: Steps[T]) -> T:
+    """Make the calls of `steps` and return its result. Raises what it does not catch."""
     try:
-        for command in commands:
-            if len(begun) >= ahead:
-                answers.append(finish(begun.popleft()))
-            begun.append(begin(command))
-        while begun:
-            answers.append(finish(begun.popleft()))
-    finally:
-        for one in begun:
-            abandon(one)
-    return answers
+        call = next(steps)
+        while True:
+            try:
+                found = call()
+            except BaseException as error:
+                call = steps.throw(error)
+            else:
+                call = steps.send(found)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 class ControlClient:
@@ -179,12 +169,16 @@ class ControlClient:
         The node reads no more of a client with 64 unanswered requests, or 16 publications.
         `timeout` is for each reply, from when it is waited for.
         """
-        return pipelined(
-            commands,
-            lambda command: self.begin(command, timeout),
-            lambda number: expected(self.finish(number, timeout), kind, self.where),
-            self.abandon,
-            ahead,
+        return carry_out(
+            pipelined(
+                commands,
+                lambda command: step(lambda: self.begin(command, timeout)),
+                lambda number: step(
+                    lambda: expected(self.finish(number, timeout), kind, self.where)
+                ),
+                self.abandon,
+                ahead,
+            )
         )
 
     def begin(self, command: Command, timeout: float = 30.0) -> int:

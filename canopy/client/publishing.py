@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Generic, TypeAlias, TypeVar
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from canopy.client.errors import ControlError, EventRefusedError
+from canopy.client.errors import ControlError, EventRefusedError, NodeLeavingError
+from canopy.client.resubscription import Backoff
+from canopy.client.session import expected
+from canopy.client.steps import Steps, pipelined
 from matching import Value
 from overlay.client import Draft, Publish, Published
 
@@ -23,7 +28,6 @@ AHEAD: Final = 2
 """Publications without an answer at once, so that the node has work while an answer is on its way.
 The node takes up to 1,024 events of a client before it reads no more."""
 
-L = TypeVar("L")
 
 Attributes: TypeAlias = Mapping[str, Value | None]
 """An event: names to booleans, numbers, strings, or None."""
@@ -79,6 +83,19 @@ class Drafting:
                 batch, size = [], 0
         if batch:
             yield Publish(0, tuple(batch), receipt)
+
+
+class Link(Protocol):
+    """A connection of either face; `finish` returns a Reply, or what has to be awaited for one."""
+
+    def finish(self, number: int, timeout: float) -> Any:
+        """Wait for the reply to request `number`, at most `timeout` seconds."""
+
+    def abandon(self, number: int) -> None:
+        """Ignore the reply to request `number`."""
+
+
+L = TypeVar("L", bound=Link)
 
 
 class Sent(Generic[L]):
@@ -145,3 +162,58 @@ def check_one(receipt: Receipt) -> Receipt:
     if receipt.refused:
         raise EventRefusedError("refused", f"the event was refused: {receipt.refused[0][1]}")
     return receipt
+
+
+class Publishing(Generic[L]):
+    """How a face publishes over connections `L`. Times are seconds."""
+
+    def __init__(
+        self,
+        begin: Callable[[Publish, float], Any],
+        pause: Callable[[float], Any],
+        patience: float,
+    ) -> None:
+        """`begin` sends a publication within a time: its connection and number; `pause` waits so
+        long, and says whether the client was closed; `patience`: how long a lost node is looked
+        for."""
+        self._begin = begin
+        self._pause = pause
+        self._patience = patience
+
+    def steps(self, batches: Iterable[Publish], receipt: bool, timeout: float) -> Steps[Receipt]:
+        """Publish `batches`, each answered within `timeout`. A ControlError that ends it says what
+        is published (`Outbox.interrupted`)."""
+        outbox: Outbox[L] = Outbox(receipt)
+        try:
+            yield from pipelined(
+                batches,
+                lambda command: self._send(outbox, command, timeout),
+                lambda sent: self._finish(outbox, sent, timeout),
+                lambda sent: sent.link.abandon(sent.number),
+                AHEAD,
+            )
+        except ControlError as error:
+            outbox.interrupted(error)
+            raise
+        return outbox.receipt
+
+    def _send(self, outbox: Outbox[L], command: Publish, timeout: float) -> Steps[Sent[L]]:
+        link, number = yield partial(self._begin, command, timeout)
+        return outbox.sent(command, link, number)
+
+    def _finish(self, outbox: Outbox[L], sent: Sent[L], timeout: float) -> Steps[None]:
+        """Wait for the reply. A leaving node has taken nothing of a publication, so it is sent
+        again until a node takes it, as long as a lost node is looked for."""
+        until = time.monotonic() + min(timeout, self._patience)
+        backoff = Backoff()
+        while True:
+            try:
+                reply = yield partial(sent.link.finish, sent.number, timeout)
+                outbox.answered(sent, expected(reply, Published))
+                return
+            except NodeLeavingError:
+                outbox.refused(sent)
+                delay = backoff.next()
+                if time.monotonic() + delay >= until or (yield partial(self._pause, delay)):
+                    raise
+            sent = yield from self._send(outbox, sent.command, until - time.monotonic())

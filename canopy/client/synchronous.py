@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Self, TypeVar
 
-from canopy.client.blocking import ControlClient, pipelined
+from canopy.client.blocking import ControlClient, carry_out
 from canopy.client.consumer import Consumer
-from canopy.client.errors import ControlError, NodeLeavingError, UnreachableError
+from canopy.client.errors import ControlError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import (
-    AHEAD,
     Attributes,
     Drafting,
-    Outbox,
+    Publishing,
     Receipt,
-    Sent,
     check_one,
 )
 from canopy.client.resubscription import (
@@ -37,7 +35,6 @@ from overlay.client import (
     Delivery,
     Draft,
     Event,
-    Published,
     Reply,
     Subscribe,
     Subscribed,
@@ -77,6 +74,9 @@ class Client:
         self._closed = threading.Event()
         self._consumers: dict[int, Subscription | Gathering] = {}
         self._drafting = Drafting()
+        self._publishing: Publishing[ControlClient] = Publishing(
+            self._begin, self._closed.wait, reconnect
+        )
 
     def __enter__(self) -> Client:
         return self
@@ -130,38 +130,8 @@ class Client:
         answer to each batch, and for a node to take what a leaving one has refused as a whole.
         Raises as `publish`; the error's `answered` and `in_doubt` say which events are
         published."""
-        outbox: Outbox[ControlClient] = Outbox(receipt)
-        try:
-            pipelined(
-                self._drafting.batches(events, receipt),
-                lambda command: outbox.sent(command, *self._begin(command, timeout)),
-                lambda sent: self._finish_publish(outbox, sent, timeout),
-                lambda sent: sent.link.abandon(sent.number),
-                AHEAD,
-            )
-        except ControlError as error:
-            outbox.interrupted(error)
-            raise
-        return outbox.receipt
-
-    def _finish_publish(
-        self, outbox: Outbox[ControlClient], sent: Sent[ControlClient], timeout: float
-    ) -> None:
-        """Wait for the reply. A leaving node has taken nothing of a publication, so it is sent
-        again until a node takes it, as long as a lost node is looked for."""
-        until = time.monotonic() + min(timeout, self._reconnect)
-        backoff = Backoff()
-        while True:
-            try:
-                outbox.answered(sent, expected(sent.link.finish(sent.number, timeout), Published))
-                return
-            except NodeLeavingError:
-                outbox.refused(sent)
-                delay = backoff.next()
-                if time.monotonic() + delay >= until or self._closed.wait(delay):
-                    raise
-            again = self._begin(sent.command, until - time.monotonic())
-            sent = outbox.sent(sent.command, *again)
+        batches = self._drafting.batches(events, receipt)
+        return carry_out(self._publishing.steps(batches, receipt, timeout))
 
     def subscribe(
         self,
