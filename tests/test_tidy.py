@@ -23,6 +23,7 @@ COMMON = (
     "overlay.client",
     "overlay.info",
     "overlay.bounded",
+    "overlay.wording",
 )
 LOWER = (*COMMON, "matching", "overlay.links")
 
@@ -43,7 +44,7 @@ CHORD_BASE = ("overlay.chord.ring", "overlay.chord.consensus")
 TREE = (*CHORD, "overlay.chord", *shared("overlay.upper_tree"))
 CORE = ("node", "overlay", "streams", "matching", "canopy.traces.schema", "canopy.traces.writer")
 ANALYSIS_BASE = ("canopy.traces.analysis.constants", "canopy.traces.analysis.errors")
-CLIENT = ("overlay.client", "overlay.info", "overlay.machine", "matching")
+CLIENT = ("overlay.client", "overlay.info", "overlay.machine", "overlay.wording", "matching")
 CLIENT_SIDE = ("canopy.wire.transport.framing", "canopy.wire.folder", "canopy.wire.constants")
 
 # Longest prefix wins; a folder may always import itself. What is not named here may import nothing
@@ -54,6 +55,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.machine": (),
     "overlay.settings": (),
     "overlay.bounded": (),
+    "overlay.wording": (),
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.links": (*COMMON, "matching"),
@@ -84,6 +86,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.traces.schema": (),
     "canopy.traces.writer": ("canopy.traces.schema",),
     "canopy.traces.analysis": ("canopy.traces.schema",),
+    "canopy.traces.analysis.report": ("canopy.traces.analysis", "overlay.wording"),
     "canopy.traces.analysis.spark": ANALYSIS_BASE,
     "canopy.traces.analysis.verdict": (*ANALYSIS_BASE, "canopy.traces.analysis.runs"),
     "canopy.wire": CORE,

@@ -174,11 +174,6 @@ def printable(value: object) -> str:
     return shown if shown and " " not in shown else f"'{shown}'"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: 1 link, 2 links."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def duration(seconds: float) -> str:
     """Seconds in the largest fitting unit: 12 s, 3 min, 2 h, 5 d."""
     for unit, size in UNITS:

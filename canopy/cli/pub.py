@@ -30,7 +30,8 @@ from canopy.cli.constants import (
     REFUSED_PRINTED,
 )
 from canopy.cli.errors import FAILURE, OK
-from canopy.cli.output import counted, print_json
+from canopy.cli.output import print_json
+from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.cli.feeds import FeedEvent, Item, Refusal

@@ -11,7 +11,8 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.extras import require
-from canopy.cli.output import console, counted, print_json
+from canopy.cli.output import console, print_json
+from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary

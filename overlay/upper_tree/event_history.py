@@ -16,6 +16,7 @@ from matching import EVERYTHING, Interval
 from overlay.client import Delivery, Event
 from overlay.machine import NodeId
 from overlay.upper_tree.partition import describe
+from overlay.wording import counted
 
 PATH_MOST = 64
 """Steps that `canopy why` shows of one event. Not measured; would be measured by the longest way
@@ -71,7 +72,7 @@ class EventArrival(NamedTuple):
     def lines(self, event: Event) -> list[str]:
         """The lines of `canopy why` for this record."""
         lo, hi = describe(self.interval.lo), describe(self.interval.hi)
-        came = f"arrived after {counted(self.hops)} from {self.sender}"
+        came = f"arrived after {counted(self.hops, 'message')} from {self.sender}"
         return [f"{came}, virtual node [{lo}, {hi}) of tree {self.attribute}"]
 
 
@@ -211,8 +212,3 @@ def _has_identity(event: Event, name: str) -> bool:
 def _has_id(event: Event, name: str) -> bool:
     id_ = event.attributes.get("id")
     return id_ is not None and str(id_) == name
-
-
-def counted(number: int, what: str = "message") -> str:
-    """A number of things in words."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

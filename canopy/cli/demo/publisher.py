@@ -19,9 +19,9 @@ from canopy.cli.constants import (
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.cli.demo.plan import TELEMETRY, DemoPlan
 from canopy.cli.feeds import FeedEvent, Refusal, read_feed, weight
-from canopy.cli.output import counted
 from canopy.client.blocking import ControlClient
 from overlay.client import Done, Feed, GetStatus, Publish, Published, Status
+from overlay.wording import counted
 
 
 @dataclass

@@ -13,7 +13,7 @@ from canopy.cli.demo.plan import DemoPlan, to_json
 from canopy.cli.demo.publisher import PublishResult, publish
 from canopy.cli.demo.quiescence import await_quiescence
 from canopy.cli.demo.subscribers import Subscribers
-from canopy.cli.output import counted
+from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary

@@ -13,7 +13,8 @@ from rich.markup import escape
 from canopy.cli.constants import SUMMARY_REFUSED_LISTED, SUMMARY_REFUSED_PRINTED
 from canopy.cli.demo.plan import DemoPlan
 from canopy.cli.demo.publisher import PublishResult
-from canopy.cli.output import counted, table
+from canopy.cli.output import table
+from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary

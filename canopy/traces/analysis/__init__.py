@@ -2,8 +2,8 @@
 
 `analyze` reads the JSON lines that all nodes wrote, computes which events each subscription should
 have received, compares that with the deliveries, and writes Parquet tables, `summary.json` and
-`report.html`. It uses the trace schema and nothing else of the project, so that its verdict is
-independent.
+`report.html`. Of the project it uses the trace schema (and its report the wording of numbers), so
+that its verdict is independent.
 
 ``run`` is the order of the stages. In that order: ``spark/`` finds a Java and starts Spark;
 ``read`` turns lines into records, ``runs`` tells the runs of a node apart; ``verdict/`` computes

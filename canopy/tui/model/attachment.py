@@ -19,10 +19,10 @@ from canopy.tui.model.rates import Rate
 from canopy.tui.model.requester import OnReply, Requester
 from canopy.tui.model.saved import SavedSubscription, SavedSubscriptions
 from canopy.tui.model.subscriber import Subscriber, SubscriptionState
-from canopy.tui.model.text import plural
 from canopy.tui.model.undo import Change, UndoStack
 from matching import compile_selector
 from overlay.client import Command, GetStatus, Reply, Status
+from overlay.wording import counted
 
 
 @dataclass(eq=False)
@@ -90,7 +90,7 @@ class Attachment:
             self.notices.append(notice)
         if not found:
             return
-        count = plural(len(found), "saved subscription")
+        count = counted(len(found), "saved subscription")
         if fresh:
             self.undo_stack.push(Change(count, lambda: self._make_again(found)))
             self.notices.append(f"started without {count}; u subscribes again")
@@ -192,7 +192,7 @@ class Attachment:
         cleared = self.log.clear()
         count = len(cleared.rows) + len(cleared.held)
         if count:
-            what = plural(count, "event")
+            what = counted(count, "event")
             self.undo_stack.push(Change(what, lambda: self.log.restore(cleared), has_events=True))
         return count
 

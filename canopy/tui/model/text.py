@@ -52,11 +52,6 @@ def short(identity: str, length: int = 8) -> str:
     return identity[:length]
 
 
-def plural(count: int, noun: str) -> str:
-    """``1 link``, ``2 links``, ``1,000 links``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def fit(text: str, width: int) -> str:
     """`text`, cut with an ellipsis to `width` characters."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"

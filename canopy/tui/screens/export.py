@@ -14,7 +14,7 @@ from textual.widgets import Button, Checkbox, Input, Label, Static
 
 from canopy.tui.model.export import AsObject, event_json, file_name, write_new
 from canopy.tui.model.log import Row
-from canopy.tui.model.text import plural
+from overlay.wording import counted
 
 
 class ExportDialog(ModalScreen[str]):
@@ -41,7 +41,7 @@ class ExportDialog(ModalScreen[str]):
             path = Input(file_name(self._row), id="path", select_on_focus=False)
             path.cursor_blink = False
             yield path
-            count = plural(len(self._shown), "shown event")
+            count = counted(len(self._shown), "shown event")
             every = Checkbox(f"all {count}, one on each line", id="all")
             every.BUTTON_INNER = " "
             yield every
@@ -82,4 +82,4 @@ class ExportDialog(ModalScreen[str]):
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             self.query_one("#verdict", Static).update(f"✗ {reason}")
             return
-        self.dismiss(f"saved {plural(len(rows), 'event')} to {path.absolute()}")
+        self.dismiss(f"saved {counted(len(rows), 'event')} to {path.absolute()}")

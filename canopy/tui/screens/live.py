@@ -14,7 +14,6 @@ from canopy.tui.constants import CLIPBOARD_BYTES, SELECTOR_COLUMNS
 from canopy.tui.model.attachment import Attachment, Changes, SubscriptionEntry
 from canopy.tui.model.export import AsObject, delivery_of, event_json
 from canopy.tui.model.log import Row, SortOrder
-from canopy.tui.model.text import plural
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.columns import ColumnsDialog, ColumnsRequest
 from canopy.tui.screens.export import ExportDialog
@@ -26,6 +25,7 @@ from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.subscription_list import SubscriptionList
 from overlay.client import GetSubscriptions, Reply, Subscriptions, Why
+from overlay.wording import counted
 
 OPENING = ("add", "filter", "publish", "export")
 """Actions that open something to type into."""
@@ -279,7 +279,7 @@ class LiveScreen(MainScreen):
         """Remove all events from the list."""
         removed = self.attachment.clear()
         if removed:
-            self._after_change(f"removed {plural(removed, 'event')}; u brings them back")
+            self._after_change(f"removed {counted(removed, 'event')}; u brings them back")
         self.query_one(EventStream).new_view()
         self.query_one(FilterBar).show(self.attachment.log)
 

@@ -13,7 +13,7 @@ from textual.widgets import TabbedContent, TabPane
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.rates import Rates, show_rate
 from canopy.tui.model.ring import arc
-from canopy.tui.model.text import one_line, plural, short, show_duration
+from canopy.tui.model.text import one_line, short, show_duration
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.widgets.cluster_detail import ClusterDetail
 from canopy.tui.widgets.node_panel import NodePanel
@@ -34,6 +34,7 @@ from overlay.client import (
     Where,
 )
 from overlay.info import ClusterInfo
+from overlay.wording import counted
 
 TABS = ("node", "ring", "trees", "incidents")
 PEER_COLUMNS = ("", "node", "address", "link", "age", "sent", "received")
@@ -217,7 +218,7 @@ class OverlayScreen(MainScreen):
         self._ring = reply.clusters
         whole = "" if reply.complete else ", incomplete"
         count = len(reply.clusters)
-        self.query_one("#ring-box").border_title = f"Ring of {plural(count, 'cluster')}{whole}"
+        self.query_one("#ring-box").border_title = f"Ring of {counted(count, 'cluster')}{whole}"
         rows = []
         for number, cluster in enumerate(reply.clusters, 1):
             own = self._own in (cluster.primary, cluster.standby, *cluster.brokers)
@@ -244,9 +245,9 @@ class OverlayScreen(MainScreen):
         ring = self.attachment.status.ring if self.attachment.status else ""
         middle = (
             f"ring {short(ring)}",
-            plural(len(self._ring), "cluster"),
-            plural(len(nodes), "member"),
-            plural(trees, "tree"),
+            counted(len(self._ring), "cluster"),
+            counted(len(nodes), "member"),
+            counted(trees, "tree"),
         )
         self.query_one(RingPicture).show(self._ring, chosen, middle)
         cluster = next((c for c in self._ring if c.key == chosen), None)

@@ -15,8 +15,8 @@ from textual.widgets import Button, Label, Static, TextArea
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.draft import DraftError, parse_draft
 from canopy.tui.model.log import Row
-from canopy.tui.model.text import plural
 from overlay.client import Draft, Failed, Publish, Published, Reply
+from overlay.wording import counted
 
 EXAMPLE = {"type": "test", "message": "hello from the terminal", "magnitude": 5.5}
 
@@ -108,7 +108,7 @@ class PublishDialog(ModalScreen[None]):
             self._show(f"✗ {error}")
         else:
             nested = " and a payload" if self._draft.payload else ""
-            self._show(f"✓ an event of {plural(len(self._draft.attributes), 'attribute')}{nested}")
+            self._show(f"✓ an event of {counted(len(self._draft.attributes), 'attribute')}{nested}")
         self._ok.disabled = self._draft is None
 
     def _show(self, text: str) -> None:

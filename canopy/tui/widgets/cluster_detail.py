@@ -7,8 +7,9 @@ from textual.widgets import Static
 
 from canopy.tui.constants import CLUSTER_ATTRIBUTES
 from canopy.tui.model.ring import arc, members
-from canopy.tui.model.text import one_line, plural, short, show_duration
+from canopy.tui.model.text import one_line, short, show_duration
 from overlay.info import ClusterInfo
+from overlay.wording import counted
 
 MARKS = {"primary": "★", "standby": "☆", "broker": "·"}
 
@@ -36,6 +37,6 @@ def _text(cluster: ClusterInfo, own: str) -> Text:
         text.append("  ✗ silent\n" if node in cluster.silent else "\n", "bold red")
     names = [one_line(name) for name in cluster.attributes[:CLUSTER_ATTRIBUTES]]
     more = len(cluster.attributes) - len(names)
-    text.append(f"\n{plural(len(cluster.attributes), 'attribute tree')}  ", "bold")
+    text.append(f"\n{counted(len(cluster.attributes), 'attribute tree')}  ", "bold")
     text.append(", ".join(names) + (f" and {more} more" if more else ""))
     return text

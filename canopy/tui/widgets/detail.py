@@ -14,9 +14,10 @@ from textual.message import Message
 from textual.widgets import Static, TabbedContent, TabPane
 
 from canopy.tui.model.log import Row
-from canopy.tui.model.text import one_line, plural, show_payload, show_time, show_value
+from canopy.tui.model.text import one_line, show_payload, show_time, show_value
 from canopy.tui.widgets.explanation import explanation
 from overlay.client import Explained, Failed, Reply
+from overlay.wording import counted
 
 NOTHING = "Select an event: ↑ in the list, Enter shows it here, w explains why it was delivered."
 
@@ -102,7 +103,7 @@ def _all(row: Row, name_of: Callable[[int], str]) -> RenderableType:
         head.append("  through the tree of ").append(one_line(delivery.attribute) or "?", "bold")
         if delivery.lo or delivery.hi:
             head.append(f" [{one_line(delivery.lo)} … {one_line(delivery.hi)})")
-        hops = f", {plural(delivery.hops, 'hop')}"
+        hops = f", {counted(delivery.hops, 'hop')}"
         head.append(f"{hops}, {delivery.latency_ms:.1f} ms\n")
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True, max_width=28)

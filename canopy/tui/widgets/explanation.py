@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from canopy.tui.model.text import one_line, plural
+from canopy.tui.model.text import one_line
 from overlay.client import Explained
 from overlay.info import ExplanationLine, Reason
+from overlay.wording import counted
 
 # Marks; colours only repeat what the mark means.
 VERDICTS = {
@@ -46,7 +47,7 @@ def _reason(text: Text, reason: Reason) -> None:
         if reason.lo or reason.hi:
             text.append("  virtual node ").append(f"[{reason.lo} … {reason.hi})", "bold")
         if reason.delivered:
-            text.append(f"  {plural(reason.hops, 'hop')}", "bold")
+            text.append(f"  {counted(reason.hops, 'hop')}", "bold")
         text.append("\n")
     if reason.summary:
         text.append(f"  {one_line(reason.summary)}\n", "dim" if reason.delivered else "")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.text import Text
 from textual.widgets import Static
 
-from canopy.tui.model.text import one_line, plural, short, show_duration
+from canopy.tui.model.text import one_line, short, show_duration
 from overlay.client import Status
+from overlay.wording import counted
 
 LABEL = 14  # cells of the longest label and a gap
 
@@ -30,7 +31,7 @@ def _text(status: Status) -> Text:
         ("cluster", where),
         ("ring", short(status.ring, 16) or "none known"),
         ("routing", status.routing),
-        ("neighbours", f"{status.neighbours}, {plural(status.links, 'link')}"),
+        ("neighbours", f"{status.neighbours}, {counted(status.links, 'link')}"),
         ("subscriptions", str(status.subscriptions)),
         ("trees", f"{status.trees} with virtual nodes here"),
         ("pending", f"{status.pending:,} under way"),

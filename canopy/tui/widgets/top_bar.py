@@ -6,8 +6,9 @@ from rich.text import Text
 from textual.widgets import Static
 
 from canopy.tui.model.rates import show_rate
-from canopy.tui.model.text import one_line, plural, short
+from canopy.tui.model.text import one_line, short
 from overlay.client import Status
+from overlay.wording import counted
 
 
 class TopBar(Static):
@@ -28,7 +29,7 @@ class TopBar(Static):
             text.append(f"  {name + ' ' if name else ''}{short(status.node)}", "bold")
             text.append(f"  {self._state(status, up)}")
         text.append(f"   {show_rate(per_second)}", "bold")
-        text.append(f" for {plural(subscriptions, 'subscription')}", "dim")
+        text.append(f" for {counted(subscriptions, 'subscription')}", "dim")
         if status is not None and status.cluster:
             text.append(f"   {status.role} of cluster {short(status.cluster, 6)}", "dim")
         if text != self._shown or text.spans != self._shown.spans:

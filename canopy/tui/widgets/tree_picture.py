@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.text import Text
 from textual.widgets import Static
 
-from canopy.tui.model.text import fit, one_line, plural, short
+from canopy.tui.model.text import fit, one_line, short
 from overlay.client import Failed, Located, Reply
+from overlay.wording import counted
 
 BAR, SHORT_BAR = 24, 8  # cells of the longest bar of registrations, and where room is scarce
 WIDE = 70  # cells from which there is room
@@ -40,7 +41,7 @@ def _tree(located: Located, own: str, bar: int) -> Text:
     text.append("version  ", "dim").append(f"{located.version[0]}.{located.version[1]}\n")
     text.append("tree     ", "dim")
     text.append(
-        f"{plural(len(nodes), 'virtual node')}, height "
+        f"{counted(len(nodes), 'virtual node')}, height "
         f"{max(0, (len(nodes) - 1).bit_length())}, {total:,} registered\n\n"
     )
     if not nodes:

@@ -24,10 +24,11 @@ from overlay.upper_tree.clients.constants import (
     WHY_PEERS_MOST,
     WHY_TIMEOUT,
 )
-from overlay.upper_tree.event_history import Remembered, counted
+from overlay.upper_tree.event_history import Remembered
 from overlay.upper_tree.events import DeliveriesMissed
 from overlay.upper_tree.messages import AskEvent, EventFacts
 from overlay.upper_tree.partition import describe
+from overlay.wording import counted
 
 
 class WhyTimeout(Timer, frozen=True):
@@ -259,7 +260,8 @@ def way_to(
         lo, hi = describe(arrival.interval.lo), describe(arrival.interval.hi)
         where = (arrival.attribute, lo, hi, arrival.hops)
     tree, lo, hi, hops = where
-    way = f"came through the tree of {tree}, virtual node [{lo}, {hi}), after {counted(hops)}"
+    after = counted(hops, "message")
+    way = f"came through the tree of {tree}, virtual node [{lo}, {hi}), after {after}"
     own = trees_for(mine, event)
     if tree in own or not own:
         return where, f"it matches, and {way}"

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from canopy.traces.analysis.report import paths, sections
 from canopy.traces.analysis.report.incident_timeline import incident_timeline
-from canopy.traces.analysis.report.wording import duration, headline, some, verdict
+from canopy.traces.analysis.report.wording import duration, headline, verdict
+from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
@@ -28,9 +29,9 @@ def render(findings: Findings) -> str:
     page = Template(files(__name__).joinpath("page.html").read_text(encoding="utf-8"))
     begun = datetime.fromtimestamp(findings.first, UTC)
     facts = [
-        some(summary.nodes, "node"),
-        some(summary.published, "event"),
-        some(summary.subscriptions, "subscription"),
+        counted(summary.nodes, "node"),
+        counted(summary.published, "event"),
+        counted(summary.subscriptions, "subscription"),
         duration(summary.seconds * 1_000),
         *([f"{findings.routing} routing"] if findings.routing else []),
         f"{begun:%-d %B %Y, %H:%M} UTC",

@@ -13,7 +13,8 @@ from canopy.traces.analysis.constants import INCIDENTS_SHOWN
 from canopy.traces.analysis.incidents import INCIDENT_KINDS
 from canopy.traces.analysis.report.pictures import WIDTH, chart, time_axis
 from canopy.traces.analysis.report.sections import name_of, table, wide_section
-from canopy.traces.analysis.report.wording import duration, some
+from canopy.traces.analysis.report.wording import duration
+from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
@@ -34,8 +35,8 @@ def incident_timeline(findings: Findings) -> str:
     lost = len({row["node"] for row in rows if row["what"] == "link down"})
     elected = sum(row["what"] == "elected" for row in rows)
     text = (
-        f"<p>The connections to {some(lost, 'node')} were lost, and there "
-        f"{'was' if elected == 1 else 'were'} {some(elected, 'election')}. A mark is one "
+        f"<p>The connections to {counted(lost, 'node')} were lost, and there "
+        f"{'was' if elected == 1 else 'were'} {counted(elected, 'election')}. A mark is one "
         "incident, at the time at which a node saw it first; the columns are deliveries.</p>"
     )
     if len(rows) >= INCIDENTS_SHOWN:
@@ -57,7 +58,7 @@ def _line(findings: Findings, row: dict[str, Any]) -> str:
     return (
         f'<tr><td class="n">{duration((row["time"] - findings.first) * 1_000)}</td>'
         f"<td>{escape(row['what'])}</td><td>{escape(name_of(findings, row['node']))}</td>"
-        f"<td>{escape(cluster)}</td><td>{some(row['seen'], 'node')}</td>"
+        f"<td>{escape(cluster)}</td><td>{counted(row['seen'], 'node')}</td>"
         f"<td>{escape(said)}</td></tr>"
     )
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis.report.pictures import waterfall_row
 from canopy.traces.analysis.report.sections import name_of, table, wide_section
-from canopy.traces.analysis.report.wording import duration, some
+from canopy.traces.analysis.report.wording import duration
 from canopy.traces.analysis.slowest import DeliveryPath
+from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
@@ -76,7 +77,9 @@ def _card(findings: Findings, path: DeliveryPath) -> str:
         if step.after_ms - before > passed:
             longest, passed = f"{label} ({detail})", step.after_ms - before
         before = max(before, step.after_ms)
-    more = f"<p class='quiet'>{some(path.left_out, 'step')} left out.</p>" if path.left_out else ""
+    more = (
+        f"<p class='quiet'>{counted(path.left_out, 'step')} left out.</p>" if path.left_out else ""
+    )
     most = (
         f"<p>{duration(passed)} of it were spent before: <em>{escape(longest)}</em>.</p>"
         if passed > path.latency_ms / 3
@@ -108,8 +111,8 @@ def corrupt(findings: Findings) -> str:
         for row in details.corrupt_examples
     ]
     text = (
-        f"<p>{some(total, 'line')} did not fit the schema and are in none of the numbers above. A "
-        "node that is killed leaves at most one incomplete line; others come from elsewhere.</p>"
+        f"<p>{counted(total, 'line')} did not fit the schema and are in none of the numbers above. "
+        "A node that is killed leaves at most one incomplete line; others come from elsewhere.</p>"
         f"<ul>{counts}</ul>"
     )
     head = "<tr><th>problem</th><th>file</th><th>line</th></tr>"

@@ -19,7 +19,8 @@ from canopy.traces.analysis.report.pictures import (
     run_over_time,
     stacked,
 )
-from canopy.traces.analysis.report.wording import duration, number, percent, size, some
+from canopy.traces.analysis.report.wording import duration, number, percent, size
+from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
@@ -178,11 +179,12 @@ def tree_discovery(findings: Findings) -> str:
     share = walks.hits / walks.findable if walks.findable else None
     lost = walks.started - walks.findable
     without_tree = (
-        f"{some(lost, 'walk')} of {walks.started:,} searched for attributes without subscriptions. "
+        f"{counted(lost, 'walk')} of {walks.started:,} searched for attributes without "
+        "subscriptions. "
     )
     blocked = (
-        f"{some(walks.blocked, 'time')} a walk was blocked, with only visited neighbours, and "
-        f"{some(walks.recovered, 'time')} it continued from an earlier node with half the hops."
+        f"{counted(walks.blocked, 'time')} a walk was blocked, with only visited neighbours, and "
+        f"{counted(walks.recovered, 'time')} it continued from an earlier node with half the hops."
         if walks.blocked
         else "No walk was blocked by nodes that it had visited already."
     )
@@ -195,7 +197,7 @@ def tree_discovery(findings: Findings) -> str:
         f"{without_tree}{blocked}</p>"
     )
     if walks.unfinished:
-        text += f"<p>{some(walks.unfinished, 'walk')} left no record of an end.</p>"
+        text += f"<p>{counted(walks.unfinished, 'walk')} left no record of an end.</p>"
     tree = findings.tree
     if tree.hop_counts:
         hops += "<h3>Hops from the publisher to the matching node</h3>" + columns(
@@ -214,7 +216,7 @@ def _hop_bars(counts: tuple[tuple[int, int], ...], what: str) -> list[Bar]:
     known = dict(counts)
     # At least six columns, so that a single one does not fill the picture; at most forty.
     return [
-        Bar(str(hop), known.get(hop, 0), f"{some(hop, 'hop')}: {known.get(hop, 0):,} {what}")
+        Bar(str(hop), known.get(hop, 0), f"{counted(hop, 'hop')}: {known.get(hop, 0):,} {what}")
         for hop in range(min(max(*known, 5), 39) + 1)
     ]
 

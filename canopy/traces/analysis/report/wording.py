@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from canopy.traces.analysis.summary import AnalysisSummary
+from overlay.wording import counted
 
 NONE = "-"  # shown for a share or percentile of nothing
 
@@ -55,11 +56,6 @@ def size(count: float) -> str:
     return f"{count:,.1f} GB"
 
 
-def some(count: int, one: str, many: str | None = None) -> str:
-    """A count with its noun: 1 event, 2 events."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
 def headline(summary: AnalysisSummary) -> str:
     """The verdict as a headline."""
     if summary.exact and summary.expected:
@@ -67,19 +63,19 @@ def headline(summary: AnalysisSummary) -> str:
     if summary.exact:
         return "Nothing was expected, and nothing went wrong"
     if summary.missing:
-        return f"{some(summary.missing, 'delivery', 'deliveries')} missing"
+        return f"{counted(summary.missing, 'delivery', 'deliveries')} missing"
     if summary.dropped:
-        return f"{some(summary.dropped, 'delivery', 'deliveries')} given up"
+        return f"{counted(summary.dropped, 'delivery', 'deliveries')} given up"
     if summary.spurious:
-        return f"{some(summary.spurious, 'delivery', 'deliveries')} too many"
+        return f"{counted(summary.spurious, 'delivery', 'deliveries')} too many"
     if summary.duplicates:
-        return f"{some(summary.duplicates, 'delivery', 'deliveries')} repeated"
+        return f"{counted(summary.duplicates, 'delivery', 'deliveries')} repeated"
     return "Not everything could be judged"
 
 
 def verdict_line(summary: AnalysisSummary) -> str:
     """The verdict in one line, for a terminal."""
-    made = some(summary.expected, "expected delivery", "expected deliveries")
+    made = counted(summary.expected, "expected delivery", "expected deliveries")
     if summary.exact:
         if not summary.expected:
             return "exact: no delivery was expected, and none was made that should not have been"
@@ -90,7 +86,7 @@ def verdict_line(summary: AnalysisSummary) -> str:
         f"{summary.unknown:,} unknown"
     )
     if summary.unreadable_subscriptions:
-        unread = some(summary.unreadable_subscriptions, "subscription")
+        unread = counted(summary.unreadable_subscriptions, "subscription")
         line += f"; {unread} without a readable selector"
     return line
 
@@ -111,7 +107,7 @@ def verdict(summary: AnalysisSummary) -> list[str]:
     either_way = summary.early + summary.ending
     if either_way:
         out.append(
-            f"Beside these, {some(either_way, 'event')} reached a subscription that was just "
+            f"Beside these, {counted(either_way, 'event')} reached a subscription that was just "
             "beginning or ending, which is allowed and not required."
         )
     if summary.sample < 1:
@@ -121,14 +117,14 @@ def verdict(summary: AnalysisSummary) -> list[str]:
         )
     if summary.corrupt_lines:
         out.append(
-            f"{some(summary.corrupt_lines, 'line')} of the traces could not be read and "
+            f"{counted(summary.corrupt_lines, 'line')} of the traces could not be read and "
             f"{'was' if summary.corrupt_lines == 1 else 'were'} left out: see below."
         )
     return out
 
 
 def _faults(summary: AnalysisSummary) -> list[str]:
-    wanted = some(summary.expected, "expected delivery", "expected deliveries")
+    wanted = counted(summary.expected, "expected delivery", "expected deliveries")
     out = [f"{summary.delivered:,} of {wanted} {'was' if summary.expected == 1 else 'were'} made."]
     if summary.missing:
         out.append(
@@ -142,19 +138,21 @@ def _faults(summary: AnalysisSummary) -> list[str]:
         )
     if summary.spurious:
         out.append(
-            f"{some(summary.spurious, 'delivery', 'deliveries')} should not have been made: the "
+            f"{counted(summary.spurious, 'delivery', 'deliveries')} should not have been made: the "
             "selector is not true for the event, or the subscription had ended."
         )
     if summary.duplicates:
-        out.append(f"{some(summary.duplicates, 'delivery', 'deliveries')} repeated an earlier one.")
+        out.append(
+            f"{counted(summary.duplicates, 'delivery', 'deliveries')} repeated an earlier one."
+        )
     if summary.unknown:
         out.append(
-            f"{some(summary.unknown, 'delivery', 'deliveries')} cannot be judged, because the "
+            f"{counted(summary.unknown, 'delivery', 'deliveries')} cannot be judged, because the "
             "traces lack the event's publication or the subscription."
         )
     if summary.unreadable_subscriptions:
         out.append(
-            f"{some(summary.unreadable_subscriptions, 'subscription')} cannot be judged, because "
-            "the traces lack a readable selector."
+            f"{counted(summary.unreadable_subscriptions, 'subscription')} cannot be judged, "
+            "because the traces lack a readable selector."
         )
     return out
