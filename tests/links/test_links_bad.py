@@ -121,9 +121,7 @@ def test_who_breaks_the_protocol_again_and_again_waits_longer_and_longer() -> No
 
 def test_bytes_that_are_no_frame_cost_the_connection_only() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair()
     [connection] = b.links.connections()
     b.links.on_garbage(connection, "not MessagePack")
     a.send(b, 2)

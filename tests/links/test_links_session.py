@@ -7,34 +7,30 @@ import pytest
 from overlay.links.events import REFUSED, LinkDown, LinkUp, SeedFailed, SeedReached, SessionEnd
 from overlay.links.messages import PROTOCOL, Hello, Welcome
 from overlay.machine import Peer
-from tests.support.link_world import Host, LinkWorld, Note
-
-
-def states(host: Host) -> list[tuple[str, str]]:
-    return [(each.peer.id, each.state) for each in host.links.sessions()]
+from tests.support.link_world import LinkWorld, Note
 
 
 def test_the_states_of_m5_in_order() -> None:
     world = LinkWorld(delay=0.1)
     a, b = world.host("a", idle_close=5.0), world.host("b")
-    assert states(a) == []
+    assert a.states() == []
     a.send(b, 1)
-    assert states(a) == [("b", "CONNECTING")]
+    assert a.states() == [("b", "CONNECTING")]
     world.run(1.0)
-    assert states(a) == [("b", "CONNECTED")]
+    assert a.states() == [("b", "CONNECTED")]
     world.cut()
     world.run(0.1)
-    assert states(a) == [("b", "CONNECTING")]
+    assert a.states() == [("b", "CONNECTING")]
     world.run(1.0)
-    assert states(a) == [("b", "CONNECTED")]
+    assert a.states() == [("b", "CONNECTED")]
     world.run(5.0)
-    assert states(a) == [("b", "NOT_CONNECTED")]
+    assert a.states() == [("b", "NOT_CONNECTED")]
     a.send(b, 2)
-    assert states(a) == [("b", "CONNECTING")]
+    assert a.states() == [("b", "CONNECTING")]
     world.run(1.0)
     world.kill(b)
     world.run(8.0)
-    assert states(a) == []
+    assert a.states() == []
 
 
 def test_a_lost_connection_is_resumed_and_loses_nothing() -> None:
@@ -85,7 +81,7 @@ def test_what_waits_at_rest_is_not_lost_with_the_session_that_the_other_forgot(
     monkeypatch.setattr(world.network, "close", lambda *_: None)
     b.links.pin("a")
     world.run(2.0)
-    assert states(a) == [("b", "NOT_CONNECTED")]
+    assert a.states() == [("b", "NOT_CONNECTED")]
     world.run(6.0)
     assert [down.lost for down in b.downs()] == [()]
     b.links.unpin("a")
@@ -195,15 +191,13 @@ def test_an_unexpected_stranger_becomes_a_session_of_its_own() -> None:
     a.send(Peer("b", c.peer.address), 2)
     world.run(1.0)
     assert [down.peer.id for down in a.downs()] == ["b"]
-    assert states(a) == [("c", "CONNECTED")]
+    assert a.states() == [("c", "CONNECTED")]
     assert c.numbers(a) == []
 
 
 def test_leaving_says_goodbye_after_what_was_queued() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair()
     a.links.send(b.peer, Note(2))
     a.links.leave("going home")
     world.run(1.0)
@@ -223,7 +217,7 @@ def test_an_unused_link_rests_without_a_word_upwards_and_wakes_for_a_message() -
     a, b = world.host("a", idle_close=10.0), world.host("b", idle_close=1_000.0)
     a.send(b, 1)
     world.run(11.0)
-    assert states(a) == [("b", "NOT_CONNECTED")]
+    assert a.states() == [("b", "NOT_CONNECTED")]
     assert world.live() == 0
     assert [type(event) for event in a.events] == [LinkUp]
     b.send(a, 2)
@@ -238,9 +232,9 @@ def test_a_message_that_meets_the_idle_goodbye_is_not_lost() -> None:
     world = LinkWorld(delay=0.1)
     a, b = world.host("a", idle_close=10.0), world.host("b", idle_close=1_000.0)
     a.send(b, 1)
-    while states(a) != [("b", "NOT_CONNECTED")]:
+    while a.states() != [("b", "NOT_CONNECTED")]:
         world.run(0.05)
-    assert states(b) == [("a", "CONNECTED")]  # the good-bye is on its way
+    assert b.states() == [("a", "CONNECTED")]  # the good-bye is on its way
     b.send(a, 2)
     world.run(3.0)
     assert a.numbers(b) == [2]
@@ -252,11 +246,11 @@ def test_a_pinned_peer_that_says_the_idle_goodbye_is_dialled_again() -> None:
     world = LinkWorld(delay=0.1)
     a, b = world.host("a", idle_close=5.0), world.host("b", idle_close=50.0)
     a.send(b, 1)
-    while states(a) != [("b", "NOT_CONNECTED")]:
+    while a.states() != [("b", "NOT_CONNECTED")]:
         world.run(0.05)
     b.links.pin("a")  # the good-bye is on its way
     world.run(1.0)
-    assert states(b) == [("a", "CONNECTED")]
+    assert b.states() == [("a", "CONNECTED")]
     assert len(b.dialled) == 1
 
 
@@ -285,7 +279,7 @@ def test_a_pinned_link_does_not_rest_and_its_death_is_noticed() -> None:
     a.links.unpin("b")
     b.links.unpin("a")
     world.run(5.0)
-    assert states(a) == [("b", "NOT_CONNECTED")]
+    assert a.states() == [("b", "NOT_CONNECTED")]
 
 
 def test_a_seed_is_dialled_for_ever_and_reported() -> None:
@@ -320,9 +314,7 @@ def test_a_seed_that_died_is_found_again_under_a_new_name() -> None:
 
 def test_a_seed_that_is_connected_under_another_address_keeps_its_session() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair()
     world.network.listen("alias:1", b)
     a.links.add_seed("alias:1")
     world.run(1.0)
@@ -342,7 +334,7 @@ def test_the_own_address_in_the_peer_list_is_dropped_for_good() -> None:
     world.run(100.0)
     assert a.dialled == ["alias:1"]
     assert [event.address for event in a.of(SeedFailed)] == ["alias:1"]
-    assert states(a) == []
+    assert a.states() == []
     assert world.live() == 0
 
 

@@ -5,19 +5,12 @@ from __future__ import annotations
 from overlay.links.constants import FIRST_REPORT, STALL_ANSWER
 from overlay.links.events import LinkRecovered, LinkSuspected, LocalStall, SessionEnd
 from overlay.links.messages import Ack
-from tests.support.link_world import Host, LinkWorld, Note
-
-
-def states(host: Host) -> list[tuple[str, str]]:
-    return [(each.peer.id, each.state) for each in host.links.sessions()]
+from tests.support.link_world import LinkWorld, Note
 
 
 def test_silence_of_a_watched_peer_for_dead_after_is_death() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.links.pin("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair(pinned=True)
     world.kill(b, reset=False)
     world.run(4.0)
     assert not a.downs()
@@ -26,14 +19,12 @@ def test_silence_of_a_watched_peer_for_dead_after_is_death() -> None:
     [down] = a.downs()
     assert "silent" in down.reason
     assert down.lost == (Note(2),)
-    assert states(a) == []
+    assert a.states() == []
 
 
 def test_silence_of_a_peer_that_owes_an_acknowledgement_is_death() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair()
     world.kill(b, reset=False)
     world.run(30.0)
     assert not a.downs()  # nobody asked, nobody had to answer
@@ -82,10 +73,7 @@ def test_who_stood_still_for_long_gives_peers_little_time_to_answer() -> None:
 
 def test_who_answers_after_a_long_stall_keeps_its_session() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.links.pin("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair(pinned=True)
     world.jump(60.0)  # of both
     world.run(10.0)
     assert not a.downs()
@@ -104,9 +92,7 @@ def test_who_is_watched_after_a_long_silence_has_not_made_this_node_stall() -> N
 
 def test_the_watch_begins_when_it_is_asked_for() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair()
     world.kill(b, reset=False)
     world.run(20.0)
     a.links.pin("b")
@@ -151,9 +137,7 @@ def test_two_that_watch_each_other_need_no_more_than_one_that_does() -> None:
 
 def test_a_link_that_nobody_watches_is_silent_until_it_is_used() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair()
     before = len(a.written) + len(b.written)
     world.run(50.0)
     assert len(a.written) + len(b.written) == before
@@ -170,7 +154,7 @@ def test_a_watched_link_is_not_idle_for_the_other_side_either() -> None:
     b.links.pin("a")
     a.send(b, 1)
     world.run(50.5)
-    assert states(b) == [("a", "CONNECTED")]
+    assert b.states() == [("a", "CONNECTED")]
     assert len(b.dialled) == 0
 
 
@@ -189,10 +173,7 @@ def test_a_node_that_stood_still_takes_nobody_for_dead() -> None:
 
 def test_silence_goes_on_to_count_after_standing_still() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.links.pin("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair(pinned=True)
     world.kill(b, reset=False)
     world.jump(4.0)
     world.run(4.0)
@@ -204,9 +185,7 @@ def test_silence_goes_on_to_count_after_standing_still() -> None:
 
 def test_a_peer_that_begins_anew_lives() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair()
     world.kill(b)
     again = world.host("b", incarnation=2)
     again.send(a, 2)
@@ -217,9 +196,7 @@ def test_a_peer_that_begins_anew_lives() -> None:
 
 def test_a_process_that_is_not_there_any_more_is_gone() -> None:
     world = LinkWorld()
-    a, b = world.host("a"), world.host("b")
-    a.send(b, 1)
-    world.run(1.0)
+    a, b = world.pair()
     world.kill(b)
     world.run(3.0)
     a.send(b, 2)

@@ -138,6 +138,10 @@ class Host:
         """The numbers of the notes from `sender`, as they arrived."""
         return [note.number for name, note in self.heard if name == sender.peer.id]
 
+    def states(self) -> list[tuple[str, str]]:
+        """Peer and state of each session."""
+        return [(session.peer.id, session.state) for session in self.links.sessions()]
+
     def downs(self) -> list[LinkDown]:
         return [event for event in self.events if isinstance(event, LinkDown)]
 
@@ -183,6 +187,16 @@ class LinkWorld(Scheduler):
         host = self.hosts[name] = Host(self, name, changed, incarnation, overlay)
         self.network.listen(host.peer.address, host)
         return host
+
+    def pair(self, *, pinned: bool = False) -> tuple[Host, Host]:
+        """Hosts a and b with a session by which a has sent note 1, a second ago. `pinned`: a keeps
+        watch over b."""
+        a, b = self.host("a"), self.host("b")
+        if pinned:
+            a.links.pin("b")
+        a.send(b, 1)
+        self.run(1.0)
+        return a, b
 
     def copy(self, of: Host, incarnation: int) -> Host:
         """Start a process with a copy of a node's data folder, at another address."""
