@@ -57,7 +57,7 @@ ME, YOU = Peer("me", "me:1"), Peer("you", "you:1")
 
 
 class Speaker(Machine):
-    """Notes what it hears, and says what the test told it to."""
+    """Notes what it hears, and says what the test gave it."""
 
     def __init__(self, turns: Turns, log: list[str], name: str = "", owns: bool = True) -> None:
         self.turns, self.log, self.name, self.owns = turns, log, name, owns
@@ -115,7 +115,7 @@ class Rig:
 # --- turns ---
 
 
-def test_how_late_a_node_is_is_told_by_the_first_timer_that_is_armed() -> None:
+def test_how_late_a_node_is_shows_in_the_first_timer_that_is_armed() -> None:
     rig = Rig()
     rig.turns.begin()
     rig.turns.set_timer(1.0, Bell("cancelled"))
@@ -158,7 +158,7 @@ def test_what_was_said_first_is_heard_first() -> None:
     assert order == ["you:a", "said 1", "said 2", "me:3", "said 5", "me:4"]
 
 
-def test_a_message_that_nobody_owns_is_an_error_of_the_sender() -> None:
+def test_a_message_without_an_owner_is_an_error_of_the_sender() -> None:
     with pytest.raises(ProtocolError, match="Other"):
         Rig().turns.dispatch(YOU, Other())
 
@@ -250,7 +250,7 @@ def test_every_message_of_the_wire_has_an_owner(world: World) -> None:
     assert [name for name, kind in MESSAGES.items() if kind not in known] == []
 
 
-def test_status_tells_of_this_node(world: World) -> None:
+def test_status_shows_this_node(world: World) -> None:
     status = world.status("n1")
     assert status.node == ids(world)[1]
     assert status.ready

@@ -44,7 +44,7 @@ from bench.endurance.load import SELECTORS
 from bench.endurance.oracle import Ledger
 from bench.endurance.pressure import Pressure
 from bench.processes.fault_proxy import FaultProxy
-from bench.processes.nodes import SpoiltNodes
+from bench.processes.nodes import ProxiedNodes
 from bench.recovery.measure import Progress
 
 SETTINGS: Final[dict[str, Any]] = {
@@ -67,7 +67,7 @@ GIVE_UP: Final = 180.0
 """Seconds for everything to come to rest: longer than a receipt is waited for."""
 
 
-TELL: Final = 20.0
+REPORT_EVERY: Final = 20.0
 """Seconds between two lines of progress in a file."""
 
 
@@ -81,12 +81,12 @@ class Endurance:
         self.stack = ExitStack()
         proxy = self.stack.enter_context(FaultProxy(options.seed))
         settings = {**SETTINGS, "log": options.log, "trace": {"enabled": options.trace}}
-        self.nodes = self.stack.enter_context(SpoiltNodes(options.nodes, folder, proxy, settings))
+        self.nodes = self.stack.enter_context(ProxiedNodes(options.nodes, folder, proxy, settings))
         names = list(self.nodes.nodes)
         third = max(1, len(names) // 3)
         self.publishing, self.subscribing = names[:third], names[third : 2 * third]
         self.memory: dict[str, int] = {}
-        self._told = -TELL
+        self._reported_at = -REPORT_EVERY
 
     def run(self) -> dict[str, Any]:
         """Run everything and return the report."""
@@ -116,9 +116,9 @@ class Endurance:
     def say(self, text: str) -> None:
         """On a terminal one line that changes, else a new one from time to time."""
         self.progress.say(text)
-        if not sys.stderr.isatty() and time.monotonic() > self._told + TELL:
-            self.progress.tell(text)
-            self._told = time.monotonic()
+        if not sys.stderr.isatty() and time.monotonic() > self._reported_at + REPORT_EVERY:
+            self.progress.note(text)
+            self._reported_at = time.monotonic()
 
     def _sink(self, number: int) -> CheckedSubscriber:
         name = self.subscribing[number]

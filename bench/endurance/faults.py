@@ -20,7 +20,7 @@ from typing import Final
 
 from bench.endurance.oracle import Ledger
 from bench.processes.fault_proxy import SOUND, Faults
-from bench.processes.nodes import SpoiltNodes
+from bench.processes.nodes import ProxiedNodes
 from canopy.sim.experiments.recovery.plan import members
 
 TOGETHER: Final = 2
@@ -85,7 +85,7 @@ class Injector(threading.Thread):
 
     def __init__(
         self,
-        nodes: SpoiltNodes,
+        nodes: ProxiedNodes,
         ledger: Ledger,
         seed: int,
         count: int,

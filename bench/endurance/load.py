@@ -1,4 +1,4 @@
-"""What is published and wanted in a run of endurance, told by an event's number (endurance.py).
+"""What a run of endurance publishes and wants, computed from an event's number (endurance.py).
 
 The attributes of event n are arithmetic on n, and each selector has beside it what it means, in
 Python: so what is delivered is held against something that shares nothing with the overlay.

@@ -3,8 +3,8 @@
 A *session* is one subscription from its SUBACK until its client or node ended. It is owed every
 event that matches, was handed to a node after the SUBACK, and got its receipt at least `MARGIN`
 before the session's end; each once, and nothing else. (An event without a receipt may come or not:
-its publisher knows that.) What is owed and missing is told apart by whether a node was killed on
-the event's way:
+its publisher knows that.) What is owed and missing counts differently by whether a node was killed
+on the event's way:
 
 * `lost`: none was, from its publication to `HELD` after its receipt, or after the end of what
   silenced the session's node meanwhile, and the session's program learnt of no gap there;

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from bench.endurance.clients import SUBACK, LoadPublisher
-from bench.processes.nodes import SpoiltNodes
+from bench.processes.nodes import ProxiedNodes
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from overlay.client import Subscribe, Subscribed
@@ -32,7 +32,7 @@ AHEAD: Final = 64
 class Pressure:
     """Starts such programs at nodes drawn by `rng`; each ends by itself."""
 
-    def __init__(self, nodes: SpoiltNodes, sources: Sequence[LoadPublisher]) -> None:
+    def __init__(self, nodes: ProxiedNodes, sources: Sequence[LoadPublisher]) -> None:
         self.nodes = nodes
         self.sources = sources
         self.errors: list[str] = []

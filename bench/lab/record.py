@@ -27,7 +27,7 @@ RESULTS: Final = ROOT / "bench" / "results"
 
 
 def processor() -> str:
-    """The processor's name, as the system tells it."""
+    """The processor's name, as the system names it."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shown.add_row(*map(str, row.values()))
     console = Console()
     if not console.is_terminal:
-        console.width = WIDE  # a file has no width: cut columns would tell nothing
+        console.width = WIDE  # a file has no width: cut columns would be useless
     console.print(shown)
 
 

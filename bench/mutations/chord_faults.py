@@ -147,7 +147,7 @@ def restarted_primary_leads_on() -> None:
     "tests/chord/membership/test_chord_split.py",
     "test_who_falls_silent_before_it_is_decided_serves_nothing_when_it_wakes",
 )
-def heir_serves_before_decision() -> None:
+def new_primary_serves_before_decision() -> None:
     """The primary of a split-off arc serves before the old cluster's log has decided the split."""
     original = TakingOver.on_take_over
 

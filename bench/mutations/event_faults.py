@@ -333,8 +333,8 @@ def held_not_released() -> None:
     OUT_OF_REACH,
     "test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs",
 )
-def given_up_untold() -> None:
-    """A host traces what it gives up and does not tell the node."""
+def given_up_unreported() -> None:
+    """A host traces what it gives up and does not report it to the node."""
 
     def given_up(self: GapNotices, peer: Peer, events: Sequence[Event], reason: str) -> None:
         pass
@@ -348,7 +348,7 @@ def given_up_untold() -> None:
     "test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs",
 )
 def given_up_untraced() -> None:
-    """A host tells a node what it gave up and writes no trace record of it."""
+    """A host reports to a node what it gave up and writes no trace record of it."""
 
     def _drop(self: Holding, peer: Peer, messages: Iterable[Deliver], reason: str) -> list[Deliver]:
         return [message for message in messages if message.events]
@@ -361,8 +361,8 @@ def given_up_untraced() -> None:
     OUT_OF_REACH,
     "test_what_a_lease_does_not_outlast_is_reported_to_the_programs",
 )
-def lapsed_untold() -> None:
-    """Nobody tells a node that its registrations had ended, nor does it tell its programs."""
+def lapse_unreported() -> None:
+    """That its registrations had ended is not reported to a node, nor by it to its programs."""
 
     def on_matching_interrupted(self: GapNotices, event: MatchingInterrupted) -> None:
         pass
@@ -379,8 +379,8 @@ def lapsed_untold() -> None:
     OUT_OF_REACH,
     "test_what_a_side_without_the_log_did_not_match_is_reported_when_it_has_healed",
 )
-def overridden_fork_untold() -> None:
-    """A primary that overrides a fork does not tell subscribers that the fork may have lacked
+def overridden_fork_unreported() -> None:
+    """A primary that overrides a fork does not report to subscribers that the fork may have lacked
     them."""
 
     def on_elected(self: Registry, event: Elected) -> None:

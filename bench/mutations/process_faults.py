@@ -119,7 +119,7 @@ def starts_without_room() -> None:
     "test_a_copy_that_starts_later_ends_the_node_that_it_was_copied_from",
 )
 def superseded_goes_on() -> None:
-    """A process goes on though a peer has told it that a later one has its node's id."""
+    """A process goes on though a peer has reported that a later one has its node's id."""
 
     def on_superseded(self: Handshake, frame: Superseded) -> None:
         pass
@@ -133,7 +133,7 @@ def superseded_goes_on() -> None:
     "test_superseded_is_believed_of_a_later_process_of_this_node_only",
 )
 def restarted_node_believes_its_past() -> None:
-    """A process stops when it is told of any other process of its node, an earlier one too."""
+    """A process stops when any other process of its node is reported to it, an earlier one too."""
 
     def on_superseded(self: Handshake, frame: Superseded) -> None:
         self._node.emit(IdentityConflict(frame.peer, frame.incarnation, True))

@@ -72,7 +72,7 @@ def suback_before_installed() -> None:
 @fault(
     "C5",
     "tests/upper_tree/summaries/test_tree_summary_server.py",
-    "test_a_registration_at_odds_waits_for_everybody_who_was_told",
+    "test_a_registration_at_odds_waits_for_every_cache_holder",
 )
 def suback_before_invalidation() -> None:
     """A SUBACK does not wait until no publisher has a cached summary that lacks the
@@ -232,7 +232,7 @@ def adopted_trees_lose_registrations() -> None:
 @fault(
     "P5",
     "tests/upper_tree/owner/test_tree_adopting.py",
-    "test_publishers_are_told_nothing_before_the_hosts_serve",
+    "test_publishers_learn_nothing_before_the_hosts_serve",
 )
 def adopted_trees_answered_before_served() -> None:
     """Publishers get answers about adopted trees before the hosts serve them."""
@@ -295,7 +295,7 @@ def suback_before_commit() -> None:
     "test_of_an_arc_that_leaves_publishers_hear_where_its_trees_are_and_nothing_else",
 )
 def departing_trees_are_not_located() -> None:
-    """An owner that hands an arc over tells no publisher where its trees are meanwhile."""
+    """An owner that hands an arc over answers no publisher where its trees are meanwhile."""
 
     def may_locate(self: Owner, attribute: str) -> bool:
         return self.decides(attribute)

@@ -1,11 +1,10 @@
-"""A program that subscribes and, when it is told so, asks for no deliveries; in its own process.
+"""A program that subscribes and, on command, asks for no deliveries; in its own process.
 
 `python -m bench.node.slow_reader DATA SELECTOR` for bench/node/slow_subscriber.py, which writes
-``stall``,
-``go`` and ``end`` to its standard input, a line each. While it stalls it asks its node for its
-status, so that its library reads what comes; how long the answers take is noted. At the end it
-prints one JSON object: how many deliveries it `got`, of how many losses it was `told`, and the
-slowest answer, `answer_ms`.
+``stall``, ``go`` and ``end`` to its standard input, a line each. While it stalls it asks its node
+for its status, so that its library reads what comes; how long the answers take is noted. At the end
+it prints one JSON object: how many deliveries it `got`, how many were `reported` lost to it, and
+the slowest answer, `answer_ms`.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ ASK_EVERY: Final = 0.1
 
 
 class Program:
-    """A subscriber that consumes what arrives, or stalls when told to."""
+    """A subscriber that consumes what arrives, or stalls on command."""
 
     def __init__(self, client: ControlClient, selector: str) -> None:
         self.client = client
-        self.got = self.told = 0
+        self.got = self.reported = 0
         self.stalled = threading.Event()
         self.ended = threading.Event()
         self.answer_ms = 0.0
         client.ask(Subscribe(0, selector), Subscribed, 60.0)
 
     def run(self) -> None:
-        """Until it is told to end, or the node goes."""
+        """Until the command to end, or the node goes."""
         with contextlib.suppress(ControlError):
             while not self.ended.is_set():
                 if self.stalled.is_set():
@@ -57,11 +56,11 @@ class Program:
         while self.client.notices:
             news = self.client.notices.popleft()
             if isinstance(news, Dropped):
-                self.told += news.count
+                self.reported += news.count
 
     def report(self) -> dict[str, Any]:
         """Events received, events reported lost, and the slowest answer in milliseconds."""
-        return {"got": self.got, "told": self.told, "answer_ms": round(self.answer_ms, 1)}
+        return {"got": self.got, "reported": self.reported, "answer_ms": round(self.answer_ms, 1)}
 
 
 class Apart:

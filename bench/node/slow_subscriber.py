@@ -7,12 +7,13 @@ rate, and measures how long deliveries to the other subscribers take while one s
 * `node`: is a client of a node that stands still (SIGSTOP).
 
 Phases with and without that are interleaved; in those without, the same subscription is read like
-any other, so a pair differs in nothing else. For each kind it tells the median over the pairs of
+any other, so a pair differs in nothing else. For each kind it prints the median over the pairs of
 p99 with / p99 without (`p99_ratio`; the target is 1.2), the p99 of each phase in milliseconds, the
 most memory that any node took in the phases without and with (`rss_mb`; the slow one's node first)
 and the slow program itself (`program_mb`), and what became of its deliveries (`slow`;
-bench/node/slow_reader.py). All others get everything, and what the slow one has not got it was told
-of (`missing` and its `untold` must be 0, else the exit code is 1). Progress goes to standard error.
+bench/node/slow_reader.py). All others get everything, and what the slow one has not got was
+reported to it (`missing` and its `unreported` must be 0, else the exit code is 1). Progress goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import psutil
 
 from bench.node.slow_reader import Apart
 from bench.processes.fault_proxy import FaultProxy
-from bench.processes.nodes import SpoiltNodes
+from bench.processes.nodes import ProxiedNodes
 from bench.recovery.measure import Progress
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
@@ -125,7 +126,7 @@ class Slow:
         """Measure one variant: a row of the table."""
         with self.stack, tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
             proxy = self.stack.enter_context(FaultProxy())
-            self.nodes = SpoiltNodes(NODES, Path(work), proxy, CONFIG)
+            self.nodes = ProxiedNodes(NODES, Path(work), proxy, CONFIG)
             self.stack.enter_context(self.nodes)
             self.progress.say(f"{self.kind}: {NODES} nodes start")
             self.nodes.grow()
@@ -197,7 +198,7 @@ class Slow:
             "program_mb": program,
             "published": len(publisher.sent),
             "missing": sum(len(publisher.sent) - len(one.delays) for one in others),
-            "slow": {**slow, "untold": len(publisher.sent) - slow["got"] - slow["told"]},
+            "slow": {**slow, "unreported": len(publisher.sent) - slow["got"] - slow["reported"]},
         }
 
 
@@ -228,10 +229,10 @@ def main(args: Sequence[str] | None = None) -> int:
     rows = []
     for kind in options.kind:
         rows.append(Slow(kind, options, progress).run())
-        progress.tell(f"{kind}: {rows[-1]}")
+        progress.note(f"{kind}: {rows[-1]}")
     if options.json:
         print(json.dumps(rows, indent=2))
-    return 1 if any(row["missing"] or row["slow"]["untold"] for row in rows) else 0
+    return 1 if any(row["missing"] or row["slow"]["unreported"] for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A proxy that spoils what runs between real nodes: TCP and UDP, by sender and receiver.
 
 Each node has an *entrance*, a port of the proxy that it advertises as its own (`advertise`), so
-all others dial it there. Who dialled is told by the first frame, a Hello; from then on every byte
+all others dial it there. The first frame, a Hello, names who dialled; from then on every byte
 has a sender and a receiver, and the faults of that direction apply:
 
 * `hold`: nothing passes until it is lifted, then everything, in order. For TCP that is what a cut
@@ -219,7 +219,7 @@ class FaultProxy:
                 reads, writes, wait = self._interests(time.monotonic())
             try:
                 ready, free, _ = select.select(reads, writes, [], wait)
-            except (OSError, ValueError):  # somebody closed a socket of the list meanwhile
+            except (OSError, ValueError):  # another thread closed a socket of the list meanwhile
                 continue
             with self._lock:
                 self._turn({*ready}, {*free}, time.monotonic())
@@ -270,7 +270,7 @@ class FaultProxy:
             dialler, _ = entrance.listener.accept()
             try:
                 node = socket.create_connection(entrance.target, timeout=1.0)
-            except OSError:  # nobody listens there: so it shall look from outside
+            except OSError:  # no listener there: so it shall look from outside
                 linger = struct.pack("ii", 1, 0)
                 dialler.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 dialler.close()
@@ -319,9 +319,9 @@ class FaultProxy:
     def _take(self, line: Line, data: bytes, now: float) -> None:
         faults = self._of(line.sender, line.receiver)
         if faults.damage and self._rng.random() < faults.damage:
-            spoilt = bytearray(data)
-            spoilt[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
-            data = bytes(spoilt)
+            damaged = bytearray(data)
+            damaged[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
+            data = bytes(damaged)
         line.take(data, faults, now)
 
     def _datagram(self, entrance: Entrance, now: float) -> None:

@@ -44,7 +44,7 @@ _ports = Random()
 _given: dict[int, None] = {}  # by this process, whose nodes may not listen there yet
 
 
-class SpoiltNode:
+class ProxiedNode:
     """One node; `name` is what the proxy calls it."""
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -85,7 +85,7 @@ class SpoiltNode:
         self.is_meant_to_run = True
 
     def look(self) -> None:
-        """Count its end, if nobody killed it."""
+        """Count its end, if it was not killed."""
         if self.is_meant_to_run and not self.is_up:
             self.ended += 1
             self.is_meant_to_run = False
@@ -106,17 +106,17 @@ class SpoiltNode:
         return 0
 
 
-class SpoiltNodes:
+class ProxiedNodes:
     """A context manager that leaves nothing running."""
 
     def __init__(self, count: int, folder: Path, proxy: FaultProxy, config: dict[str, Any]) -> None:
         """`config`: what stands in every node's configuration."""
-        self.nodes = {str(n): SpoiltNode(str(n), folder) for n in range(count)}
+        self.nodes = {str(n): ProxiedNode(str(n), folder) for n in range(count)}
         self.proxy = proxy
         self.config = config
         self._guard: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> SpoiltNodes:
+    def __enter__(self) -> ProxiedNodes:
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", "trap '' INT TERM HUP; read _; kill -KILL 0"],
             stdin=subprocess.PIPE,
@@ -143,7 +143,7 @@ class SpoiltNodes:
                 try:
                     self.proxy.enter(node.name, node.port, node.entrance)
                     break
-                except OSError:  # somebody took it meanwhile
+                except OSError:  # taken meanwhile
                     node.entrance = f"127.0.0.1:{free_port(_ports)}"
             self._start(node, first)
             if not first:
@@ -220,7 +220,7 @@ class SpoiltNodes:
         """The name of the node with this id, as far as known; else ""."""
         return next((node.name for node in self.nodes.values() if node.id == id_), "")
 
-    def await_ready(self, node: SpoiltNode) -> Status:
+    def await_ready(self, node: ProxiedNode) -> Status:
         """Its status when it is ready. Raises TimeoutError."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
@@ -230,7 +230,7 @@ class SpoiltNodes:
             time.sleep(0.1)
         raise TimeoutError(f"node {node.name} is not ready; see {node.folder}/{node.name}.log")
 
-    def _start(self, node: SpoiltNode, peers: Sequence[str]) -> None:
+    def _start(self, node: ProxiedNode, peers: Sequence[str]) -> None:
         assert self._guard is not None
         node.start(self.config, peers, self._guard.pid)
 

@@ -1,11 +1,10 @@
 """How long an overlay of real processes takes to recover from kill -9, and what it loses.
 
 `python -m bench.recovery.measure --kill primary --rate 2000 --times 30 --json` starts for each
-repetition
-an overlay on loopback, publishes at that rate, kills the primary (or the standby, a match broker
-that hosts trees, or a whole cluster of three beside another one; or cuts a link for good, between
-publisher's node and a host, or between a host and a subscriber's node) and tells, for each kind of
-loss and rate, the median and the longest of
+repetition an overlay on loopback, publishes at that rate, kills the primary (or the standby, a
+match broker that hosts trees, or a whole cluster of three beside another one; or cuts a link for
+good, between publisher's node and a host, or between a host and a subscriber's node) and reports,
+for each kind of loss and rate, the median and the longest of
 
 * `first_s`: seconds from the kill to the first correct delivery of an event that was published
   after it and needed the killed node (canopy/sim/experiments/recovery/plan.py says which do);
@@ -50,7 +49,7 @@ class Progress:
             print(f"\r{line:<{self.width}}", end="", file=sys.stderr, flush=True)
             self.width = len(line)
 
-    def tell(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Print a line that is not overwritten by the next progress."""
         end = f"\r{'':<{self.width}}\r" if self.width else ""
         print(f"{end}{text}", file=sys.stderr, flush=True)
@@ -112,12 +111,12 @@ def repeat(options: argparse.Namespace, kill: str, rate: float, progress: Progre
                     lambda text: progress.say(f"{head}: {text}"),  # noqa: B023
                 ).run()
             except (TrialError, DemoError, ControlError) as error:
-                progress.tell(f"{head}: not measured: {error}")
+                progress.note(f"{head}: not measured: {error}")
                 row = None
         progress.done += 1
         if row is not None:
             trials.append(row)
-            progress.tell(f"{head}: " + ", ".join(f"{k} {v}" for k, v in row.items()))
+            progress.note(f"{head}: " + ", ".join(f"{k} {v}" for k, v in row.items()))
     return summary(kill, rate, trials)
 
 

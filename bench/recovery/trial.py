@@ -1,6 +1,6 @@
 """One kill in an overlay of real processes on loopback (bench/recovery/measure.py).
 
-Whom it hits and what needs them is told in canopy/sim/experiments/recovery/plan.py, which the
+Whom it hits and what needs them is defined in canopy/sim/experiments/recovery/plan.py, which the
 simulated trial follows as well.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.processes.fault_proxy import FaultProxy
-from bench.processes.nodes import SpoiltNode, SpoiltNodes
+from bench.processes.nodes import ProxiedNode, ProxiedNodes
 from bench.recovery.flows import FlowPublisher, FlowSubscriber, wait_until
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.client.blocking import ControlClient
@@ -60,7 +60,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 Say = Callable[[str], None]
 
-AnyNode = DemoNode | SpoiltNode
+AnyNode = DemoNode | ProxiedNode
 
 
 @contextlib.contextmanager
@@ -76,7 +76,7 @@ def variables(values: dict[str, str]) -> Iterator[None]:
 
 
 class ProcessTrial:
-    """Starts an overlay, kills, and tells what came of it."""
+    """Starts an overlay, kills, and measures what came of it."""
 
     def __init__(self, kill: str, rate: float, out: Path, say: Say) -> None:
         self.kill = kill
@@ -130,7 +130,7 @@ class ProcessTrial:
             },
         }  # fmt: skip
         count = self.clusters * self.size + OUTSIDE
-        grown = SpoiltNodes(count, self.out / "nodes", self.proxy, config)
+        grown = ProxiedNodes(count, self.out / "nodes", self.proxy, config)
         self.stack.enter_context(grown)
         self.say(f"{count} nodes start")
         grown.grow()
@@ -256,7 +256,7 @@ class ProcessTrial:
     @staticmethod
     def _name(node: AnyNode) -> str:
         """What the proxy calls it."""
-        assert isinstance(node, SpoiltNode)
+        assert isinstance(node, ProxiedNode)
         return node.name
 
     def _client(self, node: AnyNode) -> ControlClient:

@@ -1,4 +1,4 @@
-"""What a person is told about a selector that is valid and may still not be what was meant.
+"""Hints to a person about a selector that is valid and may still not be what was meant.
 
 Only the selector and the names that its node has seen decide; the subscription is made all the
 same, since the first event with a new attribute may come at any time.

@@ -156,7 +156,7 @@ class CanopyApp(App[int]):
             self.push_screen(HelpScreen())
 
     def action_help_quit(self) -> None:
-        """Say which key quits, to somebody who pressed Ctrl-C."""
+        """Say which key quits, after Ctrl-C was pressed."""
         self.notify("Press q to quit", timeout=4)
 
     def action_toggle_light(self) -> None:

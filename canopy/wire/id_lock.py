@@ -40,7 +40,7 @@ class IdLock:
         home.mkdir(mode=0o700, exist_ok=True)
         found = home.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            return  # somebody else's
+            return  # another process's
         while True:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

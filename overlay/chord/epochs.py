@@ -20,7 +20,7 @@ SEEN_BITS: Final = 6
 """Bits of a fork's first epoch that hold the number of nodes seen (a view has 20)."""
 
 CHANCE_BITS: Final = 11
-"""Random bits below them: they tell apart the few forks of one cluster that ever meet."""
+"""Random bits below them: they distinguish the few forks of one cluster that ever meet."""
 
 OVERRIDE_BITS: Final = 9
 """Random bits by which a cluster overrides a fork. There is room for some hundred such steps in

@@ -388,5 +388,5 @@ class Handshake(LinkParts):
 
 
 def superseded(later: Peer, process: ProcessName) -> Superseded:
-    """What a process of a node is told where a later one is known."""
+    """The answer to a process of a node of which a later one is known."""
     return Superseded(later, process.incarnation, process.boot)

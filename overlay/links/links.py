@@ -76,7 +76,7 @@ class Links:
         boot: int = 0,
     ) -> None:
         """`incarnation` grows with each start of the process, and `boot` (0: made of the address)
-        tells apart two processes that have the same; nodes of another `overlay` are refused.
+        distinguishes two processes that have the same; nodes of another `overlay` are refused.
         `clock` is monotonic seconds. `dispatch` is called with each message that arrives, in order;
         a ProtocolError that it raises closes the session with the sender, any other exception
         propagates. `emit` gets the events of overlay/links/events.py.

@@ -1,4 +1,4 @@
-"""What the trees tell each other and the node's clients."""
+"""Events by which the machines of the trees inform each other and the node's clients."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ does little, and what is beyond waits: a timer that is due at once goes on with 
 
 What comes is done in the order in which it came, so all of it that comes meanwhile waits behind. An
 `Assign` is so answered when all is there that came before it, as ever, a `ServingBeat` does not let
-the host serve before it has dropped what it was told to drop, and a renewal is compared with all
+the host serve before it has dropped what it was ordered to drop, and a renewal is compared with all
 that its subscriber had registered.
 """
 

@@ -51,7 +51,7 @@ def wanted_numbers(ledger: Ledger, count: int, at: float) -> list[int]:
     return found
 
 
-def test_the_oracle_tells_lost_twice_spurious_and_excused_apart() -> None:
+def test_the_oracle_distinguishes_lost_twice_spurious_and_excused() -> None:
     ledger = Ledger()
     session = ledger.begin(LEVEL, "a", since=10.0)
     early = wanted_numbers(ledger, 1, 9.0)
@@ -111,7 +111,7 @@ def test_a_session_is_owed_nothing_that_was_under_way_at_its_end() -> None:
 
 
 class Clock:
-    """Time that passes when somebody sleeps."""
+    """Time that passes when a thread sleeps."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

@@ -1,4 +1,4 @@
-"""The bench of memory starts a node, and tells what it takes."""
+"""The bench of memory starts a node, and reports what it takes."""
 
 from __future__ import annotations
 

@@ -61,12 +61,12 @@ def test_pairs_of_phases_are_compared_and_what_is_missing_is_counted() -> None:
     other.delays = [(5.0, 0.1), (15.0, 0.3), (25.0, 0.1), (35.0, 0.2), (99.0, 9.0)]
     publisher = SteadyPublisher(client, 1.0, 1)
     publisher.sent = [5.0, 15.0, 25.0, 35.0, 45.0, 99.0]
-    row = slow._report([other], publisher, {"got": 3, "told": 1})
+    row = slow._report([other], publisher, {"got": 3, "reported": 1})
     assert row["p99_ratio"] == 2.5
     assert row["p99_ms"] == [[100.0, 300.0], [100.0, 200.0]]
     assert row["rss_mb"] == [[0.0, 0.0], [0.0, 0.0]]
     assert (row["missing"], row["program_mb"]) == (1, [30.0, 40.0])
-    assert row["slow"] == {"got": 3, "told": 1, "untold": 2}
+    assert row["slow"] == {"got": 3, "reported": 1, "unreported": 2}
 
 
 def test_what_is_published_at_a_rate_is_read_and_timed() -> None:
@@ -103,5 +103,5 @@ async def test_a_program_apart_stalls_and_reports(
                 await asked.wait()
             one.driver.turn(one.node.commands, 1, (Publish(1, (Draft({}),) * 5),))
             report = await trio.to_thread.run_sync(program.end)
-        assert (report["got"], report["told"]) == (5, 0)
+        assert (report["got"], report["reported"]) == (5, 0)
         assert report["answer_ms"] > 0

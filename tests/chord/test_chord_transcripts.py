@@ -1,4 +1,4 @@
-"""A lookup, an election, a split and a recovery, told message by message.
+"""A lookup, an election, a split and a recovery, message by message.
 
 Each test compares what was said with the text that it expects: docs/design/chord-ring.md has the
 lookup, docs/design/clusters.md the others.
@@ -102,7 +102,7 @@ def test_an_election() -> None:
 
 def test_a_split() -> None:
     """The state goes over and is confirmed; the log says that the arc is gone; only then is the
-    new primary told to serve."""
+    new primary allowed to serve."""
     world = grown(0, nodes=6, clusters=1, size=3)
     (primary,) = world.primaries()
     middle = middle_of(cluster_of(primary))

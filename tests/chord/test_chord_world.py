@@ -33,7 +33,7 @@ def churn(world: RingWorld, node: RingNode) -> None:
 
 def majority_stays(world: RingWorld, gone: RingNode) -> bool:
     """Whether every cluster has a majority of voters without `gone`, by every log that is left; and
-    nothing is lost with `gone` that nobody else has: the state of an arc that it was offered."""
+    nothing is lost with `gone` that no other node has: the state of an arc that it was offered."""
     if gone.clusters.journal.offered.arc is not None:
         return False
     for node in world.members.values():

@@ -35,7 +35,7 @@ def test_a_copy_that_starts_later_ends_the_node_that_it_was_copied_from(dials: s
     assert b.numbers(a) == ([1, 2] if dials == "node" else [2])
 
 
-def test_a_process_that_speaks_when_a_later_one_is_known_is_told() -> None:
+def test_a_process_that_speaks_when_a_later_one_is_known_is_informed() -> None:
     """It had no link when the later one came."""
     world = LinkWorld()
     a, b = world.host("a", incarnation=5), world.host("b")
@@ -48,7 +48,7 @@ def test_a_process_that_speaks_when_a_later_one_is_known_is_told() -> None:
     assert b.numbers(a) == [1], "nothing of the earlier one is taken"
 
 
-def test_whoever_is_dialled_in_the_place_of_a_later_process_is_told() -> None:
+def test_whoever_is_dialled_in_the_place_of_a_later_process_is_informed() -> None:
     world = LinkWorld()
     a, b = world.host("a", incarnation=5), world.host("b")
     copy = world.copy(a, incarnation=6)

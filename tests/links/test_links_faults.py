@@ -20,7 +20,7 @@ ACTION = st.one_of(
 
 
 class Ledger:
-    """Who was told what, per incarnation of sender and receiver: the oracle."""
+    """Who got what, per incarnation of sender and receiver: the oracle."""
 
     def __init__(self, world: LinkWorld) -> None:
         self.world = world

@@ -17,7 +17,7 @@ def batch(number: int, body: bytes = b"\x90") -> Batch:
 
 
 def take(receive_buffer: ReceiveBuffer, number: int) -> tuple[str, list[int], int]:
-    """What becomes of a batch, which kept ones follow it, and the gap to tell of."""
+    """What becomes of a batch, which kept ones follow it, and the gap to report."""
     arrival = receive_buffer.receive(batch(number))
     followers = []
     while arrival is Arrival.IN_ORDER and (one := receive_buffer.next_buffered()) is not None:
@@ -25,7 +25,7 @@ def take(receive_buffer: ReceiveBuffer, number: int) -> tuple[str, list[int], in
     return arrival.name, followers, receive_buffer.new_gap()
 
 
-def test_what_comes_before_its_turn_is_kept_and_each_gap_is_told_once() -> None:
+def test_what_comes_before_its_turn_is_kept_and_each_gap_is_reported_once() -> None:
     receive_buffer = ReceiveBuffer(1 << 20)
     assert take(receive_buffer, 0) == ("IN_ORDER", [], 0)
     assert take(receive_buffer, 3) == ("OUT_OF_ORDER", [], 3)
@@ -39,7 +39,7 @@ def test_what_comes_before_its_turn_is_kept_and_each_gap_is_told_once() -> None:
     assert receive_buffer.expected == 7
 
 
-def test_what_is_lost_again_is_told_alone_and_the_rest_of_its_gap_is_on_its_way() -> None:
+def test_what_is_lost_again_is_reported_alone_and_the_rest_of_its_gap_is_on_its_way() -> None:
     receive_buffer = ReceiveBuffer(1 << 20)
     assert take(receive_buffer, 9) == ("OUT_OF_ORDER", [], 9), "0 to 8 come again"
     assert [take(receive_buffer, n)[2] for n in (0, 1, 3, 4)] == [0, 0, 3, 0], "but 2 does not"

@@ -27,7 +27,7 @@ def test_silence_of_a_peer_that_owes_an_acknowledgement_is_death() -> None:
     a, b = world.pair()
     world.kill(b, reset=False)
     world.run(30.0)
-    assert not a.downs()  # nobody asked, nobody had to answer
+    assert not a.downs()  # without a question no answer was due
     a.send(b, 2)
     world.run(5.5)
     assert not a.downs()  # its time began with the message
@@ -204,7 +204,7 @@ def test_a_process_that_is_not_there_any_more_is_gone() -> None:
     assert {down.end for down in a.downs()} == {SessionEnd.GONE}
 
 
-def test_what_a_silent_link_holds_is_told_soon_and_more_of_it_each_time() -> None:
+def test_what_a_silent_link_holds_is_reported_soon_and_more_of_it_each_time() -> None:
     world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
@@ -213,14 +213,14 @@ def test_what_a_silent_link_holds_is_told_soon_and_more_of_it_each_time() -> Non
     a.send(b, *range(100))
     world.run(1.0)
     first = a.of(LinkSuspected)
-    assert [len(told.unacknowledged) for told in first[:2]] == [
+    assert [len(each.unacknowledged) for each in first[:2]] == [
         FIRST_REPORT,
         min(84, 4 * FIRST_REPORT),
     ]
     a.send(b, 100)
     world.run(1.5)
-    told = [note.number for each in a.of(LinkSuspected) for note in each.unacknowledged]
-    assert told == list(range(101))
+    unacknowledged = [note.number for each in a.of(LinkSuspected) for note in each.unacknowledged]
+    assert unacknowledged == list(range(101))
     assert not a.downs()
 
 
@@ -231,10 +231,10 @@ def test_a_dial_that_nobody_answers_is_a_silent_link() -> None:
     world.run(0.9)
     assert not a.of(LinkSuspected)
     world.run(0.5)
-    assert [told.unacknowledged for told in a.of(LinkSuspected)] == [(Note(1),)]
+    assert [each.unacknowledged for each in a.of(LinkSuspected)] == [(Note(1),)]
 
 
-def test_a_silence_that_is_over_is_told_and_the_next_is_told_from_the_start() -> None:
+def test_a_silence_that_is_over_is_reported_and_the_next_is_reported_from_the_start() -> None:
     world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)

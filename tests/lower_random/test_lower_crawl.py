@@ -146,7 +146,7 @@ def test_the_walk_of_figure_3_recovers_and_finds() -> None:
     assert found >= 30
 
 
-def test_a_hit_is_told_upwards_once_and_learnt_with_who_named_it() -> None:
+def test_a_hit_is_reported_upwards_once_and_learnt_with_who_named_it() -> None:
     port = one_node()
     crawl, points = walker(port, "a")
     crawl.walk(["x", "y"])
@@ -185,7 +185,7 @@ def test_a_walk_after_a_stale_point_has_half_the_hops() -> None:
     assert (walk.left, walk.limit) == (4, 5)
 
 
-def test_the_origin_is_not_told_of_itself() -> None:
+def test_the_origin_is_not_informed_of_itself() -> None:
     port = one_node()
     _, points = walker(port, "a")
     points.learn(point("x", "o"))  # stale: the origin knows best what it serves

@@ -119,7 +119,7 @@ def test_a_drop_without_a_version_means_the_one_that_is_known() -> None:
     assert not points.learn(point("x", "p", (1, 3)))
 
 
-def test_who_is_told_of_a_stale_point_drops_it_and_keeps_newer_ones() -> None:
+def test_who_is_informed_of_a_stale_point_drops_it_and_keeps_newer_ones() -> None:
     port, points = table()
     points.learn(point("x", "p", (1, 3)), named_by=peer("gossip"))
     points.learn(point("x", "q", (1, 3)))
@@ -150,13 +150,13 @@ def test_a_node_is_no_access_point_to_itself_by_hearsay() -> None:
     assert not points.learn(AccessPoint("x", port.me, (1, 1), 0))
 
 
-def test_half_of_what_is_told_is_own_and_the_rest_is_heard() -> None:
+def test_half_of_what_is_sent_is_own_and_the_rest_is_heard() -> None:
     port, points = table()
     points.set_local([AccessPoint(f"own{number}", port.me, (1, 1), 0) for number in range(30)])
     for number in range(30):
         points.learn(point(f"heard{number}", "p"))
-    told = [each.attribute[:3] for each in points.sample(20)]
-    assert told.count("own") == told.count("hea") == 10
+    sampled = [each.attribute[:3] for each in points.sample(20)]
+    assert sampled.count("own") == sampled.count("hea") == 10
     points.set_local([])
     assert len(points.sample(20)) == 20
     assert len(points.sample(50)) == 30
@@ -191,9 +191,9 @@ def test_whatever_happens_the_table_is_bounded_and_names_nothing_refuted(
             assert all(each.peer.id != host for each in points.sample(100))
         else:
             points.age_entries()
-        told = points.sample(100)
-        assert len(points) == len(told) <= 5
-        for each in told:
+        sampled = points.sample(100)
+        assert len(points) == len(sampled) <= 5
+        for each in sampled:
             assert each.age <= 3
             assert each.version > refuted.get((each.attribute, each.peer.id), (0, 0))
 

@@ -176,8 +176,8 @@ def test_the_first_neighbour_is_asked_at_once_and_the_oldest_each_period() -> No
     port, _, _ = alone(size=2)
     port.hear(LinkUp(peer("a"), True))
     assert [to.id for to, _ in port.sent] == ["a"]
-    told = (Neighbour(peer("a"), 0), Neighbour(peer("b"), 9))
-    port.hear(ShuffleReply(told, (), ()), peer("a"))
+    offered = (Neighbour(peer("a"), 0), Neighbour(peer("b"), 9))
+    port.hear(ShuffleReply(offered, (), ()), peer("a"))
     port.sent.clear()
     port.advance(2.5)
     [(to, message)] = port.sent
@@ -186,14 +186,14 @@ def test_the_first_neighbour_is_asked_at_once_and_the_oldest_each_period() -> No
     assert message.neighbours[0] == Neighbour(port.me, 0, True)
 
 
-def test_a_newcomer_asks_on_at_once_until_nobody_new_is_told() -> None:
+def test_a_newcomer_asks_on_at_once_until_no_new_node_is_named() -> None:
     port, view, _ = alone(size=5)
     port.hear(LinkUp(peer("a"), True))
-    told = (Neighbour(peer("a"), 0), Neighbour(peer("b"), 9), Neighbour(peer("c"), 4))
-    port.hear(ShuffleReply(told, (), ()), peer("a"))
+    offered = (Neighbour(peer("a"), 0), Neighbour(peer("b"), 9), Neighbour(peer("c"), 4))
+    port.hear(ShuffleReply(offered, (), ()), peer("a"))
     assert [to.id for to, _ in port.sent] == ["a", "b"]  # the oldest, without waiting a period
     assert not view.is_filled
-    port.hear(ShuffleReply(told, (), ()), peer("b"))
+    port.hear(ShuffleReply(offered, (), ()), peer("b"))
     assert [to.id for to, _ in port.sent] == ["a", "b"]
     assert view.is_filled
 
@@ -206,9 +206,9 @@ def test_what_was_sent_is_replaced_and_nothing_else() -> None:
     port.take(Shuffle)
     port.hear(Shuffle(mine, (), ()), peer("x"))
     [reply] = port.take(ShuffleReply)
-    told = [entry.peer.id for entry in reply.neighbours if entry.peer.id != port.me.id]
-    assert len(told) == 1
-    kept = [name for name in "abcd" if name not in told]
+    offered = [entry.peer.id for entry in reply.neighbours if entry.peer.id != port.me.id]
+    assert len(offered) == 1
+    kept = [name for name in "abcd" if name not in offered]
     assert [other.id for other in view.peers()] == [*kept, "x"]
 
 
@@ -240,7 +240,7 @@ def test_the_younger_news_has_the_address() -> None:
     assert view.neighbours()[0] == Neighbour(Peer("a", "new:1"), 2, False)
 
 
-def test_idle_nodes_are_told_in_exchanges_and_found_for_recruiting() -> None:
+def test_idle_nodes_are_informed_in_exchanges_and_found_for_recruiting() -> None:
     port, view, _ = alone()
     entries = (
         Neighbour(peer("a"), 3, True),
@@ -269,12 +269,12 @@ def hint(key: str, version: int = 1, primary: str = "p") -> RingHint:
 
 
 def rings(port: WorldNode, *hints: RingHint) -> Sequence[RingHint]:
-    """Tell `port` these; what its answer tells."""
+    """Send `port` these; what its answer offers."""
     port.hear(Shuffle((Neighbour(peer("a"), 0),), (), hints), peer("a"))
     return port.take(ShuffleReply)[-1].rings
 
 
-def test_ring_hints_are_told_heard_and_passed_on_in_their_newest_version() -> None:
+def test_ring_hints_are_sent_heard_and_passed_on_in_their_newest_version() -> None:
     port, view, _ = alone()
     own = hint("00")
     view.advertise_ring(own)
@@ -287,8 +287,8 @@ def test_ring_hints_are_told_heard_and_passed_on_in_their_newest_version() -> No
 
 def test_hints_are_bounded_and_not_passed_on_when_the_primary_is_dead() -> None:
     port, _, _ = alone()
-    told = rings(port, *(hint(f"{number:02}", primary=f"p{number}") for number in range(40)))
-    assert told == ()
+    offered = rings(port, *(hint(f"{number:02}", primary=f"p{number}") for number in range(40)))
+    assert offered == ()
     assert len(rings(port)) == 4
     port.hear(LinkDown(peer("p"), "dead", False))
     port.emitted.clear()
@@ -296,7 +296,7 @@ def test_hints_are_bounded_and_not_passed_on_when_the_primary_is_dead() -> None:
     assert not port.of(RingHintReceived)
 
 
-def test_nothing_is_told_of_a_ring_that_has_ended() -> None:
+def test_nothing_is_reported_of_a_ring_that_has_ended() -> None:
     port, view, _ = alone()
     known = hint("11")
     assert known not in rings(port, known)

@@ -16,7 +16,7 @@ from tests.matching.matching_strategies import PATIENT, wild, wild_events
 Event = dict[str, Any]
 
 
-def test_the_manual_tells_the_truth() -> None:
+def test_the_manual_is_true() -> None:
     results = doctest.testmod(matching)
     assert results.attempted > 10
     assert results.failed == 0

@@ -141,7 +141,7 @@ def test_a_suback_that_no_copy_has_is_kept_as_well(seed: int) -> None:
 def test_a_new_subscription_need_not_wait_until_no_cached_answer_is_trusted() -> None:
     world = served(1, 9)
     for name in [n for n in world.names() if n not in serving(world)]:
-        world.publish(name, {"a0": 99})  # and is told something
+        world.publish(name, {"a0": 99})  # and gets an answer
     world.run(1)
     for name in serving(world):
         world.crash(name)

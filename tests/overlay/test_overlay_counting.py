@@ -22,7 +22,7 @@ def test_a_repeated_visit_does_not_count_twice() -> None:
 
     def arrives(attribute: str) -> int:
         receiver.on_deliver(HOST, Deliver(attribute, EVERYTHING, 1, (event,), (("s/0",),)))
-        return sum(isinstance(told, Arrived) for told in port.emitted)
+        return sum(isinstance(event, Arrived) for event in port.emitted)
 
     assert arrives("x") == 0
     assert arrives("x") == 0

@@ -81,7 +81,7 @@ def test_a_primary_behind_a_partition_is_fenced_when_it_heals(seed: int, longer:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_new_subscription_waits_for_the_election_and_not_for_a_term(seed: int) -> None:
-    """The log says who was told that nobody subscribes; all of them answer the new primary."""
+    """The log has those who hold *no subscribers*; all of them answer the new primary."""
     world = served(seed)
     for name in world.names():
         world.publish(name, {"z": 1})
@@ -116,7 +116,7 @@ def test_a_new_subscription_waits_for_a_publisher_that_cannot_be_asked() -> None
 
 @pytest.mark.parametrize(("seed", "low"), [(1, 0.5), (2, 0.5), (2, 0.001), (3, 0.001)])
 def test_on_a_slow_network_one_round_is_enough(seed: int, low: float) -> None:
-    """More than a second for an answer, and where it varies some frames are lost: nobody outside
+    """More than a second for an answer, and where it varies some frames are lost: no node outside
     takes the cluster for lost meanwhile, and candidates leave each other time."""
     world = World(seed, WireCodec())
     loss = 0.05 if low < 0.5 else 0.0
@@ -135,7 +135,7 @@ def test_on_a_slow_network_one_round_is_enough(seed: int, low: float) -> None:
 
 @pytest.mark.parametrize("late", [True, False])
 def test_a_standby_that_stood_still_lets_the_healthy_go_first(late: bool) -> None:
-    """T6: nobody is kept from standing, but who was paused lately waits for the others."""
+    """T6: no voter is kept from standing, but who was paused lately waits for the others."""
     world = served(1)
     (new_owner,) = with_role(world, "standby")
     if late:

@@ -1,4 +1,4 @@
-"""P8: what happens is told: losses, elections and recoveries, as each node sees them."""
+"""P8: what happens is reported: losses, elections and recoveries, as each node sees them."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_members_tell_of_a_killed_primary_and_of_the_next() -> None:
     world.run(10)
     (new,) = with_role(world, "primary")
     for name in {new: None, broker: None}:
-        told = incidents(world, name)
-        whats = [one.what for one in told if one.node in (id_of(world, old), id_of(world, new))]
+        noted = incidents(world, name)
+        whats = [one.what for one in noted if one.node in (id_of(world, old), id_of(world, new))]
         assert whats.count("elected") == 1
         assert whats.index("silent") < whats.index("elected") < whats.index("link down")
-        (elected,) = [one for one in told if one.what == "elected"]
+        (elected,) = [one for one in noted if one.what == "elected"]
         assert (elected.node, elected.epoch) == (id_of(world, new), 2)
         assert elected.text.startswith(f"in place of {id_of(world, old)}")
         assert "after it was suspected" in elected.text
@@ -57,7 +57,7 @@ def test_members_tell_of_a_killed_primary_and_of_the_next() -> None:
     assert {*KINDS["incident"]} <= {*FIELDS}
 
 
-def test_the_ring_tells_since_when_a_primary_leads_and_who_is_silent() -> None:
+def test_the_ring_reports_since_when_a_primary_leads_and_who_is_silent() -> None:
     world = grown(6, 2, settings(cluster={"size": 3}))
     wait(world, lambda: len(with_role(world, "broker")) == 1, 30, "a full cluster")
     world.run(20)
@@ -100,7 +100,7 @@ def test_a_peer_that_left_in_order_is_no_incident_and_one_that_is_back_is() -> N
     assert port.counts["incidents_link_down"] == 1
 
 
-def test_fencing_is_told_and_what_is_remembered_is_bounded() -> None:
+def test_fencing_is_reported_and_what_is_remembered_is_bounded() -> None:
     port, incident_log = watched()
     old = Cluster("ring", "8" * 40, "8" * 40, (1, 0), port.me)
     new = Cluster("ring", "8" * 40, "8" * 40, (2, 0), Peer("q", "q:1"))

@@ -17,13 +17,13 @@ from tests.support.overlays import (
 
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_an_event_right_after_the_suback_of_a_new_attribute_arrives(seed: int) -> None:
-    """Its publishers were told *nobody there* just before (C5): the first SUBACK waits for them."""
+    """Its publishers had *no subscribers* just before (C5): the first SUBACK waits for them."""
     world = grown(6, seed)
     for number in range(6):
         world.publish(f"n{number}", {"new": 1})
     world.run(1)
-    told = [r.fields["attribute"] for r in world.recorder.records if r.kind == "nobody"]
-    assert told.count("new") >= 5
+    absent = [r.fields["attribute"] for r in world.recorder.records if r.kind == "nobody"]
+    assert absent.count("new") >= 5
     subscription = world.subscribe("n3", "new = 2")
     wait(world, lambda: subscription.acknowledged is not None, 3, "SUBACK, long before the term")
     world.run(0.000001)

@@ -1,4 +1,4 @@
-"""Two overlays with subscribers and publishers meet and become one, and nobody misses an event."""
+"""Two overlays meet and become one, and no subscriber misses an event."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class Apart:
 
     def missing(self) -> list[str]:
         """Of an event that was published in the same overlay, or later than there was one, after
-        the SUBACK: whoever did not see it. Nobody sees anything twice, or what does not match."""
+        the SUBACK: whoever did not see it. No subscriber sees anything twice, or what does not
+        match."""
         clients = self.world.clients
         events = {e.identity: e for e in clients.publications}
         subscriptions = {s.identity: s for s in clients.subscriptions}

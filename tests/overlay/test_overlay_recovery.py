@@ -96,7 +96,7 @@ def test_events_wait_at_their_publishers_until_the_subscribers_have_registered_a
     for name in members(world):
         world.crash(name)
     world.run(1)
-    publish(world)  # nobody is there
+    publish(world)  # no owner is there
     crashed_at = world.now
     wait(world, lambda: led(world), 6, "another cluster")
     world.run(12)

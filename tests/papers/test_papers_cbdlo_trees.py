@@ -145,7 +145,8 @@ def test_section_4_any_member_is_an_entry_and_the_value_finds_its_virtual_node()
 
 def test_section_4_a_member_without_the_attribute_sends_the_event_back() -> None:
     """If the entry has no virtual node of the attribute any more, its subscriber may have left, and
-    the lookup begins again. Here the publisher is told (`TreeMoved`), and begins again itself."""
+    the lookup begins again. Here the publisher is answered (`TreeMoved`), and begins again
+    itself."""
     rig = Rig("h1", "h2")
     rig.register("x > 1")
     rig.settle()

@@ -208,8 +208,8 @@ def test_section_3_1_step_1_the_source_is_in_the_trace_and_a_random_neighbour_is
 
 
 def test_section_3_1_step_2_1_a_node_that_knows_the_attribute_ends_the_walk() -> None:
-    """Figure 2, step 2.1: "found: send to that node, and end the routing." Here the origin is told,
-    and sends the event itself: the event waits there in any case."""
+    """Figure 2, step 2.1: "found: send to that node, and end the routing." Here the origin is
+    informed, and sends the event itself: the event waits there in any case."""
     port = one_node()
     _, points = walker(port, "a")
     points.learn(point("x", "h"))

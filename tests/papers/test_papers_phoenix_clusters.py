@@ -1,8 +1,8 @@
 """What Phoenix claims of clusters (sections 1 and 2), one test per claim.
 
-Each test names the claim as docs/design/clusters.md and docs/design/chord-ring.md tell it, and what
-is done differently here. P and Q are the paper's names for a primary and a neighbour that it cannot
-reach, R for the standby that takes Q's place, S for the ring neighbour of a lost cluster.
+Each test names the claim as docs/design/clusters.md and docs/design/chord-ring.md state it, and
+what is done differently here. P and Q are the paper's names for a primary and a neighbour that it
+cannot reach, R for the standby that takes Q's place, S for the ring neighbour of a lost cluster.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_p3_if_others_reach_q_only_the_link_is_down_and_q_stays_in_service() -> 
     world.run(10)
     asked = [m for sender, _, m in world.sent if isinstance(m, RequestVote) and sender == p.peer.id]
     assert asked, "P has asked"
-    assert all(m.pre_vote for m in asked), "and nobody would elect it"
+    assert all(m.pre_vote for m in asked), "and no voter would elect it"
     assert leader(world) is q
     assert cluster_of(q).version[0] == epoch
 
@@ -147,7 +147,7 @@ def test_p4_the_first_candidate_that_is_left_takes_qs_place(dead: int) -> None:
     if dead < 2:
         assert leader(world).peer == ranked[dead + 1]
         assert cluster_of(leader(world)).version[0] == 2
-    else:  # two of five voters: nobody is elected, and recovery (P5) is what follows
+    else:  # two of five voters: none is elected, and recovery (P5) is what follows
         assert not [n for n in world.primaries() if cluster_of(n).version[0] == 2]
 
 

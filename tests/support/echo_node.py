@@ -1,6 +1,6 @@
 """A node without an overlay, for tests of canopy/wire/: what is published here is delivered here.
 
-It records every input that the driver gives it, so that tests can tell what reached it.
+It records every input that the driver gives it, so that tests see what reached it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def settings(**groups: dict[str, Any]) -> Settings:
 
 
 def run_green(scenario: Scenario) -> Result:
-    """Run it; every violation is an error that tells its story."""
+    """Run it; every violation is an error with its history."""
     result = run_scenario(scenario, WireCodec())
     assert result.green, explain(result.violations, result.stories)
     return result

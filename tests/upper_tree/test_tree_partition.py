@@ -122,7 +122,7 @@ def test_a_hot_value_is_not_cut() -> None:
     assert best_cut(Interval(place("hot"), (2, "hot", 1)), same) is None
 
 
-def test_bounds_are_told_in_words() -> None:
+def test_bounds_are_reported_in_words() -> None:
     assert describe(BOTTOM) == "-∞"
     assert describe(TOP) == "+∞"
     assert describe(place(3)) == "3"

@@ -82,7 +82,7 @@ def test_a_selector_of_very_many_attributes_is_planted_with_work_in_proportion(
         counted=(OwnedTree, "shares"),
         watched=(HostSupervisor, "watch"),
         asked=(Registry, "_is_due"),
-        told=(Hosting, "_access_point"),
+        located=(Hosting, "_access_point"),
         removed=(OwnedTrees, "drop"),
     )
     world = grown(3)
@@ -96,7 +96,7 @@ def test_a_selector_of_very_many_attributes_is_planted_with_work_in_proportion(
     assert work.total["watched"] <= 10
     assert work.total["asked"] <= 5 * many, "once for the log and each host"
     hosts = sum(bool(world.node(name).hosting.trees) for name in world.names())
-    assert work.total["told"] == hosts * many
+    assert work.total["located"] == hosts * many
 
     world.client_gone("n2")
     work.begin()

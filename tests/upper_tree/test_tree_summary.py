@@ -70,7 +70,7 @@ def test_what_sticks_out_of_every_box_is_not_covered() -> None:
         assert not summary.covers(box_of(only(text))), text
 
 
-def test_the_empty_summary_is_nobody() -> None:
+def test_the_empty_summary_is_an_absence() -> None:
     assert not Summary().admits({"x": 1})
     assert not Summary().covers(box_of(only("x = 1")))
     assert summarise([], 4) == Summary()

@@ -125,21 +125,21 @@ def check_voters(world: World) -> list[Violation]:
     for node in nodes.values():
         if not node.clusters.is_primary:
             continue
-        wanted = _told(node.owner.state)
+        wanted = _logged(node.owner.state)
         for observer, known in node.clusters.observers.observers.items():
             if known.awaited and observer in nodes:
                 copy = nodes[observer].restoration.replicas.get(node.clusters.cluster.key)
-                if copy is None or _told(copy) != wanted:
+                if copy is None or _logged(copy) != wanted:
                     text = f"{observer} has another copy of the log of {node.me.id}"
                     violations.append(Violation("log", text))
         for voter in node.clusters.log.voters:
-            if voter.id in nodes and _told(nodes[voter.id].owner.state) != wanted:
+            if voter.id in nodes and _logged(nodes[voter.id].owner.state) != wanted:
                 text = f"{voter.id} holds another state than {node.me.id}, for which it votes"
                 violations.append(Violation("log", text))
     return violations
 
 
-def _told(state: Any) -> dict[str, tuple[Any, ...]]:
+def _logged(state: Any) -> dict[str, tuple[Any, ...]]:
     return {
         attribute: (tree.map.version, tree.map.entries, sorted(tree.registrations))
         for attribute, tree in state.trees.items()

@@ -2,7 +2,7 @@
 
 1. Every successor list has its full length (or everybody else, in a ring that is smaller).
 2. Every list has a successor that lives.
-3. There are enough principals. A *principal* is somebody whom no list skips: in no list, begun with
+3. There are enough principals. A *principal* is a node that no list skips: in no list, begun with
    its owner, do two neighbours stand on both sides of it. With one more of them than a list is long
    a ring cannot fall apart into two, nor lose members by stabilising.
 

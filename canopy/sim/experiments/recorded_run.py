@@ -1,4 +1,4 @@
-"""What a trace folder tells of a run: who subscribed to what, who published which event and when,
+"""What a trace folder records of a run: who subscribed to what, who published which event and when,
 and what it cost.
 
 The same tally reads the records of real nodes and of simulated ones: both are counted alike. Files

@@ -1,4 +1,4 @@
-"""Runs what a trace folder tells once more, in another configuration, and says what that costs.
+"""Runs what a trace folder records once more, in another configuration, and says what that costs.
 
 Theory of operation. Subscriptions and events of the recorded run become the timeline of a scenario
 without faults: the same clients' nodes (counted in the order of their first record, and round again

@@ -52,7 +52,7 @@ from overlay.settings import Settings
 Count = Annotated[int, Meta(ge=0, le=10_000_000)]
 
 FEWEST_SUBSCRIPTIONS = 60
-"""Of the built-in workload in a small overlay, so that events have somebody to reach."""
+"""Of the built-in workload in a small overlay, so that events reach a subscriber."""
 
 SUBSCRIPTIONS_EACH = 2
 """Of the built-in workload per node, in a large one: thousands of nodes, thousands of them."""

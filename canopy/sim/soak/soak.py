@@ -1,4 +1,4 @@
-"""Soak: random scenarios, seed after seed, until something is wrong or somebody says stop.
+"""Soak: random scenarios, seed after seed, until something is wrong or it is stopped.
 
 A seed decides everything: the size of the overlay, its settings (drawn from the edges of their
 ranges, since that is where code breaks: trees that are cut after two registrations, walks of one
@@ -46,7 +46,7 @@ FAULTS_APART = 16.0
 some to replace it. Members that die faster than they are replaced are a cluster's death (P5)."""
 
 SHORT = 3.5
-"""Most seconds that somebody is not heard: well under the six after which silence counts as the
+"""Most seconds that a node is not heard: well under the six after which silence counts as the
 death of an ordinary member, and well over those of a primary."""
 
 REST = 10.0

@@ -58,7 +58,7 @@ class Meter:
 
 
 def resident() -> int:
-    """Bytes of memory that this process occupies now (where the system does not tell: at most)."""
+    """Bytes of memory that this process occupies now (where the system does not say: at most)."""
     try:
         pages = int(STATM.read_text(encoding="ascii").split()[1])
     except OSError:

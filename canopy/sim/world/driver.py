@@ -331,7 +331,7 @@ class SimDriver:
             self.reply(client, Gathered.of(events, where))
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
-        """One trace record; what it tells of work is charged."""
+        """One trace record; the work that it records is charged."""
         if self.processor is not None:
             self._work += self.processor.cost(kind, fields)
         self._world.recorder.write(self.disk.node, kind, fields)

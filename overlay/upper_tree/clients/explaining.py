@@ -234,11 +234,11 @@ def reason_for(
 def why_not_shown(mine: LocalSubscription, event: Event, missed: Iterable[DeliveriesMissed]) -> str:
     """What may have become of an event that the subscription matches and was not shown."""
     missed = list(missed)
-    told = [one for one in missed if one.count and one.since <= event.time <= one.until]
-    if told:
+    reported = [one for one in missed if one.count and one.since <= event.time <= one.until]
+    if reported:
         return (
             "it matches, but was not shown: deliveries to this node of events that were published "
-            f"then were given up: {told[0].reason}"
+            f"then were given up: {reported[0].reason}"
         )
     summary = "it matches, but was not shown: published before the subscription was ready"
     summary += ", after it had ended" if mine.until is not None else ""

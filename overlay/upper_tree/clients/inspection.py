@@ -1,6 +1,6 @@
 """Questions that the overlay answers about itself: `canopy ring` and `canopy where`.
 
-Clusters are collected by a walk around the ring, and each cluster's primary tells its trees.
+Clusters are collected by a walk around the ring, and each cluster's primary names its trees.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
           │  └── too much waits on the link ─────┼──► held: congested ◄────────────► held: open
           │                                      ▼            │      link relieved     │
           │                           given up: traced; ◄─────┘                        │
-          │                            the node is told                                │
+          │                            a notice to the node                            │
           └────────────────────────────────────────────────────────── all is sent ─────┘
 
 A node is *out of reach* when this node's link to it is lost and a relay could not reach it either,

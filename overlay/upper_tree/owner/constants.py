@@ -121,8 +121,8 @@ ADOPT_AGAIN = 0.5
 time that a lookup takes there."""
 
 AUDIENCE_MOST = 10_000
-"""Subscribers that each owner tells of the end of its ring; the others hear of it from them. By the
-time until all nodes of the largest simulated ring have gone over."""
+"""Subscribers that each owner informs of the end of its ring; the others hear of it from them. By
+the time until all nodes of the largest simulated ring have gone over."""
 
 # --- summary_state.py ---
 

@@ -54,7 +54,7 @@ class PartialMatch(msgspec.Struct):
 
 
 class ArrivalLookup(Protocol):
-    """Tells how events came to a subscription."""
+    """Looks up how events came to a subscription."""
 
     def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
         """The tree through which an event came, its part, and the hops. `pivots`: the trees that

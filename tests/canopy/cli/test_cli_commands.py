@@ -212,8 +212,8 @@ class TestSub:
         self, node: FakeControl, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["sub", "mag >"]) == 2
-        told = capsys.readouterr().err
-        assert told.splitlines()[1:3] == ["mag >", "     ^"]
+        message = capsys.readouterr().err
+        assert message.splitlines()[1:3] == ["mag >", "     ^"]
         assert not node.commands
 
     def test_a_node_that_goes_and_stays_away_is_unreachable(
@@ -272,7 +272,7 @@ class TestSub:
 class TestPub:
     feed = '{"a": 1}\n{"a": NaN}\n\n{"bad": 1}\n{"id": "x"}\n'
 
-    def test_valid_events_are_published_and_the_others_told(
+    def test_valid_events_are_published_and_the_others_reported(
         self, node: FakeControl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (tmp_path / "f.jsonl").write_text(self.feed)
@@ -382,7 +382,7 @@ class TestPub:
             assert process.stderr is not None
             assert b"published 1 event\n" in process.stderr.read()
 
-    def test_a_terminal_is_told_that_it_is_read(
+    def test_a_terminal_says_that_it_is_read(
         self, node: FakeControl, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         master, terminal = os.openpty()
@@ -534,8 +534,8 @@ class TestExitCodes:
         monkeypatch.setattr("canopy.cli.inspection.show.open_client", broken)
         monkeypatch.delenv("CANOPY_DEBUG", raising=False)
         assert main(["status"]) == 1
-        told = capsys.readouterr().err
-        assert told.splitlines() == [
+        message = capsys.readouterr().err
+        assert message.splitlines() == [
             "Error: RuntimeError: two lines (a bug in canopy; CANOPY_DEBUG=1 shows where)"
         ]
         monkeypatch.setenv("CANOPY_DEBUG", "1")

@@ -66,7 +66,7 @@ class TestSubscriptionsFile:
             ("[{name: a, where: 'mag >'}]", "mag >\n     ^"),
         ],
     )
-    def test_faults_are_told_with_their_place(self, text: str, says: str) -> None:
+    def test_faults_are_reported_with_their_place(self, text: str, says: str) -> None:
         with pytest.raises(PlanError) as caught:
             parse_subscriptions(text, "subs.yaml", 3)
         assert says in str(caught.value)
@@ -196,7 +196,7 @@ def test_nothing_stays_behind_whatever_happens(tmp_path: Path, number: signal.Si
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and nobody waits for does not."""
+    """Whether a process runs; one that ended and was not waited for does not."""
     try:
         os.kill(pid, 0)
         with open(f"/proc/{pid}/stat") as stat:
@@ -329,7 +329,7 @@ def test_the_usgs_feed_is_fetched(site: tuple[str, list[bytes]], tmp_path: Path)
         fetch(tmp_path / "f", url)
 
 
-def test_offline_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_offline_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(OfflineError, match="--feed telemetry"):
         fetch(tmp_path / "f", "http://127.0.0.1:9/", timeout=2.0)
 

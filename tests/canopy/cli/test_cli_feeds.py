@@ -315,7 +315,7 @@ class TestMessagePack:
             assert says in item.reason
 
     @pytest.mark.parametrize("cut", range(1, 12))
-    def test_a_cut_off_end_is_told(self, cut: int) -> None:
+    def test_a_cut_off_end_is_reported(self, cut: int) -> None:
         whole = msgpack.packb({"a": [1, {"b": "cd"}], "e": 2.5})
         items = read(msgpack.packb({"a": 1}) + whole[:-cut], "msgpack")
         assert isinstance(items[0], FeedEvent)
@@ -333,7 +333,7 @@ class TestMessagePack:
         assert isinstance(items[0], Refusal)
 
 
-def test_formats_are_told_apart() -> None:
+def test_formats_are_distinguished() -> None:
     assert detect(b'{"a": 1}\n') == "jsonl"
     assert detect(b'{"a": 1\n') == "jsonl"
     assert detect(b"") == "jsonl"

@@ -85,7 +85,7 @@ def test_events_travel_from_one_node_to_the_other(overlay: tuple[Path, Path]) ->
         asked = json.loads(canopy(first, "why", "q1", "--json"))
         canopy(second, "why", "q1", "nosuch", code=1)
         identity = json.loads(canopy(first, "why", "q2", "--json"))["event"]
-        told = json.loads(canopy(second, "why", identity, "--json"))
+        answer = json.loads(canopy(second, "why", identity, "--json"))
         canopy(first, "pub", text='{"id": "q4", "mag": 9, "place": "Alaska"}')
         out, _ = sub.communicate(timeout=PATIENCE)
     assert sub.returncode == 0
@@ -94,7 +94,7 @@ def test_events_travel_from_one_node_to_the_other(overlay: tuple[Path, Path]) ->
     q1 = next(g for g in got if g["id"] == "q1")
     assert q1["attributes"]["n"] == 2**53 + 1
     assert q1["payload"] == {"deep": {"x": [1]}}
-    (reason,) = [r for r in told["reasons"] if r["name"] == "quakes"]
+    (reason,) = [r for r in answer["reasons"] if r["name"] == "quakes"]
     assert not reason["delivered"]
     assert {"depth", "text", "verdict", "seen"} <= reason["verdicts"][0].keys()
     assert [address for _, address in asked["shown_at"]] == [
@@ -149,7 +149,7 @@ def test_the_overlay_can_be_looked_at(overlay: tuple[Path, Path]) -> None:
         assert canopy(first, *command).strip()
 
 
-def test_bad_input_is_told_and_the_node_lives(overlay: tuple[Path, Path]) -> None:
+def test_bad_input_is_reported_and_the_node_lives(overlay: tuple[Path, Path]) -> None:
     first, _ = overlay
     assert canopy(first, "sub", "mag >", code=2) == ""
     canopy(first, "pub", text='{"a": NaN}\n', code=1)
@@ -158,7 +158,7 @@ def test_bad_input_is_told_and_the_node_lives(overlay: tuple[Path, Path]) -> Non
     assert json.loads(canopy(first, "status", "--json"))["ready"]
 
 
-def test_a_taken_port_and_folder_are_told(overlay: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_taken_port_and_folder_are_reported(overlay: tuple[Path, Path], tmp_path: Path) -> None:
     first, _ = overlay
     address = (first / "address").read_text().strip()
     port, folder = ["--listen", address, "--data", str(tmp_path)], ["--data", str(first)]

@@ -167,7 +167,7 @@ class TestSynchronous:
         assert numbers(seen) == [2]
         assert some.receive(0.0) == []
 
-    def test_a_slow_program_is_told_of_its_gap(self, tmp_path: Path) -> None:
+    def test_a_slow_program_is_informed_of_its_gap(self, tmp_path: Path) -> None:
         overlay = Overlay(tmp_path, "clients: {queue: 20000}")
         wait_ready(overlay.start())
         try:

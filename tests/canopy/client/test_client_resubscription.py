@@ -33,7 +33,7 @@ def opened(state: Resubscription, *ids: str, wall: float = 0.0) -> Gap | None:
 
 
 class TestResubscription:
-    def test_the_first_connection_has_no_gap_and_the_next_tells_from_when_to_when(self) -> None:
+    def test_the_first_connection_has_no_gap_and_the_next_shows_from_when_to_when(self) -> None:
         state = Resubscription(gathers=False)
         state.add(Wanted("a = 1", "name", 3))
         assert state.opening() == [Subscribe(0, "a = 1", "name", 3)]
@@ -41,7 +41,7 @@ class TestResubscription:
         assert list(state.ids) == ["s1"]
         assert state.lost(GONE, now=10.0, wall=100.0) == Disconnected(str(GONE))
         assert state.ids == {}
-        assert state.lost(GONE, now=11.0, wall=101.0) is None, "told once"
+        assert state.lost(GONE, now=11.0, wall=101.0) is None, "reported once"
         gap = opened(state, "s7", wall=103.5)
         assert gap is not None
         assert (gap.cause, gap.since, gap.until) == ("reconnected", 100.0, 103.5)
@@ -63,13 +63,13 @@ class TestResubscription:
         assert isinstance(state.lost(GONE, 0.0, 0.0), Disconnected)
         assert opened(state) is None
 
-    def test_a_leaving_node_is_told_once_and_the_gap_begins_when_it_said_so(self) -> None:
+    def test_a_leaving_node_is_informed_once_and_the_gap_begins_when_it_said_so(self) -> None:
         state = Resubscription(gathers=False)
         state.add(Wanted("a = 1"))
         opened(state, "s1")
         notice = state.notice(Failed(0, "leaving", "the node is leaving"), wall=97.0)
         assert notice == Disconnected("the node is leaving")
-        assert state.lost(GONE, now=10.0, wall=100.0) is None, "told already"
+        assert state.lost(GONE, now=10.0, wall=100.0) is None, "reported already"
         refused = NodeLeavingError("leaving", "the node is leaving")
         assert state.lost(refused, now=10.5, wall=100.5) is None, "another one may be there soon"
         gap = opened(state, "s2", wall=104.0)

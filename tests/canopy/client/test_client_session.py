@@ -64,7 +64,7 @@ def test_a_program_owes_a_grant_for_each_half_of_the_credit_that_it_has_asked_fo
     arrivals.granted(grant)
     assert not arrivals.grant_due
     smaller = Arrivals(1_000)
-    assert smaller.grant_due, "another credit than the usual is told at once"
+    assert smaller.grant_due, "another credit than the usual is granted at once"
     assert (smaller.grant().consumed, smaller.grant().credit) == (0, 1_000)
 
 
@@ -134,7 +134,7 @@ class TestSession:
         with pytest.raises(ControlError, match="answered Done, not Status"):
             expected(Done(1), Status)
 
-    def test_what_cannot_be_sent_is_told(self) -> None:
+    def test_what_cannot_be_sent_is_reported(self) -> None:
         with pytest.raises(CommandFailed, match="cannot be sent"):
             ControlSession.encode(Publish(0, (Draft({"a": object()}),)), 1)  # type: ignore[dict-item]
 

@@ -137,7 +137,7 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     o.deliver(lost, late, 1.0)
     o.deliver(lost, gone, 900.0)
 
-    silent = notes["silent"] = o.publish(0, {"a": 6})  # as `lost`, but nobody says that it is
+    silent = notes["silent"] = o.publish(0, {"a": 6})  # as `lost`, but no record says that it is
     o.route(silent, 3, "a", [1])
     o.deliver(silent, late, 1.0)
     o.deliver(silent, gone, 1.0)
@@ -257,7 +257,7 @@ def test_the_tables_are_read_as_the_reference_says(
     assert len(rows) == 1 + faulty.summary.missing
 
 
-def test_faults_are_found_and_told_apart(faulty: Analysed, spark: Any) -> None:
+def test_faults_are_found_and_distinguished(faulty: Analysed, spark: Any) -> None:
     notes, summary = faulty.notes, faulty.summary
     verdicts = {
         (row["event"], row["subscription"]): row["verdict"]
@@ -423,7 +423,7 @@ def test_a_subscription_ends_with_its_killed_node_and_not_with_one_that_slept(
 def test_a_subscription_ends_with_the_run_of_its_node_and_not_with_a_later_one(
     spark: Any, tmp_path: Path
 ) -> None:
-    """Nobody reports the loss of a node that is killed and started again, which has subscriptions
+    """No node reports the loss of a node that is killed and started again, which has subscriptions
     of its own. What the former process was owed before its last record is missing."""
     o = Overlay(tmp_path / "traces", 2)
     former = o.subscribe(1, ABOVE_5, "former", "a > 5")

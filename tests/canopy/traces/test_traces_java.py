@@ -78,7 +78,7 @@ def test_the_shim_drops_the_module_and_keeps_the_rest(tmp_path: Path) -> None:
     assert done.stdout == "-a b||c'd|"
 
 
-def test_a_cluster_is_told_no_addresses(tmp_path: Path) -> None:
+def test_a_cluster_gets_no_addresses(tmp_path: Path) -> None:
     local, remote = (settings(m, tmp_path, 0) for m in (None, "spark://host:7077"))
     assert local["spark.driver.host"] == local["spark.driver.bindAddress"] == "127.0.0.1"
     assert local["spark.master"].startswith("local[")

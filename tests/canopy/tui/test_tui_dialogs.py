@@ -62,7 +62,7 @@ def test_without_a_candidate_tab_goes_on() -> None:
     play(scenario)
 
 
-def test_a_test_event_is_checked_published_and_told() -> None:
+def test_a_test_event_is_checked_published_and_reported() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.subscribe("magnitude >= 5")
         await rig.press("n")
@@ -146,11 +146,11 @@ def test_answers_that_come_before_and_after_a_dialog_harm_nothing() -> None:
         await rig.until(lambda: attachment.up, "the node")
         wanted, publishing = SubscribeDialog(attachment), PublishDialog(attachment, None)
         dialogs = [wanted, publishing]
-        told = [
+        messages = [
             lambda: wanted._on_attributes(Attributes(1, ("magnitude",))),
             lambda: publishing._on_published(Failed(1, "unknown", "no")),
         ]
-        for dialog, tell in zip(dialogs, told, strict=True):
+        for dialog, tell in zip(dialogs, messages, strict=True):
             if dialog is wanted:
                 tell()  # not composed yet
             await rig.app.push_screen(dialog)
@@ -177,7 +177,7 @@ def test_markup_of_others_is_text() -> None:
     play(scenario)
 
 
-def test_no_node_is_told_in_one_line_with_its_exit_code(
+def test_an_absent_node_is_reported_in_one_line_with_its_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)

@@ -19,7 +19,7 @@ def typed(rig: Rig) -> str:
 
 
 async def opened(rig: Rig) -> None:
-    """The dialog, as somebody sees it who waits for it."""
+    """The dialog, as a person who waits for it sees it."""
     await rig.until(lambda: rig.app.attachment.up)
     await rig.press("a")
     await rig.until(lambda: rig.app.screen.query("SelectorInput Input"), "the dialog")

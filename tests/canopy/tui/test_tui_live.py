@@ -63,7 +63,7 @@ def test_a_corrected_selector_is_subscribed_and_its_events_appear() -> None:
     play(scenario)
 
 
-def test_a_refusal_by_the_node_is_told_in_the_list() -> None:
+def test_a_refusal_by_the_node_is_reported_in_the_list() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.until(lambda: rig.app.attachment.up)
         rig.node.refuse = Failed(0, "refused", "too many registrations here")
@@ -263,7 +263,7 @@ def test_edit_replaces_the_selector() -> None:
     play(scenario)
 
 
-def test_a_node_that_goes_is_told_and_subscriptions_are_made_again() -> None:
+def test_a_node_that_goes_is_reported_and_subscriptions_are_made_again() -> None:
     async def scenario(rig: Rig) -> None:
         await with_events(rig, 2)
         rig.node.go_away()

@@ -131,12 +131,12 @@ def test_the_inbox_keeps_the_latest_and_counts_all() -> None:
 
 
 def test_news_come_in_order_and_once() -> None:
-    inbox, told = Inbox(), []
-    inbox.call_in_app(lambda: told.append(1))
-    inbox.call_in_app(lambda: told.append(2))
+    inbox, calls = Inbox(), []
+    inbox.call_in_app(lambda: calls.append(1))
+    inbox.call_in_app(lambda: calls.append(2))
     for callback in inbox.drain().callbacks:
         callback()
-    assert told == [1, 2]
+    assert calls == [1, 2]
     assert not inbox.drain().callbacks
 
 

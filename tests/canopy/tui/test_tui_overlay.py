@@ -36,7 +36,7 @@ def test_the_node_tab_shows_state_seeds_counters_and_neighbours(size: tuple[int,
 
 
 @pytest.mark.parametrize("size", [(130, 44), (80, 24)])
-def test_the_ring_tab_draws_every_cluster_and_tells_members(size: tuple[int, int]) -> None:
+def test_the_ring_tab_draws_every_cluster_and_shows_members(size: tuple[int, int]) -> None:
     async def scenario(rig: Rig) -> None:
         await tab(rig, "ring")
         await rig.sees("Ring of 3 clusters", "▸1", "30.0%", "★ primary", "☆ standby")
@@ -65,7 +65,7 @@ def test_the_trees_tab_shows_virtual_nodes_and_failures() -> None:
 
 
 @pytest.mark.parametrize("size", [(130, 44), (80, 24)])
-def test_the_incidents_tab_tells_what_happened_and_when(size: tuple[int, int]) -> None:
+def test_the_incidents_tab_shows_what_happened_and_when(size: tuple[int, int]) -> None:
     async def scenario(rig: Rig) -> None:
         await tab(rig, "incidents")
         await rig.sees("Incidents (2)", "★", "1 min 15 s", "elected", NODES[1][:8], "in place of")
@@ -82,8 +82,8 @@ def test_the_incidents_tab_tells_what_happened_and_when(size: tuple[int, int]) -
 def test_a_silent_member_is_marked() -> None:
     async def scenario(rig: Rig) -> None:
         first, *others = rig.node.clusters
-        told = replace(first, led_for=190.0, silent=(first.standby,))
-        rig.node.clusters = (told, *others)
+        aged = replace(first, led_for=190.0, silent=(first.standby,))
+        rig.node.clusters = (aged, *others)
         await tab(rig, "ring")
         await rig.sees("the primary has led for 3 min", "✗ silent")
 

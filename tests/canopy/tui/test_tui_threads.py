@@ -1,4 +1,4 @@
-"""The threads that talk to the node: questions in order, losses told, subscriptions made again."""
+"""Threads that talk to the node: questions in order, losses reported, subscriptions made again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def until(holds: Callable[[], object], inbox: Inbox | None = None) -> None:
 
 
 class Asked:
-    """An asker with a record of all that it told."""
+    """An asker with a record of all that it reported."""
 
     def __init__(self, node: FakeNode) -> None:
         self.node = node
@@ -125,30 +125,34 @@ def test_a_time_out_is_an_answer_and_no_loss(asked: Asked, monkeypatch: pytest.M
     assert asked.states == [(True, "")]
 
 
-def test_a_stopped_feed_tells_nothing_and_unsubscribes() -> None:
-    node, inbox, told = FakeNode(), Inbox(), []
-    feed = Subscriber(5, "magnitude > 1", "x", node.connect, inbox, lambda *news: told.append(news))
+def test_a_stopped_feed_reports_nothing_and_unsubscribes() -> None:
+    node, inbox, heard = FakeNode(), Inbox(), []
+    feed = Subscriber(
+        5, "magnitude > 1", "x", node.connect, inbox, lambda *news: heard.append(news)
+    )
     feed.start()
-    until(lambda: told and told[-1][1] is SubscriptionState.LIVE, inbox)
+    until(lambda: heard and heard[-1][1] is SubscriptionState.LIVE, inbox)
     node.publish(quake(1))
     until(lambda: inbox.drain().counts == {5: 1})
     feed.stop()
-    count = len(told)
+    count = len(heard)
     until(lambda: node.asked(Unsubscribe), inbox)
     until(lambda: not node.clients, inbox)
     node.publish(quake(2))
-    assert len(told) == count
+    assert len(heard) == count
     assert not inbox.drain().counts
 
 
 def test_news_of_drops_are_shown_with_the_subscription() -> None:
-    node, inbox, told = FakeNode(), Inbox(), []
-    feed = Subscriber(5, "magnitude > 1", "x", node.connect, inbox, lambda *news: told.append(news))
+    node, inbox, heard = FakeNode(), Inbox(), []
+    feed = Subscriber(
+        5, "magnitude > 1", "x", node.connect, inbox, lambda *news: heard.append(news)
+    )
     feed.start()
-    until(lambda: told and told[-1][1] is SubscriptionState.LIVE, inbox)
+    until(lambda: heard and heard[-1][1] is SubscriptionState.LIVE, inbox)
     node.clients[0].notices.append(Failed(0, "overflow", "7 deliveries dropped"))
     node.publish(quake(1))
-    until(lambda: told[-1][3] == "7 deliveries dropped", inbox)
+    until(lambda: heard[-1][3] == "7 deliveries dropped", inbox)
     feed.stop()
 
 

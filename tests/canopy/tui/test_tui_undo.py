@@ -218,7 +218,7 @@ class TestSaved:
         found, notice = saved.load()
         assert (len(found), "damaged" in notice) == (SUBSCRIPTIONS, True)
 
-    def test_a_folder_that_takes_no_file_is_told_and_the_subscription_is_made(
+    def test_a_folder_that_takes_no_file_is_reported_and_the_subscription_is_made(
         self, tmp_path: Path
     ) -> None:
         (tmp_path / "file").write_text("")

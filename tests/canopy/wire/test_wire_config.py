@@ -142,7 +142,7 @@ def test_addresses_and_sizes_are_checked(flags: dict[str, Any], expected: str) -
         load_config(flags=flags)
 
 
-def test_beyond_loopback_it_listens_when_told() -> None:
+def test_beyond_loopback_it_listens_when_configured() -> None:
     flags = {"listen": "0.0.0.0:1", "insecure": True, "advertise": "192.0.2.1:1"}
     assert load_config(flags=flags).advertise == "192.0.2.1:1"
 

@@ -39,7 +39,7 @@ def test_the_folder_is_private(tmp_path: Path) -> None:
     folder.close()
 
 
-def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_learns_who_has_it(tmp_path: Path) -> None:
     first = DataFolder(tmp_path)
     with pytest.raises(FolderError, match=rf"process {os.getpid()}.*--data"):
         DataFolder(tmp_path)
@@ -51,7 +51,7 @@ def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None
     "text", ["", "{}", "[]", '{"node": "x", "incarnation": 1}', '{"node": 5, "incarnation": 1}',
              '{"node": "0123456789abcdef", "incarnation": true}', "\xff"],
 )  # fmt: skip
-def test_a_broken_identity_is_told_and_not_replaced(tmp_path: Path, text: str) -> None:
+def test_a_broken_identity_is_reported_and_not_replaced(tmp_path: Path, text: str) -> None:
     (tmp_path / "node.json").write_text(text, encoding="latin-1")
     with pytest.raises(FolderError, match=r"node\.json"):
         DataFolder(tmp_path)

@@ -209,7 +209,7 @@ def test_a_copy_counts_only_when_it_is_complete() -> None:
 
 
 def test_a_copy_made_while_an_arc_was_given_away_is_without_that_arc() -> None:
-    """The primary still has it then, and no later entry tells the voter that it is gone."""
+    """The primary still has it then, and no later entry shows the voter that it is gone."""
     world = grown(2, nodes=3, clusters=1)
     node, copy = primary(world), standby(world)
     log = node.clusters.log
@@ -222,9 +222,9 @@ def test_a_copy_made_while_an_arc_was_given_away_is_without_that_arc() -> None:
             node.peer, LogSnapshot(key, epoch, (epoch, at), kept, (b"x",), True, True)
         )
     copy.port.turn()
-    told = [e for e in copy.events if isinstance(e, EntryReceived | ArcGone)]
-    assert [type(e) for e in told] == [EntryReceived, EntryReceived, ArcGone]
-    arc = told[-1].arc  # type: ignore[union-attr]
+    emitted = [e for e in copy.events if isinstance(e, EntryReceived | ArcGone)]
+    assert [type(e) for e in emitted] == [EntryReceived, EntryReceived, ArcGone]
+    arc = emitted[-1].arc  # type: ignore[union-attr]
     assert arc.owns(start)
     assert not arc.owns(key)
     assert not arc.owns(f"{(int(start, 16) + 1) % 2**160:040x}")

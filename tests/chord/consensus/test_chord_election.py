@@ -186,7 +186,7 @@ def test_who_has_heard_of_a_fork_but_has_not_its_log_neither_stands_nor_is_grant
     assert cluster is not None
     fork = msgspec.structs.replace(cluster, version=(new_fork(1, 3, Random(1)), 0))
     world.crash(node)
-    voter.clusters.cluster_role.adopt(fork, "told by the primary")
+    voter.clusters.cluster_role.adopt(fork, "named by the primary")
     voter.clusters.heartbeat._timeout_at = 0.0
     world.sent.clear()
     after = fork.version[0] + 1

@@ -134,17 +134,17 @@ def test_a_leaving_primary_goes_in_bounded_time_even_if_the_registry_never_settl
     assert node.clusters.left
 
 
-def test_a_primary_that_handed_over_is_told_that_its_arc_has_gone_before_its_role() -> None:
+def test_a_primary_that_handed_over_learns_that_its_arc_has_gone_before_its_role() -> None:
     _, node = one_cluster(2)
     key = cluster_of(node).key
     node.events.clear()
     node.clusters.leave()
     node.port.turn()
     node.port.world.run(2)
-    told = [e for e in node.events if isinstance(e, ArcGone | RoleChanged)]
-    assert [type(e) for e in told] == [ArcGone, RoleChanged]
-    assert isinstance(told[0], ArcGone)
-    assert told[0].arc.key == key
+    emitted = [e for e in node.events if isinstance(e, ArcGone | RoleChanged)]
+    assert [type(e) for e in emitted] == [ArcGone, RoleChanged]
+    assert isinstance(emitted[0], ArcGone)
+    assert emitted[0].arc.key == key
 
 
 def test_a_role_that_ended_leaves_no_copy_behind() -> None:

@@ -46,7 +46,7 @@ def test_a_member_that_leaves_is_released_when_it_hosts_nothing(role: str) -> No
     assert going.clusters.left
     assert going.clusters.role == "none"
     world.run(5)
-    assert len(founder.clusters.members()) == 5  # somebody else was recruited
+    assert len(founder.clusters.members()) == 5  # another node was recruited
     world.members_agree()
     world.copies_agree()
 
@@ -102,7 +102,7 @@ def test_a_lost_standby_is_replaced_by_a_broker_at_once() -> None:
     assert world.member(new_primary.id).clusters.role == "standby"
 
 
-def test_a_member_that_was_declared_lost_wrongly_is_told_and_recruited_again() -> None:
+def test_a_member_that_was_declared_lost_wrongly_is_informed_and_recruited_again() -> None:
     world = grown(4, nodes=3, clusters=1, size=3)
     founder, cut = primary(world), member(world, "broker")
     world.cut_link(founder, cut)
@@ -178,14 +178,17 @@ def test_everybody_watches_those_whose_silence_matters() -> None:
             assert watched == {cluster.primary.id}
 
 
-def test_every_change_of_role_is_told_and_traced() -> None:
+def test_every_change_of_role_is_reported_and_traced() -> None:
     world = grown(6, nodes=16, clusters=3)
     for node in world.members.values():
-        told = [e for e in node.events if isinstance(e, RoleChanged)]
-        if told:
-            assert (told[-1].cluster, told[-1].role) == (node.clusters.cluster, node.clusters.role)
-            assert told[-1].role in ("none", node.clusters.role)
-            assert [k for k, _ in node.port.traces].count("cluster") >= len(told)
+        emitted = [e for e in node.events if isinstance(e, RoleChanged)]
+        if emitted:
+            assert (emitted[-1].cluster, emitted[-1].role) == (
+                node.clusters.cluster,
+                node.clusters.role,
+            )
+            assert emitted[-1].role in ("none", node.clusters.role)
+            assert [k for k, _ in node.port.traces].count("cluster") >= len(emitted)
     assert isinstance(world.primaries()[0].clusters, Clusters)
 
 
@@ -211,7 +214,7 @@ def test_members_are_those_described_after_any_coming_and_going(seed: int) -> No
     world.ring_is_whole()
 
 
-def test_a_lost_member_that_never_noticed_is_told_when_it_shows_up() -> None:
+def test_a_lost_member_that_never_noticed_is_informed_when_it_shows_up() -> None:
     world = grown(4, nodes=3, clusters=1, size=3)
     founder, lost = primary(world), member(world, "broker")
     founder.port.emit(LinkDown(lost.peer, "silent", False))
@@ -220,8 +223,8 @@ def test_a_lost_member_that_never_noticed_is_told_when_it_shows_up() -> None:
     world.sent.clear()
     founder.port.emit(LinkUp(lost.peer, False))
     founder.port.turn()
-    told = [m for _, to, m in world.sent if to == lost.peer.id and isinstance(m, Released)]
-    assert told == [Released(cluster_of(founder).key)]
+    emitted = [m for _, to, m in world.sent if to == lost.peer.id and isinstance(m, Released)]
+    assert emitted == [Released(cluster_of(founder).key)]
     world.run(5)
     assert RoleChanged(None, "none") in lost.events
     assert len(founder.clusters.members()) == 3

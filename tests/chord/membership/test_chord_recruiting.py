@@ -71,7 +71,7 @@ def test_a_lone_founder_gives_its_ring_up_when_it_hears_of_another() -> None:
     late = [world.add() for _ in range(3)]
     for node in late:
         node.view.neighbours.clear()
-    world.run(8)  # nobody answered any of them
+    world.run(8)  # none was answered
     assert roles(world) == {"primary": 3}
     founder = world.add(founder=True)
     world.run(10)

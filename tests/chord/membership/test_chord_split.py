@@ -93,7 +93,7 @@ def test_one_split_at_a_time() -> None:
     assert len([e for e in node.events if isinstance(e, ArcLeaving)]) == 1
 
 
-def test_while_an_arc_leaves_it_is_served_by_nobody_and_the_rest_goes_on() -> None:
+def test_while_an_arc_leaves_it_is_not_served_and_the_rest_goes_on() -> None:
     world, node = one_cluster(2)
     old = cluster_of(node)
     middle = slow_split(world, node)
@@ -214,7 +214,7 @@ def test_who_falls_silent_before_it_is_decided_serves_nothing_when_it_wakes() ->
 
 
 def test_what_is_decided_holds_though_both_who_agreed_on_it_die() -> None:
-    """The old primary dies before it can tell, the coming one is started again: it asks whoever
+    """The old primary dies before it can say so, the coming one is started again: it asks whoever
     leads the old cluster by then."""
     world, node = one_cluster(1)
     coming = asked(world, node)
@@ -223,7 +223,7 @@ def test_what_is_decided_holds_though_both_who_agreed_on_it_die() -> None:
     others = [world.member(p.id) for p in node.clusters.log.voters if p != node.peer]
     while not all(o.clusters.log.voter_log.config.start == arc.key for o in others):  # type: ignore[union-attr]
         world.run(0.001)
-    assert coming.clusters.journal.offered.arc is not None  # it was not told yet
+    assert coming.clusters.journal.offered.arc is not None  # it has not heard yet
     world.crash(node)
     world.crash(coming)
     world.run(6)

@@ -199,8 +199,8 @@ def test_an_observer_that_is_far_behind_gets_no_more_until_it_answers() -> None:
     world.sent.clear()
     node.registry.write(KEY, "too much")
     node.port.turn()
-    told = [m for _, to, m in world.sent if to == slow.peer.id]
-    assert not any(isinstance(m, ObserverEntries) for m in told)
+    sent = [m for _, to, m in world.sent if to == slow.peer.id]
+    assert not any(isinstance(m, ObserverEntries) for m in sent)
     assert not slow.live
     node.clusters.observers.on_observed(slow.peer, Observed(name_of(node), 1, EMPTY))
     node.port.turn()

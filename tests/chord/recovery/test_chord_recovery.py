@@ -90,7 +90,7 @@ def test_who_is_left_of_a_cluster_goes_on_with_the_log(seed: int, size: int, dea
         world.crash(node)
     world.run(6)
     if size == 2:
-        world.run(12)  # it reaches nobody whom it could ask
+        world.run(12)  # it reaches no node that it could ask
     new = leader(world)
     assert new in others
     assert new.registry.entries == [entry("a"), entry("b"), entry("c")]

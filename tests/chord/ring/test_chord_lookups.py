@@ -122,7 +122,7 @@ def test_a_dead_first_step_is_replaced_by_another_way() -> None:
     find(world, asker, key)
     world.run(8)
     # The way through another cluster leads there; the answer cannot cross the cut link, so what
-    # counts is that the owner was asked by somebody else.
+    # counts is that the owner was asked by another node.
     passed = [s for s, to, m in world.sent if isinstance(m, Find) and to == owner.peer.id]
     assert any(sender != asker.peer.id for sender in passed)
 
@@ -160,8 +160,8 @@ def test_a_lookup_that_goes_in_circles_is_dropped() -> None:
     outsider = next(n for n in world.members.values() if not n.clusters.is_primary)
     key = next(k for k in KEYS if not outsider.clusters.owns(k))
     world.sent.clear()
-    nobody = Peer("f" * 16, "")
-    outsider.ring.lookups.on_find(world.primaries()[0].peer, Find(key, nobody, 1, MOST_HOPS))
+    absent = Peer("f" * 16, "")
+    outsider.ring.lookups.on_find(world.primaries()[0].peer, Find(key, absent, 1, MOST_HOPS))
     assert not messages(world, Find)
     assert outsider.port.counts["lookups_dropped"] == 1
 
@@ -236,7 +236,7 @@ def test_a_lookup_waits_at_a_member_for_the_next_primary() -> None:
     world.run(2)
     assert asker.ring.owner(key) == old.clusters.cluster
     world.crash(old)
-    world.run(world.notice + 0.05)  # everybody knows, nobody is elected
+    world.run(world.notice + 0.05)  # all members know, none is elected
     assert asker.ring.owner(key) is None
     assert not world.primaries()
     world.sent.clear()
@@ -254,7 +254,7 @@ def test_what_waits_for_a_primary_is_bounded() -> None:
     world = grown(4, nodes=12, clusters=1)
     (old,) = world.primaries()
     member = next(n for n in world.members.values() if n.clusters.role == "broker")
-    world.cut_link(member, old)  # from this one alone: nobody else is elected
+    world.cut_link(member, old)  # from this one alone: no other is elected
     world.run(world.notice + 0.05)
     asker = next(n for n in world.members.values() if n.clusters.role == "none")
     for number in range(LOOKUPS_WAITING_MOST + 3):

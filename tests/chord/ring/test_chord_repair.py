@@ -58,7 +58,7 @@ def test_a_cluster_that_died_is_passed_by_in_the_successor_lists() -> None:
     assert behind is not None
     assert before.clusters.cluster is not None
     assert behind.key == before.clusters.cluster.key
-    # …but nobody serves its keys: pointers route, arcs decide.
+    # …but no member serves its keys: pointers route, arcs decide.
     assert dead.clusters.cluster is not None
     assert world.owners(dead.clusters.cluster.key) == []
 
@@ -103,9 +103,9 @@ def test_a_former_primary_says_what_became_of_its_cluster() -> None:
         other.port.send(one.peer, question)
         world.run(0.5)
         answers = [m for s, _, m in world.sent if s == one.peer.id and isinstance(m, Moved)]
-        told = answers[-1].cluster
-        assert (told.key, told.primary) in [(c.key, c.primary) for c in world.arcs()]
-        assert told.primary != one.peer
+        answer = answers[-1].cluster
+        assert (answer.key, answer.primary) in [(c.key, c.primary) for c in world.arcs()]
+        assert answer.primary != one.peer
     world.run(5)
     world.ring_is_whole()
 

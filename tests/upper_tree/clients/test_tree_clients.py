@@ -45,7 +45,7 @@ from tests.support.world import World, WorldNode
 
 
 class Walks:
-    """Nobody to walk to."""
+    """No node to walk to."""
 
     def __init__(self, port: WorldNode) -> None:
         self.port = port
@@ -287,8 +287,8 @@ def test_a_node_that_leaves_ends_everybodys_subscriptions() -> None:
     rig.subscribe("y > 1", client=2)
     rig.clients.leave()
     rig.port.turn()
-    told = {client: reply for client, reply in rig.port.replies if isinstance(reply, Failed)}
-    assert {client: (reply.request, reply.code) for client, reply in told.items()} == {
+    answers = {client: reply for client, reply in rig.port.replies if isinstance(reply, Failed)}
+    assert {client: (reply.request, reply.code) for client, reply in answers.items()} == {
         1: (0, "leaving"),
         2: (0, "leaving"),
     }
@@ -317,7 +317,7 @@ def test_a_node_that_leaves_acknowledges_nothing_new() -> None:
     assert rig.publisher.unaccepted == 0
 
 
-def test_subscriptions_and_attributes_are_told() -> None:
+def test_subscriptions_and_attributes_are_reported() -> None:
     rig = Rig()
     mine = rig.subscribe("x > 1 AND y = 2", name="both")
     rig.publish({"x": 9, "y": 2}, {"a": 1})
@@ -430,7 +430,7 @@ def test_publications_of_one_turn_are_answered_each_by_itself(second: Any) -> No
     assert sizes == [1, len(second), 2]
     assert [i for i in given if i] == [f"me.1.{n}" for n in range(1, 1 + sum(map(bool, given)))]
     assert [bool(i) for i in answers[12].identities] == ["\ud800" not in e.values() for e in second]
-    shown = [f"me.1.{sequence}" for _, told in rig.shown() for _, sequence in told]
+    shown = [f"me.1.{sequence}" for _, events in rig.shown() for _, sequence in events]
     assert sorted(shown) == [i for i in given if i]
 
 

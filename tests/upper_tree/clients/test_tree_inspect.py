@@ -1,4 +1,4 @@
-"""The overlay tells of itself: `canopy ring`, `where` and `why`, also when nobody answers."""
+"""What the overlay says of itself: `canopy ring`, `where` and `why`, also when no node answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Rig:
         self.port.hear(reply, cluster.primary)
 
 
-def test_the_ring_is_collected_and_every_primary_tells_its_trees() -> None:
+def test_the_ring_is_collected_and_every_primary_reports_its_trees() -> None:
     rig = Rig()
     rig.node.port.hear(Register(1, (registration("s/0", "x", "x > 1", peer("s")),)), peer("s"))
     rig.ask(5, GetRing(7))
@@ -125,7 +125,7 @@ def test_where_names_the_owner_and_the_virtual_nodes() -> None:
     assert (virtual.lo, virtual.hi, virtual.host, virtual.registrations) == ("-∞", "+∞", "p", 3)
 
 
-def test_where_nobody_subscribes_there_is_an_owner_without_a_tree() -> None:
+def test_without_subscribers_there_is_an_owner_without_a_tree() -> None:
     rig = Rig()
     rig.ask(5, Where(7, "x"))
     rig.node.ring.answer("x", rig.node.clusters.cluster)
@@ -165,7 +165,7 @@ def test_a_cluster_that_was_not_asked_is_not_trusted() -> None:
     assert rig.port.replies == []
 
 
-def test_only_a_primary_tells_of_trees() -> None:
+def test_only_a_primary_reports_trees() -> None:
     rig = Rig()
     rig.node.clusters.cluster = OTHER
     rig.port.hear(AskTrees(1), peer("s"))
@@ -243,7 +243,7 @@ def test_why_an_event_came_and_why_it_did_not() -> None:
     assert any("arrived after 2 messages from h" in step for step in answer.path)
 
 
-def test_why_tells_a_client_that_gathers_which_of_its_subscriptions_match() -> None:
+def test_why_shows_a_client_that_gathers_which_of_its_subscriptions_match() -> None:
     rig = WhyRig()
     rig.clients.subscriptions.clear()
     for order, selector in enumerate(["x > 1", "x > 100", "x > 2"], 1):
@@ -468,7 +468,7 @@ def test_what_came_here_is_explained_even_if_its_publisher_is_silent() -> None:
     assert rig.explained().reasons[0].delivered
 
 
-def test_others_are_told_what_is_remembered_here() -> None:
+def test_others_learn_what_is_remembered_here() -> None:
     rig = WhyRig()
     made = event(1, "me", x=9)
     rig.history.published([made])

@@ -39,7 +39,7 @@ def test_each_handling_finds_some_room_and_together_they_keep_the_limit(
     assert sum(taken[:-1]) == most
 
 
-def test_events_are_told_apart_by_all_of_their_identity() -> None:
+def test_events_are_distinguished_by_all_of_their_identity() -> None:
     copies = CopyBudget(16)
     copies.spend((event(1),), 16)
     assert copies.room(event(1)) == 1

@@ -11,7 +11,7 @@ from overlay.upper_tree.delivery.fan_out import DELEGATE_RUN, rotation, spread
 
 
 def reached(recipients: tuple[int, ...], most: int, hop: int = 1, whose: int = 0) -> dict[int, int]:
-    """Recipient -> messages on its way; nobody sends more than `most`, nobody is reached twice."""
+    """Recipient -> messages on its way; no node sends more than `most`, none is reached twice."""
     found: dict[int, int] = {}
     plan = spread(recipients, most, whose)
     assert len(plan) <= most

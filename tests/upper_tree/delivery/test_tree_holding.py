@@ -1,4 +1,4 @@
-"""What is for a node out of reach is held within bounds; what is given up is traced and told."""
+"""What is for a node out of reach is held within bounds; drops are traced and reported."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class Host:
             for event in one.events
         ]
 
-    def told(self) -> list[tuple[int, str, str]]:
-        """What s is told: how many deliveries, the first and the last."""
+    def reported(self) -> list[tuple[int, str, str]]:
+        """What is reported to s: how many deliveries, the first and the last."""
         return [(one.count, one.first, one.last) for one in self.port.take(DeliveriesGivenUp)]
 
     def dropped(self) -> list[tuple[str, str]]:
@@ -105,7 +105,7 @@ def test_what_is_for_a_node_out_of_reach_waits_and_follows_in_order() -> None:
     assert host.arrives() == [4, 5]
     host.deliver(6)
     assert host.arrives() == [6]
-    assert not host.told()
+    assert not host.reported()
     assert not host.dropped()
 
 
@@ -120,7 +120,7 @@ def test_what_comes_back_stands_before_what_came_meanwhile() -> None:
     assert host.arrives() == [1, 2]
 
 
-def test_beyond_the_bound_the_oldest_are_given_up_and_the_node_is_told_in_its_place() -> None:
+def test_beyond_the_bound_the_oldest_are_given_up_and_the_node_is_notified_in_its_place() -> None:
     host = Host(held_events=5)
     host.lose(message(1))
     host.deliver(*range(2, 9))  # 1 is on its way
@@ -131,7 +131,7 @@ def test_beyond_the_bound_the_oldest_are_given_up_and_the_node_is_told_in_its_pl
     (first, *_) = [one for _, one in host.port.sent]
     assert isinstance(first, DeliveriesGivenUp), "ahead of what is held"
     assert (first.since, first.until, first.lapsed) == (2.0, 3.0, False)
-    assert host.told() == [(2, "p.1.2", "p.1.3")]
+    assert host.reported() == [(2, "p.1.2", "p.1.3")]
     assert host.arrives() == [4, 5, 6, 7, 8]
     assert host.port.counts["deliveries_lost"] == 2
 
@@ -164,7 +164,7 @@ def test_holding_ends_with_the_lease_and_the_node_hears_of_it_when_it_is_back() 
     host.lose(message(1))  # what was on its way comes back
     assert host.dropped()[2:] == [("p.1.1", LEASE)]
     host.port.hear(LinkUp(S, True))
-    assert host.told() == [(3, "p.1.1", "p.1.3")], "by when they were published"
+    assert host.reported() == [(3, "p.1.1", "p.1.3")], "by when they were published"
     host.port.sent.clear()
     host.port.advance(NOTICE_FOR)
     assert not host.port.sent, "nothing more is sent to it"
@@ -181,7 +181,7 @@ def test_a_lease_that_is_over_before_its_term_is_no_reason_yet() -> None:
     assert host.dropped() == [("p.1.2", LEASE)]
 
 
-def test_who_has_to_be_told_is_dialled_until_it_is_told() -> None:
+def test_who_has_a_notice_to_get_is_dialled_until_it_has_it() -> None:
     host = Host()
     host.notices.given_up(S, [event(7, "p")], LEASE)
     for _ in range(3):
@@ -193,11 +193,11 @@ def test_who_has_to_be_told_is_dialled_until_it_is_told() -> None:
     (notice,) = host.port.take(DeliveriesGivenUp)
     assert (notice.count, notice.first, notice.last) == (4, "p.1.7", "p.1.8")
     host.port.advance(3 * NOTICE_PAUSE)
-    assert not host.told()
+    assert not host.reported()
     assert len(host.notices) == 0
 
 
-def test_who_is_away_for_too_long_is_not_told_any_more() -> None:
+def test_who_is_away_for_too_long_is_not_informed_any_more() -> None:
     host = Host()
     host.notices.given_up(S, [event(7, "p")], LEASE)
     for _ in range(int(NOTICE_FOR / NOTICE_PAUSE) + 2):
@@ -205,10 +205,10 @@ def test_who_is_away_for_too_long_is_not_told_any_more() -> None:
         host.lose(*host.port.take(DeliveriesGivenUp))
     host.port.advance(NOTICE_PAUSE)
     assert len(host.notices) == 0
-    assert not host.told()
+    assert not host.reported()
 
 
-def test_an_owner_tells_whom_it_took_for_dead() -> None:
+def test_an_owner_reports_whom_it_took_for_dead() -> None:
     host = Host()
     host.port.hear(MatchingInterrupted(S, "silent"))
     host.port.hear(LinkUp(S, True))
@@ -216,7 +216,7 @@ def test_an_owner_tells_whom_it_took_for_dead() -> None:
     assert (notice.count, notice.lapsed, notice.reason) == (0, True, "silent")
 
 
-def test_a_process_that_has_ended_gets_nothing_and_is_told_nothing() -> None:
+def test_a_process_that_has_ended_gets_nothing_and_is_informed_nothing() -> None:
     host = Host()
     host.lose(message(1))
     host.deliver(2)
@@ -362,4 +362,4 @@ def test_what_finds_no_room_on_a_link_is_not_lost() -> None:
     notice = DeliveriesGivenUp(2, "p.1.8", "p.1.9", 0.0, 0.0, BOUND)
     host.port.hear(MessageDropped(S, notice, "queue full"))
     host.port.hear(LinkUp(S, True))
-    assert host.told() == [(3, "p.1.8", "p.1.3")]
+    assert host.reported() == [(3, "p.1.8", "p.1.3")]

@@ -90,7 +90,7 @@ def test_publishers_are_slowed_down_to_what_a_subscriber_s_link_carries() -> Non
     assert "drop" not in result.records
 
 
-def test_a_subscriber_on_a_very_slow_link_is_told_what_it_was_not_sent() -> None:
+def test_a_subscriber_on_a_very_slow_link_learns_what_it_was_not_sent() -> None:
     result = run_green(slowly(500_000.0))
     assert result.reported > 100
 

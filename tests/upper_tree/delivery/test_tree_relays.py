@@ -13,7 +13,7 @@ from tests.upper_tree.delivery.test_tree_delegation import Rig
 
 
 def silence(rig: Rig, name: str = "s0", holder: str = "h") -> None:
-    """The link from `holder` to this node carries nothing; what waits there is told."""
+    """The link from `holder` to this node carries nothing; what waits there is reported."""
     waiting = tuple(rig.net.links.get((holder, name), ()))
     rig.net.nodes[holder].hear(LinkSuspected(peer(name), waiting))
 

@@ -1,4 +1,4 @@
-"""A publisher is told where trees are once, again when that changes, and at times."""
+"""A publisher learns where trees are once, again when that changes, and at times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.upper_tree.host.test_tree_visiting import HIGH, LOW, MIDDLE, assign, 
 WHOLE = Interval(BOTTOM, TOP)
 
 
-def told(node: HostNode, publisher: str, **attributes: int) -> list[tuple[str, Interval]]:
+def announced(node: HostNode, publisher: str, **attributes: int) -> list[tuple[str, Interval]]:
     """What the acceptance of an event says of trees."""
     visit = Visit(peer(publisher), 1, tuple(attributes), (event(1, publisher, **attributes),))
     node.port.hear(visit, peer(publisher))
@@ -26,25 +26,25 @@ def told(node: HostNode, publisher: str, **attributes: int) -> list[tuple[str, I
     return [(location.attribute, location.interval) for location in accepted.locations]
 
 
-def test_a_publisher_is_told_what_is_new_to_it() -> None:
+def test_a_publisher_learns_what_is_new_to_it() -> None:
     node = host()
     assign(node, "x", LOW, MIDDLE, HIGH)
     assign(node, "y", LOW)
-    assert told(node, "p", x=1) == [("x", WHOLE)]
-    assert told(node, "p", x=2) == []
-    assert told(node, "p", x=2, y=1) == [("y", LOW)]
-    assert told(node, "q", x=1, y=1) == [("x", WHOLE), ("y", LOW)]
+    assert announced(node, "p", x=1) == [("x", WHOLE)]
+    assert announced(node, "p", x=2) == []
+    assert announced(node, "p", x=2, y=1) == [("y", LOW)]
+    assert announced(node, "q", x=1, y=1) == [("x", WHOLE), ("y", LOW)]
 
 
-def test_it_is_told_again_when_the_map_changes_and_after_a_while() -> None:
+def test_it_is_announced_again_when_the_map_changes_and_after_a_while() -> None:
     node = host()
     assign(node, "x", LOW, MIDDLE, HIGH)
-    assert told(node, "p", x=1) == [("x", WHOLE)]
+    assert announced(node, "p", x=1) == [("x", WHOLE)]
     assign(node, "x", LOW, version=2)
-    assert told(node, "p", x=1) == [("x", LOW)]
-    assert told(node, "p", x=1) == []
+    assert announced(node, "p", x=1) == [("x", LOW)]
+    assert announced(node, "p", x=1) == []
     node.port.world.jump(ANNOUNCE_AGAIN + 0.1)
-    assert told(node, "p", x=1) == [("x", LOW)]
+    assert announced(node, "p", x=1) == [("x", LOW)]
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

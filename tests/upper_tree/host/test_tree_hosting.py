@@ -1,4 +1,4 @@
-"""C6 to C9 at the host: match, pass on along the tree, or give back; and what owners tell it."""
+"""C6 to C9 at the host: match, pass on along the tree, or give back; and what owners order."""
 
 from __future__ import annotations
 

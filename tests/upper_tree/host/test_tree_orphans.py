@@ -1,4 +1,4 @@
-"""A host asks about trees that nobody lets it serve, and drops what their owner does not know."""
+"""A host asks about trees without a serving lease, and drops what their owner does not know."""
 
 from __future__ import annotations
 

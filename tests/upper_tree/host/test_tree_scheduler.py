@@ -174,7 +174,7 @@ def test_a_full_queue_serves_its_most_urgent_and_loses_nothing() -> None:
     assert sorted(got) == [*range(1, 256 * count + 1), 100_000]
 
 
-def test_a_tree_that_left_meanwhile_is_told_as_moved() -> None:
+def test_a_tree_that_left_meanwhile_is_reported_as_moved() -> None:
     node = host()
     busy(node)
     visit(node, 1, "cold")
@@ -213,7 +213,7 @@ def test_levels_end_with_their_registrations() -> None:
     node = host()
     tree = node.hosting.trees["type"]
     assert tree.latency.priority("hot") == 1
-    tree.install(tree.registrations["s/0"][0], tree.registrations["s/0"][1])  # told again
+    tree.install(tree.registrations["s/0"][0], tree.registrations["s/0"][1])  # installed again
     assert tree.latency.priority("hot") == 1
     tree.uninstall("s/0")
     assert tree.latency.priority("hot") is None
@@ -255,17 +255,17 @@ def test_a_host_says_how_much_waits_only_while_something_does() -> None:
     assert found.queue == 2
 
 
-def test_publishers_are_told_while_something_waits_behind_what_they_hear_of() -> None:
+def test_publishers_are_informed_while_something_waits_behind_what_they_hear_of() -> None:
     node = host()
     busy(node)
     assert [m.pace for m in node.port.take(Accepted)] == [None]
     visit(node, 1, *["cold"] * 12)
     node.port.world.jump(0.1)
     tick(node)
-    (told,) = [m.pace for m in node.port.take(Accepted)]
-    assert told is not None
-    assert told.queue == 8
-    assert told.service > 0
+    (pace,) = [m.pace for m in node.port.take(Accepted)]
+    assert pace is not None
+    assert pace.queue == 8
+    assert pace.service > 0
     tick(node)
     tick(node)
     assert [m.pace for m in node.port.take(Accepted)][-1] is None

@@ -57,11 +57,11 @@ def rig() -> Rig:
     operations: list[Operation] = [MapChanged("x", map_.version, map_.entries)]
     operations += [RegistrationAdded("x", made(n), 1) for n in range(4)]
     operations += [RegistrationAdded("x", made(9, "t"), 2)]
-    told(found, *operations)
+    observe(found, *operations)
     return found
 
 
-def told(found: Rig, *operations: Operation, reset: bool = True) -> None:
+def observe(found: Rig, *operations: Operation, reset: bool = True) -> None:
     if reset:
         found.owner.port.hear(ObservedReset(LOST.key))
     for operation in operations:
@@ -103,7 +103,7 @@ def test_a_lost_clusters_trees_are_served_without_a_word_of_their_subscribers() 
 
 def test_a_copy_follows_the_log() -> None:
     found = rig()
-    told(
+    observe(
         found, RegistrationsRemoved("x", ("s/1",)), RegistrationAdded("x", made(5), 1), reset=False
     )
     lose(found)
@@ -129,7 +129,7 @@ def test_a_tree_that_is_known_already_and_one_of_another_arc_are_left_alone() ->
 
 
 def ask(found: Rig) -> list[type]:
-    """What a publisher is told of x; nothing, while nobody may be told."""
+    """What a publisher is answered about x; nothing, while no answer is allowed."""
     found.owner.port.hear(AskTree(("x",), 1, ()), PUBLISHER)
     found.owner.clusters.commit()
     return [
@@ -138,7 +138,7 @@ def ask(found: Rig) -> list[type]:
     ]  # fmt: skip
 
 
-def test_publishers_are_told_nothing_before_the_hosts_serve() -> None:
+def test_publishers_learn_nothing_before_the_hosts_serve() -> None:
     found = rig()
     lose(found)
     assert ask(found) == [NotOwner]
@@ -205,7 +205,7 @@ def test_a_suback_waits_for_the_logs_observers() -> None:
 def test_hosts_get_everything_in_few_messages(count: int) -> None:
     found = Rig("h1", chosen=settings(tree={"split_at": 1000}))
     map_ = PartitionMap.single((3, 7), (peer("dead"),))
-    told(found, MapChanged("x", map_.version, map_.entries),
+    observe(found, MapChanged("x", map_.version, map_.entries),
          *[RegistrationAdded("x", made(n), 1) for n in range(count)])  # fmt: skip
     lose(found)
     installs = [m for to, m in found.owner.port.sent_to(Install) if to == "h1"]
@@ -218,9 +218,9 @@ def test_hosts_get_everything_in_few_messages(count: int) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_whom_the_lost_cluster_told_something_is_asked_if_the_copy_is_whole(whole: bool) -> None:
+def test_cache_holders_of_the_lost_cluster_are_asked_if_the_copy_is_whole(whole: bool) -> None:
     found = rig()
-    told(found, CacheHoldersChanged((PUBLISHER,)), reset=False)
+    observe(found, CacheHoldersChanged((PUBLISHER,)), reset=False)
     lose(found, whole)
     node = found.owner
     assert [to for to, _ in node.port.sent_to(AskCached)] == (["pub"] if whole else [])
@@ -239,7 +239,7 @@ def test_whom_the_lost_cluster_told_something_is_asked_if_the_copy_is_whole(whol
 
 def test_a_copy_whose_cache_holders_are_not_all_known_says_so() -> None:
     found = rig()
-    told(found, CacheHoldersChanged((PUBLISHER,), (), has_unknown=True), reset=False)
+    observe(found, CacheHoldersChanged((PUBLISHER,), (), has_unknown=True), reset=False)
     lose(found)
     assert found.owner.owner.state.has_unknown_holders
     assert not found.owner.port.sent_to(AskCached)

@@ -5,7 +5,7 @@ delivers next, who registers, and who dies or comes back meanwhile. After every 
 
 * every host that serves a value matches every acknowledged registration for it, so that an event
   that any of them accepts after a SUBACK reaches the subscriber;
-* while no host is lost, each value is served by somebody at every moment.
+* while no host is lost, each value is served by some host at every moment.
 
 At rest each value is served once, as the map says, and everything is acknowledged.
 """
@@ -153,7 +153,7 @@ class Model:
     def check_covered(self) -> None:
         if self.promised:
             for value in VALUES:
-                assert self.servers(value, leased=False), f"nobody serves {value}"
+                assert self.servers(value, leased=False), f"no host serves {value}"
 
     def rest(self) -> None:
         self.net.held.clear()
@@ -215,7 +215,7 @@ def test_a_change_leaves_no_value_alone_and_no_registration_behind(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(40))
 def test_hosts_that_wake_up_serve_nothing_that_they_have_missed(seed: int) -> None:
-    """By their serving leases, for nothing else tells them that they were away."""
+    """By their serving leases, for nothing else shows them that they were away."""
     run(seed, ["hold", "wake", "time", "time", "time", "leave"], covered=False)
 
 

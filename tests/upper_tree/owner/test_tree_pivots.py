@@ -26,7 +26,7 @@ def test_the_rarest_attribute_is_the_pivot() -> None:
     assert chosen("a > 1 AND b > 1 AND c > 1", a=90, b=7, c=30) == "b"
 
 
-def test_an_attribute_that_nobody_else_asks_for_is_the_rarest() -> None:
+def test_an_attribute_without_other_subscribers_is_the_rarest() -> None:
     assert chosen("a > 1 AND b > 1", a=1) == "b"
 
 

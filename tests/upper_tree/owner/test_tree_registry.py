@@ -116,7 +116,7 @@ def test_a_suback_names_the_maps_version_and_goes_to_the_subscriber() -> None:
     assert node.port.sent_to(Registered) == [("s", Registered("x", version, ("s/0",)))]
 
 
-def test_the_first_suback_waits_until_everybody_has_forgotten_nobody() -> None:
+def test_the_first_suback_waits_until_every_publisher_has_forgotten_the_absence() -> None:
     node = owner()
     tell(node, "x", P)
     tell(node, "x", peer("pub2"))

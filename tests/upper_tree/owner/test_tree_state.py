@@ -53,9 +53,9 @@ def logs(draw: st.DrawFn) -> list[Operation]:
     planted: dict[str, None] = {}
     for number in range(draw(st.integers(0, 30))):
         attribute = draw(st.sampled_from(ATTRIBUTES))
-        kind = draw(st.sampled_from(["map", "add", "add", "end", "uproot", "told"]))
+        kind = draw(st.sampled_from(["map", "add", "add", "end", "uproot", "held"]))
         id_ = f"s/{draw(st.integers(0, 5))}"
-        if kind == "told":
+        if kind == "held":
             some = tuple(peer(f"pub{draw(st.integers(0, 3))}") for _ in range(2))
             log.append(
                 CacheHoldersChanged(some, (f"pub{draw(st.integers(0, 3))}",), draw(st.booleans()))
@@ -74,7 +74,7 @@ def logs(draw: st.DrawFn) -> list[Operation]:
     return log
 
 
-def told(state: ClusterState) -> dict[str, object]:
+def content(state: ClusterState) -> dict[str, object]:
     """All that a state says, by value."""
     return {
         attribute: (tree.map.version, tree.map.entries, tree.registrations, tree.incarnations)
@@ -100,25 +100,29 @@ def test_the_same_log_makes_the_same_state(log: list[Operation]) -> None:
     state = ClusterState()
     for operation in log:
         state.apply(operation)
-    assert told(replayed(log)) == told(state)
+    assert content(replayed(log)) == content(state)
     assert cache_holders(replayed(log)) == cache_holders(state)
 
 
 @given(logs())
-def test_a_state_told_again_is_the_same_state(log: list[Operation]) -> None:
+def test_a_state_repeated_is_the_same_state(log: list[Operation]) -> None:
     state = replayed(log)
     again = replayed(list(state.operations()))
-    assert told(again) == told(state)
+    assert content(again) == content(state)
     assert cache_holders(again) == cache_holders(state)
     assert again.highest() == state.highest()
 
 
 @given(logs(), st.sampled_from(ATTRIBUTES))
-def test_a_part_of_the_state_is_told_without_the_rest(log: list[Operation], wanted: str) -> None:
+def test_a_part_of_the_state_is_reported_without_the_rest(
+    log: list[Operation], wanted: str
+) -> None:
     state = replayed(log)
     part = replayed(list(state.operations(lambda attribute: attribute == wanted)))
-    assert told(part) == {name: what for name, what in told(state).items() if name == wanted}
-    assert cache_holders(part) == cache_holders(state), "nobody knows of which trees it was told"
+    assert content(part) == {name: what for name, what in content(state).items() if name == wanted}
+    assert cache_holders(part) == cache_holders(state), (
+        "of which trees it holds answers is not known"
+    )
 
 
 def test_what_is_no_operation_is_refused() -> None:
@@ -153,7 +157,7 @@ def test_a_standby_holds_the_same_state_by_the_log_as_by_a_copy() -> None:
     node.port.hear(FollowerSnapshotWanted(KEY))
     assert node.clusters.copied is not None
     by_log, by_copy = standby(node.clusters.log), standby(node.clusters.copied)
-    assert told(by_log.owner.state) == told(by_copy.owner.state) == told(node.owner.state)
+    assert content(by_log.owner.state) == content(by_copy.owner.state) == content(node.owner.state)
     assert by_log.owner.trees == {}, "only the primary decides"
 
 
@@ -199,7 +203,7 @@ def test_an_arc_takes_its_trees_along_and_no_others() -> None:
     node.port.hear(ArcLeaving(arc_of("x")))
     assert node.clusters.transferred is not None
     new_owner = standby(node.clusters.transferred)
-    assert told(new_owner.owner.state) == {"x": told(node.owner.state)["x"]}
+    assert content(new_owner.owner.state) == {"x": content(node.owner.state)["x"]}
     node.port.hear(ArcGone(arc_of("x")))
     assert list(node.owner.trees) == list(node.owner.state.trees) == ["y"]
 
@@ -234,7 +238,7 @@ def test_an_arc_that_stays_is_not_transferred_later() -> None:
     assert node.clusters.transferred is None
 
 
-def test_who_was_told_nobody_goes_along_with_the_arc() -> None:
+def test_who_holds_an_absence_goes_along_with_the_arc() -> None:
     """C5: the new owner has to ask what the old owner said, to others and to itself."""
     node = primary("y")
     node.port.hear(AskTree(("x",)), peer("pub"))

@@ -26,7 +26,7 @@ from tests.support.world import peer
 
 
 def moving(*to: str) -> Rig:
-    """h1 serves x; the first of these members, who has just joined, is about to be told to."""
+    """h1 serves x; the first of these members, who has just joined, is about to be assigned it."""
     rig = Rig("h1", *to)
     rig.register("x > 1")
     rig.members(*to)
@@ -148,14 +148,14 @@ def test_what_a_former_primary_still_has_under_way_comes_too_late() -> None:
         assert (attribute in host.hosting.trees) == serves
 
 
-def test_an_elected_primary_tells_all_members_what_of_its_trees_is_there() -> None:
+def test_an_elected_primary_sends_all_members_what_of_its_trees_is_there() -> None:
     rig = Rig("h1", "h2")
     rig.register("x > 1")
     cluster = cluster_of("p", "h1", "h2", version=(2, 0))
     rig.owner.clusters.cluster = cluster
     rig.owner.port.hear(Elected(cluster, peer("q")))
-    told = rig.owner.port.sent_to(TreesHosted)
-    assert [(to, m.epoch, m.attributes) for to, m in told] == [
+    sent = rig.owner.port.sent_to(TreesHosted)
+    assert [(to, m.epoch, m.attributes) for to, m in sent] == [
         ("h1", 2, ("x",)), ("h2", 2, ()), ("q", 2, ()),
     ]  # fmt: skip
 
@@ -239,14 +239,14 @@ def test_a_suback_waits_for_a_host_that_may_serve_by_a_map_that_was_given_up() -
 
 def test_a_suback_waits_until_that_host_has_stopped() -> None:
     rig = prepared_in_vain()
-    rig.pause(Assign)  # told to stop, and has not heard it
+    rig.pause(Assign)  # ordered to stop, and has not heard it
     assert register_and_install(rig) == []
     assert rig.serving(5, "h2") == ["h2"]
     rig.net.flush()
     assert [m.ids for m in rig.owner.port.take(Registered)] == [("s/9",)]
 
 
-def test_that_host_is_not_waited_for_when_it_is_lost_before_it_was_told() -> None:
+def test_that_host_is_not_waited_for_when_it_is_lost_before_it_was_informed() -> None:
     rig = prepared_in_vain()
     assert register_and_install(rig) == []
     rig.net.cut("p", "h2")
@@ -347,9 +347,9 @@ def test_a_small_cluster_hosts_at_its_standby_or_at_its_primary() -> None:
 
 
 def test_a_change_whose_hosts_were_fenced_is_begun_anew_after_an_election() -> None:
-    """A fork has told the hosts otherwise: none of them answers the epoch of before."""
+    """A fork has assigned the hosts otherwise: none of them answers the epoch of before."""
     rig = moving("h2", "h3")
-    rig.net.links["p", "h2"].clear()  # what they were told they did not listen to
+    rig.net.links["p", "h2"].clear()  # what was ordered they did not take
     rig.settle()
     assert rig.spread == ["h1"]
     rig.owner.clusters.cluster = cluster = cluster_of("p", "h2", "h3", version=(9, 0))

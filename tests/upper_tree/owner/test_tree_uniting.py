@@ -1,4 +1,4 @@
-"""Registrations of a ring that ends: adopted first, and then nobody serves them there any more."""
+"""Registrations of a ring that ends: adopted first, and then they are not served there any more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INTO = msgspec.structs.replace(cluster_of("w"), ring="a better one")
 
 
 class Stages:
-    """What is told of the stages reached."""
+    """What is reported of the stages reached."""
 
     def __init__(self) -> None:
         self.reached: list[int] = []
@@ -129,7 +129,7 @@ def test_a_ring_has_stopped_when_its_hosts_have_said_so() -> None:
     begin(rig, 1)
     adopt_all(rig)
     rig.owner.port.hear(MergePhaseWanted(INTO, 2))
-    rig.net.run(0.2)  # the host is told, and its answer is on its way
+    rig.net.run(0.2)  # the host has the order, and its answer is on its way
     assert stages.reached == [1]
     rig.settle(0.4)
     assert stages.reached == [1, 2]
@@ -191,9 +191,9 @@ def test_what_is_adopted_is_acknowledged_to_who_gave_it_not_to_its_subscriber() 
         node.port.world.flush()
     assert node.owner.trees["x"].tree.registrations == {"s/0": given}
     assert node.owner.trees["x"].tree.incarnations == {"s/0": 3}
-    told = [(to, m.ids) for to, m in node.port.sent_to(Adopted)]
-    assert told
-    assert all(each == ("l", ("s/0",)) for each in told)
+    sent = [(to, m.ids) for to, m in node.port.sent_to(Adopted)]
+    assert sent
+    assert all(each == ("l", ("s/0",)) for each in sent)
     assert node.port.sent_to(Registered) == []
 
 

@@ -63,11 +63,11 @@ class Seeker:
     def asked(self) -> list[tuple[str, tuple[str, ...]]]:
         return [(to, message.attributes) for to, message in self.port.sent_to(AskTree)]
 
-    def answer(self, *nobody: str, found: str = "", teller: str = "o") -> None:
+    def answer(self, *absent: str, found: str = "", teller: str = "o") -> None:
         entries = (Location(found, (1, 1), EVERYTHING, (peer("h"),)),) if found else ()
-        self.port.hear(TreeAnswer(entries, nobody, 10.0), peer(teller))
+        self.port.hear(TreeAnswer(entries, absent, 10.0), peer(teller))
 
-    def told(self) -> list[str]:
+    def emitted(self) -> list[str]:
         names = [
             f"{type(e).__name__} {e.attribute}"
             for e in self.port.emitted
@@ -96,7 +96,7 @@ def test_an_access_point_that_a_walk_meets_is_an_entry() -> None:
     node = Seeker()
     node.finder.seek(["x"])
     node.port.hear(WalkFound(AccessPoint("x", peer("h"), (1, 1), 0), 3))
-    assert node.told() == ["TreeFound x"]
+    assert node.emitted() == ["TreeFound x"]
     assert node.locations.host_for("x", (1, 1, 0)) == peer("h")
     assert node.port.traced("located") == [{"attribute": "x", "by": "walk", "hops": 3}]
     assert node.port.counts == {"lookups_by_walk": 1}
@@ -111,24 +111,24 @@ def test_a_walk_that_is_lost_asks_the_ring_for_what_is_missing() -> None:
     node.ring.answer("y", cluster_of("o"))
     assert node.asked() == [("o", ("y",))]
     node.answer(found="y")
-    assert node.told() == ["TreeFound x", "TreeFound y"]
+    assert node.emitted() == ["TreeFound x", "TreeFound y"]
     (by_ring,) = [t for t in node.port.traced("located") if t["by"] == "ring"]
     assert by_ring["hops"] == 10 + 2 + 1, "the walk, the lookup and the question"
 
 
-def test_the_owners_nobody_is_certain() -> None:
+def test_an_absence_by_the_owner_is_certain() -> None:
     node = Seeker()
     node.ring.learn(cluster_of("o"))
     node.finder.seek(["x"])
     node.lost("x")
     node.answer("x")
-    assert node.told() == ["TreeAbsent x"]
+    assert node.emitted() == ["TreeAbsent x"]
     assert node.locations.is_absent("x", node.port.now + 9.9)
     assert not node.locations.is_absent("x", node.port.now + 10.0)
     assert node.finder.searches == {}
 
 
-def test_the_term_of_nobody_counts_from_the_question() -> None:
+def test_the_term_of_an_absence_counts_from_the_question() -> None:
     """The owner waits for a term from its answer on; trust must not outlast that."""
     node = Seeker()
     node.ring.learn(cluster_of("o"))
@@ -186,11 +186,11 @@ def test_each_owner_is_asked_for_what_it_owns() -> None:
 
 def test_an_answer_that_nobody_waits_for_is_not_trusted_as_absence() -> None:
     node = Seeker()
-    node.finder.seek(["y"])  # walks, and nobody was asked
+    node.finder.seek(["y"])  # walks, and no owner was asked
     node.answer("x", "y")
     assert not node.locations.was_absent("x")
     assert not node.locations.was_absent("y")
-    assert node.told() == []
+    assert node.emitted() == []
 
 
 def test_a_question_without_an_answer_is_asked_again_after_a_fresh_lookup() -> None:
@@ -272,19 +272,19 @@ def test_a_recall_is_acknowledged_and_the_next_event_looks_again() -> None:
     assert not node.locations.was_absent("x")
 
 
-def test_an_older_nobody_of_another_owner_is_doubted_and_asked_again() -> None:
+def test_an_older_absence_of_another_owner_is_doubted_and_asked_again() -> None:
     """An arc has moved: the new owner's recall overtakes the old owner's answer."""
     node = Seeker()
     node.ring.learn(cluster_of("old"))
     node.finder.ask_ring(["x"])
     node.port.hear(Invalidate("x", epoch=2), peer("new_owner"))
     node.answer("x", teller="old")
-    assert node.told() == []
+    assert node.emitted() == []
     node.port.advance(3.5)
     node.ring.answer("x", cluster_of("new_owner", version=(2, 1)))
     assert ("new_owner", ("x",)) in node.asked()
     node.answer(found="x", teller="new_owner")
-    assert node.told() == ["TreeFound x"]
+    assert node.emitted() == ["TreeFound x"]
 
 
 def test_a_walk_that_ends_late_does_no_harm() -> None:
@@ -298,7 +298,7 @@ def test_a_walk_that_ends_late_does_no_harm() -> None:
     node.answer(found="x")
     node.lost("x")
     node.port.hear(WalkFound(AccessPoint("x", peer("h2"), (1, 1), 0), 3))
-    assert node.told() == ["TreeFound x"]
+    assert node.emitted() == ["TreeFound x"]
 
 
 # --- summaries ---

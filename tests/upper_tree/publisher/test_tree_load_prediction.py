@@ -134,7 +134,7 @@ def test_it_is_bounded() -> None:
     for number in range(PREDICTED_MOST + 10):
         found.reported(f"h{number}", HostLoad(1.0, 1.0, 3), NOW)
     assert len(found) == PREDICTED_MOST
-    found.update(NOW)  # nobody who is forgotten is looked for
+    found.update(NOW)  # no forgotten host is looked for
     for number in range(PREDICTED_MOST):
         found.reported(f"idle{number}", None, NOW)
     assert len(found) == PREDICTED_MOST

@@ -101,7 +101,7 @@ def test_virtual_nodes_per_tree_are_bounded() -> None:
     assert len(known._trees["x"].located) == 4
 
 
-# --- nobody ---
+# --- absence of subscribers ---
 
 
 def test_absence_is_trusted_for_its_term_and_remembered_beyond() -> None:
@@ -114,7 +114,7 @@ def test_absence_is_trusted_for_its_term_and_remembered_beyond() -> None:
     assert known.was_absent("x"), "worth no walk"
 
 
-def test_a_tree_that_is_met_ends_nobody() -> None:
+def test_a_tree_that_is_met_ends_its_absence() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.learn_absent("x", until=20.0, epoch=1, now=10.0)
     known.learn_entry("x", peer("h"))
@@ -122,7 +122,7 @@ def test_a_tree_that_is_met_ends_nobody() -> None:
     assert not known.was_absent("x")
 
 
-def test_a_recall_ends_nobody_and_makes_an_older_word_doubtful() -> None:
+def test_a_recall_ends_an_absence_and_makes_an_older_answer_doubtful() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.learn_absent("x", until=20.0, epoch=1, now=10.0)
     known.invalidate("x", 2, until=21.0)

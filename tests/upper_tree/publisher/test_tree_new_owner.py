@@ -1,4 +1,4 @@
-"""P4, C5: a publisher tells a new owner what it trusts, and trusts a former one no more."""
+"""P4, C5: a publisher sends a new owner what it trusts, and trusts a former one no more."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Asked:
         self.finder.ask_summaries(["x"])
 
     def absent(self, name: str) -> None:
-        """Nobody subscribes to it, for 9 s."""
+        """It has no subscribers, for 9 s."""
         self.locations.learn_absent(name, self.port.now + 9.0, 1, self.port.now)
 
-    def hear(self, epoch: int, *nobody: str) -> None:
+    def hear(self, epoch: int, *absent: str) -> None:
         """An owner's answer; without names it is x's summary."""
         found = summarise(compile_selector("x > 5").conjunctions, 8)
-        summaries = () if nobody else (TreeSummary("x", 7, found),)
-        self.port.hear(TreeAnswer((), nobody, 10.0, 2, summaries, epoch), peer("some owner"))
+        summaries = () if absent else (TreeSummary("x", 7, found),)
+        self.port.hear(TreeAnswer((), absent, 10.0, 2, summaries, epoch), peer("some owner"))
 
     def admits(self) -> bool:
         return not self.locations.summaries.may_skip("x", {"x": place(0)}, self.port.now)
@@ -55,7 +55,7 @@ class Asked:
         return [message for _, message in said]
 
 
-def test_a_new_owner_is_told_what_is_trusted_of_its_arc() -> None:
+def test_a_new_owner_learns_what_is_trusted_of_its_arc() -> None:
     node, key = Asked(), attribute_key("x")
     arc = Cluster("ring", key, f"{int(key, 16) - 1:040x}", (2, 0), peer("new"))
     node.absent("x")
@@ -86,7 +86,7 @@ def test_what_a_former_owner_said_is_not_trusted_after_that() -> None:
     assert node.locations.is_absent("x", node.port.now)
 
 
-def test_many_reports_are_told_in_messages_that_a_frame_can_carry() -> None:
+def test_many_reports_are_sent_in_messages_that_a_frame_can_carry() -> None:
     node = Asked()
     names = [f"x{n}" for n in range(2 * BATCH_ITEMS + 1)]
     for name in names:

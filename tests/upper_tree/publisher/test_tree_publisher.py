@@ -56,7 +56,7 @@ class FakeFinder(TreeFinder):
 
 
 class Rig:
-    """A publisher that knows that nobody subscribes to `$event`, unless told."""
+    """A publisher that knows that `$event` has no subscribers, unless said otherwise."""
 
     def __init__(self, chosen: Settings | None = None, event_tree: bool = False) -> None:
         chosen = chosen or Settings()
@@ -181,7 +181,7 @@ def test_an_event_is_done_when_all_its_trees_have_accepted_it() -> None:
     assert rig.publisher.pending.pairs == 0
 
 
-def test_a_slow_nobody_does_not_end_events_that_are_younger_than_it_is_good_for() -> None:
+def test_a_slow_absence_does_not_end_events_that_are_younger_than_it_is_good_for() -> None:
     rig = Rig()
     rig.publish({"x": 1})
     rig.port.advance(3)
@@ -194,7 +194,7 @@ def test_a_slow_nobody_does_not_end_events_that_are_younger_than_it_is_good_for(
     assert [names for names, _ in rig.finder.sought] == [("x",)], "it is asked for once more"
 
 
-def test_that_nobody_subscribes_is_asked_for_anew_before_it_ends() -> None:
+def test_an_absence_is_asked_for_anew_before_it_ends() -> None:
     rig = Rig()
     rig.know("x", "h")
     rig.locations.learn_absent("y", rig.port.now + 10, 1, rig.port.now)
@@ -207,7 +207,7 @@ def test_that_nobody_subscribes_is_asked_for_anew_before_it_ends() -> None:
     assert rig.visits() == [("h", ("x",), [1]), ("h", ("x",), [2])], "and nothing waits for it"
 
 
-def test_nobody_ends_the_pair_now_and_for_its_term() -> None:
+def test_an_absence_ends_the_pair_now_and_for_its_term() -> None:
     rig = Rig()
     rig.publish({"x": 1})
     rig.locations.learn_absent("x", rig.port.now + 10, 1, rig.port.now)
@@ -360,7 +360,7 @@ def test_nothing_is_looked_after_when_nothing_is_under_way() -> None:
 # --- room ---
 
 
-def test_room_ends_with_the_pairs_and_is_told_when_it_is_back() -> None:
+def test_room_ends_with_the_pairs_and_is_reported_when_it_is_back() -> None:
     rig = Rig(settings(tree={"pending": 3}))
     rig.know("x", "h")
     rig.publish({"x": 1}, {"x": 2})
@@ -372,11 +372,11 @@ def test_room_ends_with_the_pairs_and_is_told_when_it_is_back() -> None:
     assert rig.has_room()
     assert len(rig.port.of(RoomAgain)) == 1
     rig.accept("h", "x", 2, 3)
-    assert len(rig.port.of(RoomAgain)) == 1, "told when it is back, not at every answer"
+    assert len(rig.port.of(RoomAgain)) == 1, "emitted when it is back, not at every answer"
 
 
 @pytest.mark.parametrize("found", [True, False])
-def test_the_history_tells_the_way(found: bool) -> None:
+def test_the_history_shows_the_way(found: bool) -> None:
     rig = Rig()
     (made,) = rig.publish({"x": 1})
     if found:

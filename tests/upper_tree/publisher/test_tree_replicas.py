@@ -71,7 +71,7 @@ def test_a_silent_host_is_passed_over_at_once_for_the_next() -> None:
     rig.port.advance(TIMEOUT_FIRST * 0.2)
     assert to(rig) == [second]
     rig.publish({"x": 2})
-    assert to(rig) == [second], "nobody waits twice for the same silence"
+    assert to(rig) == [second], "the same silence is waited for once"
     rig.port.advance(TIMEOUT_FIRST * 1.1)
     assert rig.visits() == [(third, ("x",), [1, 2])]
     rig.accept(third, "x", 1, 2)
@@ -125,7 +125,7 @@ def test_a_lost_link_or_moved_leads_to_the_next_at_once() -> None:
     again = Location("x", (1, 1), EVERYTHING, ABC)
     rig.locations.learn(again)
     rig.publish({"x": 2})
-    assert to(rig) == [third], "it is not forgotten when somebody names them once more"
+    assert to(rig) == [third], "it is not forgotten when they are named once more"
 
 
 def test_patience_follows_what_hosts_take() -> None:

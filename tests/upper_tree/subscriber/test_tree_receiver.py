@@ -284,7 +284,7 @@ def test_a_right_claim_ends_the_doubt() -> None:
     assert checks.check("s", "x", ids, nothing) == (False, ())
 
 
-def test_a_digest_tells_sets_apart_whatever_their_order() -> None:
+def test_a_digest_distinguishes_sets_whatever_their_order() -> None:
     tree, _ = leased()
     assert registrations_of(tree, "s") == ("s/0", "s/1")
     assert ids_digest(["a", "b"]) == ids_digest(["b", "a"])

@@ -42,7 +42,7 @@ OWNER = peer("o")
 
 
 class Rig:
-    """A registrar; the whole ring is owned by o unless told."""
+    """A registrar; the whole ring is owned by o unless said otherwise."""
 
     def __init__(self, chosen: Settings | None = None, known: bool = True) -> None:
         self.port = one_node("s")
@@ -452,7 +452,7 @@ def test_where_nothing_can_be_claimed_a_doubtful_tree_is_registered_again() -> N
     assert rig.ready() == ["a", "b"]
 
 
-def test_a_refused_renewal_registers_again_and_tells_of_the_gap() -> None:
+def test_a_refused_renewal_registers_again_and_reports_the_gap() -> None:
     rig = registered_once()
     rig.port.advance(7.0)
     rig.port.hear(RenewRefused(("x", "unknown")), OWNER)
@@ -503,7 +503,7 @@ def test_after_trouble_the_next_look_is_soon(trouble: LocalEvent) -> None:
 # --- an owner that is lost ---
 
 
-def test_who_takes_the_place_of_a_lost_owner_is_told_what_was_registered_there() -> None:
+def test_who_takes_the_place_of_a_lost_owner_learns_what_was_registered_there() -> None:
     rig = Rig()
     rig.subscribe("a = 1", "one")
     rig.subscribe("b = 1", "two")

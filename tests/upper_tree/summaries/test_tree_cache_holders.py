@@ -71,7 +71,7 @@ def report(node: OwnerNode, who: Peer, *cached: tuple[str, int], last: bool = Tr
     node.port.hear(CacheReport(KEY, 2, cached, last), who)
 
 
-# --- before somebody is told ---
+# --- before a publisher is answered ---
 
 
 def test_no_summary_is_sent_before_a_majority_knows_the_cache_holder() -> None:
@@ -84,7 +84,7 @@ def test_no_summary_is_sent_before_a_majority_knows_the_cache_holder() -> None:
     assert (answer.absent, answer.term, answer.number, answer.epoch) == (("x",), TERM, 3, 1)
 
 
-def test_who_is_in_the_log_is_told_at_once_and_named_once() -> None:
+def test_who_is_in_the_log_is_informed_at_once_and_named_once() -> None:
     node = owner()
     for _ in range(3):
         node.port.hear(AskTree(("x",)), P)
@@ -141,7 +141,7 @@ def test_who_owns_nothing_any_more_remembers_nobody_who_asks() -> None:
     assert [m.attributes for m in node.port.take(NotOwner)] == [("x",)]
 
 
-def test_who_has_no_room_in_the_log_is_told_nothing_that_lasts() -> None:
+def test_who_has_no_room_in_the_log_learns_nothing_that_lasts() -> None:
     crowd = tuple(peer(f"c{n}") for n in range(HOLDERS_MOST))
     node = new_owner(CacheHoldersChanged(crowd))
     register(node)
@@ -165,7 +165,7 @@ def test_a_suback_waits_for_those_only_who_may_have_cached_something() -> None:
     assert acknowledged(node)
 
 
-def test_where_nobody_was_told_anything_a_suback_waits_for_nobody() -> None:
+def test_without_cache_holders_a_suback_waits_for_none() -> None:
     node = new_owner(CacheHoldersChanged((P,)), CacheHoldersChanged((), (P.id,)))
     register(node)
     assert acknowledged(node)
@@ -243,7 +243,7 @@ def test_where_others_may_have_cached_something_everybody_waits_for_the_term(how
         node.port.hear(Elected(cluster, peer("old"), True))
     elif how == "replanted":
         node.port.hear(Replanted(cluster_of("gone")))
-    assert [told.has_unknown for told in logged(node)] == ([] if how == "logged" else [True])
+    assert [change.has_unknown for change in logged(node)] == ([] if how == "logged" else [True])
     register(node)
     node.port.advance(TERM - 0.1)
     assert not acknowledged(node)

@@ -26,11 +26,11 @@ def test_a_recalled_node_trusts_no_more() -> None:
     table = InvalidationTable()
     table.grant("x", A, now=0.0, term=10.0)
     table.invalidated("x", "a", table.number)
-    table.invalidated("x", "b", table.number)  # never told
+    table.invalidated("x", "b", table.number)  # never sent
     assert holders(table, "x", now=1.0) == []
 
 
-def test_an_old_recall_does_not_end_what_was_told_since() -> None:
+def test_an_old_recall_does_not_end_what_was_answered_since() -> None:
     table = InvalidationTable()
     table.grant("x", A, now=0.0, term=10.0)
     recall = table.number

@@ -1,4 +1,4 @@
-"""C5, C9: what publishers are told of trees, and that no SUBACK comes before it is taken back."""
+"""C5, C9: what publishers are answered, and that no SUBACK comes before it is taken back."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class Rig:
         return [id_ for message in self.port.take(Registered) for id_ in message.ids]
 
     def ask(self, who: Peer = P, held: int = 0, number: int = 1) -> TreeSummary | None:
-        """What `who` is told of x beside the places."""
+        """What `who` is answered about x beside the places."""
         self.port.hear(AskTree(("x",), number, (held,) if held else ()), who)
         self.node.clusters.commit()
         found = [s for m in self.port.take(TreeAnswer) for s in m.summaries]
         return found[0] if found else None
 
-    def told(self, who: Peer = P) -> tuple[int, Summary]:
+    def answer(self, who: Peer = P) -> tuple[int, Summary]:
         """Digest and summary, once the tree has been at rest."""
         self.port.advance(SUMMARY_PAUSE_MOST)
         found = self.ask(who)
@@ -75,10 +75,10 @@ class Rig:
         return [(to, message.number) for to, message in self.port.sent_to(Invalidate)]
 
 
-def test_a_publisher_is_told_what_registrations_may_match() -> None:
+def test_a_publisher_learns_what_registrations_may_match() -> None:
     rig = Rig()
     rig.register("s/0", "x > 1 AND y = 2")
-    _, summary = rig.told()
+    _, summary = rig.answer()
     assert summary.admits({"x": 5, "y": 2})
     assert not summary.admits({"x": 5})
     assert not summary.admits({"x": 0, "y": 2})
@@ -94,18 +94,18 @@ def test_the_only_host_needs_no_summary() -> None:
     assert rig.ask(P) is not None
 
 
-def test_who_holds_the_present_summary_is_told_that_it_is_good() -> None:
+def test_who_holds_the_present_summary_learns_that_it_is_good() -> None:
     rig = Rig()
     rig.register("s/0", "x > 1")
-    digest, _ = rig.told()
+    digest, _ = rig.answer()
     assert rig.ask(held=digest) == TreeSummary("x", digest, None)
     assert rig.port.counts["summaries_made"] == 1
 
 
-def test_a_registration_at_odds_waits_for_everybody_who_was_told() -> None:
+def test_a_registration_at_odds_waits_for_every_cache_holder() -> None:
     rig = Rig()
     assert rig.register("s/0", "x > 10")
-    rig.told()
+    rig.answer()
     rig.ask(peer("pub2"))
     assert not rig.register("s/1", "x < 0")
     ((one, number), (two, _)) = rig.recalls()
@@ -116,10 +116,10 @@ def test_a_registration_at_odds_waits_for_everybody_who_was_told() -> None:
     assert rig.acknowledged() == ["s/1"]
 
 
-def test_a_registration_that_the_summary_admits_waits_for_nobody() -> None:
+def test_a_registration_that_the_summary_admits_waits_for_no_publisher() -> None:
     rig = Rig()
     rig.register("s/0", "x > 10")
-    digest, summary = rig.told()
+    digest, summary = rig.answer()
     assert rig.register("s/1", "x > 20 AND y = 1")
     assert rig.recalls() == []
     assert summary.admits({"x": 21, "y": 1})
@@ -129,12 +129,12 @@ def test_a_registration_that_the_summary_admits_waits_for_nobody() -> None:
 def test_an_older_summary_is_recalled_even_if_the_present_one_admits() -> None:
     rig = Rig()
     rig.register("s/0", "x > 10")
-    old, _ = rig.told()
+    old, _ = rig.answer()
     rig.port.hear(Unregister("x", ("s/0",)), S)
     rig.port.advance(0.1)
     rig.register("s/1", "x < 0")
     rig.recalls()  # never answered
-    new, _ = rig.told(peer("pub2"))
+    new, _ = rig.answer(peer("pub2"))
     assert new != old
     assert not rig.register("s/2", "x < -5")
     assert rig.recalls() == [], "it is being recalled already"
@@ -145,7 +145,7 @@ def test_an_older_summary_is_recalled_even_if_the_present_one_admits() -> None:
 def test_a_cache_holder_that_does_not_answer_is_waited_out() -> None:
     rig = Rig()
     rig.register("s/0", "x > 10")
-    rig.told()
+    rig.answer()
     rig.port.advance(4)
     assert not rig.register("s/1", "x < 0")
     rig.port.advance(5.9)
@@ -157,10 +157,10 @@ def test_a_cache_holder_that_does_not_answer_is_waited_out() -> None:
 def test_a_young_word_survives_the_answer_to_an_old_recall() -> None:
     rig = Rig()
     rig.register("s/0", "x > 10")
-    rig.told()
+    rig.answer()
     rig.register("s/1", "x < 0")
     ((_, number),) = rig.recalls()
-    rig.told()  # asked again before the recall's answer came
+    rig.answer()  # asked again before the recall's answer came
     rig.port.hear(Invalidated("x", number), P)
     assert rig.acknowledged() == ["s/1"]
     assert not rig.register("s/2", "x = 'text'")
@@ -174,7 +174,7 @@ def test_no_summary_is_made_while_registrations_contradict_each_other() -> None:
         assert rig.ask() is None
         rig.port.advance(SUMMARY_PAUSE_LEAST / 2)
     assert rig.port.counts["summaries_made"] == 0
-    rig.told()
+    rig.answer()
 
 
 def test_where_summaries_do_not_last_the_next_ones_are_waited_for_longer() -> None:
@@ -204,7 +204,7 @@ def test_a_summary_is_made_anew_when_much_of_it_has_ended() -> None:
     rig = Rig()
     for number in range(8):
         rig.register(f"s/{number}", f"x = {number}")
-    old, summary = rig.told()
+    old, summary = rig.answer()
     assert summary.admits({"x": 7})
     rig.port.hear(Unregister("x", tuple(f"s/{n}" for n in range(1, 8))), S)
     found = rig.ask(held=old)
@@ -217,7 +217,7 @@ def test_a_tree_that_was_taken_over_is_summarised_from_its_selectors() -> None:
     rig = Rig()
     rig.register("s/0", "x > 10")
     rig.node.owner.trees["x"].forget_boxes()
-    _, summary = rig.told()
+    _, summary = rig.answer()
     assert not summary.admits(FIVE)
 
 

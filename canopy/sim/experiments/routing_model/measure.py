@@ -65,7 +65,7 @@ class RoutingPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def rehearsed(self) -> int:
         """How many events the runs' work is learnt from. With 100,000 nodes and 150 kinds of events
-        500 tell too little, 5,000 as much as all; with 3,000 nodes 500 do."""
+        500 are too few, 5,000 give the same as all; with 3,000 nodes 500 do."""
         return self.warmup or max(500, self.nodes // 20)
 
 

@@ -144,7 +144,7 @@ class LowerLayer:
                 at.on_walk_miss(sender, message)
         return self._result
 
-    # --- what the ports tell ---
+    # --- what the ports report ---
 
     def step(self, kind: str, fields: dict[str, Any]) -> None:
         """Note one trace record of a walk."""

@@ -63,20 +63,20 @@ def upkeep(
     renewals: dict[tuple[int, int], None] = {}
     for one, (name, _) in zip(subscriptions, placing.pivots, strict=True):
         renewals[one.node, owner_of[number_of(name)]] = None
-    told = placing.style.summaries
+    has_summaries = placing.style.summaries
     least = placing.style.pivot == "least"  # where else a new one would go is not worked out
-    covered = _covered(placing, load, len(subscriptions)) if told and least else None
+    covered = _covered(placing, load, len(subscriptions)) if has_summaries and least else None
     return Upkeep(
         owners=owners,
         publishers=publishers,
         first_contact=2 * owners,
         views=2 / period,
         leases=len(renewals) * 3 / lease / nodes,
-        summaries=2 * owners / term * publishers / nodes if told else 0.0,
+        summaries=2 * owners / term * publishers / nodes if has_summaries else 0.0,
         summary_bytes=summary_bytes(placing) / term,
         covered=covered,
         recall=None if covered is None else (1 - covered) * 2 * publishers,
-        wait_s=term if told else 0.0,
+        wait_s=term if has_summaries else 0.0,
         term_s=term,
         lease_s=lease,
         shuffle_s=period,

@@ -31,7 +31,7 @@ def found(world: World, looks: LogWatch | None = None) -> list[str]:
     return kinds
 
 
-def test_what_is_as_it_should_be_is_not_told(world: World) -> None:
+def test_what_is_as_it_should_be_is_not_reported(world: World) -> None:
     assert found(world) == []
     assert check_voters(world) == []
 

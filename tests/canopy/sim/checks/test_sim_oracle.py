@@ -141,7 +141,7 @@ def test_an_event_around_a_crash_may_be_lost() -> None:
     assert (len(expected.expected), len(expected.allowed)) == (1, 1)
 
 
-def test_an_unanswered_command_is_told() -> None:
+def test_an_unanswered_command_is_reported() -> None:
     world, names = busy()
     world.node(names[1]).command = lambda client, command: None
     world.subscribe(names[1], "x = 9")

@@ -37,7 +37,7 @@ def test_a_range_holds_its_share_of_the_values(width: float) -> None:
     assert abs(hits / 400 - width) < 0.1
 
 
-def test_a_run_tells_its_ways() -> None:
+def test_a_run_shows_its_ways() -> None:
     room = settings(tree={"host_entries": 30})
     scenario = Scenario(
         nodes=12, subscriptions=60, events=60, load=SHAPE, publishers=2, settings=room

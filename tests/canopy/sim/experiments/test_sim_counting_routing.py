@@ -90,7 +90,7 @@ def test_attributes_appear_by_the_law_and_all_of_them_do() -> None:
 
 
 def test_hits_within_ten_hops_are_the_papers_nine_in_ten() -> None:
-    """Table of 100, 486 attributes: 1 - (1 - 100/486)^11 where nobody hosts anything himself."""
+    """Table of 100, 486 attributes: 1 - (1 - 100/486)^11 where no node hosts its own."""
     there = ModelOverlay(
         "1", 20_000, 600, LoadShape(), ViewSettings(size=10, access_points=100), WalkSettings()
     )

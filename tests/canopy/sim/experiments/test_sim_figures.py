@@ -1,4 +1,4 @@
-"""The figures: what is written, that a seed repeats it, and the shapes that the paper tells of."""
+"""The figures: what is written, that a seed repeats it, and the shapes that the paper describes."""
 
 from __future__ import annotations
 

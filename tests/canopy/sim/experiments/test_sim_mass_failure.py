@@ -39,7 +39,7 @@ def test_who_stands_still_costs_nobody_else_anything() -> None:
     report = measure(plan, WireCodec(), lambda stage, share: stages.append(stage))
     delivered, expected = deliveries(report)
     assert delivered == expected > 20
-    assert report.doubted == 0, "nobody healthy is taken for dead"
+    assert report.doubted == 0, "no healthy node is taken for dead"
     assert (report.twice, report.spurious) == (0, 0)
     assert stages[-1] == "after"
 
@@ -52,7 +52,7 @@ def test_what_does_not_arrive_is_expected_all_the_same() -> None:
     assert (band.expected, band.delivered, band.at_once, band.worst_s) == (3, 2, 1, 7.0)
 
 
-def test_the_command_tells_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     options = "--nodes 8 --subscriptions 9 --publishers 2 --rate 2 --seconds 1 --quiet --replicas 2"
     said = CliRunner().invoke(failure, [*options.split(), "--json"])
     assert said.exit_code == 0, said.output

@@ -31,7 +31,7 @@ KILL = 100.0
 def judged(
     *arrivals: tuple[float, str, str], needing: tuple[str, ...] = ("a", "b")
 ) -> RecoveryVerdict:
-    """Events at 99, 100.5 and 101 in flow a, at 101 in flow b; `no` is wanted by nobody."""
+    """Events at 99, 100.5 and 101 in flow a, at 101 in flow b; `no` has no subscriber."""
     sent = {
         "1": PublishedEvent(99.0, "a", True),
         "2": PublishedEvent(100.5, "a", True),
@@ -61,7 +61,7 @@ def test_a_flow_that_does_not_come_back_has_no_end() -> None:
     assert (found.lost_after, found.lost_last_s) == (1, 1.0)
 
 
-def test_what_was_in_flight_is_told_apart_from_what_came_later() -> None:
+def test_what_was_in_flight_is_distinguished_from_what_came_later() -> None:
     found = judged(*ALL[1:])
     assert (found.lost_before, found.lost_after) == (1, 0)
     assert found.lost_last_s == -1.0
@@ -73,7 +73,7 @@ def test_what_was_in_flight_is_told_apart_from_what_came_later() -> None:
         ((103.0, "a", "1"), (1, 0)),
         ((103.0, "b", "no"), (0, 1)),
         ((103.0, "b", "3"), (0, 1)),  # another flow's event
-        ((103.0, "a", "5"), (0, 1)),  # nobody published it
+        ((103.0, "a", "5"), (0, 1)),  # it was not published
     ],
 )
 def test_duplicates_and_spurious_deliveries_are_seen(
@@ -146,7 +146,7 @@ def test_a_simulated_recovery_is_a_function_of_its_seed() -> None:
     assert one == other
 
 
-def test_what_does_not_come_back_is_told_and_drawn(tmp_path: Path) -> None:
+def test_what_does_not_come_back_is_reported_and_drawn(tmp_path: Path) -> None:
     report = simulated("standby")
     first = report.rows[0]
     gone = {"median": None, "most": None}
@@ -157,7 +157,7 @@ def test_what_does_not_come_back_is_told_and_drawn(tmp_path: Path) -> None:
     assert "the paper" in (tmp_path / "picture.svg").read_text()
 
 
-def test_the_command_tells_rows_and_writes_both_files(tmp_path: Path) -> None:
+def test_the_command_reports_rows_and_writes_both_files(tmp_path: Path) -> None:
     arguments = ["--kill", "standby", "--rate", "100", "--nodes", "8", "--times", "1", "--quiet"]
     done = CliRunner().invoke(recovery, [*arguments, "--json", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output

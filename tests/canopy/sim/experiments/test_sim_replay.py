@@ -113,7 +113,7 @@ def test_subscriptions_end_when_they_did_but_not_after_the_last_event() -> None:
         (SETTLE + 2, "s2"),
     ]
     assert recorded.tally.routing == "counting"
-    assert recorded.expense().other_messages is None  # nobody said goodbye
+    assert recorded.expense().other_messages is None  # no node said goodbye
 
 
 def test_latency_levels_are_replayed_and_none_where_none_was_recorded() -> None:
@@ -155,7 +155,7 @@ def test_what_cannot_be_replayed_is_refused_with_its_reason(
         RecordedRun(lines)
 
 
-def test_lines_that_cannot_be_read_are_counted_and_told() -> None:
+def test_lines_that_cannot_be_read_are_counted_and_reported() -> None:
     lines = [
         publish(1, "e.1"),
         ("f:2", b"nonsense"),
@@ -195,7 +195,7 @@ def test_the_command_puts_all_side_by_side(folder: tuple[Path, Any], tmp_path: P
         assert word in done.stdout
 
 
-def test_bad_input_is_told_without_a_traceback(tmp_path: Path) -> None:
+def test_bad_input_is_reported_without_a_traceback(tmp_path: Path) -> None:
     def run(*arguments: str) -> tuple[int, str]:
         done = subprocess.run(
             [sys.executable, "-m", "canopy", "sim", "replay", *arguments],

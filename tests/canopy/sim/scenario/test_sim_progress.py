@@ -1,4 +1,4 @@
-"""Progress: plain lines where nobody watches, a bar per stage on a terminal, on standard error."""
+"""Progress: plain lines without a terminal, a bar per stage on a terminal, on standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenarios: what is read, what is refused, what a run tells."""
+"""Scenarios: what is read, what is refused, what a run reports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_run_is_repeatable_and_seeds_differ() -> None:
     assert run(msgspec.structs.replace(SMALL, seed=2)).trace_hash != one.trace_hash
 
 
-def test_losses_of_a_node_that_does_not_repeat_are_found_and_told() -> None:
+def test_losses_of_a_node_that_does_not_repeat_are_found_and_reported() -> None:
     result = run(msgspec.structs.replace(SMALL, network=Conditions(loss=0.2)))
     assert result.missing > 0
     assert not result.green
@@ -181,7 +181,7 @@ def test_the_command_line_prints_one_object_and_succeeds() -> None:
     assert "publish" in done.stderr  # progress
 
 
-def test_a_failing_seed_tells_how_to_see_it_again(tmp_path: Path) -> None:
+def test_a_failing_seed_reports_how_to_see_it_again(tmp_path: Path) -> None:
     path = tmp_path / "apart.yaml"
     path.write_text("{events: 20, faults: [{at: 0, do: partition, groups: [[0], [1]]}]}")
     done = CliRunner().invoke(sim, ["run", str(path), "--nodes", "2", "--quiet", "--shrink", "0"])

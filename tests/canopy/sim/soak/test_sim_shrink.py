@@ -1,4 +1,4 @@
-"""A bad seed is made small, told in a few lines, and comes with the command that repeats it."""
+"""A bad seed is made small, reported in a few lines, and comes with the command that repeats it."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_an_exception_is_the_same_by_type_and_place() -> None:
     assert signature(silent) != signature(busy)
 
 
-def test_the_command_shrinks_saves_and_tells(tmp_path: Path) -> None:
+def test_the_command_shrinks_saves_and_reports(tmp_path: Path) -> None:
     path, less = tmp_path / "apart.yaml", tmp_path / "less.yaml"
     path.write_text("{events: 20, faults: [{at: 0, do: partition, groups: [[0], [1]]}]}")
     command = ["run", str(path), "--nodes", "2", "--quiet", "--shrink", "2", "--save", str(less)]
@@ -181,7 +181,7 @@ def test_the_command_shrinks_saves_and_tells(tmp_path: Path) -> None:
     assert "missing" in kinds
 
 
-def test_a_node_that_raises_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_raises_is_reported_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: HostedTree, *arguments: Any) -> None:
         raise KeyError("planted")
 
@@ -211,7 +211,7 @@ def test_a_timeline_is_followed_and_checked() -> None:
         parse_scenario("timeline: [{at: 1, node: 0}]")
 
 
-def test_disks_that_refuse_are_told() -> None:
+def test_disks_that_refuse_are_reported() -> None:
     faults = (Fault(0.1, "disk", nodes=(1,), disk=DiskConditions(room=0)),)
     run = judge_scenario(Scenario(nodes=2, events=10, faults=faults), WireCodec())
     assert run.green

@@ -1,4 +1,4 @@
-"""The soak: a seed is one scenario and one history; what is wrong is told with its command."""
+"""The soak: a seed is one scenario and one history; what is wrong is reported with its command."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_only_nodes_of_one_side_hear_of_each_other_while_an_overlay_is_divided()
     division = Division(5.0, 9.0, {"a": 0, "b": 0, "c": 1})
     assert not division.parts("a", "b", 6.0)
     assert division.parts("a", "c", 6.0)
-    assert division.parts("d", "d", 6.0), "nobody knows of which side it is"
+    assert division.parts("d", "d", 6.0), "of which side it is is not known"
     assert not division.parts("a", "c", 4.9)
     assert not division.parts("a", "c", 9.0)
 

@@ -22,7 +22,7 @@ class Knot:
         self.me = self
 
 
-def test_the_command_tells_what_the_run_cost() -> None:
+def test_the_command_reports_what_the_run_cost() -> None:
     options = ["run", "--nodes", "3", "--subscriptions", "7", "--events", "20", "--quiet"]
     done = CliRunner().invoke(sim, [*options, "--json"])
     assert done.exit_code == 0, done.output

@@ -71,7 +71,7 @@ class Way:
 
     @property
     def accounted(self) -> int:
-        """Deliveries that left or whose loss was told, each in its place."""
+        """Deliveries that left or whose loss was reported, each in its place."""
         number = 0
         for one in self.left:
             if isinstance(one, DroppedRun):
@@ -96,7 +96,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(64, 2_000), st.integers(100, 3_000))
-def test_never_beyond_the_credit_in_order_and_every_loss_told_once(
+def test_never_beyond_the_credit_in_order_and_every_loss_reported_once(
     steps: list[tuple[str, int, int]], credit: int, queue: int
 ) -> None:
     way = Way(credit, queue)
@@ -114,7 +114,7 @@ def test_never_beyond_the_credit_in_order_and_every_loss_told_once(
     lost = sum(one.count for one in way.left if isinstance(one, DroppedRun))
     assert lost == way.window.dropped
     gaps = [isinstance(one, DroppedRun) for one in way.left]
-    assert (True, True) not in list(pairwise(gaps)), "one gap is told once"
+    assert (True, True) not in list(pairwise(gaps)), "one gap is reported once"
 
 
 def test_what_waits_is_kept_and_the_newest_is_dropped_until_half_is_free() -> None:
@@ -148,7 +148,7 @@ def test_a_frame_has_one_kind_and_the_order_stays() -> None:
     assert (way.accounted, way.window.dropped) == (40, 0)
 
 
-def test_a_client_that_is_always_too_slow_is_told_of_few_gaps() -> None:
+def test_a_client_that_is_always_too_slow_is_informed_of_few_gaps() -> None:
     way = Way(1_000, 8_000)
     for number in range(2_000):
         way.offer(DELIVERED, 92)

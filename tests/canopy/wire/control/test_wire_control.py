@@ -287,7 +287,9 @@ async def test_many_requests_ahead_are_answered_in_order(tmp_path: Path) -> None
                 with pytest.raises(ControlError, match="answered Status, not Done"):
                     client.ask_many([GetStatus(0), GetStatus(0)], Done, ahead=2)
                 assert client.ask(GetStatus(0), Status).counters == {"data_messages": 7}
-                assert client._session._replies == {}, "nobody waits for those that were given up"
+                assert client._session._replies == {}, (
+                    "none of those that were given up is waited for"
+                )
 
         await outside(work)
         assert one.control._clients == {} or not next(iter(one.control._clients.values())).is_full

@@ -1,4 +1,4 @@
-"""A program that does not consume: held by credits, told of its losses, no matter to others."""
+"""A program that does not consume: held by credits, informed of its losses, no matter to others."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def to_the_news(client: ControlClient) -> list[int | Dropped]:
 
 
 def whole(found: list[int | Dropped]) -> int:
-    """Every number from 1 is there or told as lost, in order; how many were lost."""
+    """Every number from 1 is there or reported lost, in order; how many were lost."""
     due, lost = 1, 0
     for one in found:
         if isinstance(one, Dropped):
@@ -143,7 +143,7 @@ async def test_a_program_that_does_not_consume_is_held_asks_all_the_same_and_res
                     halves = [after - before for before, after in pairwise([0, *said])]
                     assert min(halves) >= CREDIT // 2, "a grant is for many deliveries"
                     assert 1_000 * SIZE - said[-1] < CREDIT // 2
-                    assert (whole(got), len(got)) == (0, 1_000), "nobody else misses anything"
+                    assert (whole(got), len(got)) == (0, 1_000), "no other program misses anything"
                     found = to_the_news(slow)
                     assert whole(found) == lost
                     assert len(found) - 1 + lost == 1_000, "what waited, then the news"
@@ -228,7 +228,7 @@ async def test_who_grants_nothing_gets_one_credit_and_a_grant_lets_more_go(tmp_p
 
 
 @pytest.mark.trio
-async def test_what_is_gathered_is_held_and_told_in_the_same_way(tmp_path: Path) -> None:
+async def test_what_is_gathered_is_held_and_reported_in_the_same_way(tmp_path: Path) -> None:
     events = tuple(Event("p", 1, number, 0.0, {}, bytes(SIZE)) for number in range(1, 301))
     async with rig(socket=tmp_path / "control.sock", queue=1 << 20) as one:
 

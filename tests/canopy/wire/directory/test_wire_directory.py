@@ -22,7 +22,7 @@ DEADLINE = 20.0  # seconds after which a test that waits has failed
 
 
 def free_port() -> int:
-    """A UDP port of loopback that nobody has."""
+    """A UDP port of loopback that is free."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
@@ -38,7 +38,7 @@ class Book:
         self.directory = Directory("test", name, Log("debug", log))
 
     async def start(self) -> None:
-        """Listen; on another port if somebody took ours since it was free."""
+        """Listen; on another port if ours was taken since it was free."""
         for _ in range(4):
             running = trio.Event()
             self.directory.start("127.0.0.1", self.port, running.set)
@@ -47,12 +47,12 @@ class Book:
                     if running.is_set():
                         return
                     await trio.sleep(0.005)
-            told = self.log.getvalue()
+            log = self.log.getvalue()
             self.directory.stop()
             self.log.truncate(0)
             self.port = free_port()
             self.address = f"127.0.0.1:{self.port}"
-        raise AssertionError(f"it does not start: {told}")
+        raise AssertionError(f"it does not start: {log}")
 
     async def join(self, *others: Book) -> None:
         addresses = [other.address for other in others]
@@ -110,7 +110,7 @@ async def books(count: int) -> AsyncIterator[list[Book]]:
 
 
 @pytest.mark.trio
-async def test_what_one_node_tells_every_other_finds() -> None:
+async def test_what_one_node_announces_every_other_finds() -> None:
     async with books(5) as (first, *others):
         for book in (first, *others):
             await book.finds("ring", ("127.0.0.1:1", "127.0.0.1:2"), others[0])
@@ -138,7 +138,7 @@ async def test_it_answers_after_the_death_of_neighbours() -> None:
 
 
 @pytest.mark.trio
-async def test_a_node_whose_neighbours_are_all_dead_keeps_what_it_tells() -> None:
+async def test_a_node_whose_neighbours_are_all_dead_keeps_what_it_offers() -> None:
     async with books(2) as (first, second):
         first.directory.stop()
         second.directory.put("ring", ("127.0.0.1:9",))

@@ -11,18 +11,18 @@ import pytest
 
 from bench.processes.fault_proxy import FaultProxy, Faults
 from overlay.client import Subscribe
+from tests.support.proxied_overlay import Flow, ProxiedOverlay, wait_for
 from tests.support.real_overlay import PATIENCE, status
-from tests.support.spoilt_overlay import Flow, SpoiltOverlay, wait_for
 
 pytestmark = pytest.mark.process
 NODES = 6
 
 
 @pytest.fixture(scope="module")
-def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpoiltOverlay]:
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedOverlay]:
     """Six nodes, three of them a cluster. Each test leaves it able to serve."""
     with FaultProxy() as proxy:
-        found = SpoiltOverlay(tmp_path_factory.mktemp("spoilt"), proxy)
+        found = ProxiedOverlay(tmp_path_factory.mktemp("proxied"), proxy)
         try:
             found.grow(NODES)
             yield found
@@ -31,7 +31,7 @@ def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpoiltOverlay]
 
 
 @pytest.fixture
-def flow(overlay: SpoiltOverlay) -> Iterator[Flow]:
+def flow(overlay: ProxiedOverlay) -> Iterator[Flow]:
     """Events between two nodes that are in no cluster."""
     source, target = overlay.outside()[:2]
     with Flow(overlay, source, target) as found:
@@ -40,7 +40,7 @@ def flow(overlay: SpoiltOverlay) -> Iterator[Flow]:
 
 
 def test_links_that_are_cut_one_way_and_clogged_for_a_while_lose_nothing(
-    overlay: SpoiltOverlay, flow: Flow
+    overlay: ProxiedOverlay, flow: Flow
 ) -> None:
     source, broker = str(flow.source), str(overlay.who("broker"))
     began = time.monotonic()
@@ -48,8 +48,8 @@ def test_links_that_are_cut_one_way_and_clogged_for_a_while_lose_nothing(
     others = [str(number) for number in range(NODES) if number != flow.source]
     wait_for(lambda: any(overlay.proxy.close(source, other) for other in others))
     flow.flows_again(began)
-    for spoilt in ([(source, broker)], [(broker, source)], [(source, broker), (broker, source)]):
-        for sender, receiver in spoilt:
+    for lossy in ([(source, broker)], [(broker, source)], [(source, broker), (broker, source)]):
+        for sender, receiver in lossy:
             overlay.proxy.spoil(sender, receiver, Faults(hold=True))
         time.sleep(0.4)
         overlay.proxy.heal()
@@ -63,7 +63,7 @@ def test_links_that_are_cut_one_way_and_clogged_for_a_while_lose_nothing(
 
 
 def test_a_paused_primary_is_replaced_and_fenced_when_it_wakes(
-    overlay: SpoiltOverlay, flow: Flow
+    overlay: ProxiedOverlay, flow: Flow
 ) -> None:
     old = overlay.who("primary")
     epoch = overlay.cluster(flow.source).epoch
@@ -86,7 +86,9 @@ def test_a_paused_primary_is_replaced_and_fenced_when_it_wakes(
     flow.exact(paused)
 
 
-def test_a_killed_primary_is_replaced_while_events_flow(overlay: SpoiltOverlay, flow: Flow) -> None:
+def test_a_killed_primary_is_replaced_while_events_flow(
+    overlay: ProxiedOverlay, flow: Flow
+) -> None:
     old = overlay.who("primary")
     killed = time.monotonic()
     overlay.proxy.leave(str(old))
@@ -97,5 +99,5 @@ def test_a_killed_primary_is_replaced_while_events_flow(overlay: SpoiltOverlay, 
     flow.exact(killed)
 
 
-def alive(overlay: SpoiltOverlay) -> list[int]:
+def alive(overlay: ProxiedOverlay) -> list[int]:
     return [n for n, process in enumerate(overlay.processes) if process.poll() is None]

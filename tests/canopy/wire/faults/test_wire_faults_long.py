@@ -13,14 +13,14 @@ import pytest
 
 from bench.processes.fault_proxy import FaultProxy, Faults
 from tests.support.namespaces import Namespaces, reason_against
-from tests.support.real_overlay import status
-from tests.support.spoilt_overlay import (
+from tests.support.proxied_overlay import (
     Flow,
     FlowingOverlay,
+    ProxiedOverlay,
     ScatteredOverlay,
-    SpoiltOverlay,
     wait_for,
 )
+from tests.support.real_overlay import status
 
 pytestmark = [pytest.mark.process, pytest.mark.faults]
 NODES = 6
@@ -32,9 +32,9 @@ death takes."""
 
 
 @pytest.fixture
-def overlay(tmp_path: Path) -> Iterator[SpoiltOverlay]:
+def overlay(tmp_path: Path) -> Iterator[ProxiedOverlay]:
     with FaultProxy() as proxy:
-        found = SpoiltOverlay(tmp_path, proxy)
+        found = ProxiedOverlay(tmp_path, proxy)
         try:
             found.grow(NODES)
             yield found
@@ -43,7 +43,7 @@ def overlay(tmp_path: Path) -> Iterator[SpoiltOverlay]:
 
 
 @pytest.fixture
-def flow(overlay: SpoiltOverlay) -> Iterator[Flow]:
+def flow(overlay: ProxiedOverlay) -> Iterator[Flow]:
     source, target = overlay.outside()[:2]
     with Flow(overlay, source, target) as found:
         yield found
@@ -54,7 +54,7 @@ def primaries(overlay: FlowingOverlay) -> list[int]:
 
 
 def test_a_primary_that_slept_long_is_fenced_when_it_wakes(
-    overlay: SpoiltOverlay, flow: Flow
+    overlay: ProxiedOverlay, flow: Flow
 ) -> None:
     old, slept = overlay.who("primary"), time.monotonic()
     overlay.processes[old].send_signal(signal.SIGSTOP)
@@ -66,7 +66,7 @@ def test_a_primary_that_slept_long_is_fenced_when_it_wakes(
 
 
 def test_a_primary_that_was_cut_off_is_fenced_when_the_network_heals(
-    overlay: SpoiltOverlay, flow: Flow
+    overlay: ProxiedOverlay, flow: Flow
 ) -> None:
     old, cut = overlay.who("primary"), time.monotonic()
     overlay.proxy.isolate(str(old))
@@ -79,7 +79,7 @@ def test_a_primary_that_was_cut_off_is_fenced_when_the_network_heals(
 
 
 def test_events_flow_around_a_link_to_the_host_that_stays_cut(
-    overlay: SpoiltOverlay, flow: Flow
+    overlay: ProxiedOverlay, flow: Flow
 ) -> None:
     host, cut = overlay.who("broker"), time.monotonic()
     overlay.proxy.cut(str(flow.source), str(host))
@@ -92,7 +92,7 @@ def test_events_flow_around_a_link_to_the_host_that_stays_cut(
 
 @pytest.mark.parametrize("seed", range(2))
 def test_links_that_are_clogged_one_by_one_and_freed_in_any_order_lose_nothing(
-    overlay: SpoiltOverlay, flow: Flow, seed: int
+    overlay: ProxiedOverlay, flow: Flow, seed: int
 ) -> None:
     rng, began = random.Random(seed), time.monotonic()
     ways = [(a, b) for a in map(str, range(NODES)) for b in map(str, range(NODES)) if a != b]

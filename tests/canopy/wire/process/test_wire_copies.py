@@ -95,9 +95,9 @@ def test_a_copy_on_another_machine_ends_the_earlier_process_and_both_say_why(
     assert later.address in reason
     assert str(tmp_path / "node") in reason
     assert "Delete node.json and state" in reason
-    told = later.line("warning identity_conflict")
-    assert earlier.address in told
-    assert str(tmp_path / "copy") in told
+    warning = later.line("warning identity_conflict")
+    assert earlier.address in warning
+    assert str(tmp_path / "copy") in warning
     assert later.process.poll() is None
 
 

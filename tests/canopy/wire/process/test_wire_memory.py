@@ -1,4 +1,4 @@
-"""Memory goes back to the system where the C library can be told to."""
+"""Memory goes back to the system where the C library can be configured to."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from canopy.wire.process.memory import (
 )
 
 
-def test_the_c_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[int, int] = {}
-    library = SimpleNamespace(mallopt=told.__setitem__)
+def test_the_c_library_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[int, int] = {}
+    library = SimpleNamespace(mallopt=options.__setitem__)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
     return_large_blocks()
-    assert told == {MMAP_THRESHOLD: LARGE, TRIM_THRESHOLD: LARGE, ARENA_MAX: 1}
+    assert options == {MMAP_THRESHOLD: LARGE, TRIM_THRESHOLD: LARGE, ARENA_MAX: 1}
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,11 +48,11 @@ def test_events_reach_the_subscriber_on_another_node(overlay: Overlay) -> None:
 
 def test_a_peer_list_where_nobody_answers(overlay: Overlay) -> None:
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # bound, and nobody listens
-        nobody = f"127.0.0.1:{held.getsockname()[1]}"
-        client = overlay.start(nobody)
+        held.bind(("127.0.0.1", 0))  # bound, and without a listener
+        deserted = f"127.0.0.1:{held.getsockname()[1]}"
+        client = overlay.start(deserted)
         until = time.monotonic() + PATIENCE
-        while "refused" not in status(client).seeds[nobody].lower():
+        while "refused" not in status(client).seeds[deserted].lower():
             assert time.monotonic() < until, status(client).seeds
             time.sleep(0.05)
         wait_ready(client)  # it founds a ring of its own, and serves those who are here

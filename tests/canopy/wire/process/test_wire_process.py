@@ -89,7 +89,7 @@ def records(data: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains_and_the_log_tells_the_life(
+def test_a_signal_drains_and_the_log_shows_the_life(
     processes: Processes, number: signal.Signals
 ) -> None:
     process = processes.start(name="it")
@@ -195,7 +195,7 @@ def test_a_second_signal_ends_it_at_once(processes: Processes) -> None:
     assert "drained=False reason=interrupted" in log[-1]
 
 
-def test_a_port_in_use_is_told_with_what_to_do(processes: Processes) -> None:
+def test_a_port_in_use_is_reported_with_what_to_do(processes: Processes) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()
@@ -214,7 +214,7 @@ def test_an_address_of_another_machine_cannot_be_listened_on(processes: Processe
     assert "does not have that address" in log[0]
 
 
-def test_a_folder_in_use_is_told_with_what_to_do(processes: Processes) -> None:
+def test_a_folder_in_use_is_reported_with_what_to_do(processes: Processes) -> None:
     first = processes.start()
     processes.client().close()
     code, log = end(processes.start())

@@ -72,7 +72,7 @@ def test_all_are_killed_at_once_and_started_again(overlay: Overlay) -> None:
     check(clients, 1_000)
 
 
-def test_a_damaged_state_is_told_and_repaired_by_the_others(overlay: Overlay) -> None:
+def test_a_damaged_state_is_reported_and_repaired_by_the_others(overlay: Overlay) -> None:
     first = overlay.start()
     seed = status(first).address
     clients = [first, overlay.start(seed), overlay.start(seed)]

@@ -112,7 +112,7 @@ async def test_after_close_nothing_of_the_connection_reaches_the_node() -> None:
         assert one.node.frames == []
 
 
-async def test_a_peer_that_closes_is_told_with_a_reason() -> None:
+async def test_a_peer_that_closes_is_reported_with_a_reason() -> None:
     async with rig() as one:
         stream = await one.dial()
         (_, connection) = await one.has("accepted")
@@ -123,9 +123,9 @@ async def test_a_peer_that_closes_is_told_with_a_reason() -> None:
         assert one.node.frames == [Ack(1, 2)]
 
 
-async def test_a_dial_that_fails_is_told_with_a_reason() -> None:
+async def test_a_dial_that_fails_is_reported_with_a_reason() -> None:
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        held.bind(("127.0.0.1", 0))  # bound, and without a listener
         port = held.getsockname()[1]
         async with rig() as one:
             connection = one.driver.dial(f"127.0.0.1:{port}")

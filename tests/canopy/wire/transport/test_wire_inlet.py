@@ -1,4 +1,4 @@
-"""What comes in is read as it comes; ends and faults are told as trio tells them."""
+"""What comes in is read as it comes; ends and faults are raised as trio raises them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.trio
 PATIENCE = 20.0
 
 
-async def test_what_is_there_is_read_and_the_end_is_told() -> None:
+async def test_what_is_there_is_read_and_the_end_is_reported() -> None:
     async with pair() as (ours, theirs):
         inlet = Inlet(ours)
         with trio.fail_after(PATIENCE):
@@ -55,7 +55,7 @@ async def test_a_reset_is_a_fault() -> None:
                 await Inlet(ours).read(100)
 
 
-async def test_whoever_waits_is_told_that_the_stream_is_closed() -> None:
+async def test_whoever_waits_learns_that_the_stream_is_closed() -> None:
     async with pair() as (ours, _):
 
         async def close() -> None:

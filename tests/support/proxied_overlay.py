@@ -65,7 +65,7 @@ class FlowingOverlay(Overlay):
         return self.folder / str(number)
 
 
-class SpoiltOverlay(FlowingOverlay):
+class ProxiedOverlay(FlowingOverlay):
     """Nodes behind a proxy, where they are called "0", "1", …, in the order of their start."""
 
     def __init__(self, folder: Path, proxy: FaultProxy) -> None:
@@ -144,7 +144,7 @@ class Flow:
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
+    """A port that is free now."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
