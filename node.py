@@ -222,7 +222,8 @@ class Node:
         self.driver.store(*records, anew=anew)
 
     def trace(self, kind: str, **fields: Any) -> None:
-        """Write a trace record."""
+        """Write a record of a kind of canopy/traces/schema.py, with its fields, to this node's
+        trace."""
         self.driver.trace(kind, fields)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:

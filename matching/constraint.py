@@ -75,7 +75,7 @@ class Constraint:
 
     @property
     def expression(self) -> Expression:
-        """All terms as one tree."""
+        """All terms joined by AND, as one expression tree."""
         return conjoin(self.terms)
 
     @property

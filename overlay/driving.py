@@ -88,7 +88,8 @@ class DrivenNode(Protocol):
         """Commands of one client that were read together, in order."""
 
     def client_gone(self, client: int) -> None:
-        """A client's connection ended."""
+        """End all that the client with this number subscribed; replies to it are not wanted any
+        more."""
 
 
 class Driver(LinkTransport, Protocol):

@@ -51,7 +51,8 @@ class IncidentRecord(NamedTuple):
 
 
 class IncidentLog(Machine):
-    """Keeps, counts and traces incidents."""
+    """Keeps the last incidents that this node saw, counts them by kind, and writes them to the
+    trace (P8)."""
 
     def __init__(self, port: Port) -> None:
         super().__init__(port)

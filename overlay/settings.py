@@ -22,7 +22,8 @@ Bytes = Annotated[int, Meta(ge=4_096, le=1 << 34)]
 
 
 class SettingsGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A group of settings."""
+    """Settings that one part of the overlay reads; unknown names are refused when they are
+    decoded."""
 
 
 class LinkSettings(SettingsGroup, frozen=True):
@@ -66,7 +67,8 @@ class WalkSettings(SettingsGroup, frozen=True):
 
 
 class RingSettings(SettingsGroup, frozen=True):
-    """Chord over clusters (P2)."""
+    """The ring of clusters: pointers, lookups, founding, splitting (P2,
+    docs/design/chord-ring.md)."""
 
     successors: Count = 4  # Zave: longer than the number of simultaneous failures; guess
     stabilise: Seconds = 1.0  # guess
@@ -106,7 +108,8 @@ class ElectionSettings(SettingsGroup, frozen=True):
 
 
 class TreeSettings(SettingsGroup, frozen=True):
-    """Attribute trees (C5 to C10)."""
+    """Attribute trees: routing, hosts, leases, admission (C5 to C10,
+    docs/design/attribute-trees.md)."""
 
     routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
     host_entries: Count = 20_000  # registrations in all virtual nodes that one host serves, before

@@ -9,7 +9,7 @@ from canopy.cli.contexts.store import read_contexts
 
 
 def context_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The contexts that begin so."""
+    """The names of the user's contexts that begin with `incomplete`, for the shell."""
     return [name for name in sorted(read_contexts().folders) if name.startswith(incomplete)]
 
 

@@ -102,6 +102,6 @@ class Arrivals:
         return Grant(0, self.consumed, self._credit)
 
     def granted(self, grant: Grant) -> None:
-        """Note that `grant` was sent."""
+        """Note that `grant` was sent: no other is due until more has been taken."""
         self._granted = grant.consumed
         self.grant_due = False

@@ -41,7 +41,7 @@ class StoredState(NamedTuple):
 
     @property
     def records(self) -> list[bytes]:
-        """The node's records, in order."""
+        """The node's records in the order in which they were written, without the file's own."""
         return [record for record in self.found.records if not OWNER.fullmatch(record)]
 
 
@@ -124,7 +124,7 @@ class StateFile:
             raise self._failed(f"cannot find {self._path}: {refused(error)}") from None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; a second call does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

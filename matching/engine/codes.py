@@ -81,7 +81,8 @@ class StringDictionary:
         return code
 
     def codes(self, texts: Sequence[str]) -> list[int]:
-        """`code` of each string, cached."""
+        """The `code` of each string, in order; codes of up to `MAX_CACHED_CODES` strings are
+        remembered."""
         found = list(map(self._seen.get, texts))
         if None in found:
             if len(self._seen) > MAX_CACHED_CODES:

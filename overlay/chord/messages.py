@@ -46,11 +46,11 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
         return (self.primary, *self.others())
 
     def others(self) -> tuple[Peer, ...]:
-        """All members but the primary."""
+        """All members but the primary, the standby first."""
         return self.brokers if self.standby is None else (self.standby, *self.brokers)
 
     def has_member(self, node: NodeId) -> bool:
-        """Whether `node` serves in it."""
+        """Whether `node` is its primary, its standby or one of its match brokers."""
         return any(member.id == node for member in self.members())
 
     def changed(self, **fields: Any) -> Cluster:
@@ -111,7 +111,8 @@ class Stabilise(Message, frozen=True):
 
 
 class Neighbourhood(Message, frozen=True):
-    """Answer to Stabilise and AskNeighbourhood."""
+    """Answer to Stabilise and AskNeighbourhood: the primary's cluster and its pointers, the nearest
+    successor first."""
 
     cluster: Cluster
     predecessor: Cluster | None

@@ -177,7 +177,7 @@ class ConnectionTable:
         self._transport.close(connection.id, reason)
 
     def forget(self, connection: Carrier) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended, with its deadline, and detach it from its session."""
         found = self._connections.pop(connection.id, None)
         if found is None:
             return

@@ -66,7 +66,8 @@ class EstablishedListener(Protocol):
     """Called when a handshake is complete and a connection carries a session."""
 
     def session_established(self, session: LinkSession, missing: Iterable[InFlightBatch]) -> None:
-        """Send these batches again, then what is queued."""
+        """The session is connected: send these batches, which were not acknowledged, again, then
+        what is queued."""
 
 
 @dataclass(eq=False)
@@ -83,7 +84,8 @@ class Handshake(LinkParts):
     # --- connections in the handshake ---
 
     def on_opened(self, id_: ConnectionId) -> None:
-        """A dial succeeded: say Hello."""
+        """A dial succeeded: send Hello for the session that dialled, or for the node at the
+        address."""
         connection = self._connections.find(id_)
         if connection is not None:
             assert connection.stage is HandshakeStage.DIALLING, "opened twice"

@@ -187,7 +187,7 @@ class Links:
         return session is not None and session.state is SessionState.CONNECTED
 
     def sessions(self) -> tuple[SessionStatus, ...]:
-        """All sessions, oldest first."""
+        """The state of all sessions, dormant ones too, oldest first."""
         return tuple(session.status() for session in self._sessions)
 
     def session_counts(self) -> tuple[int, int]:
@@ -218,7 +218,7 @@ class Links:
         self._connections.accept(connection)
 
     def on_opened(self, connection: ConnectionId) -> None:
-        """A dial succeeded: say Hello."""
+        """The driver's dial succeeded: the handshake begins with this node's Hello."""
         self._handshake.on_opened(connection)
 
     def on_closed(self, connection: ConnectionId, reason: str) -> None:

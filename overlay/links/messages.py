@@ -60,7 +60,7 @@ class Hello(Frame, frozen=True):
 
     @property
     def process(self) -> ProcessName:
-        """The process that speaks."""
+        """The name (incarnation, boot) of the process that sends this frame."""
         return ProcessName(self.incarnation, self.boot)
 
 
@@ -85,7 +85,7 @@ class Welcome(Frame, frozen=True):
 
     @property
     def process(self) -> ProcessName:
-        """The process that speaks."""
+        """The name (incarnation, boot) of the process that sends this frame."""
         return ProcessName(self.incarnation, self.boot)
 
 

@@ -59,7 +59,7 @@ class PeerList:
         self._connections.dial(seed.address).attach_seed(seed)
 
     def failed(self, seed: Seed, reason: str) -> None:
-        """Note that a dial of this address failed."""
+        """A dial of this address failed: report it (`SeedFailed`), and dial again after a pause."""
         self._node.emit(SeedFailed(seed.address, reason))
         self._retry(seed)
 
@@ -75,7 +75,7 @@ class PeerList:
                 self._reached(seed, peer)
 
     def session_suspended(self, peer: NodeId) -> None:
-        """The link to `peer` was idle: no hurry."""
+        """The idle link to `peer` was suspended: look at its seeds again after `SEED_RECHECK` s."""
         for seed in self._seeds.values():
             if seed.peer == peer and not seed.is_dialled:
                 seed.lost()

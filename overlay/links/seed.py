@@ -37,7 +37,7 @@ class Seed(HasDeadline):
         self.is_dialled = False
 
     def answered(self, peer: NodeId) -> None:
-        """`peer` is there, but not connected yet."""
+        """Note that `peer` has answered at this address, and is not connected yet."""
         self.peer = peer
 
     def reached(self, peer: NodeId) -> None:
@@ -47,7 +47,7 @@ class Seed(HasDeadline):
         self._attempts = 0
 
     def lost(self) -> None:
-        """No node that it leads to is connected."""
+        """Note that no node to which this address leads is connected any more."""
         self.is_reached = False
 
     def failed(self) -> int:

@@ -60,7 +60,7 @@ class SendBuffer:
 
     @property
     def acknowledged(self) -> int:
-        """Every batch before this number has arrived."""
+        """The number of the first batch that is not acknowledged: all before it have arrived."""
         return self.number - len(self.in_flight)
 
     def enqueue(self, encoded: bytes, message: Message) -> bool:

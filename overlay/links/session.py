@@ -218,7 +218,7 @@ class LinkSession(HasDeadline):
         self.dial_at = max(now + pause, not_before)
 
     def suspended(self) -> None:
-        """The session is dormant."""
+        """Note that the session was suspended: it keeps its state and has no connection."""
         self.reason = "at rest"
 
     # --- what was heard and written ---

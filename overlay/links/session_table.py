@@ -56,7 +56,7 @@ class SessionTable:
 
     @property
     def dormant(self) -> int:
-        """How many sessions are dormant."""
+        """How many sessions are suspended: they keep their state and have no connection."""
         return len(self._dormant)
 
     @property
@@ -123,7 +123,7 @@ class SessionTable:
         del self._sessions[peer_id]
 
     def remove(self, session: LinkSession) -> None:
-        """The session is CLOSED."""
+        """Close a session and forget its peer; pins of the peer stay."""
         self.change_state(session, SessionState.CLOSED)
         del self._sessions[session.peer.id]
 

@@ -20,11 +20,11 @@ class Tombstones:
         self._died_in: BoundedDict[NodeId, int] = BoundedDict(MAX_TOMBSTONES)
 
     def add(self, peer_id: NodeId, now: int) -> None:
-        """Contact with `peer_id` failed, in shuffle `now`."""
+        """Remember that contact with `peer_id` failed in the shuffle with number `now`."""
         self._died_in.renew(peer_id, now)
 
     def remove(self, peer_id: NodeId) -> None:
-        """`peer_id` was heard of directly: it is alive."""
+        """Forget that contact failed: `peer_id` itself was heard, so it is alive."""
         self._died_in.pop(peer_id, None)
 
     def covers(self, peer_id: NodeId, age: int, now: int) -> bool:

@@ -28,7 +28,7 @@ from overlay.settings import ViewSettings
 
 
 class ShuffleDue(Timer, frozen=True):
-    """Time for the next exchange."""
+    """Time for the next exchange of neighbours (Cyclon's shuffle)."""
 
 
 class View(Machine):
@@ -54,11 +54,11 @@ class View(Machine):
     # --- for the machines above ---
 
     def peers(self) -> tuple[Peer, ...]:
-        """The neighbours, longest known first."""
+        """Ids and addresses of the neighbours, longest known first."""
         return tuple(entry.peer for entry in self._entries.values())
 
     def neighbours(self) -> tuple[Neighbour, ...]:
-        """The entries, longest known first."""
+        """The neighbours with their ages and whether they may be recruited, longest known first."""
         return tuple(self._entries.values())
 
     def idle_peers(self) -> tuple[Peer, ...]:
@@ -90,7 +90,7 @@ class View(Machine):
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is no neighbour."""
+        """Whether the view is empty: no walk can leave this node."""
         return not self._entries
 
     # --- the exchange ---

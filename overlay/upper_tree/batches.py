@@ -66,7 +66,7 @@ def weigh_text(text: str) -> int:
 
 
 def weigh_event(attributes: dict[str, Value | None], payload: bytes) -> int:
-    """Estimated bytes of an event."""
+    """Estimated bytes of an event; text that is not ASCII counts four bytes a character."""
     size = 8 * HEAD + len(payload) + weigh_names(tuple(attributes))
     for value in attributes.values():
         if isinstance(value, str):

@@ -135,7 +135,8 @@ class History:
             self._size -= len(self._notes.popleft()[0])
 
     def saw(self, names: tuple[str, ...]) -> None:
-        """Note an event's attributes."""
+        """Note the names of an event's attributes as the latest seen; the oldest go beyond
+        `capacity`."""
         if names == self._names:
             return
         self._names = names

@@ -88,7 +88,7 @@ class PartitionMap:
         return {host.id: host for entry in self.entries for host in entry.hosts}
 
     def hosted_by(self, node: NodeId) -> tuple[Interval, ...]:
-        """The intervals that `node` serves."""
+        """The intervals of the virtual nodes of which `node` is a host, in order."""
         return tuple(entry.interval for entry in self.entries if serves(entry, node))
 
     def counts(self, intervals: list[Interval]) -> list[int]:

@@ -104,7 +104,7 @@ class SlicedInbox(Machine):
         self._done = (self.port.now, done + weight)
 
     def clear(self) -> None:
-        """Drop what waits."""
+        """Drop all work that waits, undone."""
         self._waiting.clear()
         self._weight = 0
         self._alarm.cancel()

@@ -63,7 +63,7 @@ class Contexts:
 
 
 def contexts_path() -> Path:
-    """Where the user's contexts are."""
+    """The path of the file with the user's contexts (``$XDG_CONFIG_HOME``, else ``~/.config``)."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "canopy" / "contexts.json"
 

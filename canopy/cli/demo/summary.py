@@ -81,7 +81,7 @@ def write(out: Path, summary: dict[str, Any]) -> None:
 
 
 def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
-    """Print the summary as tables."""
+    """Print what the demo published, delivered and judged, as tables for people."""
     console.print(_verdict(summary))
     console.print()
     overview = table("", ">", "")

@@ -62,7 +62,7 @@ def timeliness(
 
 
 def print_report(found: Timeliness) -> None:
-    """Print a table per series."""
+    """Print one table per series of the experiment, a row per load."""
     for series in found.series:
         print_series(series)
 

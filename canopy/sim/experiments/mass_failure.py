@@ -42,7 +42,7 @@ Progress = Callable[[str, float], None]
 
 
 class FailurePlan(msgspec.Struct, frozen=True):
-    """Parameters of the experiment."""
+    """How many nodes there are, which share fails and how, and what is published meanwhile."""
 
     nodes: int = 1_000
     share: float = 0.2
@@ -69,7 +69,8 @@ class Band(msgspec.Struct):
 
 
 class FailureReport(msgspec.Struct):
-    """Results of the experiment."""
+    """Which deliveries the surviving nodes got after the failure, and how soon; times in
+    seconds."""
 
     plan: FailurePlan
     failed: int
@@ -95,7 +96,7 @@ def measure(
 
 
 class Failure:
-    """One run of the experiment."""
+    """One run: the overlay grows, publishes, loses the nodes, and what was delivered is counted."""
 
     def __init__(self, plan: FailurePlan, codec: Codec, progress: Progress) -> None:
         self.plan = plan

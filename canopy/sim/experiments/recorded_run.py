@@ -193,7 +193,7 @@ class RecordedRun:
                 found.ending = found.ended = None
 
     def expense(self) -> Expense:
-        """What the recorded run cost."""
+        """Messages and latencies of the recorded run, for comparison with its replays."""
         return self.tally.expense("recorded", len(self.nodes), self.clients)
 
     # --- reading ---

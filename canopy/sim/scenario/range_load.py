@@ -28,7 +28,7 @@ MOST_VALUE = 1_000_000
 
 
 class LoadShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of the papers' load."""
+    """Parameters of a load of range predicates as the papers evaluate it (CBDLO, section 5.1)."""
 
     attributes: int = 486  # docs/lab/figures.md: fits 90 % hits in 10 hops with 100 access points
     zipf: float = 0.8

@@ -25,7 +25,7 @@ NUMBERS = 100
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of the built-in workload."""
+    """How the built-in workload draws attributes, values and terms."""
 
     attributes: int = 30
     zipf: float = 0.8  # CBDLO 5.1

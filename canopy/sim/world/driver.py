@@ -154,7 +154,7 @@ class SimDriver:
         self._after()
 
     def closed(self, connection: int, reason: str) -> None:
-        """A connection was closed."""
+        """Hand the node the end of a connection, or of a dial that failed, as a turn of its own."""
         self._input("on_closed", connection, reason)
 
     def command(self, client: int, command: Command) -> None:
@@ -162,7 +162,7 @@ class SimDriver:
         self._input("commands", client, (command,))
 
     def client_gone(self, client: int) -> None:
-        """A client closed its socket."""
+        """Hand the node the end of a client's connection, as a turn of its own."""
         self._input("client_gone", client)
 
     def drain(self) -> None:
@@ -318,7 +318,7 @@ class SimDriver:
             self._held.append((self._network.close, (connection, reason)))
 
     def clock(self) -> float:
-        """This process's monotonic seconds."""
+        """This process's monotonic seconds: the world's, from an offset of its own."""
         return self._world.now + self._offset
 
     def reply(self, client: int, reply: Reply) -> None:

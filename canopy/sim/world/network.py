@@ -51,13 +51,15 @@ class Process(Protocol):
         """A dial of this process succeeded."""
 
     def accepted(self, connection: int) -> None:
-        """Another process dialled this one."""
+        """Another process dialled this one: a connection with this number is open."""
 
     def arrived(self, connection: int, frame: Frame) -> None:
-        """A frame arrived."""
+        """A frame arrived on an open connection, whole and undamaged unless the network damaged
+        it."""
 
     def closed(self, connection: int, reason: str) -> None:
-        """The connection is gone."""
+        """The connection was closed by the other side, was lost, or its dial failed, for
+        `reason`."""
 
 
 Bandwidth = Annotated[float, Meta(ge=0)]
@@ -78,7 +80,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class End:
-    """One side of a connection."""
+    """One side of a connection: its process, the other side, and when what it wrote arrives."""
 
     __slots__ = ("clear_at", "number", "open", "other", "process", "sent_at")
 

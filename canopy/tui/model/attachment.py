@@ -27,7 +27,7 @@ from overlay.wording import counted
 
 @dataclass(eq=False)
 class SubscriptionEntry:
-    """One subscription of the TUI."""
+    """One subscription of the terminal UI: its selector, its state, and its counts of events."""
 
     key: int  # its number here
     selector: str

@@ -53,7 +53,7 @@ class SortOrder(NamedTuple):
 
 
 class Cleared(NamedTuple):
-    """What `clear` has removed."""
+    """The events that `clear` has removed, by which an undo restores them."""
 
     rows: list[Row]
     held: list[tuple[int, Delivery]]

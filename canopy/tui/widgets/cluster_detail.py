@@ -15,7 +15,7 @@ MARKS = {"primary": "★", "standby": "☆", "broker": "·"}
 
 
 class ClusterDetail(Static):
-    """The details of one `ClusterInfo`."""
+    """The pane with one cluster's members, arc, epoch and trees (`ClusterInfo`)."""
 
     def show(self, cluster: ClusterInfo | None, own: str) -> None:
         """Show `cluster`, or nothing; `own` is the id of this node."""

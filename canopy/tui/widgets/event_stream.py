@@ -26,7 +26,8 @@ from canopy.tui.widgets.event_columns import REST, EventColumns
 
 
 class EventStream(ScrollView, can_focus=True):
-    """The view of an `EventLog`."""
+    """The list of an `EventLog`'s events, a line each, which follows the newest unless it is
+    scrolled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Earlier event", show=False),

@@ -15,7 +15,8 @@ SHOWN = 200  # virtual nodes that are drawn: more than anybody scrolls through
 
 
 class TreePicture(Static):
-    """Shows the reply to `Where`."""
+    """Draws the tree of an attribute, its owner and its virtual nodes with their hosts (the reply
+    to `Where`)."""
 
     def show(self, attribute: str, reply: Reply | None, own: str) -> None:
         """Show `reply`, None before it arrives; `own` is the id of this node."""

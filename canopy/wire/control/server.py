@@ -390,7 +390,8 @@ class ControlServer:
 
 
 def dropped(run: DroppedRun) -> Dropped:
-    """The notice of a gap."""
+    """The notice to a program of deliveries in a row that were dropped for want of credit (code
+    "overflow")."""
     reason = (
         f"{run.count} deliveries were dropped, since this program consumes them too slowly: "
         f"events {run.first} to {run.last}, "

@@ -68,7 +68,7 @@ class Directory:
 
     @property
     def running(self) -> bool:
-        """Whether the directory listens."""
+        """Whether the directory's UDP port is open and its thread serves."""
         return self._server is not None
 
     def start(self, host: str, port: int, on_running: Callable[[], None]) -> None:

@@ -49,7 +49,8 @@ class Discovery:
         nursery.start_soon(self._seek)
 
     def stop(self) -> None:
-        """End the directory's thread."""
+        """End the directory's thread, if there is a directory; nothing is announced or looked up
+        any more."""
         if self._directory is not None:
             self._directory.stop()
 

@@ -208,7 +208,8 @@ class HardenedServer(Server):  # type: ignore[misc]
 
     @property
     def alone(self) -> bool:
-        """Whether no contact is known."""
+        """Whether the routing table has no contact: nothing can be stored elsewhere or looked
+        up."""
         return not self.protocol.router.find_neighbors(self.node)
 
     async def set_digest(self, dkey: bytes, value: str) -> bool:

@@ -82,7 +82,7 @@ class TelemetryFeed:
         self._changed.unpark_all()
 
     def stop(self) -> None:
-        """Publish no further samples."""
+        """Publish no further samples, and wake the task that waits for the next."""
         self._period = 0.0
         self._changed.unpark_all()
 

@@ -298,7 +298,7 @@ class NodeProcess:
             trio.run(tell_other, self._conflict.peer.address, hello)
 
     def silence(self) -> None:
-        """Send nothing more to programs."""
+        """Write nothing more to any program over the control socket."""
         self._control.silence()
 
     def _log_neighbours(self) -> None:

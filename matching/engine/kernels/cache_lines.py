@@ -126,13 +126,13 @@ def line_not(builder: Any, line: Any) -> Any:
 
 @_instruction(LINE_TYPE)
 def line_none(builder: Any) -> Any:
-    """A line of zeros."""
+    """A cache line (eight 64-bit words) of zeros."""
     return ir.Constant(VECTOR, [0] * 8)
 
 
 @_instruction(types.boolean, LINE_TYPE)
 def line_any(builder: Any, line: Any) -> Any:
-    """Whether any bit is set."""
+    """Whether any of the line's 512 bits is set."""
     whole = ir.IntType(512)
     return builder.icmp_unsigned("!=", builder.bitcast(line, whole), ir.Constant(whole, 0))
 
@@ -146,7 +146,7 @@ def line_words(builder: Any, line: Any) -> Any:
 
 @_instruction(types.int64, LINE_TYPE)
 def line_count(builder: Any, line: Any) -> Any:
-    """The number of bits set."""
+    """The number of bits that are set in the line, 0 to 512."""
     count = _llvm(builder, "llvm.ctpop.v8i64", VECTOR, VECTOR)
     total = _llvm(builder, "llvm.vector.reduce.add.v8i64", WORD_TYPE, VECTOR)
     return builder.call(total, [builder.call(count, [line])])

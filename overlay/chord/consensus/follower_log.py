@@ -89,7 +89,7 @@ class FollowerLog:
         return () if self.voter_log is None else self.voter_log.config.voters
 
     def is_voter(self, node: NodeId) -> bool:
-        """Whether `node` is a voter."""
+        """Whether `node` is a voter by the newest configuration in this copy, committed or not."""
         return any(peer.id == node for peer in self.voters)
 
     def majority(self) -> int:

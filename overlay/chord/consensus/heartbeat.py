@@ -117,7 +117,8 @@ class Heartbeat:
         return self._leased.get(node, -1e9) >= self.port.now
 
     def on_heartbeat_due(self, timer: HeartbeatDue) -> None:
-        """Send the next heartbeat."""
+        """At a primary: send the next heartbeat to the members and voters; otherwise the beat
+        ends."""
         if self.role.is_primary:
             self._send_heartbeats()
 

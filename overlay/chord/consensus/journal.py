@@ -140,7 +140,7 @@ class Journal:
             self._append(StoredTimeout(self.election_timeout))
 
     def append(self, items: Sequence[LogEntry]) -> None:
-        """The log goes on with these entries."""
+        """Store these entries behind those of the log, durable at the end of the turn."""
         if items:
             self._append(*(StoredEntry(item) for item in items))
 
@@ -156,7 +156,7 @@ class Journal:
             self._append(offered)
 
     def end(self) -> None:
-        """This node has no log any more."""
+        """Store that this node has no log any more; its votes and its offer stay."""
         if self._has_log:
             self._has_log = False
             self._rewrite()

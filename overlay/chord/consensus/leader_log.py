@@ -84,7 +84,7 @@ class FollowerProgress:
 
 
 class VoterCandidates(Protocol):
-    """Who may vote (`membership.departures.Departures`)."""
+    """Which members may become voters: those that stay (`membership.departures.Departures`)."""
 
     def staying(self, cluster: Cluster) -> tuple[Peer, ...]:
         """The members of `cluster` that are not about to go, the primary first."""

@@ -27,7 +27,7 @@ class VoterLog:
 
     @property
     def next(self) -> int:
-        """Number of the next entry."""
+        """The number that the next entry gets; equally, how many entries the log has had."""
         return self.position[1]
 
     def add(self, item: LogEntry) -> int:

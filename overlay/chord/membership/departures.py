@@ -29,7 +29,7 @@ class Departures:
         self._leaving[peer.id] = peer
 
     def end_leaving(self, node: NodeId) -> None:
-        """`node` serves no more, or stays after all."""
+        """Forget that `node` is about to leave: it serves no more, or stays after all."""
         self._leaving.pop(node, None)
 
     def is_leaving(self, node: NodeId) -> bool:
@@ -41,7 +41,7 @@ class Departures:
         self._moving = {peer.id: None for peer in peers}
 
     def end_moving(self) -> None:
-        """The split is done, or given up."""
+        """Forget who was to go to a split-off cluster: the split is done, or given up."""
         self._moving.clear()
 
     def is_moving(self, node: NodeId) -> bool:

@@ -30,7 +30,7 @@ class FoundingDue(Timer, frozen=True):
 
 @dataclass(eq=False)
 class Founding:
-    """Decides whether this node founds."""
+    """Decides whether this node founds a ring of its own, with the first cluster, and does so."""
 
     role: ClusterRole
     ring: RingState

@@ -36,7 +36,7 @@ from overlay.machine import Key, NodeId, Peer, Timer
 
 
 class HandOverTimeout(Timer, frozen=True):
-    """The hand-over takes too long."""
+    """Time for a hand-over is over: it is cancelled if the arc is not decided to have gone."""
 
 
 class HandOver:

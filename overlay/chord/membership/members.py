@@ -81,7 +81,8 @@ class Members:
         self.leave_cluster(reason)
 
     def bound_leaving(self) -> None:
-        """Leave after `LEAVE_WITHIN` whatever happens."""
+        """Have this node leave its cluster after `LEAVE_WITHIN` s, even if its primary has not
+        released it."""
         self.port.set_timer(LEAVE_WITHIN, LeaveAnyway())
 
     def admit(self, peer: Peer) -> None:

@@ -62,7 +62,8 @@ class Recruiting:
         self._refused: dict[NodeId, float] = {}  # until when
 
     def begin(self) -> None:
-        """This node leads a cluster from now on."""
+        """Begin to recruit for the cluster that this node leads from now on, up to its usual
+        size."""
         self.usual_size()
         self._load_size = 0
         self._exhausted_since = None
@@ -75,7 +76,7 @@ class Recruiting:
         self._exhausted_since = None
 
     def usual_size(self) -> None:
-        """The cluster should have its configured size again."""
+        """Recruit up to ``cluster.size`` members again, after a split was done or given up."""
         self.size = self.settings.size
 
     def grow_for_load(self, size: int) -> None:
@@ -88,7 +89,7 @@ class Recruiting:
         return since is not None and self.port.now - since >= seconds
 
     def prefer(self, peers: Sequence[Peer]) -> None:
-        """Ask these first, the first `RECRUITS_PREFERRED` of them."""
+        """Ask these nodes before any others, at most `RECRUITS_PREFERRED` of them."""
         self._preferred = tuple(peers[:RECRUITS_PREFERRED])
 
     def refresh(self) -> None:

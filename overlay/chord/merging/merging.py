@@ -240,7 +240,8 @@ class Merging:
         return all(phase >= self._leading for phase in reached)
 
     def on_reply(self, sender: Peer, message: MergeReply) -> None:
-        """A cluster says how far it is."""
+        """At the cluster that leads the merge: note how far another is, and order the next phase
+        when all are there."""
         if not self._leading or self.into is None:
             return
         before = self._reached.get(message.key, MergePhase.NONE)

@@ -173,7 +173,7 @@ class Observers:
         return all(o.acknowledged > index for o in self.observers.values() if o.awaited)
 
     def on_observed(self, sender: Peer, message: Observed) -> None:
-        """An observer says how far its copy is."""
+        """Note how far an observer's copy is; send what it lacks."""
         observer = self.observers.get(sender.id)
         if (
             observer is None

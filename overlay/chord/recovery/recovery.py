@@ -341,7 +341,7 @@ class Recovery:
         return mine.is_fitter(other.id, standing)
 
     def on_reply(self, sender: Peer, message: RecoverReply) -> None:
-        """Note the answer of one that was asked."""
+        """Note whether a node that was asked agrees that the cluster is lost."""
         asking = self._asking
         if asking is None or not asking.is_meant(message.key, message.epoch):
             return

@@ -77,7 +77,8 @@ class KnownClusters:
             del self._hints[key]
 
     def forget_primary(self, node: NodeId) -> None:
-        """`node` leads no cluster, by its own word."""
+        """Forget the clusters and hints that name `node` as primary: it has said that it leads
+        none."""
         for cluster in [c for c in self._clusters.values() if c.primary.id == node]:
             self._drop(cluster.key)
         for hint in [h for h in self._hints.values() if h.primary.id == node]:

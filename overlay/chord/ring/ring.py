@@ -172,7 +172,7 @@ class Ring(Machine):
             self.port.send(sender, Moved(newest))
 
     def on_ring_heard(self, event: RingHintReceived) -> None:
-        """A hint from gossip."""
+        """Learn of a ring, or of a newer state of one, from a hint that came with gossip."""
         self.state.learn_hint(event.hint)
 
     def on_ring_known(self, event: RingKnown) -> None:

@@ -30,7 +30,7 @@ RING_BITS = 160
 
 
 class StabiliseRound(Timer, frozen=True):
-    """Time to ask the successor."""
+    """Time for a primary to ask its successor for its pointers (Zave's *stabilize*)."""
 
 
 class FingerRound(Timer, frozen=True):
@@ -38,7 +38,8 @@ class FingerRound(Timer, frozen=True):
 
 
 def finger_key(own: Key, bit: int) -> Key:
-    """The key 2^`bit` after `own`."""
+    """The key 2^`bit` after `own` on the ring of 160-bit keys: where the finger of that number
+    starts."""
     return f"{(int(own, 16) + (1 << bit)) % (1 << RING_BITS):040x}"
 
 
@@ -83,7 +84,8 @@ class Stabilisation:
         self.port.watch("ring", tuple(peers.values()))
 
     def on_stabilise_round(self, timer: StabiliseRound) -> None:
-        """Ask the successor again."""
+        """Ask the successor for its predecessor and its list, and set the timer for the next
+        round."""
         self._stabilise()
 
     def on_finger_round(self, timer: FingerRound) -> None:
@@ -103,11 +105,12 @@ class Stabilisation:
         self._answer(sender)
 
     def on_ask_neighbourhood(self, sender: Peer, message: AskNeighbourhood) -> None:
-        """Any node asks for our neighbours."""
+        """Answer any node with this cluster's neighbours on the ring."""
         self._answer(sender)
 
     def on_rectify(self, sender: Peer, message: Rectify) -> None:
-        """A cluster takes itself for our predecessor."""
+        """Take the sender's cluster as predecessor if it is nearer; else check that the present one
+        lives (Zave's *rectify*)."""
         state = self.state
         state.learn(message.cluster)
         if state.led is None:

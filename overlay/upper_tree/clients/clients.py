@@ -93,7 +93,7 @@ class PendingReceipt(msgspec.Struct):
 
 
 class EndDue(Timer, frozen=True):
-    """Go on with ending subscriptions."""
+    """Time to end further subscriptions of clients that have closed, a few per turn."""
 
 
 class GapOver(Timer, frozen=True):
@@ -324,7 +324,7 @@ class LocalClients(Machine):
         return len(self._ending)
 
     def on_end_due(self, timer: EndDue) -> None:
-        """End the next few."""
+        """End the next `ENDED_AT_ONCE` registrations' worth of subscriptions."""
         self._end_more.rang()
         self._end_some()
 
@@ -438,7 +438,8 @@ class LocalClients(Machine):
             self.port.reply(client, answer)
 
     def on_events_accepted(self, event: EventsAccepted) -> None:
-        """Some receipts may be complete."""
+        """Answer each publication with a receipt whose last event has now been accepted by all its
+        trees."""
         if not self.receipts:
             return
         for sequence in event.sequences:
@@ -458,7 +459,8 @@ class LocalClients(Machine):
         self.port.reply(client, Attributes(command.request, tuple(names)))
 
     def get_subscriptions(self, client: int, command: GetSubscriptions) -> None:
-        """The subscriptions of all clients."""
+        """Reply with the subscriptions of all clients of this node, oldest first, as
+        Subscriptions."""
         infos = tuple(
             SubscriptionInfo(
                 s.id, s.name, s.predicate.text, self._is_acknowledged(s), self._delivered(s),

@@ -98,7 +98,8 @@ class Inspection(Machine):
             self.port.send(event.cluster.primary, AskTrees(number, attribute))
 
     def on_owner_unknown(self, event: OwnerUnknown) -> None:
-        """The lookup failed: say so."""
+        """The lookup of an owner failed: answer each question about a tree at its key with Failed
+        ("time-out")."""
         for number, query, _ in self._looked_up(event.key):
             reason = "the ring does not answer; try again in a moment"
             self._answer(number, Failed(query.request, "time-out", reason))

@@ -36,7 +36,8 @@ class Recipient(NamedTuple):
 
 
 class DeliveryItem(NamedTuple):
-    """One event for one node."""
+    """One event for one node, with the node's registrations that it matches and whom it passes the
+    event on to."""
 
     event: Event
     registrations: tuple[str, ...]
@@ -203,7 +204,7 @@ def shares_of(recipients: Iterable[Recipient]) -> tuple[DelegateShare, ...]:
 
 
 def recipients_of(shares: Iterable[DelegateShare]) -> list[Recipient]:
-    """The inverse of `shares_of`."""
+    """The recipients that `shares` name, one by one: the inverse of `shares_of`."""
     return [
         Recipient(peer, share.attribute, share.interval) for share in shares for peer in share.peers
     ]

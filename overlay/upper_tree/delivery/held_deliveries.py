@@ -51,20 +51,22 @@ class HeldNode:
         self.went_by_relay = False  # … whether it was by a relay
 
     def tries(self, relay: Peer | None, now: float) -> None:
-        """The oldest delivery is on its way now."""
+        """Note that the oldest delivery is on its way by `relay`, or over the own link (None),
+        since `now`."""
         self.attempt = Attempt(relay)
         self.tried_at = now
         self.went_by_relay = relay is not None
 
     def turns(self, reach: Reach, now: float) -> None:
-        """It is like this from now on."""
+        """Note how the node is reached from `now` on; an attempt under way counts no more if that
+        changes."""
         if reach is not self.reach:
             self.reach = reach
             self.since = now
             self.attempt = None
 
     def came_back(self) -> None:
-        """Nothing is on its way any more."""
+        """Note that the attempt under way has come back without an effect."""
         self.attempt = None
 
 
@@ -76,7 +78,8 @@ class Attempt(NamedTuple):
 
 
 class HeldDeliveries:
-    """The queues of one node."""
+    """The queues of deliveries that this node holds, by the node they are for, within one bound for
+    all."""
 
     def __init__(self, bytes_most: int, events_most: int) -> None:
         """`bytes_most` are estimated bytes of events; `events_most` deliveries."""
@@ -134,7 +137,7 @@ class HeldDeliveries:
             self._count(held, size, len(message.events))
 
     def take(self, held: HeldNode) -> Deliver:
-        """Take the oldest delivery out."""
+        """Take the oldest delivery for a node out of its queue, which must not be empty."""
         message, size = held.messages.popleft()
         self._count(held, -size, -len(message.events))
         return message
@@ -159,7 +162,7 @@ class HeldDeliveries:
 
 
 def weigh(message: Deliver) -> int:
-    """Estimated bytes of a delivery."""
+    """Estimated bytes of a delivery's events (`weigh_event`)."""
     return sum([weigh_event(event.attributes, event.payload) for event in message.events])
 
 

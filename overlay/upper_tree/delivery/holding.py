@@ -57,7 +57,7 @@ LEAVES = "the node that held it leaves, and knows no other one"
 
 
 class HoldDue(Timer, frozen=True):
-    """Look after what is held."""
+    """Time to try the nodes out of reach again, and to give up what was held for too long."""
 
 
 class Holding(Machine):
@@ -296,7 +296,8 @@ class Holding(Machine):
         held.turns(Reach.CONGESTED, self.port.now)
 
     def on_link_relieved(self, event: LinkRelieved) -> None:
-        """The link has room again."""
+        """The link to a node has room again: what was held for it because of congestion begins to
+        leave."""
         self._congested.pop(event.peer.id, None)
         held = self.held.find(event.peer.id)
         if held is not None and held.reach is Reach.CONGESTED:

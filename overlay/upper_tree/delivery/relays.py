@@ -98,7 +98,7 @@ class Relays:
         return True
 
     def link_recovered(self, node: NodeId) -> None:
-        """The node's link is silent no more."""
+        """Forget that the node was suspected: its link is silent no more."""
         self._suspected.pop(node, None)
 
     def copied(self, node: NodeId) -> Counter[DeliveryKey]:
@@ -131,7 +131,7 @@ class Relays:
         self._suspected.pop(node, None)
 
     def gave_back(self, node: NodeId, relay: NodeId) -> None:
-        """A relay could not reach the node."""
+        """Note that a relay could not reach the node, so that it is not chosen again at once."""
         lost = self._unreachable.get(node)
         if lost is not None:
             lost.failed[relay] = self.port.now
@@ -139,7 +139,7 @@ class Relays:
                 lost.reached_by = ""
 
     def relay_reaches(self, node: NodeId, relay: NodeId) -> None:
-        """A relay has brought something to the node."""
+        """Note that a relay reaches the node, so that it is chosen again."""
         lost = self._unreachable.get(node)
         if lost is not None:
             lost.reached_by = relay

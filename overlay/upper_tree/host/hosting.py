@@ -98,7 +98,7 @@ class Hosting(Machine):
         }
 
     def start(self) -> None:
-        """Set the first timers."""
+        """Begin to look for trees whose owners were lost (`OrphanedTrees`)."""
         self.orphans.start()
 
     # --- what owners say ---
@@ -114,7 +114,8 @@ class Hosting(Machine):
         self.port.send(sender, Installed(message.attribute, ids))
 
     def on_uninstall(self, sender: Peer, message: Uninstall) -> None:
-        """Match these registrations no more."""
+        """Drop these registrations of a tree; a message of an earlier epoch than the tree's is
+        ignored."""
         if self._is_fenced(message.attribute, message.epoch):
             return
         tree = self.trees.get(message.attribute)

@@ -63,7 +63,7 @@ class OrphanedTrees(Machine):
         self._unleased: dict[str, int] = {}  # attributes without a lease at the last look
 
     def start(self) -> None:
-        """Set the first check."""
+        """Begin to look, every `ORPHAN_PERIOD` s, for trees that have no serving lease."""
         self._orphan_check.within(ORPHAN_PERIOD)
 
     def tree_assigned(self) -> None:

@@ -41,12 +41,12 @@ class HostLoads:
             self._by_tree[attribute] = mine
 
     def clear(self) -> None:
-        """Forget all trees' shares."""
+        """Forget what all trees put on hosts, as at the end of a primary's term."""
         self._total.clear()
         self._by_tree.clear()
         self._changed.clear()
 
     @property
     def total(self) -> Mapping[NodeId, int]:
-        """The load of each host."""
+        """Registrations in the virtual nodes of all owned trees that each host serves, by node."""
         return self._total

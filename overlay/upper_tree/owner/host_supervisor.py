@@ -80,7 +80,7 @@ class HostSupervisor(Machine):
                 self._tell_hosted(member)
 
     def end(self) -> None:
-        """This node leads no cluster any more."""
+        """Stop to renew hosts' leases and to watch hosts: this node leads no cluster any more."""
         self.leases.end()
         self.port.watch("hosts", ())
 
@@ -210,7 +210,7 @@ class HostSupervisor(Machine):
         )
 
     def on_serving_reply(self, sender: Peer, message: ServingReply) -> None:
-        """A host has had a serving beat."""
+        """A host has answered a serving beat: the next one prolongs its lease."""
         self.leases.on_reply(sender, message)
         self._grant()
 

@@ -144,7 +144,7 @@ class OwnedTree:
         return pending
 
     def unregister(self, ids: Iterable[str]) -> None:
-        """Registrations were taken out of the log's state."""
+        """Forget what was pending and counted of registrations that the log has removed."""
         for id_ in ids:
             self._pending.pop(id_, None)
             self._popularity.remove(self._boxes.pop(id_, ()))
@@ -155,7 +155,8 @@ class OwnedTree:
         return self._boxes.get(id_)
 
     def add_boxes(self, id_: str, boxes: tuple[Box, ...]) -> None:
-        """A registration's selector was compiled."""
+        """Keep the boxes of a registration's compiled selector, and count its attributes as asked
+        for."""
         self._boxes[id_] = boxes
         self._popularity.add(boxes)
 
@@ -177,7 +178,7 @@ class OwnedTree:
         return due
 
     def host_installed(self, host: NodeId, ids: Iterable[str]) -> None:
-        """A host matches these registrations now."""
+        """Note that `host` matches these registrations now."""
         for id_ in ids:
             pending = self._pending.get(id_)
             if pending is not None:

@@ -252,7 +252,7 @@ class Owner(Machine):
         self.transfer_if_settled()
 
     def on_arc_kept(self, event: ArcKept) -> None:
-        """The trees stay after all."""
+        """The arc was not handed over: its trees stay, and are decided about here again."""
         self._departing = self._transferred = None
         self.rebalance_soon()
 

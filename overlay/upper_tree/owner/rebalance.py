@@ -49,7 +49,7 @@ from overlay.upper_tree.partition import PartitionMap, best_cut
 
 
 class ScanStepDue(Timer, frozen=True):
-    """Time to scan further trees."""
+    """Time to look at the next few owned trees of a round."""
 
 
 class Rebalance(Machine):
@@ -91,7 +91,8 @@ class Rebalance(Machine):
         self._scan_further()
 
     def on_scan_step_due(self, timer: ScanStepDue) -> None:
-        """Scan further trees."""
+        """Take one step for each of the next trees; a node that is no primary any more drops the
+        round."""
         self._further.rang()
         if self._clusters.is_primary:
             self._scan_further()

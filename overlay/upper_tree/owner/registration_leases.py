@@ -122,7 +122,8 @@ class ClaimChecks:
         return False, ()
 
     def registered(self, subscriber: NodeId, attribute: str, id_: str) -> None:
-        """The subscriber has registered this one again."""
+        """Note that the subscriber has registered this one again: it is not unconfirmed any
+        more."""
         if unconfirmed := self._unconfirmed.get((subscriber, attribute)):
             unconfirmed.pop(id_, None)
 

@@ -240,7 +240,8 @@ class Registry(Machine):
     # --- acknowledging ---
 
     def on_installed(self, sender: Peer, message: Installed) -> None:
-        """A host matches these registrations now."""
+        """A host matches these registrations now: acknowledge those for which nothing else is
+        awaited."""
         owned = self._trees.get(message.attribute)
         if owned is not None:
             owned.host_installed(sender.id, message.ids)
@@ -402,7 +403,7 @@ class Registry(Machine):
         self.port.send(sender, Renewed(message.number, (*refused, *foreign)))
 
     def on_lease_sweep(self, timer: LeaseSweep) -> None:
-        """End what was not renewed."""
+        """End registrations whose leases were not renewed, a bounded number per turn."""
         self._sweep.rang()
         if not self._lapsed:
             self._find_lapsed()

@@ -86,7 +86,8 @@ class RegistryMerge(Machine):
         self._due.within(0.0)
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """The next primary begins anew."""
+        """A primary that steps down drops the merge that is under way; the next primary begins it
+        anew."""
         if event.role != "primary" and self._entry is not None:
             self._forget()
             self._due.cancel()

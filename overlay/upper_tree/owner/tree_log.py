@@ -26,7 +26,7 @@ class Operation(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class TreeOperation(Operation, frozen=True):
-    """An operation on one tree."""
+    """An operation in the cluster's log that concerns the tree of one attribute."""
 
     attribute: str
 
@@ -115,7 +115,7 @@ class Tree:
         """How often `registrations` has changed so far."""
 
     def intervals(self) -> list[Interval]:
-        """The intervals of the registrations."""
+        """The interval of each registration, in the order of registration."""
         return [registration.interval for registration in self.registrations.values()]
 
     def operations(self) -> Iterator[Operation]:
@@ -128,7 +128,8 @@ class Tree:
 
 
 class ClusterState:
-    """All trees of a cluster."""
+    """What the cluster's log says of its trees and of the holders of their summaries, by applying
+    its entries."""
 
     def __init__(self) -> None:
         self._highest: Version | None = (0, 0)  # None: to be found among the trees

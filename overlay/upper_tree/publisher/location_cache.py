@@ -120,7 +120,7 @@ class KnownTree:
         self._starts = None
 
     def bound(self, most: int) -> None:
-        """Keep the `most` newest locations."""
+        """Forget all locations of the tree but the `most` that were learnt last."""
         if len(self.located) > most:
             del self.located[:-most]
             self._starts = None

@@ -225,7 +225,8 @@ class SummaryCache:
         cached.refresh_together_at = now + term * REFRESH_TOGETHER
 
     def invalidate(self, attribute: str) -> None:
-        """Drop the tree's summary."""
+        """Drop the summary of the tree of `attribute`, if there is one: all its events visit the
+        tree again."""
         self._cached.pop(attribute, None)
 
     def clear(self) -> None:

@@ -66,7 +66,8 @@ class RegisterDue(Timer, frozen=True):
 
 
 class UnregisterDue(Timer, frozen=True):
-    """Ask owners to end registrations."""
+    """Time to look up the owners of registrations that have ended here, and to ask them to end
+    these."""
 
 
 class RenewDue(Timer, frozen=True):
@@ -124,7 +125,7 @@ class Registrar(Machine):
         """Of attributes, as owners reported it (pivots.py)."""
 
     def start(self) -> None:
-        """Renew leases from now on."""
+        """Begin to renew the leases of all registrations, every third of a lease."""
         self._renew.within(self.settings.lease / 3)
 
     # --- asked from above ---
@@ -437,7 +438,8 @@ class Registrar(Machine):
         self._renew.within(CONFIRM_PERIOD if often else self.settings.lease / 3)
 
     def on_renewed(self, sender: Peer, message: Renewed) -> None:
-        """An owner has renewed leases."""
+        """An owner has renewed leases: note which registrations it has, and which it has not
+        confirmed."""
         self._confirmations.answered(message.number, message.unconfirmed)
 
     def on_answer_due(self, timer: AnswerDue) -> None:

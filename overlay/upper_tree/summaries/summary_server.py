@@ -290,7 +290,7 @@ def weigh_location(location: Location) -> int:
 
 
 def weigh_summary(found: TreeSummary) -> int:
-    """Estimated bytes of a summary."""
+    """Estimated bytes that a summary takes in an answer."""
     boxes = () if found.summary is None else found.summary.boxes
     conditions = [condition for box in boxes for condition in box]
     return (4 + len(boxes)) * HEAD + sum(

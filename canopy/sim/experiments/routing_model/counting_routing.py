@@ -81,7 +81,8 @@ class ModelOverlay:
         self._rng = Random(f"{seed}/sources")
 
     def run(self, events: int) -> EventCost:
-        """Publish events at random nodes."""
+        """Publish each event at a random node and route it by counting; costs add up in the
+        model."""
         cost = EventCost()
         for _ in range(events):
             self.publish(self._rng.randrange(self.nodes), self.load.event(), cost)

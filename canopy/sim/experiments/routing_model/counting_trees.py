@@ -47,7 +47,7 @@ class ModelTree:
 
     @property
     def size(self) -> int:
-        """How many virtual nodes."""
+        """The number of virtual nodes in the tree."""
         return len(self.map.entries)
 
     def entry(self, rng: Random) -> int:

@@ -43,7 +43,8 @@ Not measured; would be measured by the load of the hottest host over this factor
 
 
 class Style(msgspec.Struct, frozen=True):
-    """One way to place conjunctions."""
+    """One way to choose the trees in which a conjunction is registered, and whether publishers have
+    summaries."""
 
     name: str
     pivot: Literal["listed", "cover", "least"]

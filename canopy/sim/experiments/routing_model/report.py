@@ -67,7 +67,7 @@ class StyleReport(msgspec.Struct, frozen=True):
 
 
 class RoutingReport(msgspec.Struct, frozen=True):
-    """All styles side by side."""
+    """The results of all styles of routing under the same load, side by side."""
 
     seed: int
     parameters: dict[str, Any]

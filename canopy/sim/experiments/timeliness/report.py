@@ -48,7 +48,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Timeliness(msgspec.Struct, frozen=True):
-    """All series of the experiment."""
+    """The results of all series of an experiment, a point per load."""
 
     seed: int
     parameters: TimelinessPlan

@@ -47,7 +47,7 @@ def wide_section(anchor: str, title: str, text: str, body: str) -> str:
 
 
 def tiles(findings: Findings) -> str:
-    """The most important numbers."""
+    """The most important numbers of the run as tiles, in HTML."""
     summary = findings.summary
     shown = (
         ("published", number(summary.published), "events"),
@@ -114,7 +114,7 @@ def table(head: str, rows: list[str]) -> str:
 
 
 def latency_section(findings: Findings) -> str:
-    """The distribution of latencies."""
+    """The section on latencies: percentiles and a histogram of all deliveries, in HTML."""
     histogram = dict(findings.details.latency)
     latency = findings.summary.latency_ms
     if not histogram:

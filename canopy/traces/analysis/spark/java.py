@@ -39,7 +39,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that starts."""
+    """A Java that was found to start, and the flags with which Spark may use it."""
 
     executable: Path
     version: int
