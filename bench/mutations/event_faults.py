@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace as changed
 
@@ -30,7 +30,7 @@ from overlay.upper_tree.host.visit_scheduler import VisitScheduler
 from overlay.upper_tree.host.visiting import VisitHandler
 from overlay.upper_tree.messages import Accepted, Assign, Assigned, Deliver, Visit
 from overlay.upper_tree.owner.registry import Registry
-from overlay.upper_tree.publisher.coalescer import ByNames
+from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.publisher import Publisher
@@ -38,6 +38,7 @@ from overlay.upper_tree.publisher.routing_plan import Route
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
 from overlay.upper_tree.subscriber.registrar import AnswerDue, Registrar
+from overlay.upper_tree.visits import Group, visits_of
 
 
 @fault("C8")
@@ -435,6 +436,44 @@ def dropped_on_link_unheeded() -> None:
 
 
 @fault(
+    "promise: order",
+    "tests/upper_tree/test_tree_visits.py",
+    "test_a_publisher_sends_each_host_one_message_in_the_order_of_publication",
+)
+def visits_tree_by_tree() -> None:
+    """A host is visited by all events for one set of trees before those for the next."""
+    original = visits_of
+
+    def tree_by_tree(
+        origin: Peer,
+        hop: int,
+        groups: Sequence[Group],
+        cut: Callable[[Sequence[Event]], Iterable[tuple[Event, ...]]],
+    ) -> Iterator[Visit]:
+        for group in groups:
+            yield from original(origin, hop, (group,), cut)
+
+    replace(original, tree_by_tree)
+
+
+@fault(
+    "promise: order",
+    "tests/upper_tree/publisher/test_tree_first_searches.py",
+    "test_trees_that_are_looked_for_together_are_visited_together",
+)
+def found_trees_visited_at_once() -> None:
+    """Events leave for a tree as soon as it is found, before earlier ones whose trees are not."""
+
+    def take(self: FirstSearches, now: float) -> tuple[list[str], list[str], float | None]:
+        ready = list(self.held)
+        for name in ready:
+            self.ended(name)
+        return ready, [], None
+
+    replace(FirstSearches.take, take)
+
+
+@fault(
     "promise: delivered = expected",
     OUT_OF_REACH,
     "test_a_host_that_publishes_more_at_once_than_a_frame_carries_delivers_it",
@@ -443,7 +482,7 @@ def own_visits_uncut() -> None:
     """A publisher visits its own trees with however many bytes of events at once."""
     original = Publisher._send
 
-    def _send(self: Publisher, host: Peer, groups: ByNames, largest: int = 0) -> None:
+    def _send(self: Publisher, host: Peer, groups: Sequence[Group], largest: int = 0) -> None:
         original(self, host, groups, 1 if host.id == self.port.me.id else largest)
 
     replace(original, _send)

@@ -313,12 +313,15 @@ class ServingReply(Message, frozen=True):
 
 
 class Visit(Message, frozen=True):
-    """Events that visit the trees of `attributes` at this host, or on their way through it."""
+    """Events that visit the trees of `attributes` at this host, or on their way through it, in the
+    order of their publication. `apart`: which events (places in `events`) visit what other trees
+    instead. In counting routing an event is there once for each of its trees."""
 
     origin: Peer
     hop: int  # messages from the publisher to here
     attributes: tuple[str, ...]
     events: tuple[Event, ...]
+    apart: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = ()
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""
@@ -356,7 +359,8 @@ class Deliver(Message, frozen=True):
     and attribute, with the registrations that matched, for the node to count (counting, C8).
     `onward`: per event to whom else the receiver, a delegate, has to bring it (C11; empty: to no
     other node, for all events). A delegate names the `host` whose work it does; None is the sender.
-    `apart`: which events (places in `events`) came through what other trees; not counted ones."""
+    `apart`: which events (places in `events`) came through what other trees, or parts of them.
+    Events are in the order of their publication."""
 
     attribute: str
     interval: Interval
@@ -365,7 +369,7 @@ class Deliver(Message, frozen=True):
     registrations: tuple[tuple[str, ...], ...] = ()  # per event; only in counting routing
     onward: tuple[tuple[DelegateShare, ...], ...] = ()
     host: Peer | None = None
-    apart: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    apart: tuple[tuple[str, Interval, tuple[int, ...]], ...] = ()
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""

@@ -3,19 +3,21 @@
 A host has a batch of events and knows for each the nodes that want it. As long as no event has more
 of them than this node may send copies of it (fan_out.py), each node gets one message with all that
 is for it, and nothing is done for single pairs of event and node. Where some event has more, some
-of its recipients become delegates, which pass it on to the rest (delegation.py).
+of its recipients become delegates, which pass it on to the rest (delegation.py). Either way what is
+for one node is in the order of publication, whatever trees and virtual nodes found it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import msgspec
 
-from matching import Interval
+from matching import EVERYTHING, Interval
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
@@ -40,6 +42,8 @@ class DeliveryItem(NamedTuple):
     event on to."""
 
     event: Event
+    attribute: str
+    interval: Interval
     registrations: tuple[str, ...]
     onward: tuple[DelegateShare, ...]
 
@@ -51,15 +55,31 @@ class NodeMatches(msgspec.Struct):
     places: list[int]
     """The events' indexes in the batch."""
     trees: list[str]
-    """Of each, the tree whose registrations matched it."""
+    """Of each, the tree whose registrations matched it …"""
+    spans: list[Interval] | None = None
+    """… and in which part of its value space; None: each tree is wholly here."""
+
+    @property
+    def parts(self) -> list[tuple[str, Interval]]:
+        """Of each event, the tree and its part."""
+        spans = repeat(EVERYTHING) if self.spans is None else self.spans
+        return list(zip(self.trees, spans, strict=False))
+
+    def add(self, place: int, tree: str, span: Interval) -> None:
+        """Add an event in its place: they are ascending."""
+        at = bisect_right(self.places, place)
+        if self.spans is None:
+            self.spans = [EVERYTHING] * len(self.places)
+        self.places.insert(at, place)
+        self.trees.insert(at, tree)
+        self.spans.insert(at, span)
 
     def without(self, places: Mapping[int, None]) -> NodeMatches:
         """The same without the events at these indexes."""
-        rest = NodeMatches(self.peer, [], [])
-        for place, tree in zip(self.places, self.trees, strict=True):
+        rest = NodeMatches(self.peer, [], [], [])
+        for place, (tree, span) in zip(self.places, self.parts, strict=True):
             if place not in places:
-                rest.places.append(place)
-                rest.trees.append(tree)
+                rest.add(place, tree, span)
         return rest
 
 
@@ -82,7 +102,7 @@ class Deliveries:
         self.holding = holding
         self.hop = hop
         self.host = host
-        self._groups: dict[tuple[NodeId, str, Interval], tuple[Peer, list[DeliveryItem]]] = {}
+        self._single: dict[NodeId, tuple[Peer, list[DeliveryItem]]] = {}
         self._together: list[tuple[Peer, Deliver]] = []
 
     def add(
@@ -90,9 +110,8 @@ class Deliveries:
         onward: tuple[DelegateShare, ...] = (),
     ) -> None:  # fmt: skip
         """Add one event for one node."""
-        key = (to.peer.id, to.attribute, to.interval)
-        group = self._groups.setdefault(key, (to.peer, []))
-        group[1].append(DeliveryItem(event, registrations, onward))
+        items = self._single.setdefault(to.peer.id, (to.peer, []))[1]
+        items.append(DeliveryItem(event, to.attribute, to.interval, registrations, onward))
 
     def spread(self, event: Event, recipients: Iterable[Recipient]) -> None:
         """Add one event for all of these, through delegates if they are many. This node itself
@@ -115,26 +134,25 @@ class Deliveries:
                 self.add(delegate, event, onward=shares_of(share[start : start + SHARE_MOST]))
         self.copies.spend((event,), sent)
 
-    def spread_all(
-        self, events: Sequence[Event], wanted: Sequence[tuple[Interval, NodeMatches]]
-    ) -> None:
-        """Add a batch for all nodes that want some of it, each with the interval in which that was
-        matched."""
-        remote = [mine.places for _, mine in wanted if mine.peer.id != self.port.me.id]
+    def spread_all(self, events: Sequence[Event], wanted: Sequence[NodeMatches]) -> None:
+        """Add a batch, in the order of publication, for all nodes that want some of it."""
+        remote = [mine.places for mine in wanted if mine.peer.id != self.port.me.id]
         if remote and not self._spend_all(events, Counter(chain.from_iterable(remote))):
             recipients: dict[int, list[Recipient]] = {}
-            for interval, mine in wanted:
-                for place, tree in zip(mine.places, mine.trees, strict=True):
-                    recipients.setdefault(place, []).append(Recipient(mine.peer, tree, interval))
-            for place, found in recipients.items():
+            for mine in wanted:
+                for place, part in zip(mine.places, mine.parts, strict=True):
+                    recipients.setdefault(place, []).append(Recipient(mine.peer, *part))
+            for place, found in sorted(recipients.items()):
                 self.spread(events[place], found)
             return
-        for interval, mine in wanted:
+        for mine in wanted:
             hop = self.hop + (mine.peer.id != self.port.me.id)
             picked = tuple([events[place] for place in mine.places])
-            tree, *others = by_tree = parts(mine.trees)
-            apart = tuple([(other, tuple(by_tree[other])) for other in others])
-            message = Deliver(tree, interval, hop, picked, (), (), self.host, apart)
+            if mine.spans is None and mine.trees.count(mine.trees[0]) == len(picked):
+                message = Deliver(mine.trees[0], EVERYTHING, hop, picked, (), (), self.host)
+            else:
+                (tree, interval), apart = divide(mine.parts)
+                message = Deliver(tree, interval, hop, picked, (), (), self.host, apart)
             self._together.append((mine.peer, message))
 
     def _spend_all(self, events: Sequence[Event], copies: Mapping[int, int]) -> bool:
@@ -157,9 +175,11 @@ class Deliveries:
             if traced and peer.id != self.port.me.id:
                 self._trace(peer, message)
             self.holding.send(peer, message)
-        for (node, attribute, interval), (peer, items) in self._groups.items():
+        for node, (peer, items) in self._single.items():
             hop = self.hop + (node != self.port.me.id)
+            items.sort(key=lambda item: item.event.sequence)  # of one publisher
             for batch in in_batches(items, weigh_item):
+                (attribute, interval), apart = divide([item[1:3] for item in batch])
                 counted = tuple([item.registrations for item in batch])
                 onward = tuple([item.onward for item in batch])
                 message = Deliver(
@@ -170,6 +190,7 @@ class Deliveries:
                     counted if any(counted) else (),
                     onward if any(onward) else (),
                     self.host,
+                    apart,
                 )
                 if traced and node != self.port.me.id:
                     self._trace(peer, message)
@@ -185,14 +206,19 @@ class Deliveries:
                 )  # fmt: skip
 
 
-def parts(trees: Sequence[str]) -> dict[str, list[int]]:
-    """Indexes by tree; an empty list if all are of one."""
-    if trees.count(trees[0]) == len(trees):
-        return {trees[0]: []}
-    found: dict[str, list[int]] = {}
-    for place, tree in enumerate(trees):
-        found.setdefault(tree, []).append(place)
-    return found
+def divide(
+    parts: Sequence[tuple[str, Interval]],
+) -> tuple[tuple[str, Interval], tuple[tuple[str, Interval, tuple[int, ...]], ...]]:
+    """The first of these parts of trees, and the places of all that differ from it
+    (`Deliver.apart`)."""
+    first = parts[0]
+    if parts.count(first) == len(parts):
+        return first, ()
+    found: dict[tuple[str, Interval], list[int]] = {}
+    for place, part in enumerate(parts):
+        if part != first:
+            found.setdefault(part, []).append(place)
+    return first, tuple([(*part, tuple(places)) for part, places in found.items()])
 
 
 def shares_of(recipients: Iterable[Recipient]) -> tuple[DelegateShare, ...]:

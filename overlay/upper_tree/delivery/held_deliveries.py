@@ -9,17 +9,20 @@ for takes nothing from the others, and looking for it is done once for many deli
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from matching import Interval
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.delivery.constants import UNREACHABLE_MOST
 from overlay.upper_tree.messages import Deliver
+
+T = TypeVar("T")
 
 
 class Reach(Enum):
@@ -167,17 +170,25 @@ def weigh(message: Deliver) -> int:
 
 
 def split(message: Deliver) -> list[Deliver]:
-    """The same as several messages, so that all events of each came through one tree."""
+    """The same as several messages, so that all events of each came through one part of a tree."""
     if not message.apart:
         return [message]
-    places = {place for _, some in message.apart for place in some}
-    own = tuple([e for place, e in enumerate(message.events) if place not in places])
-    found = [(message.attribute, own)]
-    found += [
-        (tree, tuple([message.events[place] for place in some])) for tree, some in message.apart
-    ]
-    return [
-        msgspec.structs.replace(message, attribute=tree, events=events, apart=())
-        for tree, events in found
-        if events
-    ]
+    elsewhere = {place for _, _, some in message.apart for place in some}
+    own = tuple([place for place in range(len(message.events)) if place not in elsewhere])
+    found = [(message.attribute, message.interval, own), *message.apart]
+    return [_part(message, *one) for one in found if one[-1]]
+
+
+def _part(message: Deliver, tree: str, interval: Interval, places: Sequence[int]) -> Deliver:
+    def pick(items: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple([items[place] for place in places]) if items else ()
+
+    return msgspec.structs.replace(
+        message,
+        attribute=tree,
+        interval=interval,
+        events=pick(message.events),
+        registrations=pick(message.registrations),
+        onward=pick(message.onward),
+        apart=(),
+    )

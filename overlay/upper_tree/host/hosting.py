@@ -40,6 +40,7 @@ from overlay.upper_tree.messages import (
     Visit,
 )
 from overlay.upper_tree.sliced_inbox import SlicedInbox
+from overlay.upper_tree.visits import trees_of
 
 
 class InstallDue(Timer, frozen=True):
@@ -244,7 +245,7 @@ class Hosting(Machine):
         visit = VisitHandler(
             self.port, message, self.index, self.trees, self.copies, self.holding, known, load
         )
-        for attribute in message.attributes:
+        for attribute in trees_of(message):
             tree = self.trees.get(attribute)
             if tree is None or not tree.intervals or message.hop > HOP_BOUND:
                 visit.give_back(attribute)

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import heapq
 
-from overlay.client import Event
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.host.constants import BYTES_MOST, EVENTS_MOST
 from overlay.upper_tree.messages import Visit
+from overlay.upper_tree.visits import pick
 
 
 class VisitQueue:
@@ -55,8 +55,8 @@ class VisitQueue:
         self.bytes -= size
         most = max(1, most)
         if len(visit.events) > most:
-            self._put(due, order, _part(visit, visit.events[most:]))
-            visit = _part(visit, visit.events[:most])
+            self._put(due, order, pick(visit, range(most, len(visit.events))))
+            visit = pick(visit, range(most))
         return visit
 
     def _put(self, due: float, order: int, visit: Visit) -> None:
@@ -66,7 +66,3 @@ class VisitQueue:
         self.events += len(visit.events)
         self.bytes += size
         heapq.heappush(self._heap, (due, order, size, visit))
-
-
-def _part(visit: Visit, events: tuple[Event, ...]) -> Visit:
-    return Visit(visit.origin, visit.hop, visit.attributes, events)

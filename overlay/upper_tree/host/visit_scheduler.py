@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from overlay.client import Event
 from overlay.machine import Alarm, Port, Timer
 from overlay.settings import TreeSettings
 from overlay.upper_tree.host.constants import (
@@ -39,6 +38,7 @@ from overlay.upper_tree.host.urgency import DEFAULT_LEVEL, TYPE
 from overlay.upper_tree.host.visit_queue import VisitQueue
 from overlay.upper_tree.host_load import HostLoad, LoadMeter
 from overlay.upper_tree.messages import Visit
+from overlay.upper_tree.visits import pick, trees_of
 
 
 class MatchDue(Timer, frozen=True):
@@ -83,8 +83,8 @@ class VisitScheduler:
         if self._began is None:
             self._alarm.within(HELD_BACK_CHECK)
         self.port.count("visits_queued", len(visit.events))
-        for level, events in self._by_level(visit).items():
-            self.queue.push(Visit(visit.origin, visit.hop, visit.attributes, events), level, now)
+        for level, part in self._by_level(visit).items():
+            self.queue.push(part, level, now)
         while self.queue.is_full:
             self.port.count("queue_full")
             self._serve(self.queue.pop(self._slice))
@@ -125,15 +125,15 @@ class VisitScheduler:
         self._alarm.within(0.0)
         self.serve(visit)
 
-    def _by_level(self, visit: Visit) -> dict[float, tuple[Event, ...]]:
-        """The visit's events by how urgent they are in the trees that they visit."""
-        trees = [tree for a in visit.attributes if (tree := self.trees.get(a)) is not None]
+    def _by_level(self, visit: Visit) -> dict[float, Visit]:
+        """The visit, divided by how urgent its events are in the trees that it visits."""
+        trees = [tree for a in trees_of(visit) if (tree := self.trees.get(a)) is not None]
         maps = [tree.latency for tree in trees if tree.latency.grades]
         if not maps:
-            return {DEFAULT_LEVEL: visit.events}
+            return {DEFAULT_LEVEL: visit}
         levels: dict[object, float] = {}
-        found: dict[float, list[Event]] = {}
-        for event in visit.events:
+        found: dict[float, list[int]] = {}
+        for place, event in enumerate(visit.events):
             kind = event.attributes.get(TYPE)
             level = levels.get(kind)
             if level is None:
@@ -141,7 +141,7 @@ class VisitScheduler:
                 level = levels[kind] = min(named, default=DEFAULT_LEVEL)
                 if named:
                     self._graded_at = self.port.now
-            found.setdefault(level, []).append(event)
+            found.setdefault(level, []).append(place)
         if not self.by_level or len(found) == 1:
-            return {next(iter(found), DEFAULT_LEVEL): visit.events}
-        return {level: tuple(events) for level, events in found.items()}
+            return {next(iter(found), DEFAULT_LEVEL): visit}
+        return {level: pick(visit, places) for level, places in found.items()}

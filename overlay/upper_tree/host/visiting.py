@@ -1,9 +1,11 @@
 """One `Visit` while a host handles it: match, pass on, give back, and answer together (C7 to C9).
 
 All events of a visit are handled as one batch: a tree that is wholly here takes them all at once,
-and each event is matched once for all trees (hosted_tree.py). If no other node than this very one
-has registered anything here, nothing is matched at all: the events go to this node's own receiver,
-whose recheck finds the subscriptions that they are for (subscriber/receiver.py).
+and each event is matched once for all trees (hosted_tree.py). They are in the order of their
+publication, though they may visit different trees, and so they leave for each interested node. If
+no other node than this very one has registered anything here, nothing is matched at all: the events
+go to this node's own receiver, whose recheck finds the subscriptions that they are for
+(subscriber/receiver.py).
 
 The answer tells the publisher where the trees are: its next events then go there directly, and it
 knows the other replicas. It remembers that, and an answer that says it again for each of ten trees
@@ -30,15 +32,21 @@ from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit, value_in
 from overlay.upper_tree.partition import describe, ranked, serves
+from overlay.upper_tree.visits import Group, by_publication, check_places, groups_of, visits_of
 
 
 def check_visit(visit: Visit) -> None:
-    """ProtocolError if an event has not the attribute of a tree that it visits."""
-    for attribute in visit.attributes:
-        if attribute != EVENT_TREE:
-            for event in visit.events:
-                if event.attributes.get(attribute) is None:
-                    raise ProtocolError("an event visits the tree of an attribute that it has not")
+    """ProtocolError if an event has not the attribute of a tree that it visits, or the visit names
+    an event that is not there."""
+    check_places(len(visit.events), [places for _, places in visit.apart])
+    for trees, events in groups_of(visit):
+        for attribute in trees:
+            if attribute != EVENT_TREE:
+                for event in events:
+                    if event.attributes.get(attribute) is None:
+                        raise ProtocolError(
+                            "an event visits the tree of an attribute that it has not"
+                        )
 
 
 KnownVersions = dict[tuple[str, Interval], Version]
@@ -79,10 +87,12 @@ class VisitHandler:
         self.load = load
         self.index = index
         self.trees = trees
-        self.whole: dict[str, HostedTree] = {}  # accept all events of the visit
+        self.groups = groups_of(visit)
+        self.whole: dict[str, HostedTree] = {}  # accept all events that visit them
         self.parts: dict[str, dict[int, Interval]] = {}  # tree -> sequence -> span
         self.locations: list[Location] = []  # that the publisher does not know
-        self.forwarded: dict[tuple[NodeId, str], tuple[Peer, list[Event]]] = {}
+        self.forwarded: dict[NodeId, tuple[Peer, dict[str, list[Event]]]] = {}
+        self._visitors: dict[str, dict[int, None]] = {}  # tree -> sequence; empty: all visit all
         self.deliveries = Deliveries(port, copies, holding, visit.hop)
 
     # --- routing ---
@@ -92,9 +102,19 @@ class VisitHandler:
         if tree.is_whole:
             self.whole[attribute] = tree
             self._announce(tree, EVERYTHING)
+            if len(self.groups) > 1:
+                numbers = [event.sequence for event in self._events(attribute)]
+                self._visitors[attribute] = dict.fromkeys(numbers)
         else:
-            for event in self.visit.events:
+            for event in self._events(attribute):
                 self._route(attribute, tree, event)
+
+    def _events(self, attribute: str) -> Sequence[Event]:
+        """The events that visit this tree, in the order of publication."""
+        found = [events for trees, events in self.groups if attribute in trees]
+        if len(found) == 1:
+            return found[0]
+        return sorted([event for events in found for event in events], key=by_publication)
 
     def _route(self, attribute: str, tree: HostedTree, event: Event) -> None:
         value = value_in(event, attribute)
@@ -110,8 +130,8 @@ class VisitHandler:
             self._give_back(attribute, [event.sequence])
         else:
             host = ranked(self.port.me.id, entry.hosts)[0]
-            _, events = self.forwarded.setdefault((host.id, attribute), (host, []))
-            events.append(event)
+            _, by_tree = self.forwarded.setdefault(host.id, (host, {}))
+            by_tree.setdefault(attribute, []).append(event)
             self.deliveries.copies.spend((event,))  # now, since it leaves less for deliveries
 
     def _announce(self, tree: HostedTree, span: Interval) -> None:
@@ -124,12 +144,13 @@ class VisitHandler:
     def _span(self, attribute: str, event: Event) -> Interval | None:
         """Where this host has accepted the event in a tree; None: it has not."""
         if attribute in self.whole:
-            return EVERYTHING
+            visits = not self._visitors or event.sequence in self._visitors[attribute]
+            return EVERYTHING if visits else None
         return self.parts.get(attribute, {}).get(event.sequence)
 
     def give_back(self, attribute: str) -> None:
         """This host does not serve the tree: the publisher has to look for it again."""
-        self._give_back(attribute, [event.sequence for event in self.visit.events])
+        self._give_back(attribute, [event.sequence for event in self._events(attribute)])
 
     def _give_back(self, attribute: str, sequences: list[int]) -> None:
         incarnation = self.visit.events[0].incarnation if self.visit.events else 0
@@ -149,8 +170,9 @@ class VisitHandler:
         me = self.port.me.id
         if all(group == me for group in self.index.groups()):
             events: Sequence[Event] = self.visit.events
-            if not self.whole:
+            if self._visitors or not self.whole:
                 accepted = {sequence for part in self.parts.values() for sequence in part}
+                accepted.update(*self._visitors.values())
                 events = [event for event in events if event.sequence in accepted]
             if len(self.index):
                 hop, origin = self.visit.hop, self.visit.origin
@@ -162,8 +184,8 @@ class VisitHandler:
 
     def _match_pivot(self, index: SharedIndex) -> None:
         """Each event once to each node, however many of its registrations match."""
-        events, whole, parts = self.visit.events, self.whole, self.parts
-        batch: list[tuple[Interval, NodeMatches]] = []
+        events, whole = self.visit.events, dict.fromkeys(() if self._visitors else self.whole)
+        batch: dict[NodeId, NodeMatches] = {}
         closely: dict[int, None] = {}  # the registration found is of a tree not visited here
         found = index.find_by_group([event.attributes for event in events])
         for places, keys in found.values():
@@ -171,27 +193,23 @@ class VisitHandler:
             peer = self.trees[first].subscriber(id_)
             trees = [attribute for attribute, _ in keys]
             if whole.keys() >= dict.fromkeys(trees).keys():
-                batch.append((EVERYTHING, NodeMatches(peer, places, trees)))
+                batch[peer.id] = NodeMatches(peer, places, trees)
                 continue
-            by_span: dict[Interval, NodeMatches] = {}
+            mine = batch[peer.id] = NodeMatches(peer, [], [], [])
             for place_, attribute in zip(places, trees, strict=True):
-                span: Interval | None = EVERYTHING
-                if attribute not in whole:
-                    span = parts.get(attribute, {}).get(events[place_].sequence)
+                span = self._span(attribute, events[place_])
                 if span is None:
                     closely[place_] = None
-                    continue
-                mine = by_span.setdefault(span, NodeMatches(peer, [], []))
-                mine.places.append(place_)
-                mine.trees.append(attribute)
-            batch += by_span.items()
-        for place_ in closely:
-            event = events[place_]
-            recipients = self._recipients(index.match(event.attributes), event)
-            self.deliveries.spread(event, recipients.values())
+                else:
+                    mine.add(place_, attribute, span)
         if closely:
-            batch = [(span, rest) for span, mine in batch if (rest := mine.without(closely)).places]
-        self.deliveries.spread_all(events, batch)
+            batch = {node: mine.without(closely) for node, mine in batch.items()}
+            for place_ in closely:
+                event = events[place_]
+                for to in self._recipients(index.match(event.attributes), event).values():
+                    mine = batch.setdefault(to.peer.id, NodeMatches(to.peer, [], [], []))
+                    mine.add(place_, to.attribute, to.interval)
+        self.deliveries.spread_all(events, [mine for mine in batch.values() if mine.places])
 
     def _recipients(self, keys: list[tuple[str, str]], event: Event) -> dict[NodeId, Recipient]:
         found: dict[NodeId, Recipient] = {}
@@ -206,7 +224,7 @@ class VisitHandler:
         """Each tree by itself, with the registrations that matched, as in the paper (C8)."""
         for attribute in (*self.whole, *self.parts):
             tree = self.trees[attribute]
-            for event in self.visit.events:
+            for event in self._events(attribute):
                 span = self._span(attribute, event)
                 if span is None:
                     continue
@@ -246,19 +264,38 @@ class VisitHandler:
     def finish(self) -> None:
         """Send what was collected: forwarded events, deliveries, and the answer."""
         hop = self.visit.hop + 1
-        for (node, attribute), (host, events) in self.forwarded.items():
-            for event in self.port.sampled(events):
-                self.port.trace(
-                    "visit", event=event.identity, attribute=attribute, hop=hop, peer=node
-                )
-            self.port.send(host, Visit(self.visit.origin, hop, (attribute,), tuple(events)))
+        for node, (host, by_tree) in self.forwarded.items():
+            for attribute, some in by_tree.items():
+                for event in self.port.sampled(some):
+                    self.port.trace(
+                        "visit", event=event.identity, attribute=attribute, hop=hop, peer=node
+                    )
+            groups = self._groups_of(by_tree)
+            for visit in visits_of(self.visit.origin, hop, groups, lambda all_: (tuple(all_),)):
+                self.port.send(host, visit)
         self.deliveries.send()
-        taken: list[tuple[tuple[str, ...], tuple[int, ...]]]
-        taken = [((name,), tuple(part)) for name, part in self.parts.items()]
-        if self.whole:
-            sequences = tuple([event.sequence for event in self.visit.events])
-            taken.insert(0, (tuple(self.whole), sequences))
+        taken: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
+        for trees, events in self.groups:
+            names = tuple([name for name in trees if name in self.whole])
+            if names:
+                taken.append((names, tuple([event.sequence for event in events])))
+        taken += [((name,), tuple(part)) for name, part in self.parts.items()]
         if taken:
             incarnation = self.visit.events[0].incarnation
             accepted = Accepted(incarnation, tuple(taken), tuple(self.locations), self.load)
             self.port.send(self.visit.origin, accepted)
+
+    def _groups_of(self, by_tree: Mapping[str, Sequence[Event]]) -> list[Group]:
+        """What is passed on, so that an event is once in the message, or, in counting routing, once
+        for each tree."""
+        if self.index is None or len(by_tree) == 1:
+            return [((attribute,), events) for attribute, events in by_tree.items()]
+        trees: dict[int, list[str]] = {}
+        for attribute, events in by_tree.items():
+            for event in events:
+                trees.setdefault(event.sequence, []).append(attribute)
+        groups: dict[tuple[str, ...], list[Event]] = {}
+        for event in self.visit.events:
+            if event.sequence in trees:
+                groups.setdefault(tuple(trees[event.sequence]), []).append(event)
+        return list(groups.items())

@@ -16,7 +16,7 @@ Read in this order:
   (fuller messages), ``batched_pending`` and ``pending_event`` (records of batches and of single
   events).
 * ``routing_plan``: to which hosts the events of a batch go.
-* ``tree_finder``, ``location_cache``: where trees are.
+* ``tree_finder``, ``location_cache``: where trees are; ``first_searches``: what waits for several.
 * ``summary_cache``: which visits are skipped.
 * ``replicas``, ``load_prediction``: which of a virtual node's hosts is visited (P7), and which are
   suspected, since they are silent or answered `TreeMoved`.

@@ -116,7 +116,15 @@ USELESS_FOR = 60.0
 SKIP_RATES_MOST = 1_024
 """Hosts with certain trees of which it is remembered whether events skip them."""
 
-# --- finding trees (tree_finder.py) ---
+# --- finding trees (first_searches.py, tree_finder.py) ---
+
+SEARCH_TOGETHER = 0.5
+"""Seconds for which what waits for a tree that was found waits for other searches: as long as a
+walk of ten hops of 20 ms, a lookup and an answer take. Beyond, the order of the first events is not
+kept. Not measured; would be measured by how long searches take in an overlay over continents."""
+
+SOUGHT_MOST = 256
+"""Trees whose search others wait for; the searches that began first are forgotten."""
 
 SEARCH_PAUSE = 0.25
 """Seconds before an owner that refused is looked for again. Not measured; would be measured by how

@@ -154,9 +154,20 @@ class PendingStore(Machine):
         pending.pairs[attribute] = ("", self.port.now)
         self._unlocated.setdefault(attribute, {})[pending.event.sequence] = None
 
-    def located(self, attribute: str) -> list[PendingPair]:
-        """The pairs that waited for this tree; they wait no longer."""
+    def first_awaiting(self, attributes: Iterable[str]) -> int | None:
+        """The first event that waits for one of these trees; None: there is none."""
+        waits = (self._unlocated.get(attribute, {}) for attribute in attributes)
+        return min((min(sequences) for sequences in waits if sequences), default=None)
+
+    def located(self, attribute: str, last: int | None = None) -> list[PendingPair]:
+        """The pairs that waited for this tree, up to those of the event `last` (None: all); they
+        wait no longer."""
         sequences = self._unlocated.pop(attribute, {})
+        if last is not None:
+            later = {sequence: None for sequence in sequences if sequence > last}
+            if later:
+                self._unlocated[attribute] = later
+            sequences = {sequence: None for sequence in sequences if sequence <= last}
         return [
             (pending, attribute)
             for sequence in sequences

@@ -7,7 +7,8 @@ helps to the host that the owner names. Two hosts may then match one event, and 
 removes the duplicate.
 
 In pivot routing an event is sent to a host once for all trees that it visits there. In counting
-routing every attribute's message carries the event by itself, as in the paper (C8).
+routing it is sent for every attribute by itself, as in the paper (C8). What is sent to a host in
+one turn is in the order of publication, whatever trees it visits there (visits.py).
 """
 
 from __future__ import annotations
@@ -23,19 +24,33 @@ from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, History, Skipped
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
-from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
+from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved
 from overlay.upper_tree.publisher.admission import Alike
 from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes
 from overlay.upper_tree.publisher.constants import CHECK_LEAST, MOVES
+from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import PendingPair, weigh
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.routing_plan import RoutedEvents, make_plan
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
+from overlay.upper_tree.visits import Group, visits_of
 
 
 class RetryDue(Timer, frozen=True):
     """Check for pairs without an answer."""
+
+
+class SearchOver(Timer, frozen=True):
+    """Events wait no longer for the last of the trees that are looked for."""
+
+
+VisitsByHost = dict[NodeId, tuple[Peer, list[Group]]]
+"""What is to be sent to each host."""
+
+
+def _published(pair: PendingPair) -> int:
+    return pair[0].event.sequence
 
 
 class Publisher(Machine):
@@ -66,8 +81,9 @@ class Publisher(Machine):
         self.pending = PendingStore(
             port, settings.tree.pending, settings.tree.pending_bytes, locations, self._dispatch_all
         )
-        self._found: dict[str, None] = {}  # trees found in this turn
+        self._searches = FirstSearches()
         self._sequence = 0
+        self._together = Alarm(port, SearchOver())
         self._retry = Alarm(port, RetryDue())
 
     def handlers(self) -> Handlers:
@@ -126,17 +142,26 @@ class Publisher(Machine):
         """Send events, by the names of their attributes, to the hosts of their trees. None of them
         exceeds `largest` bytes."""
         self.replicas.expire(self.port.now)
+        visits: VisitsByHost = {}
         pairs: list[PendingPair] = []
         for names, alike in by_names.items():
-            pairs += self._dispatch([EVENT_TREE, *names], alike, largest)
-        self._route(pairs)
+            pairs += self._dispatch([EVENT_TREE, *names], alike, largest, visits)
+        held = self._searches.held
+        for pair in [pair for pair in pairs if pair[1] in held]:
+            self.pending.await_tree(pair)  # behind those that wait for it already
+        self._route([pair for pair in pairs if pair[1] not in held], visits)
         self._retry.within(self.replicas.timeout)
+        for host, groups in visits.values():
+            self._send(host, groups, largest)
 
-    def _dispatch(self, names: list[str], events: list[Event], largest: int) -> list[PendingPair]:
-        """Send events with the same attributes: together, if all that is known of their trees holds
-        for all of them. If not, returns the pairs, which have to be routed one by one."""
+    def _dispatch(
+        self, names: list[str], events: list[Event], largest: int, visits: VisitsByHost
+    ) -> list[PendingPair]:
+        """Add events with the same attributes to `visits`: together, if all that is known of their
+        trees holds for all of them. If not, returns the pairs, which have to be routed one by
+        one."""
         found = None
-        if not self.counting:
+        if not self.counting and self._searches.held.keys().isdisjoint(names):
             found = make_plan(names, self.locations, self.port.me.id, self.port.now)
         if found is None:
             return self.pending.add_single(events, names, largest)
@@ -147,28 +172,34 @@ class Publisher(Machine):
         routed = [RoutedEvents(found.fixed, (), events)]
         if not found.is_fixed:
             routed = found.route_events(events)
-        visits: dict[NodeId, tuple[Peer, ByNames]] = {}
         for route, skipped, alike in routed:
             if skipped:
                 self.port.count("visits_skipped", len(skipped) * len(alike))
                 self.history.accepted(alike, Skipped(skipped))
             self.pending.add_batch(alike, route, largest)
             for host, trees in route.values():
-                groups = visits.setdefault(host.id, (host, {}))[1]
-                groups.setdefault(trees, []).extend(alike)
-        for host, groups in visits.values():
-            self._send(host, groups, largest)
+                visits.setdefault(host.id, (host, []))[1].append((trees, alike))
         return []
 
-    def _route(self, pairs: Iterable[PendingPair], stale: bool = False) -> None:
-        """Send each pair to the host that its tree is known to have there, unless it is known that
-        its tree has no subscriber for the event; seek the trees of the others. `stale`: hosts that
-        were known proved wrong."""
+    def _send_pairs(self, pairs: Iterable[PendingPair], stale: bool = False) -> None:
+        """Send what has waited, or has to be sent again, as `_route` says, in the order of
+        publication."""
+        visits: VisitsByHost = {}
+        self._route(sorted(pairs, key=_published), visits, stale)
+        for host, groups in visits.values():
+            self._send(host, groups)
+
+    def _route(
+        self, pairs: Iterable[PendingPair], visits: VisitsByHost, stale: bool = False
+    ) -> None:
+        """Add each pair to what visits the host that its tree is known to have there, unless it is
+        known that its tree has no subscriber for the event; seek the trees of the others. `stale`:
+        hosts that were known proved wrong."""
         now = self.port.now
         sought: dict[str, None] = {}
         skipped: list[PendingPair] = []
         unknown: dict[str, None] = {}
-        visits: dict[NodeId, tuple[Peer, dict[int, tuple[Event, list[str]]]]] = {}
+        routed: dict[NodeId, tuple[Peer, dict[int, tuple[Event, list[str]]]]] = {}
         for pair in pairs:
             pending, attribute = pair
             if self.locations.is_absent(attribute, now):
@@ -178,19 +209,21 @@ class Publisher(Machine):
             if host is None:
                 self.pending.await_tree(pair)
                 sought[attribute] = None
+                if not stale:
+                    self._searches.began(attribute, now)
             elif host.id != self.port.me.id and self._may_skip(pair, unknown):
                 skipped.append(pair)
             else:
                 self.pending.sent(pair, host.id)
                 event = pending.event
-                per_host = visits.setdefault(host.id, (host, {}))[1]
+                per_host = routed.setdefault(host.id, (host, {}))[1]
                 per_host.setdefault(event.sequence, (event, []))[1].append(attribute)
-        for host, attributes_of in visits.values():
-            groups: ByNames = {}
+        for host, attributes_of in routed.values():
+            by_trees: ByNames = {}
             for event, names in attributes_of.values():
                 for key in [(name,) for name in names] if self.counting else [tuple(names)]:
-                    groups.setdefault(key, []).append(event)
-            self._send(host, groups)
+                    by_trees.setdefault(key, []).append(event)
+            visits.setdefault(host.id, (host, []))[1].extend(by_trees.items())
         self.pending.drop(skipped)
         if sought:
             self.finder.seek(sought, stale)
@@ -220,24 +253,29 @@ class Publisher(Machine):
         self.history.accepted((pending.event,), Skipped((attribute,)))
         return True
 
-    def _send(self, host: Peer, groups: ByNames, largest: int = 0) -> None:
-        """One message per set of trees (pivot) or per tree (counting). `largest`: 0 if unknown."""
+    def _send(self, host: Peer, groups: Sequence[Group], largest: int = 0) -> None:
+        """Send one host all that visits it, in the order of publication. `largest`: 0 if
+        unknown."""
         remote = host.id != self.port.me.id
-        self._retry.within(self.replicas.sent(host.id, groups.values(), self.port.now))
-        for names, events in groups.items():
-            if not remote:
-                whole = largest and largest * len(events) <= BATCH_BYTES
-                # a larger visit would become a delivery that no link takes
-                for batch in (tuple(events),) if whole else in_batches(events, weigh):
-                    self.port.send(host, Visit(self.port.me, 0, names, batch))
-                continue
-            self.copies.spend(events)
-            for event in self.port.sampled(events):
-                self.port.trace(
-                    "visit", event=event.identity, attribute=names[0], hop=1, peer=host.id
-                )
-            for batch in cut_evenly(events, largest) if largest else in_batches(events, weigh):
-                self.port.send(host, Visit(self.port.me, 1, names, batch))
+        events_of = [events for _, events in groups]
+        self._retry.within(self.replicas.sent(host.id, events_of, self.port.now))
+
+        def cut(events: Sequence[Event]) -> Iterable[tuple[Event, ...]]:
+            if not remote and largest and largest * len(events) <= BATCH_BYTES:
+                return (tuple(events),)  # a larger visit would become a delivery that no link takes
+            if remote and largest:
+                return cut_evenly(events, largest)
+            return in_batches(events, weigh)
+
+        if remote:
+            for names, events in groups:
+                self.copies.spend(events)
+                for event in self.port.sampled(events):
+                    self.port.trace(
+                        "visit", event=event.identity, attribute=names[0], hop=1, peer=host.id
+                    )
+        for visit in visits_of(self.port.me, int(remote), groups, cut):
+            self.port.send(host, visit)
 
     # --- answers ---
 
@@ -267,7 +305,7 @@ class Publisher(Machine):
             if any(pending.moves > MOVES for pending, _ in again):
                 self._ask_owners(again)
             else:
-                self._route(again, stale=True)
+                self._send_pairs(again, stale=True)
 
     def _ask_owners(self, pairs: list[PendingPair]) -> None:
         """Nothing that is known here helped: the owner has to say where these trees are. If that
@@ -283,23 +321,36 @@ class Publisher(Machine):
             self.finder.ask_soon(attributes, min(pending.since for pending, _ in pairs))
 
     def on_tree_found(self, event: TreeFound) -> None:
-        """Events that waited for it are sent at the end of this turn, with those that waited for
-        other trees that are found in it."""
-        if not self._found:
-            self.port.emit(TreesFound())
-        self._found[event.attribute] = None
-
-    def on_trees_found(self, event: TreesFound) -> None:
-        """One visit per host, not one per tree."""
-        found, self._found = self._found, {}
-        self._route([pair for attribute in found for pair in self.pending.located(attribute)])
+        """Events that waited for it are sent at the end of this turn, or with those that wait for
+        other trees."""
+        self._searches.found(event.attribute, self.port.now)
+        self.port.emit(TreesFound())
 
     def on_tree_absent(self, event: TreeAbsent) -> None:
         """There are no subscribers: these pairs need no host, except those of events that were
         published after the answer's term ended (a slow answer)."""
+        self._searches.ended(event.attribute)
         waiting = self.pending.located(event.attribute)
         self.pending.drop([pair for pair in waiting if pair[0].since <= event.until])
-        self._route([pair for pair in waiting if pair[0].since > event.until])
+        self._send_pairs([pair for pair in waiting if pair[0].since > event.until])
+        self.port.emit(TreesFound())
+
+    def on_trees_found(self, event: TreesFound) -> None:
+        """One visit per host, not one per tree, in the order of publication: an event waits for the
+        trees of earlier ones that are looked for, too."""
+        found, waited_for, left = self._searches.take(self.port.now)
+        pairs = [pair for name in found for pair in self.pending.located(name)]
+        if left is not None:
+            self._together.within(left)
+            first = self.pending.first_awaiting(waited_for)
+            for name in self._searches.held:
+                pairs += self.pending.located(name, first)
+        self._send_pairs(pairs)
+
+    def on_search_over(self, timer: SearchOver) -> None:
+        """The last of the trees takes too long to be found."""
+        self._together.rang()
+        self.port.emit(TreesFound())
 
     # --- trouble ---
 
@@ -308,7 +359,7 @@ class Publisher(Machine):
         lost = event.peer.id
         self.locations.forget_node(lost)
         self.replicas.suspect_silent(lost, self.port.now)
-        self._route(self.pending.host_lost(lost), stale=True)
+        self._send_pairs(self.pending.host_lost(lost), stale=True)
 
     def on_retry_due(self, timer: RetryDue) -> None:
         """Send what waits for silent hosts to other replicas. For what has waited for longer than
@@ -319,7 +370,7 @@ class Publisher(Machine):
         overdue = self.pending.retry(self.settings.tree.retry)
         if overdue.elsewhere:
             self.port.count("visits_elsewhere", len(overdue.elsewhere))
-            self._route(overdue.elsewhere)
+            self._send_pairs(overdue.elsewhere)
         if overdue.lost:
             self.port.count("visits_retried", len(overdue.lost))
             self._ask_owners(overdue.lost)

@@ -26,6 +26,7 @@ from overlay.upper_tree.events import DeliveriesMissed, Visited
 from overlay.upper_tree.messages import EVENT_TREE, Deliver, DeliveriesGivenUp, value_in
 from overlay.upper_tree.partition import describe
 from overlay.upper_tree.subscriber.constants import SAMPLED_EVENTS
+from overlay.upper_tree.visits import check_places
 
 Identity = tuple[str, int, int]
 """(publisher, incarnation, sequence)."""
@@ -79,8 +80,8 @@ class DeliveredLookup:
         """The message's list is indexed at the first call: mostly there is none."""
         if self._apart is None:
             self._apart = {}
-            for attribute, places in self._message.apart:
-                arrival = self._own._replace(attribute=attribute)
+            for attribute, interval, places in self._message.apart:
+                arrival = self._own._replace(attribute=attribute, interval=interval)
                 self._apart.update((id(self._message.events[p]), arrival) for p in places)
         return self._apart.get(id(event), self._own)
 
@@ -221,11 +222,8 @@ class Receiver(Machine):
             if len(message.onward) != len(message.events):
                 raise ProtocolError("recipients do not fit the events")
             self.port.emit(Delegated(sender, message))
-        count = len(message.events)
-        if any(
-            places and not 0 <= min(places) <= max(places) < count for _, places in message.apart
-        ):
-            raise ProtocolError("an event that is not there came through another tree")
+        if message.apart:
+            check_places(len(message.events), [places for _, _, places in message.apart])
         lookup = DeliveredLookup(message, sender.id)
         if sender.id != self.port.me.id:
             for event in self.port.sampled(message.events):
@@ -344,10 +342,16 @@ class Receiver(Machine):
         """Those events that are wanted whole by some conjunction, by now (C8). An event comes twice
         in a message if it matches very many."""
         complete = []
-        for event, registrations in zip(message.events, message.registrations, strict=True):
+        trees = [message.attribute] * len(message.events)
+        for attribute, _, places in message.apart:
+            for place_ in places:
+                trees[place_] = attribute
+        for event, tree, registrations in zip(
+            message.events, trees, message.registrations, strict=True
+        ):
             if event in self.seen:
                 self._count_duplicates(sender, (event,), ())
-            elif self._is_complete(event, message.attribute, registrations):
+            elif self._is_complete(event, tree, registrations):
                 self.seen.add((event,), 1)
                 complete.append(event)
         return complete

@@ -39,7 +39,7 @@ def send(found: list[list[str]], copies: CopyBudget) -> list[tuple[str, Deliver]
         places = [place for place, tree in enumerate(trees) if tree]
         mine = NodeMatches(peer(f"n{number}"), places, [tree for tree in trees if tree])
         if mine.places:
-            batch.append((EVERYTHING, mine))
+            batch.append(mine)
     deliveries = Deliveries(port, copies, make_holding(port), 1)
     deliveries.spread_all([event(number) for number in range(4)], batch)
     deliveries.send()
@@ -70,10 +70,12 @@ def test_copies_are_counted_and_where_they_are_too_many_delegates_help() -> None
 
 def test_parts_have_all_events_once() -> None:
     events = tuple(event(number) for number in range(5))
-    message = Deliver("x", EVERYTHING, 2, events, apart=(("y", (0, 3)), ("z", (1,))))
+    message = Deliver(
+        "x", EVERYTHING, 2, events, apart=(("y", EVERYTHING, (0, 3)), ("z", EVERYTHING, (1,)))
+    )
     assert ways(message) == {0: "y", 1: "z", 2: "x", 3: "y", 4: "x"}
     assert split(Deliver("x", EVERYTHING, 2, events)) == [Deliver("x", EVERYTHING, 2, events)]
-    all_apart = Deliver("x", EVERYTHING, 2, events[:1], apart=(("y", (0,)),))
+    all_apart = Deliver("x", EVERYTHING, 2, events[:1], apart=(("y", EVERYTHING, (0,)),))
     assert [(part.attribute, part.apart) for part in split(all_apart)] == [("y", ())]
 
 
@@ -88,7 +90,7 @@ def test_the_receiver_says_how_each_event_came() -> None:
     port = one_node("n")
     receiver(port)
     events = (event(1, v=1), event(2, v=1), event(3, v=1))
-    port.hear(Deliver("x", EVERYTHING, 2, events, apart=(("y", (1,)),)), peer("h"))
+    port.hear(Deliver("x", EVERYTHING, 2, events, apart=(("y", EVERYTHING, (1,)),)), peer("h"))
     (arrived,) = port.of(Arrived)
     assert [(d.event.sequence, d.attribute) for d in arrived.deliveries] == [
         (1, "x"), (2, "y"), (3, "x"),
@@ -102,7 +104,9 @@ def test_an_event_that_is_not_there_cannot_have_come(place: int) -> None:
     receiver(port)
     events = (event(1, v=1), event(2, v=1), event(3, v=1))
     with pytest.raises(ProtocolError):
-        port.hear(Deliver("x", EVERYTHING, 2, events, apart=(("y", (place,)),)), peer("h"))
+        port.hear(
+            Deliver("x", EVERYTHING, 2, events, apart=(("y", EVERYTHING, (place,)),)), peer("h")
+        )
 
 
 def lose(lost: Deliver, others: tuple[Peer, ...]) -> list[tuple[str, Deliver]]:
@@ -115,7 +119,7 @@ def lose(lost: Deliver, others: tuple[Peer, ...]) -> list[tuple[str, Deliver]]:
 
 def test_what_is_lost_goes_another_way_tree_by_tree() -> None:
     events: tuple[Event, ...] = (event(1), event(2), event(3))
-    lost = Deliver("x", EVERYTHING, 2, events, apart=(("y", (1,)),))
+    lost = Deliver("x", EVERYTHING, 2, events, apart=(("y", EVERYTHING, (1,)),))
     again = [("x", [1, 3]), ("y", [2])]
     sent = lose(lost, (peer("n1"),))
     assert [to for to, _ in sent] == ["n1", "n1"]

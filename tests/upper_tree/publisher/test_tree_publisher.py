@@ -28,6 +28,7 @@ from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
+from overlay.upper_tree.visits import groups_of
 from tests.support.overlays import settings
 from tests.support.trees import FakeRing
 from tests.support.world import WorldNode, one_node, peer
@@ -88,8 +89,11 @@ class Rig:
         self.locations.learn(Location(attribute, (1, 1), interval, (peer(host),)))
 
     def visits(self) -> list[tuple[str, tuple[str, ...], list[int]]]:
+        """By host and the trees that they visit there: the events."""
         return [
-            (to, m.attributes, [e.sequence for e in m.events]) for to, m in self.port.sent_to(Visit)
+            (to, trees, [e.sequence for e in events])
+            for to, message in self.port.sent_to(Visit)
+            for trees, events in groups_of(message)
         ]
 
     def accept(self, host: str, attribute: str, *sequences: int, incarnation: int = 7) -> None:

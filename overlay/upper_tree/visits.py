@@ -1,0 +1,96 @@
+"""The events of one publisher that visit a host together, in the order of their publication.
+
+Events with different attributes visit different trees, and one host may serve several of these.
+They still leave in one message, in the order in which they were published: a message for each set
+of trees would bring the host all events of the one set before those of the other, and so the nodes
+that want both. The message says which events visit which trees (`Visit.apart`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+
+import msgspec
+
+from overlay.client import Event
+from overlay.machine import Peer, ProtocolError
+from overlay.upper_tree.messages import Visit
+
+Trees = tuple[str, ...]
+"""Attributes of the trees that an event visits."""
+
+Group = tuple[Trees, Sequence[Event]]
+"""Events that visit the same trees, in the order of publication."""
+
+by_publication = attrgetter("sequence")
+"""Sorts events of one publisher."""
+
+
+def visits_of(
+    origin: Peer,
+    hop: int,
+    groups: Sequence[Group],
+    cut: Callable[[Sequence[Event]], Iterable[tuple[Event, ...]]],
+) -> Iterator[Visit]:
+    """The messages that bring these groups (at least one) to a host. `cut` divides events, in
+    order, so that each part fits into one message."""
+    if len(groups) == 1:
+        ((trees, events),) = groups
+        for batch in cut(events):
+            yield Visit(origin, hop, trees, batch)
+        return
+    merged = [(event, number) for number, (_, events) in enumerate(groups) for event in events]
+    merged.sort(key=lambda pair: by_publication(pair[0]))
+    at = 0
+    for batch in cut([event for event, _ in merged]):
+        places: dict[int, list[int]] = {}
+        for place, (_, number) in enumerate(merged[at : at + len(batch)]):
+            places.setdefault(number, []).append(place)
+        first, *others = places
+        apart = tuple([(groups[number][0], tuple(places[number])) for number in others])
+        yield Visit(origin, hop, groups[first][0], batch, apart)
+        at += len(batch)
+
+
+def groups_of(visit: Visit) -> list[Group]:
+    """The visit's events by the trees that they visit, in the order of publication."""
+    if not visit.apart:
+        return [(visit.attributes, visit.events)]
+    elsewhere = {place for _, places in visit.apart for place in places}
+    own = [event for place, event in enumerate(visit.events) if place not in elsewhere]
+    found: list[Group] = [(visit.attributes, own)] if own else []
+    found += [(trees, [visit.events[place] for place in places]) for trees, places in visit.apart]
+    return found
+
+
+def trees_of(visit: Visit) -> Iterable[str]:
+    """The trees that some event of the visit visits, each once."""
+    if not visit.apart:
+        return visit.attributes
+    return dict.fromkeys([*visit.attributes, *(name for trees, _ in visit.apart for name in trees)])
+
+
+def pick(visit: Visit, places: Sequence[int]) -> Visit:
+    """The visit with the events at these places (ascending) alone."""
+    events = tuple([visit.events[place] for place in places])
+    apart: list[tuple[Trees, tuple[int, ...]]] = []
+    if visit.apart:
+        new = {old: place for place, old in enumerate(places)}
+        for trees, some in visit.apart:
+            kept = tuple([new[place] for place in some if place in new])
+            if kept:
+                apart.append((trees, kept))
+    return msgspec.structs.replace(visit, events=events, apart=tuple(apart))
+
+
+def check_places(count: int, lists: Iterable[Sequence[int]]) -> None:
+    """ProtocolError if these lists name a place that a message with `count` events has not, or one
+    twice."""
+    seen: dict[int, None] = {}
+    total = 0
+    for places in lists:
+        seen.update(dict.fromkeys(places))
+        total += len(places)
+    if len(seen) < total or (seen and not 0 <= min(seen) <= max(seen) < count):
+        raise ProtocolError("a message names events that it has not, or one twice")
