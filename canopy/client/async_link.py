@@ -8,7 +8,7 @@ nothing, and a program that does not look gets no events, which its node learns 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -16,13 +16,14 @@ from typing import Final, Protocol, TypeVar
 from canopy.client.errors import CommandTimeoutError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.locating import explain, find_socket
-from canopy.client.session import READ_SIZE, ControlSession
-from canopy.client.steps import Steps
+from canopy.client.session import READ_SIZE, ControlSession, expected
+from canopy.client.steps import Steps, asked
 from overlay.client import Command, Delivery, Reply
 
 LEAST: Final = 0.001
 """Seconds of the shortest wait: with none at all, trio and asyncio would read nothing."""
 
+R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 
 
@@ -142,6 +143,16 @@ class AsyncLink:
             self._session.forget(number)
             raise
         return self._session.answer(number, timeout)
+
+    async def ask_many(
+        self, commands: Iterable[Command], kind: type[R], timeout: float, ahead: int
+    ) -> list[R]:
+        """The replies to all commands, in order, as `ControlClient.ask_many`."""
+
+        async def finish(number: int) -> R:
+            return expected(await self.finish(number, timeout), kind, self._session.where)
+
+        return await carry_out(asked(commands, self.begin, finish, self.abandon, ahead))
 
     def abandon(self, number: int) -> None:
         """Do not wait for the reply to what `begin` has sent; it is ignored when it comes."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from canopy.client.async_link import AsyncLink, Runtime, carry_out
-from canopy.client.consumer import Consumer
-from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.consumer import Consumer, ManySelectors, OneSelector
+from canopy.client.errors import UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import (
@@ -26,14 +25,11 @@ from canopy.client.publishing import (
     check_one,
 )
 from canopy.client.resubscription import (
-    OPENING,
     SUBACK_TIMEOUT,
-    UNSUBSCRIBE_TIMEOUT,
     Backoff,
     Wanted,
 )
 from canopy.client.session import expected
-from canopy.client.steps import pipelined, step
 from overlay.client import (
     CREDIT,
     Command,
@@ -42,9 +38,6 @@ from overlay.client import (
     Event,
     Publish,
     Reply,
-    Subscribe,
-    Subscribed,
-    Unsubscribe,
 )
 
 R = TypeVar("R", bound=Reply)
@@ -233,11 +226,9 @@ class _AsyncConsumer(Consumer[AsyncLink, T, E]):
         timeout: float,
         on_closed: Callable[[object], object],
     ) -> None:
-        """`link` opens a connection; the rest is as for `Consumer`."""
-        super().__init__(wanted, reconnect, timeout, on_closed)
+        """As for `Consumer`."""
+        super().__init__(link, wanted, reconnect, timeout, on_closed)
         self._runtime = runtime
-        self._open_link = link
-        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -253,50 +244,18 @@ class _AsyncConsumer(Consumer[AsyncLink, T, E]):
         """The events, and each gap in its place, until this is closed."""
         return Items(self.next_item, self._event_or_gap)
 
+    async def open(self) -> None:
+        """Connect and subscribe now; raises a ControlError."""
+        if self._link is None:
+            await carry_out(self._connecting())
+
     async def unsubscribe(self) -> None:
         """End the subscription at the node, and this object."""
-        try:
-            if self._link is not None and not self._is_closed:
-                for id_ in list(self._state.ids):
-                    await self._link.request(Unsubscribe(0, id_), UNSUBSCRIBE_TIMEOUT)
-        except ControlError:
-            pass  # the end of the connection ends it at the node all the same
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """End the connection, and with it the subscriptions; a task that waits here wakes."""
-        self._is_closed = True
-        self._on_closed(self)
-        if self._link is not None:
-            self._link.close()
+        await carry_out(self._unsubscribing())
 
     async def receive(self, timeout: float = math.inf) -> list[T | Notice]:
         """What has come, in order, as `canopy.Subscription.receive`."""
-        if self._rest:
-            return self._left_over()
-        self._check_over()
-        until = time.monotonic() + timeout
-        while not self._is_closed:
-            link = self._link
-            if link is None:
-                notice = await self._reopen(until)
-                if notice is not None:
-                    return [notice]
-                if self._link is None:
-                    return []
-                continue
-            try:
-                found = await self._take(link, until - time.monotonic())
-                return self._with_notices(found, link.notices)
-            except UnreachableError as error:
-                self._link = None
-                link.close()
-                if not self._is_closed:
-                    notice = self._lost(error)
-                    if notice is not None:
-                        return [notice]
-        return []
+        return await carry_out(self._receiving(timeout))
 
     async def next_item(self) -> T | Notice:
         """What comes next; StopAsyncIteration when this is closed."""
@@ -306,42 +265,9 @@ class _AsyncConsumer(Consumer[AsyncLink, T, E]):
             self._rest.extend(await self.receive())
         return self._rest.popleft()
 
-    async def _take(self, link: AsyncLink, timeout: float) -> list[T]:
-        raise NotImplementedError
-
-    async def open(self) -> Gap | None:
-        """Open a connection and make all subscriptions on it; the gap since the one before."""
-        link = await self._open_link()
-        try:
-            replies: list[Reply] = await carry_out(
-                pipelined(
-                    self._state.opening(),
-                    lambda command: step(partial(link.begin, command)),
-                    lambda number: step(partial(link.finish, number, self._timeout)),
-                    link.abandon,
-                    OPENING,
-                )
-            )
-        except BaseException:
-            link.close()
-            raise
-        return self._opened(link, replies)
-
-    async def _reopen(self, until: float) -> Notice | None:
-        """Look for the node until it is back or there is a notice, at most until `until`."""
-        while not self._is_closed:
-            delay = self._state.delay(time.monotonic())
-            left = until - time.monotonic()
-            await self._runtime.sleep(max(0.0, min(delay, left)))
-            if delay > 0 and delay > left:
-                return None
-            try:
-                return await self.open()
-            except ControlError as error:
-                notice = self._lost(error)
-                if notice is not None:
-                    return notice
-        return None
+    async def _pause(self, seconds: float) -> bool:
+        await self._runtime.sleep(seconds)
+        return self._is_closed
 
 
 class Items(Generic[T, V]):
@@ -362,51 +288,21 @@ class Items(Generic[T, V]):
         return found
 
 
-class AsyncSubscription(_AsyncConsumer[Delivery, Event]):
+class AsyncSubscription(OneSelector[AsyncLink], _AsyncConsumer[Delivery, Event]):
     """One selector's events: an asynchronous iterable, and context manager that unsubscribes."""
 
-    @property
-    def selector(self) -> str:
-        """The selector's text, as it was given."""
-        return self._state.wanted[0].selector
 
-    @property
-    def id(self) -> str:
-        """The node's name of it, as in traces; "" while the node is away."""
-        return next(iter(self._state.ids), "")
-
-    async def _take(self, link: AsyncLink, timeout: float) -> list[Delivery]:
-        return await link.deliveries(timeout)
-
-    def _event(self, item: Delivery | Notice) -> Event | None:
-        return item.event if isinstance(item, Delivery) else None
-
-
-class AsyncGathering(_AsyncConsumer[OpaqueEvent, OpaqueEvent]):
+class AsyncGathering(ManySelectors[AsyncLink], _AsyncConsumer[OpaqueEvent, OpaqueEvent]):
     """Many selectors' events, each once: an asynchronous iterable, and context manager that
     unsubscribes all. An event's attributes are decoded when they are asked for."""
 
-    _gathers = True
-
     async def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> Wanted:
         """Subscribe to one more; what to `remove` it with. Raises as `Client.subscribe`."""
-        wanted = Wanted(selector, name, latency_level)
-        command = Subscribe(0, selector, name, latency_level)
-        reply = expected(await self._link_to_add().request(command, self._timeout), Subscribed)
-        self._state.add(wanted, reply.subscription)
-        return wanted
+        return await carry_out(self._adding(Wanted(selector, name, latency_level)))
 
     async def remove(self, wanted: Wanted) -> None:
         """Unsubscribe what `add` has returned. Raises a ControlError."""
-        id_ = self._state.remove(wanted)
-        if self._link is not None and id_:
-            await self._link.request(Unsubscribe(0, id_), self._timeout)
-
-    async def _take(self, link: AsyncLink, timeout: float) -> list[OpaqueEvent]:
-        return await link.gathered(timeout)
-
-    def _event(self, item: OpaqueEvent | Notice) -> OpaqueEvent | None:
-        return item if isinstance(item, OpaqueEvent) else None
+        await carry_out(self._removing(wanted))
 
 
 def connecting(

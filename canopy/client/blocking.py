@@ -16,6 +16,7 @@ Everything that can go wrong is a `ControlError` (canopy/client/errors.py).
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import socket
 import threading
@@ -28,7 +29,7 @@ from canopy.client.errors import CommandTimeoutError, ControlError
 from canopy.client.frames import OpaqueEvent, Sized
 from canopy.client.locating import explain, find_socket
 from canopy.client.session import READ_SIZE, ControlSession, expected
-from canopy.client.steps import Steps, pipelined, step
+from canopy.client.steps import Steps, asked
 from overlay.client import CREDIT, Command, Delivery, Reply
 
 R = TypeVar("R", bound=Reply)
@@ -137,7 +138,8 @@ class ControlClient:
         return self._hand_out(timeout, self._session.take_gathered)
 
     def _hand_out(self, timeout: float | None, take: Callable[[], list[T]]) -> list[T]:
-        self._wait(None if timeout is None else time.monotonic() + timeout, None)
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        self._wait(None if until == math.inf else until, None)
         with self._changed:
             found = take()
             if self._session.gone is None and self._session.arrivals.grant_due:
@@ -170,12 +172,10 @@ class ControlClient:
         `timeout` is for each reply, from when it is waited for.
         """
         return carry_out(
-            pipelined(
+            asked(
                 commands,
-                lambda command: step(lambda: self.begin(command, timeout)),
-                lambda number: step(
-                    lambda: expected(self.finish(number, timeout), kind, self.where)
-                ),
+                lambda command: self.begin(command, timeout),
+                lambda number: expected(self.finish(number, timeout), kind, self.where),
                 self.abandon,
                 ahead,
             )

@@ -7,14 +7,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from canopy.client.errors import ControlError, EventRefusedError, NodeLeavingError
 from canopy.client.resubscription import Backoff
 from canopy.client.session import expected
-from canopy.client.steps import Steps, pipelined
+from canopy.client.steps import Link, Steps, pipelined
 from matching import Value
 from overlay.client import Draft, Publish, Published
 
@@ -83,16 +83,6 @@ class Drafting:
                 batch, size = [], 0
         if batch:
             yield Publish(0, tuple(batch), receipt)
-
-
-class Link(Protocol):
-    """A connection of either face; `finish` returns a Reply, or what has to be awaited for one."""
-
-    def finish(self, number: int, timeout: float) -> Any:
-        """Wait for the reply to request `number`, at most `timeout` seconds."""
-
-    def abandon(self, number: int) -> None:
-        """Ignore the reply to request `number`."""
 
 
 L = TypeVar("L", bound=Link)

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from overlay.client import Command, Failed, Reply
 
 B = TypeVar("B")
 K = TypeVar("K")
@@ -18,6 +21,36 @@ T = TypeVar("T")
 
 Steps: TypeAlias = Generator[Callable[[], Any], Any, T]
 """Calls to be made one after another, and a result of type T in the end."""
+
+
+class Link(Protocol):
+    """A connection to a node, of either face: `ControlClient` or `AsyncLink`. What is Any is a
+    result, or has to be awaited for one. Times are seconds."""
+
+    notices: deque[Failed]
+
+    def request(self, command: Command, timeout: float) -> Any:
+        """The reply to `command`."""
+
+    def ask_many(
+        self, commands: Iterable[Command], kind: type[Reply], timeout: float, ahead: int
+    ) -> Any:
+        """The replies to all commands, in order, of which `ahead` may be unanswered."""
+
+    def finish(self, number: int, timeout: float) -> Any:
+        """The reply to the request that was sent under this number."""
+
+    def abandon(self, number: int) -> None:
+        """Ignore the reply to this request."""
+
+    def deliveries(self, timeout: float) -> Any:
+        """The deliveries that have come, waiting for the first."""
+
+    def gathered(self, timeout: float) -> Any:
+        """The gathered events that have come, waiting for the first."""
+
+    def close(self) -> None:
+        """End the connection."""
 
 
 def pipelined(
@@ -44,6 +77,23 @@ def pipelined(
     return answers
 
 
-def step(call: Callable[[], Any]) -> Steps[Any]:
-    """One call, as a procedure of its own: what it returned."""
+def asked(
+    commands: Iterable[Command],
+    begin: Callable[[Command], Any],
+    finish: Callable[[int], Any],
+    abandon: Callable[[int], None],
+    ahead: int,
+) -> Steps[list[Any]]:
+    """`pipelined` for single calls: `begin` sends a command and returns its number, with which
+    `finish` returns its reply."""
+    return pipelined(
+        commands,
+        lambda command: _call(partial(begin, command)),
+        lambda number: _call(partial(finish, number)),
+        abandon,
+        ahead,
+    )
+
+
+def _call(call: Callable[[], Any]) -> Steps[Any]:
     return (yield call)

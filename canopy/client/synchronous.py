@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from canopy.client.blocking import ControlClient, carry_out
-from canopy.client.consumer import Consumer
-from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.consumer import Consumer, ManySelectors, OneSelector
+from canopy.client.errors import UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import (
@@ -22,9 +22,7 @@ from canopy.client.publishing import (
     check_one,
 )
 from canopy.client.resubscription import (
-    OPENING,
     SUBACK_TIMEOUT,
-    UNSUBSCRIBE_TIMEOUT,
     Backoff,
     Wanted,
 )
@@ -36,9 +34,6 @@ from overlay.client import (
     Draft,
     Event,
     Reply,
-    Subscribe,
-    Subscribed,
-    Unsubscribe,
 )
 
 R = TypeVar("R", bound=Reply)
@@ -223,12 +218,10 @@ class _BlockingConsumer(Consumer[ControlClient, T, E]):
         wanted: Iterable[Wanted],
         reconnect: float = math.inf,
         timeout: float = SUBACK_TIMEOUT,
-        on_closed: Callable[[object], None] = lambda consumer: None,
+        on_closed: Callable[[object], object] = lambda consumer: None,
     ) -> None:
-        """`link` opens a connection; the rest is as for `Consumer`."""
-        super().__init__(wanted, reconnect, timeout, on_closed)
-        self._open_link = link
-        self._opening: ControlClient | None = None
+        """As for `Consumer`."""
+        super().__init__(link, wanted, reconnect, timeout, on_closed)
         self._closed = threading.Event()
 
     def __enter__(self) -> Self:
@@ -245,24 +238,19 @@ class _BlockingConsumer(Consumer[ControlClient, T, E]):
         """The events, and each gap in its place, until this is closed."""
         return (found for one in self._items() if (found := self._event_or_gap(one)) is not None)
 
+    def open(self) -> None:
+        """Connect and subscribe now, instead of with the first `receive`; raises a ControlError."""
+        if self._link is None:
+            carry_out(self._connecting())
+
     def unsubscribe(self) -> None:
         """End the subscription at the node, and this object."""
-        link, ids = self._link, list(self._state.ids)
-        if link is not None and not self._closed.is_set():
-            try:
-                for id_ in ids:
-                    link.request(Unsubscribe(0, id_), UNSUBSCRIBE_TIMEOUT)
-            except ControlError:
-                pass  # the end of the connection ends it at the node all the same
-        self.close()
+        carry_out(self._unsubscribing())
 
     def close(self) -> None:
         """End the connection, and with it the subscriptions; a thread that waits here wakes."""
         self._closed.set()
-        for link in (self._link, self._opening):
-            if link is not None:
-                link.close()
-        self._on_closed(self)
+        super().close()
 
     def receive(self, timeout: float | None = None) -> list[T | Notice]:
         """What has come, in order: deliveries, and notices in their places.
@@ -272,124 +260,32 @@ class _BlockingConsumer(Consumer[ControlClient, T, E]):
         looked for, and SubscriptionEndedError when another program has ended all subscriptions of
         this object. A call that finds the node back also waits for its acknowledgement.
         """
-        if self._rest:
-            return self._left_over()
-        self._check_over()
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        while not self._closed.is_set():
-            link = self._link
-            if link is None:
-                notice = self._reopen(until)
-                if notice is not None:
-                    return [notice]
-                if self._link is None:
-                    return []
-                continue
-            try:
-                left = None if timeout is None else until - time.monotonic()
-                return self._with_notices(self._take(link, left), link.notices)
-            except UnreachableError as error:
-                self._link = None
-                link.close()
-                if not self._closed.is_set():
-                    notice = self._lost(error)
-                    if notice is not None:
-                        return [notice]
-        return []
+        return carry_out(self._receiving(math.inf if timeout is None else timeout))
 
     def _items(self) -> Iterator[T | Notice]:
         """What comes, one by one, until this is closed."""
         rest = self._rest
-        while rest or not self._closed.is_set():
+        while rest or not self._is_closed:
             while rest:
                 yield rest.popleft()
             rest.extend(self.receive())
 
-    def _take(self, link: ControlClient, timeout: float | None) -> list[T]:
-        raise NotImplementedError
-
-    def open(self) -> None:
-        """Connect and subscribe now, instead of with the first `receive`; raises a ControlError."""
-        if self._link is None:
-            self._connect()
-
-    def _connect(self) -> Gap | None:
-        """Open a connection and make all subscriptions on it."""
-        link = self._opening = self._open_link()
-        try:
-            replies = link.ask_many(self._state.opening(), Reply, self._timeout, OPENING)
-        except BaseException:
-            link.close()
-            raise
-        finally:
-            self._opening = None
-        gap = self._opened(link, replies)
-        if self._closed.is_set():
-            link.close()
-        return gap
-
-    def _reopen(self, until: float) -> Notice | None:
-        """Look for the node until it is back or there is a notice, at most until `until`."""
-        while not self._closed.is_set():
-            delay = self._state.delay(time.monotonic())
-            if delay > 0 and time.monotonic() + delay > until:
-                self._closed.wait(max(0.0, until - time.monotonic()))
-                return None
-            if self._closed.wait(delay):
-                return None
-            try:
-                return self._connect()
-            except ControlError as error:
-                if self._closed.is_set():
-                    return None
-                notice = self._lost(error)
-                if notice is not None:
-                    return notice
-        return None
+    def _pause(self, seconds: float) -> bool:
+        return self._closed.wait(seconds)
 
 
-class Subscription(_BlockingConsumer[Delivery, Event]):
+class Subscription(OneSelector[ControlClient], _BlockingConsumer[Delivery, Event]):
     """One selector's events. A context manager that unsubscribes, and an iterable of events."""
 
-    @property
-    def selector(self) -> str:
-        """The selector's text, as it was given."""
-        return self._state.wanted[0].selector
 
-    @property
-    def id(self) -> str:
-        """The node's name of it, as in traces; "" while the node is away."""
-        return next(iter(self._state.ids), "")
-
-    def _take(self, link: ControlClient, timeout: float | None) -> list[Delivery]:
-        return link.deliveries(timeout)
-
-    def _event(self, item: Delivery | Notice) -> Event | None:
-        return item.event if isinstance(item, Delivery) else None
-
-
-class Gathering(_BlockingConsumer[OpaqueEvent, OpaqueEvent]):
+class Gathering(ManySelectors[ControlClient], _BlockingConsumer[OpaqueEvent, OpaqueEvent]):
     """Many selectors' events, each once. A context manager that unsubscribes all, and an iterable
     of events whose attributes are decoded when they are asked for."""
 
-    _gathers = True
-
     def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> Wanted:
         """Subscribe to one more; what to `remove` it with. Raises as `Client.subscribe`."""
-        wanted = Wanted(selector, name, latency_level)
-        command = Subscribe(0, selector, name, latency_level)
-        reply = expected(self._link_to_add().request(command, self._timeout), Subscribed)
-        self._state.add(wanted, reply.subscription)
-        return wanted
+        return carry_out(self._adding(Wanted(selector, name, latency_level)))
 
     def remove(self, wanted: Wanted) -> None:
         """Unsubscribe what `add` has returned. Raises a ControlError."""
-        link, id_ = self._link, self._state.remove(wanted)
-        if link is not None and id_:
-            link.request(Unsubscribe(0, id_), self._timeout)
-
-    def _take(self, link: ControlClient, timeout: float | None) -> list[OpaqueEvent]:
-        return link.gathered(timeout)
-
-    def _event(self, item: OpaqueEvent | Notice) -> OpaqueEvent | None:
-        return item if isinstance(item, OpaqueEvent) else None
+        carry_out(self._removing(wanted))
