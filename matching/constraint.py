@@ -22,6 +22,7 @@ from matching.selector.expression import (
     InList,
     IsNull,
     Like,
+    Literal,
     Not,
     attributes_of,
     conjoin,
@@ -182,6 +183,25 @@ def constraint_of(atom: Expression) -> Constraint | None:
             return None
 
 
+def plain_constraint(atom: Expression) -> Constraint | None:
+    """`constraint_of` an atom that compares an attribute with literals, and that the normal form
+    leaves as it is; None for any other."""
+    if isinstance(atom, Comparison):
+        left, right = atom.left, atom.right
+        if isinstance(left, Attribute) and isinstance(right, Literal):
+            intervals = comparison_intervals(atom.op, right.value)
+            return Constraint(left.name, (atom,), intervals, True)
+        return None
+    if isinstance(atom, Attribute):
+        return constraint_of(atom)
+    if isinstance(atom, Between):
+        is_plain = isinstance(atom.low, Literal) and isinstance(atom.high, Literal)
+        return constraint_of(atom) if is_plain and isinstance(atom.operand, Attribute) else None
+    if isinstance(atom, InList | Like) and isinstance(atom.operand, Attribute):
+        return constraint_of(atom)
+    return None
+
+
 def comparison_intervals(op: str, value: Value) -> Intervals:
     """The values x that ``x op value`` is true for, all of the value's type."""
     rank = RANKS[type(value)]
@@ -195,13 +215,9 @@ def comparison_intervals(op: str, value: Value) -> Intervals:
         return (Interval(before, after),)
     if op == "<>":
         return complement((Interval(before, after),), whole)
-    interval = {
-        "<": Interval(whole.lo, before),
-        "<=": Interval(whole.lo, after),
-        ">": Interval(after, whole.hi),
-        ">=": Interval(before, whole.hi),
-    }[op]
-    return (interval,) if interval.lo < interval.hi else ()
+    lo = whole.lo if op in ("<", "<=") else after if op == ">" else before
+    hi = whole.hi if op in (">", ">=") else after if op == "<=" else before
+    return (Interval(lo, hi),) if lo < hi else ()
 
 
 def _holds(op: str, left: bool, right: bool) -> bool:
@@ -214,6 +230,10 @@ def _holds(op: str, left: bool, right: bool) -> bool:
 
 def constant(node: Expression) -> tuple[bool, Value | None]:
     """(whether the node is a term without attributes, its value if it is)."""
+    if isinstance(node, Literal):
+        return True, node.value
+    if isinstance(node, Attribute):
+        return False, None
     if not is_term(node) or attributes_of(node):
         return False, None
     return True, term(node)({})

@@ -35,7 +35,13 @@ class _Slot:
         if self.attribute is not None:
             constraint = conjunction.constraints.get(self.attribute)
             self.intervals = (EVERYTHING,) if constraint is None else constraint.intervals
-        self.check: ConditionFunction = conjunction.check_except(self.attribute)
+        self.check: ConditionFunction | None = None
+        """Made when it is asked for: most conjunctions of a large index are never checked here."""
+
+    def checked(self) -> ConditionFunction:
+        """What is left to check, from now on in `check`."""
+        self.check = self.conjunction.check_except(self.attribute)
+        return self.check
 
 
 class _Table:
@@ -121,5 +127,5 @@ class PlainEngine:
 def _check(slots: Iterable[_Slot], attributes: Attributes, hits: dict[int, None]) -> None:
     """Add the labels of those slots to `hits` whose conjunction is true for the event."""
     for slot in slots:
-        if slot.label not in hits and slot.check(attributes) is True:
+        if slot.label not in hits and (slot.check or slot.checked())(attributes) is True:
             hits[slot.label] = None

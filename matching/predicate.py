@@ -15,6 +15,7 @@ from matching.normal_form import (
     MAX_CONJUNCTIONS,
     count_products,
     negation_normal_form,
+    plain_products,
     products,
 )
 from matching.selector.errors import SelectorError
@@ -99,8 +100,10 @@ class Predicate:
         At most `MAX_CONJUNCTIONS`; empty for a predicate that can never be true.
         """
         if self._conjunctions is None:
-            normal = negation_normal_form(self._expression)
-            self._conjunctions = tuple(Conjunction(*product) for product in products(normal))
+            found = plain_products(self._expression)
+            if found is None:
+                found = products(negation_normal_form(self._expression))
+            self._conjunctions = tuple(Conjunction(*product) for product in found)
         return self._conjunctions
 
     def tree(self) -> list[object]:
@@ -169,9 +172,12 @@ def compile_selector(text: str) -> Predicate:
     than 16 KiB (`MAX_TEXT`), nested deeper than 128 levels (`MAX_DEPTH`), or an OR of more than
     1,024 conjunctions (`MAX_CONJUNCTIONS`). The results for the last 1,024 texts are cached.
     """
-    from matching.selector.parser import parse  # with the grammar, which takes 0.1 s to load
+    from matching.selector.shapes import parse  # with the grammar, which takes 0.1 s to load
 
     expression = parse(text)
+    found = plain_products(expression) if len(text) <= MAX_TEXT // 8 else None
+    if found is not None:  # no larger than its text, give or take spaces and the form of numbers
+        return Predicate(expression, text, tuple(Conjunction(*product) for product in found))
     _check_normal_form(expression, text)
     return Predicate(expression, text)
 

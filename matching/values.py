@@ -92,6 +92,9 @@ CUT_TYPES: dict[int, tuple[type, ...]] = {
     3: (bool, int),
 }
 """The types of a cut's value, by its rank. Rank 3 is the end of the space: its value is ignored."""
+_CUTS = frozenset(
+    (rank, kind, side) for rank, kinds in CUT_TYPES.items() for kind in kinds for side in (0, 1)
+)
 
 
 class Interval(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -103,7 +106,7 @@ class Interval(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid cut, which a peer could send."""
         for rank, value, side in (self.lo, self.hi):
-            if side not in (0, 1) or CUT_TYPES.get(rank, ()).count(type(value)) == 0:
+            if (rank, type(value), side) not in _CUTS:
                 raise ValueError(f"no cut: ({rank!r}, {value!r}, {side!r})")
 
     def contains(self, value: Value | None) -> bool:

@@ -6,9 +6,9 @@ parts together, and `matching.constraint` and `matching.normal_form` work on its
 rooms take from here directly is names and quoting (`keywords`, `unparse`) and `SelectorError`.
 
 Read in this order: `expression` (the tree), `errors`, `keywords` (reserved words, names), `grammar`
-(for lark), `parser` (text to tree), `syntax_errors` (messages for what the grammar refuses),
-`unparse` (tree to canonical text), `like` (LIKE patterns), `evaluate` (tree to function), `explain`
-(the verdict on every part of a tree).
+(for lark), `parser` (text to tree), `shapes` (texts that differ in their constants only),
+`syntax_errors` (messages for what the grammar refuses), `unparse` (tree to canonical text), `like`
+(LIKE patterns), `evaluate` (tree to function), `explain` (the verdict on every part of a tree).
 
 The tree as JSON (`Predicate.tree`), from which others build their own evaluators::
 

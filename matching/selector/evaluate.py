@@ -104,7 +104,6 @@ def _flag(name: str) -> ConditionFunction:
 
 def _comparison(op: str, left: Expression, right: Expression) -> ConditionFunction:
     test = _COMPARE[op]
-    left_of, right_of = term(left), term(right)
     if isinstance(left, nodes.Attribute) and isinstance(right, nodes.Literal):
         # The most common comparison by far: this saves two calls.
         name, value, rank = left.name, right.value, RANKS[type(right.value)]
@@ -114,6 +113,7 @@ def _comparison(op: str, left: Expression, right: Expression) -> ConditionFuncti
             return test(seen, value) if RANKS.get(type(seen)) == rank else None
 
         return verdict
+    left_of, right_of = term(left), term(right)
 
     def general(attributes: Attributes) -> Verdict:
         a, b = left_of(attributes), right_of(attributes)

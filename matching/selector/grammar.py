@@ -18,7 +18,15 @@ from typing import Any
 from lark import Lark, Token
 
 from matching.selector.errors import SelectorError
-from matching.selector.keywords import KEYWORDS, NAME_PATTERN, keyword, wrong_character
+from matching.selector.keywords import (
+    KEYWORDS,
+    NAME_PATTERN,
+    NUMBER_PATTERN,
+    QUOTED_NAME_PATTERN,
+    STRING_PATTERN,
+    keyword,
+    wrong_character,
+)
 
 GRAMMAR = rf"""
 start: expression
@@ -56,9 +64,9 @@ TIMES: "*" | "/"
 LPAR: "("
 RPAR: ")"
 COMMA: ","
-NUMBER: /(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.])/
-STRING: /'(?:[^']|'')*'/
-QUOTED_NAME: /"(?:[^"]|"")*"/
+NUMBER: /{NUMBER_PATTERN}/
+STRING: /{STRING_PATTERN}/
+QUOTED_NAME: /{QUOTED_NAME_PATTERN}/
 NAME: /{NAME_PATTERN}/
 SPACE: /\s+/
 %ignore SPACE

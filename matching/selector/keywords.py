@@ -1,4 +1,5 @@
-"""The keywords of the language, and which attribute names need no quotes."""
+"""The words of the language: keywords, what the lexer takes for a name, a number or a string, and
+which attribute names need no quotes."""
 
 from __future__ import annotations
 
@@ -25,6 +26,10 @@ _BEYOND_ASCII = r"[^\x00-\x7f\s]"
 _INSIDE = rf"(?:[A-Za-z0-9_$]|{_BEYOND_ASCII})"
 NAME_PATTERN = rf"(?:[A-Za-z_]|{_BEYOND_ASCII})(?:\.?{_INSIDE})*"
 _NAME = re.compile(NAME_PATTERN)
+
+NUMBER_PATTERN = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.])"
+STRING_PATTERN = r"'(?:[^']|'')*'"
+QUOTED_NAME_PATTERN = r'"(?:[^"]|"")*"'
 
 
 def keyword(word: str) -> str | None:

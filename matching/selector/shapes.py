@@ -1,0 +1,188 @@
+"""Selectors that differ in their constants only share the tree of the first of them.
+
+A program that registers ten thousand selectors has mostly one line of code that makes them:
+``sensor = 's017' AND value > 20.5``. A text without its numbers and strings is its *shape*. The
+lexer finds the same tokens in two texts of one shape, but for what stands in these, and the grammar
+does not look into them: so both have the same tree with other literals in it. The tree of each
+shape is parsed once, with a *probe* in the place of each constant, by which it is found again in
+the tree; every further text is a copy of it with literals of its own, which takes a twentieth of
+the time of parsing it.
+
+Whatever is not certain to go that way is parsed: long texts, numbers beyond 18 digits, ESCAPE
+(which has to have one character), and everything that the parser refuses, for its messages.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from matching.selector import expression as nodes
+from matching.selector.errors import SelectorError
+from matching.selector.expression import Expression, Literal
+from matching.selector.keywords import NUMBER_PATTERN, QUOTED_NAME_PATTERN, STRING_PATTERN
+from matching.selector.parser import parse as parse_text
+from matching.values import is_utf8
+
+SHAPES: Final = 1_024
+"""Shapes whose trees are kept, some kilobytes each. Not measured; would be measured by the shapes
+that the programs of one node use."""
+
+LONGEST: Final = 2_048
+"""Characters of a text that is looked up by its shape. A longer one is mostly one of a kind."""
+
+DIGITS: Final = 18
+"""Digits of an integer that fits in 64 bits whatever they are, with a sign or without."""
+
+PROBE: Final = 7 * 10**15
+"""The first number that stands for a number; the others follow. Any that no text has as a constant
+of its own would do, and none has: all are taken out."""
+
+MARK: Final = "\x02"
+"""Begins the strings that stand for strings."""
+
+_CONSTANT: Final = re.compile(
+    # A number begins where no name can have begun before it: after a space or an operator.
+    rf"({STRING_PATTERN}|{QUOTED_NAME_PATTERN}|(?<![^\s()<>=!,+\-*/]){NUMBER_PATTERN})"
+)
+
+_Maker: TypeAlias = Callable[[Sequence[Literal]], Expression]
+"""A node with these literals in it."""
+
+
+def parse(text: str) -> Expression:
+    """As `parser.parse`: the tree of a selector's text. Raises SelectorError for any other."""
+    found = _by_shape(text) if isinstance(text, str) and len(text) <= LONGEST else None
+    return parse_text(text) if found is None else found
+
+
+def _by_shape(text: str) -> Expression | None:
+    """The tree, None if the text has to be parsed."""
+    if not is_utf8(text):
+        return None
+    pieces = _CONSTANT.split(text)
+    literals: list[Literal] = []
+    for at in range(1, len(pieces), 2):
+        piece = pieces[at]
+        if piece[0] == "'":
+            literals.append(Literal(piece[1:-1].replace("''", "'"), "str"))
+            pieces[at] = "'"
+        elif piece[0] != '"':
+            number = _number(piece)
+            if number is None:
+                return None
+            literals.append(number)
+            pieces[at] = "0"
+    make = _maker_of(tuple(pieces))
+    return None if make is None else make(literals)
+
+
+def _number(digits: str) -> Literal | None:
+    """The literal of a numeral; None if it needs a closer look."""
+    if digits.isdigit():
+        return Literal(int(digits), "int") if len(digits) <= DIGITS else None
+    value = float(digits)
+    return Literal(value, "float") if math.isfinite(value) else None
+
+
+@lru_cache(maxsize=SHAPES)
+def _maker_of(shape: tuple[str, ...]) -> _Maker | None:
+    """What makes the tree of a text of this shape from its literals; None if such texts have to be
+    parsed. In `shape` every second piece is the place of a constant, or a quoted name."""
+    slots = 0
+    probe = list(shape)
+    for at in range(1, len(shape), 2):
+        if shape[at] == "'":
+            probe[at] = f"'{MARK}{slots}'"
+        elif shape[at] == "0":
+            probe[at] = str(PROBE + slots)
+        else:
+            continue
+        slots += 1
+    try:
+        tree = parse_text("".join(probe))
+    except SelectorError:
+        return None
+    found: list[int] = []
+    try:
+        make = _maker(tree, found)
+    except _UnshapedError:
+        return None
+    return make if sorted(found) == list(range(slots)) else None
+
+
+class _UnshapedError(Exception):
+    """A tree that does not depend on its literals only by having them in their places."""
+
+
+def _maker(node: Expression, found: list[int]) -> _Maker:
+    """What makes a copy of `node` with literals in the places of the probes; their slots are added
+    to `found`."""
+    before = len(found)
+    make = _copier(node, found)
+    return make if len(found) > before else lambda literals: node
+
+
+def _copier(node: Expression, found: list[int]) -> _Maker:
+    match node:
+        case nodes.Literal():
+            return _slot(node, found)
+        case nodes.Comparison(op=op, left=left, right=right):
+            make_left, make_right = _maker(left, found), _maker(right, found)
+            return lambda got: nodes.Comparison(op, make_left(got), make_right(got))
+        case nodes.Between(operand=operand, low=low, high=high):
+            makers = [_maker(part, found) for part in (operand, low, high)]
+            return lambda got: nodes.Between(*[make(got) for make in makers])
+        case nodes.And(operands=operands):
+            makers = [_maker(part, found) for part in operands]
+            return lambda got: nodes.And(tuple([make(got) for make in makers]))
+        case nodes.Or(operands=operands):
+            makers = [_maker(part, found) for part in operands]
+            return lambda got: nodes.Or(tuple([make(got) for make in makers]))
+        case nodes.InList(operand=operand, choices=choices):
+            make_operand, makers = _maker(operand, found), [_maker(one, found) for one in choices]
+            return lambda got: nodes.InList(
+                make_operand(got),
+                tuple([make(got) for make in makers]),  # type: ignore[misc]  # literals
+            )
+        case nodes.Like(operand=operand, pattern=pattern, escape=None):
+            make_operand = _maker(operand, found)
+            slot = _slot_of(pattern)
+            found.append(slot)
+            return lambda got: nodes.Like(make_operand(got), str(got[slot].value), None)
+        case nodes.Like():
+            raise _UnshapedError
+        case nodes.Arithmetic(op=op, left=left, right=right):
+            make_left, make_right = _maker(left, found), _maker(right, found)
+            return lambda got: nodes.Arithmetic(op, make_left(got), make_right(got))
+        case nodes.Not() | nodes.IsNull() | nodes.Negate():
+            kind, make_operand = type(node), _maker(node.operand, found)
+            return lambda got: kind(make_operand(got))
+        case nodes.Attribute():
+            return lambda got: node
+
+
+def _slot(node: Literal, found: list[int]) -> _Maker:
+    """The literal in the place of a probe, with the probe's sign; another literal (TRUE) stays."""
+    value = node.value
+    if isinstance(value, bool):
+        return lambda got: node
+    if isinstance(value, str):
+        slot, sign = _slot_of(value), 1
+    elif isinstance(value, int):
+        slot, sign = abs(value) - PROBE, 1 if value > 0 else -1
+    else:
+        raise _UnshapedError
+    found.append(slot)
+    if sign > 0:
+        return lambda got: got[slot]
+    return lambda got: nodes.negate(got[slot])
+
+
+def _slot_of(value: str) -> int:
+    if not value.startswith(MARK):
+        raise _UnshapedError
+    return int(value[1:])

@@ -1,0 +1,115 @@
+"""A text that is parsed by its shape has the tree that the parser makes, whatever was parsed
+before; plain ANDs have the conjunction that the whole normal form makes."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from matching import SelectorError, compile_selector
+from matching.conjunction import Conjunction
+from matching.normal_form import negation_normal_form, plain_products, products
+from matching.selector import parser, shapes
+from matching.selector.expression import Expression
+from matching.selector.unparse import unparse
+from tests.matching.matching_strategies import PATIENT, texts, typed, wild
+from tests.matching.test_matching_parse import FRAGMENTS
+
+numerals = st.one_of(
+    st.integers(0, 10**20).map(str),
+    st.floats(0, allow_infinity=False, allow_nan=False).map(repr),
+    st.sampled_from([".5", "2.", "1e9", "1e999", "007", "9223372036854775808", "1" * 18]),
+)
+quoted = st.text(alphabet="ab%_\\'é\x02\U0001f333", max_size=4).map(
+    lambda value: "'" + value.replace("'", "''") + "'"
+)
+
+
+def other_constants(draw: st.DrawFn, text: str) -> str:
+    """A text of the same shape."""
+    pieces = shapes._CONSTANT.split(text)
+    for at in range(1, len(pieces), 2):
+        if pieces[at][0] != '"':
+            pieces[at] = draw(quoted if pieces[at][0] == "'" else numerals)
+    return "".join(pieces)
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[str, str]:
+    text = draw(st.one_of(wild.map(unparse), texts()))
+    return text, other_constants(draw, text)
+
+
+def outcome(parse: object, text: str) -> object:
+    try:
+        return parse(text)  # type: ignore[operator]
+    except SelectorError as error:
+        return error.message, error.text, error.position
+
+
+@settings(PATIENT, max_examples=200)
+@given(pairs())
+@example(("x < -1", "x < -9223372036854775808"))
+@example(("x < -(1)", "x < -(9223372036854775808)"))
+@example(("x = 1", "x = 1e999"))
+@example(("s LIKE 'a%' ESCAPE 'b'", "s LIKE 'a%' ESCAPE 'bc'"))
+@example(("x1.2 = 'it''s' AND \"a'1\" IN (1, 'b', -2.5)", "x1.2 = '' AND \"a'1\" IN (7, '', -0)"))
+def test_texts_of_one_shape_have_their_own_trees(pair: tuple[str, str]) -> None:
+    for text in pair:
+        assert outcome(shapes.parse, text) == outcome(parser.parse, text)
+
+
+@settings(PATIENT, max_examples=200)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=9), st.sampled_from(["", " "]))
+@example(["x", "=", "1", "'", "a", "'", "2"], "")
+@example(["'", "1", "'", "'", "=", "x"], "")
+def test_odd_texts_are_taken_and_refused_as_by_the_parser(words: list[str], space: str) -> None:
+    text = space.join(words)
+    assert outcome(shapes.parse, text) == outcome(parser.parse, text)
+
+
+@settings(PATIENT, max_examples=150)
+@given(st.one_of(typed, wild))
+def test_a_plain_conjunction_is_that_of_the_normal_form(tree: Expression) -> None:
+    found = plain_products(tree)
+    if found is not None:
+        check_products(tree)
+
+
+def check_products(tree: Expression) -> None:
+    plain = [Conjunction(*one) for one in plain_products(tree) or ()]
+    whole = [Conjunction(*one) for one in products(negation_normal_form(tree))]
+    assert plain == whole
+    assert [one.pivots() for one in plain] == [one.pivots() for one in whole]
+    for mine, other in zip(plain, whole, strict=True):
+        assert mine.constraints == other.constraints
+        assert list(mine.constraints) == list(other.constraints)
+        for name, constraint in mine.constraints.items():
+            assert constraint.intervals == other.constraints[name].intervals
+            assert constraint.exact == other.constraints[name].exact
+
+
+CASES = [
+    "x > 1 AND x < 5 AND y = 'a'",
+    "x > 1 AND x > 1 AND x <> 3",
+    "x > 5 AND x < 1 AND y",
+    "y = 2 AND x BETWEEN 3 AND 1",
+    "b AND x IN (1, 2, 3) AND s LIKE 'a%' AND x >= 2",
+]
+
+
+def test_constraints_of_one_attribute_are_joined_as_in_the_normal_form() -> None:
+    for text in CASES:
+        tree = parser.parse(text)
+        assert plain_products(tree) is not None
+        check_products(tree)
+
+
+def test_shapes_are_shared_and_kept_within_a_bound() -> None:
+    before = shapes._maker_of.cache_info().misses
+    for n in range(100):
+        assert compile_selector(f"shared = {n} AND other > {n / 8} AND name = 'n{n}'").text
+    assert shapes._maker_of.cache_info().misses == before + 1
+    for n in range(shapes.SHAPES + 1):
+        shapes.parse(f"x{n} = 1")
+    assert shapes._maker_of.cache_info().currsize == shapes.SHAPES
