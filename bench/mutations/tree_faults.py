@@ -289,6 +289,56 @@ def suback_before_commit() -> None:
     replace(Registry._is_due, is_due)
 
 
+BATCHES = "tests/upper_tree/owner/test_tree_registry_batches.py"
+
+
+@fault("I4", BATCHES, "test_each_of_a_batch_is_acknowledged_when_the_log_has_it")
+def suback_before_a_batchs_last_entry() -> None:
+    """All registrations of a batch are acknowledged when the log has the first of them."""
+    original, register = Registry._log_fresh, OwnedTree.register
+
+    def _log_fresh(self: Registry) -> None:
+        first: list[int] = []
+
+        def as_the_first(
+            owned: OwnedTree, registration: Registration, log_index: int
+        ) -> PendingRegistration:
+            first.append(log_index)
+            return register(owned, registration, first[0])
+
+        with replaced(register, as_the_first):
+            original(self)
+
+    replace(original, _log_fresh)
+
+
+@fault("I7", BATCHES, "test_each_of_a_batch_is_acknowledged_when_every_host_has_it")
+def suback_after_one_host() -> None:
+    """A batch is acknowledged when one of its hosts has installed it."""
+    original = OwnedTree.is_installed
+
+    def is_installed(
+        self: OwnedTree, pending: PendingRegistration, lease_over: Callable[[NodeId], bool]
+    ) -> bool:
+        return bool(pending.installed) or original(self, pending, lease_over)
+
+    replace(original, is_installed)
+
+
+@fault("C9", BATCHES, "test_one_of_a_batch_that_no_summary_admits_waits_and_the_others_do_not")
+def suback_of_a_batch_after_its_first_recall() -> None:
+    """Of a batch only the first registration waits until publishers have no summary without it."""
+    original = Registry._await
+
+    def _await(self: Registry, taken: Iterable[tuple[OwnedTree, PendingRegistration]]) -> None:
+        taken = list(taken)
+        original(self, taken)
+        for _, pending in taken[1:]:
+            pending.holders.clear()
+
+    replace(original, _await)
+
+
 @fault(
     "C5",
     "tests/upper_tree/summaries/test_tree_summary_server.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.wire.control import server
@@ -15,9 +15,8 @@ from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registry import LeaseSweep, Registry
 from overlay.upper_tree.sliced_inbox import SlicedInbox
-from overlay.upper_tree.subscriber.constants import SENT_AT_ONCE
 from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
-from overlay.upper_tree.subscriber.registrar import LocalRegistration, Registrar
+from overlay.upper_tree.subscriber.registrar import Registrar
 
 
 @fault(
@@ -167,10 +166,11 @@ def all_trees_end_in_one_turn() -> None:
 )
 def all_sent_in_one_turn() -> None:
     """A subscriber sends all registrations that its owner has lost in one turn."""
-    original = Registrar._send
+    original = Registrar._send_some
 
-    def _send(self: Registrar, registrations: Sequence[LocalRegistration]) -> None:
-        for at in range(0, len(registrations), SENT_AT_ONCE):
-            original(self, registrations[at : at + SENT_AT_ONCE])
+    def _send_some(self: Registrar) -> None:
+        original(self)
+        while self._waiting:
+            original(self)
 
-    replace(original, _send)
+    replace(original, _send_some)

@@ -168,7 +168,7 @@ class ControlClient:
     ) -> list[R]:
         """`ask` for each, in order, without waiting for each reply: `ahead` may be unanswered.
 
-        The node reads no more of a client with 64 unanswered requests, or 16 publications.
+        The node reads no more of a client with 1,024 unanswered requests, or 16 publications.
         `timeout` is for each reply, from when it is waited for.
         """
         return carry_out(

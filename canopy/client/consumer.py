@@ -107,11 +107,11 @@ class Consumer(Generic[L, T, E]):
 
     def _unsubscribing(self) -> Steps[None]:
         """End the subscriptions at the node, and this object."""
-        link, ids = self._link, list(self._state.ids)
+        link = self._link
+        ends = [Unsubscribe(0, id_) for id_ in self._state.ids]
         try:
             if link is not None and not self._is_closed:
-                for id_ in ids:
-                    yield partial(link.request, Unsubscribe(0, id_), UNSUBSCRIBE_TIMEOUT)
+                yield partial(link.ask_many, ends, Reply, UNSUBSCRIBE_TIMEOUT, OPENING)
         except ControlError:
             pass  # the end of the connection ends it at the node all the same
         finally:

@@ -34,8 +34,9 @@ ring first, and an attribute without a tree is waited for (C5: 10 s)."""
 UNSUBSCRIBE_TIMEOUT: Final = 5.0
 """Seconds for the answer to an unsubscription, which the end of the connection does as well."""
 
-OPENING: Final = 32
-"""Subscriptions that wait for their acknowledgement at once; the node takes 64 requests."""
+OPENING: Final = 512
+"""Subscriptions, or ends of some, that wait for their answer at once; the node takes 1,024
+requests."""
 
 
 class Backoff:

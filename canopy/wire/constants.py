@@ -61,13 +61,19 @@ BACKLOG: Final = 128
 """Programs that the system lets wait for `accept`. Guess; a node accepts them within a turn."""
 
 TURNS_TOGETHER: Final = 32
-"""Commands of one program, each a turn of the node, after which others are heard: what is read at
-once may be thousands that are answered at once (`Unsubscribe`). Guess; to be measured by a node's
-latency while a program unsubscribes."""
+"""Commands of one program after which others are heard: what is read at once may be thousands that
+are answered at once (`GetStatus`). Guess; to be measured by a node's latency while a program asks
+so."""
 
-CLIENT_REQUESTS: Final = 64
-"""Unanswered requests of one client, after which no more is read from it. Guess; to be measured by
-subscriptions per second of a program that makes many."""
+REGISTERED_TOGETHER: Final = 128
+"""Subscriptions and ends of some that are one turn of the node: what is stored for them is durable
+with one fdatasync, and other inputs are heard between two turns. By the longest turn (`canopy
+status`) in `bench.node.subscribing`."""
+
+CLIENT_REQUESTS: Final = 1_024
+"""Unanswered requests of one client, after which no more is read from it: eight turns of
+subscriptions, so that the next are there while a registration goes around. By subscriptions per
+second in `bench.node.subscribing`."""
 
 CLIENT_PUBLISHES: Final = 16
 """Unanswered publications among them: enough to hide a reply's way. Guess; to be measured by events

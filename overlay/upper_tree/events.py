@@ -28,6 +28,10 @@ class TreesFound(LocalEvent, frozen=True):
     """The trees that were searched for in this turn are located: send events to them together."""
 
 
+class RegistrationsCame(LocalEvent, frozen=True):
+    """Registrations of new subscriptions wait to be sent, all of this turn together."""
+
+
 class SubscriptionReady(LocalEvent, frozen=True):
     """All conjunctions of a subscription are registered: SUBACK."""
 

@@ -31,7 +31,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     id: str  # subscription/conjunction; unique within a tree
     attribute: str  # the tree
     subscriber: Peer
-    selector: str  # what the host matches, as canonical text
+    selector: str  # what the host matches: a text that compiles to this conjunction
     interval: Interval  # where in the value space it lies
     latency_level: Annotated[int, msgspec.Meta(ge=0, le=LEVELS)] = 0  # 1 is most urgent; 0: none
 

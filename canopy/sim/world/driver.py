@@ -157,9 +157,9 @@ class SimDriver:
         """Hand the node the end of a connection, or of a dial that failed, as a turn of its own."""
         self._input("on_closed", connection, reason)
 
-    def command(self, client: int, command: Command) -> None:
-        """A client's command, as if it came in over the control socket."""
-        self._input("commands", client, (command,))
+    def command(self, client: int, *commands: Command) -> None:
+        """A client's command, or some that are read together, as if over the control socket."""
+        self._input("commands", client, commands)
 
     def client_gone(self, client: int) -> None:
         """Hand the node the end of a client's connection, as a turn of its own."""

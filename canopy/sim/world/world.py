@@ -171,6 +171,14 @@ class World(Scheduler):
         self.drivers[node].command(client, self.clients.subscribe(subscription))
         return subscription
 
+    def subscribe_together(
+        self, node: str, selectors: Iterable[str], client: int = CLIENT
+    ) -> list[SimulatedSubscription]:
+        """Subscribe to some in one turn of `node`."""
+        made = [SimulatedSubscription(node, client, text, "", self.now) for text in selectors]
+        self.drivers[node].command(client, *map(self.clients.subscribe, made))
+        return made
+
     def unsubscribe(self, subscription: SimulatedSubscription) -> None:
         """End an acknowledged subscription."""
         command = self.clients.unsubscribe(subscription, self.now)

@@ -3,8 +3,9 @@
 A Unix socket, mode 0600, on which commands come in and replies go out as framed MessagePack. Each
 connection is a client with a number; what it subscribed ends with it.
 
-- **Turns.** Publications that were read together are one turn of the node, and so one batch;
-  whatever else is asked has a turn of its own.
+- **Turns.** Publications that were read together are one turn of the node, and so one batch. So are
+  subscriptions and their ends, up to `REGISTERED_TOGETHER`: they are planned, registered and stored
+  together. Whatever else is asked has a turn of its own. Nothing waits for more to come.
 - **Back-pressure.** The reply to a `Publish` comes when the node has admitted the events. While
   `CLIENT_PUBLISHES` publications, or any with `CLIENT_EVENTS` events in all, or `CLIENT_REQUESTS`
   requests of any kind are unanswered, no more is read from that client, so a program that publishes
@@ -35,7 +36,14 @@ from typing import Any, Final, Protocol
 import msgspec
 import trio
 
-from canopy.wire.constants import BACKLOG, CLIENT_FRAME, CLIENTS, CONTROL_READ_SIZE, TURNS_TOGETHER
+from canopy.wire.constants import (
+    BACKLOG,
+    CLIENT_FRAME,
+    CLIENTS,
+    CONTROL_READ_SIZE,
+    REGISTERED_TOGETHER,
+    TURNS_TOGETHER,
+)
 from canopy.wire.control.client_connection import ClientConnection, process_of
 from canopy.wire.control.credit_window import QUEUE, DroppedRun, QueuedNotice
 from canopy.wire.durable import FolderError, refused
@@ -57,12 +65,16 @@ from overlay.client import (
     Grant,
     Publish,
     Reply,
+    Subscribe,
+    Unsubscribe,
 )
 from overlay.info import ClientInfo
 
 NO_REQUEST: Final = 0  # the request number of what was not asked for: deliveries and notices
 
 DELIVERED, GATHERED = range(2)  # kinds of deliveries
+
+REGISTERING: Final = (Subscribe, Unsubscribe)  # commands that are carried out together
 
 
 class Commands(Protocol):
@@ -333,19 +345,18 @@ class ControlServer:
                 if isinstance(command, Grant):
                     self._grant(client, command)
                     continue
-                if together and (client.is_full or not isinstance(command, Publish)):
+                if together and (client.is_full or not fits(command, together)):
                     self._commands.commands(client.number, together)
+                    turns += not isinstance(together[0], Publish) and len(together)
                     together = []
+                    if turns >= TURNS_TOGETHER:
+                        turns = 0
+                        await trio.lowlevel.checkpoint()  # the node's other inputs
                 while client.is_full:
                     await client.room.park()
                 taken = self._take(client, command)
-                if isinstance(taken, Publish):
+                if taken is not None:
                     together.append(taken)
-                elif taken is not None:
-                    self._commands.commands(client.number, [taken])
-                    turns += 1
-                    if turns % TURNS_TOGETHER == 0:
-                        await trio.lowlevel.checkpoint()  # the node's other inputs
             if together:
                 self._commands.commands(client.number, together)
             self.flush()  # what was answered outside of a turn
@@ -387,6 +398,14 @@ class ControlServer:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
         scope.cancel()
+
+
+def fits(command: Command, together: Sequence[Command]) -> bool:
+    """Whether a command is carried out in one turn with those before it."""
+    if isinstance(command, Publish):
+        return isinstance(together[0], Publish)
+    is_alike = isinstance(command, REGISTERING) and isinstance(together[0], REGISTERING)
+    return is_alike and len(together) < REGISTERED_TOGETHER
 
 
 def dropped(run: DroppedRun) -> Dropped:

@@ -17,6 +17,7 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
 from overlay.machine import Handler, Handlers, Key, Machine, Message, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
+from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_text
 from overlay.upper_tree.compiled_selectors import compiled
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.gap_notices import GapNotices
@@ -77,7 +78,9 @@ class Hosting(Machine):
             Install: self.on_install, Uninstall: self.on_uninstall,
             ServingBeat: self.on_serving_beat,
         }  # fmt: skip
-        self.inbox = SlicedInbox(port, InstallDue(), from_owners)
+        self._installed: dict[tuple[NodeId, str], tuple[Peer, list[str]]] = {}
+        """By owner and tree, what this turn has installed."""
+        self.inbox = SlicedInbox(port, InstallDue(), from_owners, self._say_installed)
         self.orphans = OrphanedTrees(
             port, self.trees, self.has_lease, self.known_epoch, ring, settings.tree.serving_most
         )
@@ -105,14 +108,21 @@ class Hosting(Machine):
     # --- what owners say ---
 
     def on_install(self, sender: Peer, message: Install) -> None:
-        """Match these registrations; they may come before the interval is assigned."""
+        """Match these registrations; they may come before the interval is assigned. Answered for
+        all of this turn together."""
         if self._is_fenced(message.attribute, message.epoch):
             return
         tree = self._tree(message.attribute)
         for registration in message.registrations:
             tree.install(registration, compiled(registration.selector))
-        ids = tuple(registration.id for registration in message.registrations)
-        self.port.send(sender, Installed(message.attribute, ids))
+        _, ids = self._installed.setdefault((sender.id, message.attribute), (sender, []))
+        ids += [registration.id for registration in message.registrations]
+
+    def _say_installed(self) -> None:
+        installed, self._installed = self._installed, {}
+        for (_, attribute), (owner, ids) in installed.items():
+            for some in in_batches(ids, weigh_text, MAX_BATCH):
+                self.port.send(owner, Installed(attribute, some))
 
     def on_uninstall(self, sender: Peer, message: Uninstall) -> None:
         """Drop these registrations of a tree; a message of an earlier epoch than the tree's is

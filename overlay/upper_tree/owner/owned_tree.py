@@ -127,17 +127,12 @@ class OwnedTree:
         """The registrations whose SUBACK is not due yet, by id."""
         return self._pending
 
-    def register(
-        self, registration: Registration, log_index: int, boxes: tuple[Box, ...] | None = None
-    ) -> PendingRegistration:
+    def register(self, registration: Registration, log_index: int) -> PendingRegistration:
         """Await what the SUBACK of a registration needs: that log entry `log_index` is committed,
-        and that hosts and publishers answer. `boxes` are those of its selector, None if the
-        registration is not new (then they are compiled where that was not done yet)."""
+        and that hosts and publishers answer. Its boxes are compiled where they were not added
+        before (another primary took the registration)."""
         id_ = registration.id
-        if boxes is not None:
-            self._popularity.remove(self._boxes.pop(id_, ()))
-            self.add_boxes(id_, boxes)
-        elif id_ not in self._boxes:  # another primary took the registration
+        if id_ not in self._boxes:
             self.add_boxes(id_, boxes_of(registration.selector))
         pending = self._pending[id_] = PendingRegistration(registration, log_index)
         self._loads.changed(self.attribute)
@@ -155,8 +150,9 @@ class OwnedTree:
         return self._boxes.get(id_)
 
     def add_boxes(self, id_: str, boxes: tuple[Box, ...]) -> None:
-        """Keep the boxes of a registration's compiled selector, and count its attributes as asked
-        for."""
+        """Keep the boxes of a registration's compiled selector, instead of those that it had, and
+        count its attributes as asked for."""
+        self._popularity.remove(self._boxes.pop(id_, ()))
         self._boxes[id_] = boxes
         self._popularity.add(boxes)
 

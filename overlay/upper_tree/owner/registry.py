@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from overlay.chord.events import Committed, Elected, ObserversProgressed, RoleChanged
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_text
+from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration, weigh_text
 from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.events import (
     CopyInvalidated,
@@ -97,8 +97,19 @@ class Summaries(Protocol):
         """Whether no publisher has a cached summary of this owner's trees."""
 
 
+class FreshRegistration(NamedTuple):
+    """One that was taken and is not in the log yet."""
+
+    registration: Registration
+    incarnation: int
+
+
 class Registry(Machine):
-    """Takes registrations for the trees that this node owns."""
+    """Takes registrations for the trees that this node owns.
+
+    What a turn takes goes into the log in one step, to each host in one message per tree, and is
+    acknowledged likewise; each registration has its own answer all the same. What a turn takes is
+    what has come: nothing waits for more."""
 
     def __init__(
         self,
@@ -126,10 +137,15 @@ class Registry(Machine):
         """Registrations to be ended that were not renewed."""
         self._unregistered: deque[tuple[int, Peer, Unregistered]] = deque()
         """Answers that wait for the log, with the number of their entry."""
+        self._fresh: dict[tuple[str, str], FreshRegistration] = {}
+        """By (attribute, id), what this turn has taken so far."""
+        self._again: dict[str, list[tuple[Registration, Peer | None]]] = {}
+        """By attribute, what was acknowledged before and is asked for again in this turn."""
         self.inbox = SlicedInbox(
             port,
             RegisterMoreDue(),
             {Register: self.on_register, Unregister: self.on_unregister, Renew: self.on_renew},
+            self._finish,
         )
 
     def handlers(self) -> Handlers:
@@ -158,6 +174,8 @@ class Registry(Machine):
                 foreign[attribute] = None
                 continue
             self._claims.registered(sender.id, attribute, registration.id)
+            if (attribute, registration.id) in self._fresh:
+                self._log_fresh()
             if not self._is_known(registration):
                 boxes = boxes_of(registration.selector)
                 pivot = None if message.final else self._better_pivot(attribute, boxes)
@@ -175,6 +193,7 @@ class Registry(Machine):
         it is acknowledged."""
         if not self._is_known(registration, merging_owner):
             self._add(registration, boxes_of(registration.selector), incarnation)
+        self._finish()
         owned = self._trees[registration.attribute]
         if (pending := owned.pending.get(registration.id)) is not None:
             pending.merging_owner = merging_owner
@@ -188,9 +207,10 @@ class Registry(Machine):
             return False
         if registration.id not in owned.pending:
             if owned.was_acknowledged(self._owner.committed):
-                self._acknowledge(owned.tree, [(registration, merging_owner)])
+                again = self._again.setdefault(registration.attribute, [])
+                again.append((registration, merging_owner))
             else:
-                self._await(owned, owned.register(registration, owned.restored_index))
+                self._await([(owned, owned.register(registration, owned.restored_index))])
         return True
 
     def _better_pivot(self, attribute: str, boxes: tuple[Box, ...]) -> str | None:
@@ -208,21 +228,50 @@ class Registry(Machine):
         self.port.send(subscriber, BetterPivots(tuple(better), counts))
 
     def _add(self, registration: Registration, boxes: tuple[Box, ...], incarnation: int) -> None:
+        """Take one more; `_finish` follows in this turn."""
         attribute = registration.attribute
         owned = self._trees.get(attribute)
         if owned is None:
             owned = self._create_tree(attribute)
-        index = self._owner.append(RegistrationAdded(attribute, registration, incarnation))
+        owned.add_boxes(registration.id, boxes)
         self._restoration.registered(attribute, self.port.now)
-        self._await(owned, owned.register(registration, index, boxes))
+        self._fresh[attribute, registration.id] = FreshRegistration(registration, incarnation)
 
-    def _await(self, owned: OwnedTree, pending: PendingRegistration) -> None:
-        """Bring about what the SUBACK waits for."""
-        registration = pending.registration
-        self._unlogged.append((pending.log_index, owned.attribute, registration.id))
-        self._summaries.before_suback(owned, pending)
-        for host in owned.hosts_overlapping(registration.interval).values():
-            self.port.send(host, Install(owned.attribute, self._owner.epoch, (registration,)))
+    def _finish(self) -> None:
+        """Do for all that was taken what they need together."""
+        self._log_fresh()
+        again, self._again = self._again, {}
+        for attribute, registrations in again.items():
+            self._acknowledge(self._trees[attribute].tree, registrations)
+
+    def _log_fresh(self) -> None:
+        """Write what was taken to the log, in one step, and bring about its SUBACKs."""
+        fresh, self._fresh = tuple(self._fresh.values()), {}
+        if not fresh:
+            return
+        last = self._owner.append_all(
+            RegistrationAdded(one.registration.attribute, one.registration, one.incarnation)
+            for one in fresh
+        )
+        taken = []
+        for index, (registration, _) in enumerate(fresh, last - len(fresh) + 1):
+            owned = self._trees[registration.attribute]
+            taken.append((owned, owned.register(registration, index)))
+        self._await(taken)
+
+    def _await(self, taken: Iterable[tuple[OwnedTree, PendingRegistration]]) -> None:
+        """Bring about what the SUBACKs wait for: hosts get one message for each tree."""
+        installs: dict[tuple[NodeId, str], tuple[Peer, list[Registration]]] = {}
+        for owned, pending in taken:
+            registration = pending.registration
+            self._unlogged.append((pending.log_index, owned.attribute, registration.id))
+            self._summaries.before_suback(owned, pending)
+            for host in owned.hosts_overlapping(registration.interval).values():
+                group = installs.setdefault((host.id, owned.attribute), (host, []))
+                group[1].append(registration)
+        for (_, attribute), (host, registrations) in installs.items():
+            for some in in_batches(registrations, weigh_registration):
+                self.port.send(host, Install(attribute, self._owner.epoch, some))
         self._owner.rebalance_soon()
 
     def _create_tree(self, attribute: str) -> OwnedTree:

@@ -14,8 +14,9 @@ its id, so repeating is harmless.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 
 import msgspec
 
@@ -29,7 +30,12 @@ from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, T
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
 from overlay.upper_tree.compiled_selectors import compiled, keep
-from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed, SubscriptionReady
+from overlay.upper_tree.events import (
+    OwnerRefused,
+    RegistrationsCame,
+    SubscriptionLapsed,
+    SubscriptionReady,
+)
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     BetterPivots,
@@ -58,11 +64,12 @@ from overlay.upper_tree.subscriber.constants import (
 from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
 
 WAITING = "-"
-"""In the place of a node id: registrations that were not sent because a turn sends no more."""
+"""In the place of a node id: to be sent in this turn, or in a later one, since a turn sends no
+more."""
 
 
 class RegisterDue(Timer, frozen=True):
-    """Look for registrations without an answer."""
+    """Send more of the registrations that wait; look for those without an answer."""
 
 
 class UnregisterDue(Timer, frozen=True):
@@ -112,7 +119,12 @@ class Registrar(Machine):
         self._by_subscription: dict[
             str, dict[RegistrationKey, None]
         ] = {}  # keys of `registrations`
+        self._waiting: deque[LocalRegistration] = deque()
+        """To be sent next: these are `WAITING`, or have ended."""
+        self._ownerless: dict[RegistrationKey, LocalRegistration] = {}
+        """Those whose owner is looked for."""
         self._retry = Alarm(port, RegisterDue())
+        self._look_at = math.inf  # when to look for those without an answer
         self._ended = EndedRegistrations()
         self._unregister = Alarm(port, UnregisterDue())
         self._renew = Alarm(port, RenewDue())
@@ -145,15 +157,22 @@ class Registrar(Machine):
         return tuple(tuple(found.get(f"{subscription}/{n}", ())) for n in range(conjunctions))
 
     def subscribe(self, subscription: str, new: list[LocalRegistration]) -> None:
-        """Register what was planned. `SubscriptionReady` follows (in this turn where nothing is
-        planned, since nothing can match)."""
+        """Register what was planned: all of this turn together, in a message for each owner.
+        `SubscriptionReady` follows (in this turn where nothing is planned, since nothing can
+        match)."""
+        if not new:
+            self.port.emit(SubscriptionReady(subscription))
+            return
+        if not self._waiting:
+            self.port.emit(RegistrationsCame())
         for local in new:
             key = (local.registration.attribute, local.registration.id)
             self._put(key, local)
-        if new:
-            self._send(new)
-        else:
-            self.port.emit(SubscriptionReady(subscription))
+            self._wait(local)
+
+    def on_registrations_came(self, event: RegistrationsCame) -> None:
+        """Send what was planned in this turn."""
+        self._send_some()
 
     def _registrations(
         self, subscription: str, predicate: Predicate, level: int
@@ -175,8 +194,8 @@ class Registrar(Machine):
             attribute, interval = (
                 choose_pivot(pivots, self.popularity) if pivots else (EVENT_TREE, EVERYTHING)
             )
-            whole = Predicate.of(conjunction)
-            whole = predicate if predicate.text == whole.text else whole
+            is_all = conjunction.expression == predicate.expression
+            whole = predicate if is_all else Predicate.of(conjunction)
             keep(whole)
             yield made(id_, attribute, whole.text, interval)
 
@@ -185,6 +204,8 @@ class Registrar(Machine):
         with others that end meanwhile."""
         self._unacknowledged.pop(subscription, None)
         keys = self._by_subscription.pop(subscription, ())
+        for key in keys:
+            self._ownerless.pop(key, None)
         self._end([key for key in keys if self.registrations.pop(key, None) is not None])
 
     def _put(self, key: RegistrationKey, local: LocalRegistration) -> None:
@@ -196,6 +217,7 @@ class Registrar(Machine):
     def _take_out(self, key: RegistrationKey) -> None:
         """This registration gives way to one under another pivot."""
         local = self.registrations.pop(key)
+        self._ownerless.pop(key, None)
         del self._by_subscription[local.subscription][key]
         self._acknowledged(key, local)
 
@@ -235,42 +257,75 @@ class Registrar(Machine):
 
     # --- registering ---
 
-    def _send(self, registrations: Sequence[LocalRegistration]) -> None:
+    def _send(self, registrations: Iterable[LocalRegistration]) -> None:
         """Send registrations to the owners that are known; look for the others. What a turn does
         not send follows in the next."""
-        for one in registrations[SENT_AT_ONCE:]:
-            one.sent_to, one.retry_at = WAITING, self.port.now
-            self._retry.within(0.0)
-        registrations = registrations[:SENT_AT_ONCE]
-        batches: dict[tuple[NodeId, bool], tuple[Peer, list[LocalRegistration]]] = {}
+        is_first = not self._waiting
         for one in registrations:
-            key = attribute_key(one.registration.attribute)
-            owner = self.ring.owner(key)
+            self._wait(one)
+        if is_first:
+            self._send_some()
+
+    def _wait(self, one: LocalRegistration) -> None:
+        """It is to be sent behind the others that wait."""
+        if one.sent_to != WAITING:
+            one.sent_to = WAITING
+            self._waiting.append(one)
+
+    def _send_some(self) -> None:
+        """Send as many of those that wait as a turn may."""
+        batches: dict[tuple[NodeId, bool], tuple[Peer, list[LocalRegistration]]] = {}
+        owners: dict[str, Peer | None] = {}
+        sent = 0
+        while self._waiting and sent < SENT_AT_ONCE:
+            one = self._waiting.popleft()
+            attribute = one.registration.attribute
+            key = (attribute, one.registration.id)
+            if self.registrations.get(key) is not one:
+                continue  # it has ended
+            sent += 1
             one.retry_at = self.port.now + self.settings.retry
+            if attribute not in owners:
+                owners[attribute] = self._find_owner(attribute)
+            owner = owners[attribute]
             if owner is None:
                 one.sent_to = ""
-                self.ring.find(key)
+                self._ownerless[key] = one
             else:
-                one.sent_to = owner.primary.id
+                one.sent_to = owner.id
                 one.sends += 1
-                group = (owner.primary.id, one.final)
-                batches.setdefault(group, (owner.primary, []))[1].append(one)
+                batches.setdefault((owner.id, one.final), (owner, []))[1].append(one)
         for (_, final), (peer, batch) in batches.items():
             for some in in_batches((p.registration for p in batch), weigh_registration):
                 self.port.send(peer, Register(self.incarnation, some, final))
-        if registrations:
-            self._retry.within(self.settings.retry)
+        if sent:
+            self._look_within(self.settings.retry)
+        if self._waiting:
+            self._retry.within(0.0)
+
+    def _find_owner(self, attribute: str) -> Peer | None:
+        """The primary of the attribute's owner; if it is not known it is looked for."""
+        key = attribute_key(attribute)
+        owner = self.ring.owner(key)
+        if owner is None:
+            self.ring.find(key)
+        return None if owner is None else owner.primary
+
+    def _look_within(self, delay: float) -> None:
+        """Look for registrations without an answer in so many seconds, or earlier."""
+        self._look_at = min(self._look_at, self.port.now + delay)
+        self._retry.within(delay)
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """Send the registrations that waited for this owner."""
-        self._send(
-            [
-                local
-                for local in self._unanswered()
-                if not local.sent_to
-                and event.cluster.owns(attribute_key(local.registration.attribute))
-            ]
-        )
+        found = {
+            key: local
+            for key, local in self._ownerless.items()
+            if local.sent_to or event.cluster.owns(attribute_key(local.registration.attribute))
+        }
+        for key in found:
+            del self._ownerless[key]
+        self._send([local for local in found.values() if not local.sent_to])
 
     def on_registered(self, sender: Peer, message: Registered) -> None:
         """An owner has acknowledged registrations; their subscriptions may be complete."""
@@ -325,7 +380,7 @@ class Registrar(Machine):
                 if owner is not None and owner.primary.id != local.sent_to and not local.redirected:
                     local.redirected = True
                     at_once.append(local)
-        self._retry.within(RETRY_PAUSE)
+        self._look_within(RETRY_PAUSE)
         self._send(at_once)
         for attribute in renewed:
             self.ring.find(attribute_key(attribute))  # so that the next renewal finds its owner
@@ -339,26 +394,35 @@ class Registrar(Machine):
         for local in self._unanswered():
             if local.sent_to == event.peer.id:
                 local.retry_at = self.port.now + RETRY_PAUSE
-                self._retry.within(RETRY_PAUSE)
+                self._look_within(RETRY_PAUSE)
         if self._leaving:
             self._ended.clear()
         if any(isinstance(message, Renew) for message in event.lost):
             self._answers.within(RETRY_PAUSE)
 
     def on_register_due(self, timer: RegisterDue) -> None:
-        """Send again what has waited long enough, after a fresh lookup."""
+        """Send more of those that wait, and again what has waited long enough for its answer, after
+        a fresh lookup."""
         self._retry.rang()
+        if self._look_at <= self.port.now:
+            self._look_at = math.inf
+            self._look_for_unanswered()
+        self._send_some()
+        if self._look_at < math.inf:
+            self._look_within(self._look_at - self.port.now)
+
+    def _look_for_unanswered(self) -> None:
         now = self.port.now
-        due = list(islice((p for p in self._unanswered() if p.retry_at <= now), SENT_AT_ONCE))
-        again = [local for local in due if local.sent_to != WAITING]
-        for local in again:
+        sent = [local for local in self._unanswered() if local.sent_to != WAITING]
+        due = [local for local in sent if local.retry_at <= now]
+        for local in due:
             local.redirected = False
-        for attribute in dict.fromkeys(local.registration.attribute for local in again):
+            self._wait(local)
+        for attribute in dict.fromkeys(local.registration.attribute for local in due):
             self.ring.find(attribute_key(attribute))
-        self._send(due)
-        waiting = [local.retry_at for local in self._unanswered()]
-        if waiting:
-            self._retry.within(min(waiting) - now)
+        later = [local.retry_at for local in sent if local.retry_at > now]
+        if later:
+            self._look_within(min(later) - now)
 
     # --- ending ---
 
@@ -474,7 +538,7 @@ class Registrar(Machine):
         for local in self.registrations.values():
             local.retry_at = self.port.now
         self._ended.ask_all_again()
-        self._retry.within(0.0)
+        self._look_within(0.0)
         self._unregister.within(0.0)
 
     def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from overlay.client import (
+    LEAVING,
     Attributes,
     Delivered,
     Done,
@@ -32,7 +33,7 @@ from overlay.upper_tree.clients.clients import EndDue, LocalClients
 from overlay.upper_tree.clients.constants import ENDED_AT_ONCE, ENDED_MOST
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import SubscriptionLapsed, SubscriptionReady
-from overlay.upper_tree.messages import BetterPivots, RenewRefused, Visit
+from overlay.upper_tree.messages import BetterPivots, Register, RenewRefused, Visit
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
@@ -120,6 +121,41 @@ class Rig:
 
 
 # --- subscriptions ---
+
+
+def test_subscriptions_of_one_turn_are_registered_together_and_answered_one_by_one() -> None:
+    rig = Rig()
+    texts = ["x > 1", "x >", "x > 2", "x BETWEEN 3 AND 1", "y = 1"]
+    for number, text in enumerate(texts, 1):
+        rig.clients.subscribe(1, Subscribe(number, text))
+    rig.port.turn()
+    ((_, message),) = rig.port.sent_to(Register)
+    assert [one.selector for one in message.registrations] == ["x > 1", "x > 2", "y = 1"]
+    refused = rig.port.answers(Failed)
+    assert [(one.request, one.code) for one in refused] == [(2, "selector")]
+    assert [one.request for one in rig.port.answers(Subscribed)] == [4], "it can match nothing"
+    rig.settle()
+    assert sorted(one.request for one in rig.port.answers(Subscribed)) == [1, 3, 5]
+
+
+def test_of_subscriptions_of_one_turn_those_beyond_the_limit_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("overlay.upper_tree.clients.clients.MAX_SUBSCRIPTIONS", 3)
+    rig = Rig()
+    for number in range(1, 6):
+        rig.clients.subscribe(1, Subscribe(number, f"x > {number}"))
+    rig.clients.leave()
+    rig.clients.subscribe(1, Subscribe(6, "x > 6"))
+    rig.port.turn()
+    rig.settle()
+    answers = [(one.request, one.code) for one in rig.port.answers(Failed) if one.request]
+    assert sorted(answers) == [
+        *((number, LEAVING) for number in (1, 2, 3)),
+        *((number, "refused") for number in (4, 5)),
+        (6, LEAVING),
+    ]
+    assert rig.port.answers(Subscribed) == []
 
 
 def test_a_subscription_is_answered_when_it_is_registered_and_not_before() -> None:

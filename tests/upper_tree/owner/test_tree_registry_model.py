@@ -97,6 +97,20 @@ class Registrations(RuleBasedStateMachine):
         while arrives and self.net.links.get(link):
             self.net.deliver(link)
 
+    @rule(
+        ranges=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), min_size=2, max_size=6),
+        arrives=st.booleans(),
+    )
+    def register_together(self, ranges: list[tuple[int, int]], arrives: bool) -> None:
+        """All in one turn, and so in one message, one step of the log and one message per host."""
+        for low, width in ranges[1:]:
+            self.number += 1
+            name = f"s{self.number}"
+            predicate = compile_selector(f"x BETWEEN {low} AND {low + width}")
+            self.wanted[name] = (low, low + width)
+            self.registrar.subscribe(name, self.registrar.plan(name, predicate))
+        self.register(*ranges[0], arrives)
+
     @precondition(lambda self: self.wanted)
     @rule(data=st.data())
     def unregister(self, data: st.DataObject) -> None:

@@ -16,7 +16,7 @@ import trio
 
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, CommandTimeoutError, ControlError, UnreachableError
-from canopy.wire.constants import TURNS_TOGETHER
+from canopy.wire.constants import REGISTERED_TOGETHER, TURNS_TOGETHER
 from canopy.wire.control import client_connection as control_client
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import (
@@ -177,10 +177,36 @@ async def test_a_program_that_asks_very_much_at_once_lets_others_be_heard(
     async with rig(socket=tmp_path / "control.sock") as one:
         monkeypatch.setattr(trio.lowlevel, "checkpoint", counted)
         stream = await raw(one)
-        asked = [GetStatus(number) for number in range(1, 10 * TURNS_TOGETHER + 1)]
+        asked = [GetStatus(number) for number in range(1, 10 * TURNS_TOGETHER + 2)]
         await stream.send_all(b"".join(map(COMMAND_FRAMES.encode, asked)))
         await replies(stream, len(asked))
         assert pauses >= 10
+
+
+async def test_subscriptions_that_were_read_together_are_few_turns(tmp_path: Path) -> None:
+    many = 2 * REGISTERED_TOGETHER
+    async with rig(socket=tmp_path / "control.sock") as one:
+        sizes: list[int] = []
+        commands = one.node.commands
+
+        def counted(client: int, together: Sequence[Command]) -> None:
+            sizes.append(len(together))
+            commands(client, together)
+
+        one.node.commands = counted  # type: ignore[method-assign]
+        stream = await raw(one)
+        asked: list[Command] = [Subscribe(number, f"x > {number}") for number in range(1, many)]
+        asked.insert(many // 2, GetStatus(many))
+        await stream.send_all(b"".join(map(COMMAND_FRAMES.encode, asked)))
+        answers = await replies(stream, many)
+        assert sorted(answer.request for answer in answers) == list(range(1, many + 1))
+        ids = [answer.subscription for answer in answers if isinstance(answer, Subscribed)]
+        ends = [Unsubscribe(number, id_) for number, id_ in enumerate(ids, 1)]
+        await stream.send_all(b"".join(map(COMMAND_FRAMES.encode, ends)))
+        assert len(await replies(stream, len(ends))) == len(ends)
+    assert max(sizes) <= REGISTERED_TOGETHER
+    assert sum(sizes) == 2 * many - 1
+    assert len(sizes) <= 9, "three parts of the first, and as many of the others as it was read in"
 
 
 async def test_a_publisher_waits_while_the_node_is_full(tmp_path: Path) -> None:
