@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.mutations.planting import fault, replace
+from canopy.cli.feeds import Item
+from canopy.cli.feeds.formats import with_ids
 from canopy.client.hints import hints, never_true
 from canopy.tui.model.log import Cleared, EventLog
 from canopy.tui.model.saved import Loaded, SavedSubscriptions
@@ -31,6 +33,21 @@ def unseen_attributes_in_silence() -> None:
         return never_true(predicate)
 
     replace(hints, _hints)
+
+
+@fault(
+    "commands: events",
+    "tests/canopy/cli/test_cli_commands.py",
+    "TestPub::test_events_without_an_id_get_another_one_in_each_feed",
+)
+def feeds_share_ids() -> None:
+    """Events without an id get their place in the feed as id, as those of every other feed do."""
+    original = with_ids
+
+    def _with_ids(items: Iterator[Item], prefix: str) -> Iterator[Item]:
+        return original(items, "")
+
+    replace(with_ids, _with_ids)
 
 
 @fault("terminal: completion", KEYS, "test_tab_right_after_a_word_completes_that_word")

@@ -67,6 +67,12 @@ READ_AHEAD: Final = 4 * PUB_BATCH  # events that are parsed ahead of the node
 REFUSED_PRINTED: Final = 20
 """Refused lines that `pub` prints; the rest is counted. Guess: about a screen."""
 
+SESSION_LETTERS: Final = "abcdefghjkmnpqrstvwxyz23456789"
+SESSION_LENGTH: Final = 6
+"""How the ids of events without one begin: letters that are not taken for one another, drawn for
+each feed. Of 2,000 feeds, as many as a node remembers events (`tree.history`), two are the same
+once in 360 times."""
+
 REFUSED_LISTED: Final = 10_000  # refused lines that `pub --json` lists. Guess: about a megabyte
 COUNT_INTERVAL: Final = 0.5  # between two updates of the count on a terminal
 

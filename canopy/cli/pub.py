@@ -10,10 +10,11 @@ import io
 import json
 import os
 import queue
+import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -28,14 +29,18 @@ from canopy.cli.constants import (
     READ_AHEAD,
     REFUSED_LISTED,
     REFUSED_PRINTED,
+    SESSION_LENGTH,
+    SESSION_LETTERS,
 )
 from canopy.cli.errors import FAILURE, OK
-from canopy.cli.output import print_json
+from canopy.cli.output import print_json, visible
 from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.cli.feeds import FeedEvent, Item, Refusal
+    from canopy.client.publishing import Receipt
     from canopy.client.synchronous import Client
+    from overlay.client import Draft
 
 STDIN: Final = 0
 """The descriptor of standard input."""
@@ -43,12 +48,30 @@ STDIN: Final = 0
 
 @dataclass
 class FeedTotals:
-    """How many events of the feeds were published and refused; `listed` are the first ones."""
+    """How many events of the feeds were published and refused; `listed` are the first ones of
+    those that were refused, `first` and `last` the ids of events that were not (the identity of an
+    event without an id)."""
 
     published: int = 0
+    first: str = ""
+    last: str = ""
     refused: int = 0
     listed: list[tuple[str, Refusal]] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)
+
+    def publish(self, drafts: Sequence[Draft], done: Receipt) -> None:
+        """Count a batch's events that were published, and note which are the first and the last of
+        all."""
+        from canopy.cli.feeds import id_text
+
+        names = [
+            id_text(draft.attributes.get("id")) or identity
+            for draft, identity in zip(drafts, done.identities, strict=True)
+            if identity
+        ]
+        self.published += len(names)
+        if names:
+            self.first, self.last = self.first or names[0], names[-1]
 
     def refuse(self, name: str, refusal: Refusal) -> None:
         """Count one refusal of the feed `name` ("": the only one); keep the first `REFUSED_LISTED`,
@@ -130,7 +153,8 @@ def pub(
     as they come.
 
     FILE has JSON of any layout (objects, arrays, CloudEvents), a JSON object per line, GeoJSON, CSV
-    with a header, or MessagePack maps; .gz is unpacked. Invalid lines are refused, with number and
+    with a header, or MessagePack maps; .gz is unpacked. An event without an id gets one, which
+    `canopy why` takes. Invalid lines are refused, with number and
     reason on standard error, and all others are published. The exit code is 1 if nothing was
     published, or with --strict if any line was refused.
 
@@ -229,7 +253,7 @@ def _send(
 
     drafts = [entry.draft for entry in batch]
     done = client.publish_many(drafts, receipt=receipt, timeout=timeout)
-    totals.published += done.count
+    totals.publish(drafts, done)
     for place, reason in done.refused:
         totals.refuse(name, Refusal(batch[place].number, reason))
 
@@ -241,12 +265,17 @@ def _print_totals(totals: FeedTotals, as_json: bool) -> None:
             for name, each in totals.listed
         ]
         counts = {"published": totals.published, "refused": totals.refused}
-        print_json({**counts, "refused_lines": reasons})
+        ids = {"first_id": totals.first, "last_id": totals.last}
+        print_json({**counts, **ids, "refused_lines": reasons})
     for text in totals.repeated():
         click.echo(text, err=True)
     refused = f", refused {totals.refused}" if totals.refused else ""
-    events = "event" if totals.published == 1 else "events"
-    click.echo(f"published {totals.published} {events}{refused}", err=True)
+    ids = ""
+    if totals.published == 1:
+        ids = f", id {visible(totals.first)}"
+    elif totals.published:
+        ids = f", first id {visible(totals.first)}, last {visible(totals.last)}"
+    click.echo(f"published {counted(totals.published, 'event')}{ids}{refused}", err=True)
 
 
 def _batches(
@@ -312,11 +341,12 @@ def _read_ahead(file: BinaryIO, format_: str, types: dict[str, str]) -> queue.Qu
     from canopy.cli.feeds import read_feed
 
     items: queue.Queue[Any] = queue.Queue(READ_AHEAD)
+    session = "".join(secrets.choice(SESSION_LETTERS) for _ in range(SESSION_LENGTH))
 
     def read() -> None:
         try:
             with file:
-                for item in read_feed(file, format_, types):
+                for item in read_feed(file, format_, types, session):
                     items.put(item)
         except BaseException as error:
             items.put(error)

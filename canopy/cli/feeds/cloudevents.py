@@ -19,7 +19,7 @@ from canopy.cli.feeds.drafts import (
     check_fields,
     check_nested,
     is_attribute,
-    name_event,
+    set_type,
     show,
     split,
 )
@@ -37,7 +37,7 @@ def is_cloudevent(fields: Mapping[str, Any]) -> bool:
     return isinstance(fields.get("specversion"), str)
 
 
-def cloudevent_draft(fields: Mapping[str, Any], place: int | str) -> Draft:
+def cloudevent_draft(fields: Mapping[str, Any]) -> Draft:
     """The event in a structured CloudEvent. Raises BadEventError."""
     if isinstance(fields, Faulty):
         raise BadEventError(fields.fault)
@@ -60,7 +60,7 @@ def cloudevent_draft(fields: Mapping[str, Any], place: int | str) -> Draft:
     elif data is not None:
         check_nested("data", data)
     attributes.update(context)
-    name_event(attributes, rest, place)
+    set_type(attributes, rest)
     payload, payload_type = _payload(fields, rest)
     return Draft(attributes, payload=payload, payload_type=payload_type)
 

@@ -5,9 +5,9 @@ docs/reference/formats.md has them in full:
 - scalars (booleans, numbers, strings) and null are attributes; other values (objects, arrays,
   bytes) are in the payload, as an object of their names and values. Nothing of a valid event is
   lost.
-- every event has `id` (its own, else its place in the feed, as text) and `type` (its own if that
-  is a string, else "event"); an `id` or `type` of its own that cannot be an
-  attribute is in the payload.
+- every event has `id` (its own, else one that `read_feed` makes of its place) and `type` (its own
+  if that is a string, else "event"); an `id` or `type` of its own that cannot be an attribute is in
+  the payload.
 - names that begin with `$` are reserved (C9) and are in the payload, as is the empty name.
 - an inadmissible value (NaN, an infinity, an integer beyond 64 bits, a broken string) refuses the
   whole event with a reason: without the attribute it might match other selectors.
@@ -26,10 +26,12 @@ from overlay.client import Draft
 
 
 class FeedEvent(msgspec.Struct, frozen=True):
-    """An event of the feed; `number` is its line (or its place, from 1)."""
+    """An event of the feed; `number` is its line (or its place, from 1). `place`: what becomes its
+    `id` if it has none, unique in the feed; "": it stays without."""
 
     number: int
     draft: Draft
+    place: int | str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -139,21 +141,19 @@ def split(fields: Mapping[str, Any]) -> tuple[dict[str, Value | None], dict[str,
 
 
 def fields_of(
-    fields: Mapping[str, Any], place: int | str, *, json: bool = True
+    fields: Mapping[str, Any], *, json: bool = True
 ) -> tuple[dict[str, Value | None], dict[str, Any]]:
     """A whole event's attributes and the fields for its payload. Raises BadEventError."""
     check_fields(fields)
     attributes, rest = split(fields)
     for name, value in rest.items():
         check_nested(name, value, json=json)
-    name_event(attributes, rest, place)
+    set_type(attributes, rest)
     return attributes, rest
 
 
-def name_event(attributes: dict[str, Value | None], rest: dict[str, Any], place: int | str) -> None:
-    """Give the event its `id` and `type`; a `type` that is no text moves to `rest`."""
-    if attributes.get("id") is None:
-        attributes["id"] = str(place)
+def set_type(attributes: dict[str, Value | None], rest: dict[str, Any]) -> None:
+    """Give the event a `type` if it has none; one that is no text moves to `rest`."""
     own = attributes.get("type")
     if not isinstance(own, str):
         if own is not None:

@@ -10,6 +10,6 @@ from canopy.cli.feeds.jsontext import draft_of
 from overlay.client import Draft
 
 
-def flat_draft(fields: Mapping[str, Any], place: int | str) -> Draft:
+def flat_draft(fields: Mapping[str, Any]) -> Draft:
     """The event in a flat object. Raises BadEventError."""
-    return draft_of(*fields_of(fields, place))
+    return draft_of(*fields_of(fields))

@@ -13,7 +13,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from canopy.cli.constants import DETECT_BYTES, FORMATS, WHOLE_LIMIT
 from canopy.cli.feeds.documents import documents
-from canopy.cli.feeds.drafts import BadEventError, Item, Refusal, object_of
+from canopy.cli.feeds.drafts import BadEventError, FeedEvent, Item, Refusal, object_of
 from canopy.cli.feeds.geojson import features
 from canopy.cli.feeds.jsontext import parse
 from canopy.cli.feeds.lines import json_lines
@@ -27,17 +27,31 @@ READ: Final = "JSON, JSON lines, CloudEvents, GeoJSON, CSV or MessagePack"
 
 
 def read_feed(
-    stream: BinaryIO, format: str = "auto", types: Mapping[str, str] | None = None
+    stream: BinaryIO,
+    format: str = "auto",
+    types: Mapping[str, str] | None = None,
+    session: str = "",
 ) -> Iterator[Item]:
     """Events and refusals of a feed, in its order and as it is read; packed by gzip or not.
 
     `format` is one of `FORMATS`; "auto" examines the first `DETECT_BYTES`. `types`: of columns of a
-    CSV file (`table.TYPES`). Raises ValueError for an unknown format.
+    CSV file (`table.TYPES`). `session`: what the ids of events without one begin with, before their
+    places. Raises ValueError for an unknown format.
     """
     source = stream if isinstance(stream, io.BufferedReader) else _buffered(stream)
     if source.peek(len(GZIP)).startswith(GZIP):
-        return _unpacked(source, format, types or {})
-    return _read(source, format, types or {})
+        items = _unpacked(source, format, types or {})
+    else:
+        items = _read(source, format, types or {})
+    return with_ids(items, f"{session}-" if session else "")
+
+
+def with_ids(items: Iterator[Item], prefix: str) -> Iterator[Item]:
+    """The items; each event without an id gets one, `prefix` and its place."""
+    for item in items:
+        if isinstance(item, FeedEvent) and item.place and item.draft.attributes.get("id") is None:
+            item.draft.attributes["id"] = f"{prefix}{item.place}"
+        yield item
 
 
 def _unpacked(source: BinaryIO, format: str, types: Mapping[str, str]) -> Iterator[Item]:

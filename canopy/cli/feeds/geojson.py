@@ -20,7 +20,7 @@ from canopy.cli.feeds.drafts import (
     check_fields,
     check_nested,
     is_scalar,
-    name_event,
+    set_type,
     split,
 )
 from canopy.cli.feeds.jsontext import draft_of, parse
@@ -41,15 +41,15 @@ def features(raw: bytes) -> Iterator[Item]:
         return
     for number, feature in enumerate(whole["features"], 1):
         try:
-            draft = feature_draft(feature, number)
+            draft = feature_draft(feature)
             if len(draft.payload) > EVENT_LIMIT:
                 raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
-            yield FeedEvent(number, draft)
+            yield FeedEvent(number, draft, number)
         except BadEventError as error:
             yield Refusal(number, str(error))
 
 
-def feature_draft(feature: Any, number: int) -> Draft:
+def feature_draft(feature: Any) -> Draft:
     """The event in one feature. Raises BadEventError."""
     if isinstance(feature, Faulty):
         raise BadEventError(feature.fault)
@@ -72,7 +72,7 @@ def feature_draft(feature: Any, number: int) -> Draft:
         if attributes.get(name) is not None and attributes[name] != value:
             rest[name] = attributes[name]
         attributes[name] = value
-    name_event(attributes, rest, number)
+    set_type(attributes, rest)
     kept = ("type", "properties", "geometry", *(("id",) if "id" in own else ()))
     outside = {n: value for n, value in feature.items() if n not in kept and value is not None}
     if odd is not None:

@@ -63,14 +63,14 @@ def elements(value: Any) -> list[Any]:
 def object_event(
     value: Any, number: int, place: int | str, cloudevents: bool | None = None
 ) -> FeedEvent:
-    """The event in an object, a CloudEvent or a flat one as for `json_lines`; `place` becomes the
-    `id` of an event without one. Raises BadEventError."""
+    """The event in an object, a CloudEvent or a flat one as for `json_lines`; `place` as in
+    `FeedEvent`. Raises BadEventError."""
     if not isinstance(value, dict):
         raise BadEventError("not an object: an event is a JSON object, {…}")
     if cloudevents is None and is_raw(value):
         return FeedEvent(number, raw_draft(value))
     if cloudevents is not False and is_cloudevent(value):
-        return FeedEvent(number, cloudevent_draft(value, place))
+        return FeedEvent(number, cloudevent_draft(value), place)
     if cloudevents:
         raise BadEventError("not a CloudEvent: it has no specversion")
-    return FeedEvent(number, flat_draft(value, place))
+    return FeedEvent(number, flat_draft(value), place)

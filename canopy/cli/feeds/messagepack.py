@@ -72,14 +72,14 @@ def _item(value: Any, number: int, size: int) -> Item:
             raise BadEventError("not a map")
         if size > EVENT_LIMIT:
             raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
-        return FeedEvent(number, map_draft(value, number))
+        return FeedEvent(number, map_draft(value), number)
     except BadEventError as error:
         return Refusal(number, str(error).replace("the string has a lone surrogate", BROKEN))
 
 
-def map_draft(fields: dict[Any, Any], number: int) -> Draft:
+def map_draft(fields: dict[Any, Any]) -> Draft:
     """The event in one map. Raises BadEventError."""
-    attributes, rest = fields_of(fields, number, json=False)
+    attributes, rest = fields_of(fields, json=False)
     if not rest:
         return Draft(attributes)
     payload: bytes = msgpack.packb(rest, unicode_errors="surrogateescape")

@@ -72,7 +72,8 @@ def rows(stream: BinaryIO, types: Mapping[str, str]) -> Iterator[Item]:
         try:
             row = next(reader)
             if row:
-                yield FeedEvent(lines.number, flat_draft(_fields(header, row, types), lines.number))
+                draft = flat_draft(_fields(header, row, types))
+                yield FeedEvent(lines.number, draft, lines.number)
         except StopIteration:
             return
         except (BadEventError, csv.Error) as error:

@@ -278,19 +278,24 @@ class TestPub:
         (tmp_path / "f.jsonl").write_text(self.feed)
         assert main(["pub", str(tmp_path / "f.jsonl"), "--json"]) == 0
         both = capsys.readouterr()
+        ids = [
+            d.attributes["id"] for c in node.commands if isinstance(c, Publish) for d in c.events
+        ]
         assert json.loads(both.out) == {
             "published": 2,
             "refused": 2,
+            "first_id": ids[0],
+            "last_id": "x",
             "refused_lines": [
                 {"line": 2, "reason": '"a": NaN is no value'},
                 {"line": 4, "reason": "no"},
             ],
         }
         assert "line 2:" in both.err
-        ids = [
-            d.attributes["id"] for c in node.commands if isinstance(c, Publish) for d in c.events
-        ]
-        assert ids == ["1", "4", "x"]
+        session, line = ids[0].split("-")
+        assert ids == [f"{session}-{line}", f"{session}-4", "x"]
+        assert (len(session), line) == (6, "1")
+        assert f", first id {ids[0]}, last x, refused 2\n" in both.err
         assert main(["pub", str(tmp_path / "f.jsonl"), "--strict"]) == 1
 
     def test_nothing_published_is_a_failure(
@@ -311,6 +316,32 @@ class TestPub:
         }  # fmt: skip
         assert second.attributes["mag"] == 4
 
+    def test_events_without_an_id_get_another_one_in_each_feed(
+        self, node: FakeControl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "a").write_text('{"n": 1}\n')
+        (tmp_path / "b").write_text('[{"n": 2}, {"id": 7}]\n{"$attributes": {"n": 4}}\n')
+        assert main(["pub", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+        drafts = [draft for c in node.commands if isinstance(c, Publish) for draft in c.events]
+        first, second, third, fourth = (draft.attributes.get("id") for draft in drafts)
+        assert (third, fourth) == (7, None), (
+            "an event keeps its own, and a whole one stays as it is"
+        )
+        assert str(first).endswith("-1")
+        assert str(second).endswith("-1.1")
+        assert str(first).split("-")[0] != str(second).split("-")[0]
+        assert f"published 4 events, first id {first}, last x." in capsys.readouterr().err
+
+    def test_what_is_printed_of_one_event_is_what_why_takes(
+        self, node: FakeControl, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["pub", "mag=5"]) == 0
+        said = capsys.readouterr().err.rstrip()
+        (command,) = (c for c in node.commands if isinstance(c, Publish))
+        assert said == f"published 1 event, id {command.events[0].attributes['id']}"
+        assert main(["pub", "mag=5", "id=mine"]) == 0
+        assert capsys.readouterr().err == "published 1 event, id mine\n"
+
     @pytest.mark.parametrize(
         "args", [["a=1", "a=2"], ["=1"], ["a=1", "pyproject.toml"], ["x", "--data", "{}"],
                  ["f.csv", "--types", "a=number"]]
@@ -327,13 +358,14 @@ class TestPub:
         files = [str(tmp_path / "a.csv"), str(tmp_path / "b")]
         assert main(["pub", *files, "--types", "zip=text", "--json"]) == 0
         out, err = capsys.readouterr()
+        drafts = [draft for c in node.commands if isinstance(c, Publish) for draft in c.events]
         assert err.splitlines() == [
             f"{files[1]}, line 1: not JSON: expecting value at column 1",
             "… 999 more lines: not JSON: expecting value at column 1",
-            "published 3 events, refused 1000",
+            f"published 3 events, first id {drafts[0].attributes['id']}, "
+            f"last {drafts[2].attributes['id']}, refused 1000",
         ]
         assert json.loads(out)["refused_lines"][0]["file"] == files[1]
-        drafts = [draft for c in node.commands if isinstance(c, Publish) for draft in c.events]
         assert [draft.attributes["n"] for draft in drafts] == [1, 2, 3]
         assert drafts[0].attributes["zip"] == "9"
 
@@ -380,7 +412,7 @@ class TestPub:
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
             assert process.stderr is not None
-            assert b"published 1 event\n" in process.stderr.read()
+            assert b"published 1 event, id " in process.stderr.read()
 
     def test_a_terminal_says_that_it_is_read(
         self, node: FakeControl, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
