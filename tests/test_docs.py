@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from canopy.cli.config import in_order
 from canopy.traces.schema import FIELDS, KINDS
 from canopy.wire.config import NodeConfig
 from canopy.wire.transport.outlet import Counters
@@ -109,6 +110,11 @@ def test_the_configuration_page_has_every_key_with_its_default() -> None:
         for key, default in re.findall(r"^\| `(\w+)` \| `(.*?)` \|", body, re.M)
     }
     assert found == set(settings())
+    shown = in_order(msgspec.to_builtins(NodeConfig()))
+    groups = [name for name, value in shown.items() if isinstance(value, dict)]
+    assert list(sections) == ["", *groups], "`canopy config check` has the order of the page"
+    own = re.findall(r"^\| `(\w+)` \|", sections[""], re.M)
+    assert own == [name for name in shown if name not in groups]
 
 
 def counted(call: ast.Call) -> Iterator[str]:

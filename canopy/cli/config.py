@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Final
 
 import click
 import msgspec
 
 from canopy.cli.connect import json_option
 from canopy.cli.output import print_json
+
+GROUPS: Final = (
+    *("trace", "clients", "tree", "links", "election", "cluster", "ring", "view", "walk"),
+)
+"""All groups of keys: what an operator sets first, then tuning."""
 
 
 @click.group()
@@ -20,7 +26,8 @@ def config() -> None:
 @click.argument("file", required=False, type=click.Path())
 @json_option
 def check(file: str | None, as_json: bool) -> None:
-    """Check FILE (YAML) together with the CANOPY_… environment, and show the result.
+    """Check FILE (YAML) together with the CANOPY_… environment, and show the result: what an
+    operator sets first, then tuning.
 
     Exit code 2 if something is wrong; the message names the source, the key and what is expected.
 
@@ -32,7 +39,7 @@ def check(file: str | None, as_json: bool) -> None:
 
     from canopy.wire.config import load_config, unknown_variables
 
-    found = msgspec.to_builtins(load_config(file, os.environ, None))
+    found = in_order(msgspec.to_builtins(load_config(file, os.environ, None)))
     for warning in unknown_variables(os.environ):
         click.echo(f"! {warning}", err=True)
     if as_json:
@@ -40,3 +47,10 @@ def check(file: str | None, as_json: bool) -> None:
     else:
         click.echo(f"# {file or 'the environment'} is valid; together with the defaults:")
         click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def in_order(values: dict[str, Any]) -> dict[str, Any]:
+    """A configuration in the order of docs/reference/configuration.md: the node's own keys, then
+    `GROUPS`."""
+    own = {name: value for name, value in values.items() if name not in GROUPS}
+    return own | {name: values[name] for name in GROUPS}

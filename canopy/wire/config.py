@@ -80,14 +80,14 @@ class NodeConfig(Settings, frozen=True):
     data: str = ""  # "": canopy.wire.folder.default_folder()
     name: Name = ""
     overlay: Name = "canopy"  # two overlays never link
-    region: Name = ""
-    tier: Annotated[int, Meta(ge=0, le=100)] = 0
-    directory: bool = True  # the Kademlia directory, on loopback only
     insecure: bool = False  # listen beyond loopback without key or certificate
+    log: typing.Literal["debug", "info", "warning", "error"] = "info"
     drain_timeout: Seconds = 10.0  # leave after so long even if not drained; guess, to be measured
     # by the time that a primary with full logs takes to hand over its arc
-    log: typing.Literal["debug", "info", "warning", "error"] = "info"
+    directory: bool = True  # the Kademlia directory, on loopback only
     seed: int | None = None  # of the node's generator; None: from the system
+    region: Name = ""
+    tier: Annotated[int, Meta(ge=0, le=100)] = 0
     trace: TraceConfig = TraceConfig()
     clients: ClientConfig = ClientConfig()
 
