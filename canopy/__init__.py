@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from canopy.client.errors import (
         CommandFailed,
         CommandTimeoutError,
+        ContextError,
         ControlError,
         DeniedError,
         EventRefusedError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         NodeLeavingError,
         SelectorRefusedError,
         SubscriptionEndedError,
+        UnknownContextError,
         UnreachableError,
     )
     from canopy.client.frames import OpaqueEvent
@@ -44,6 +46,7 @@ __all__ = [
     "Client",
     "CommandFailed",
     "CommandTimeoutError",
+    "ContextError",
     "ControlError",
     "Delivery",
     "DeniedError",
@@ -60,6 +63,7 @@ __all__ = [
     "SelectorRefusedError",
     "Subscription",
     "SubscriptionEndedError",
+    "UnknownContextError",
     "UnreachableError",
     "connect",
 ]
@@ -68,6 +72,7 @@ _HOMES: Final = {
     "canopy.client.errors": (
         "CommandFailed",
         "CommandTimeoutError",
+        "ContextError",
         "ControlError",
         "DeniedError",
         "EventRefusedError",
@@ -75,6 +80,7 @@ _HOMES: Final = {
         "NodeLeavingError",
         "SelectorRefusedError",
         "SubscriptionEndedError",
+        "UnknownContextError",
         "UnreachableError",
     ),
     "canopy.client.frames": ("OpaqueEvent",),

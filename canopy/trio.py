@@ -30,6 +30,7 @@ from canopy.client.asynchronous import (
     Opening,
     connecting,
 )
+from canopy.client.contexts import node_of
 
 __all__ = ["AsyncClient", "AsyncGathering", "AsyncSubscription", "connect"]
 
@@ -84,8 +85,12 @@ class _Runtime:
 
 
 def connect(
-    where: str | Path | None = None, *, timeout: float = 5.0, reconnect: float = math.inf
+    where: str | Path | None = None,
+    *,
+    context: str | None = None,
+    timeout: float = 5.0,
+    reconnect: float = math.inf,
 ) -> Opening[AsyncClient]:
     """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
     client with `close`."""
-    return connecting(_Runtime(), where, timeout, reconnect)
+    return connecting(_Runtime(), node_of(where, context), timeout, reconnect)

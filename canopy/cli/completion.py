@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from canopy.cli.constants import COMPLETION_TIMEOUT
-from canopy.cli.contexts.store import read_contexts
 
 
 def context_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The names of the user's contexts that begin with `incomplete`, for the shell."""
+    from canopy.client.contexts import read_contexts
+
     return [name for name in sorted(read_contexts().folders) if name.startswith(incomplete)]
 
 

@@ -12,7 +12,6 @@ import click
 
 from canopy.cli.completion import context_names
 from canopy.cli.constants import FORMATS, WAIT, WAIT_INTERVAL, WAIT_SILENTLY
-from canopy.cli.contexts.store import located
 from canopy.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ timeout_option = click.option(
 
 
 def _located(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    from canopy.cli.contexts.store import located
+
     return located(value)
 
 

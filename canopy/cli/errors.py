@@ -23,6 +23,7 @@ CODES: Final = {
     "UnreachableError": UNREACHABLE,
     "DeniedError": DENIED,
     "CommandTimeoutError": TIME_OUT,
+    "UnknownContextError": USAGE,
     "ControlError": FAILURE,
     "ConfigError": USAGE,
     "FolderError": FAILURE,

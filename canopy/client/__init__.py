@@ -16,7 +16,8 @@ Read in this order:
   ``synchronous`` the `Client` and `Subscription` of `canopy.connect` on top of it,
   ``async_link`` and ``asynchronous`` the same for trio and asyncio (canopy/trio.py,
   canopy/aio.py);
-- ``locating`` where a node's socket is; ``hints`` what is odd about a selector, for people.
+- ``locating`` where a node's socket is; ``contexts`` the user's names for data folders;
+  ``hints`` what is odd about a selector, for people.
 
 Called by programs, the command line, the terminal UI, and the measurements. It knows the vocabulary
 of commands and replies (overlay/client.py), the frames (canopy/wire/transport/framing.py) and the

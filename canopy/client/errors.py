@@ -35,6 +35,14 @@ class DeniedError(ControlError):
     """The node exists and this user may not talk to it (exit code 4)."""
 
 
+class ContextError(ControlError):
+    """The user's named contexts cannot be read (exit code 1)."""
+
+
+class UnknownContextError(ContextError):
+    """There is no context of that name (exit code 2)."""
+
+
 class CommandTimeoutError(ControlError):
     """No answer in time; the command may still be carried out (exit code 5)."""
 

@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 
 from canopy.client.blocking import ControlClient, carry_out
 from canopy.client.consumer import Consumer, ManySelectors, OneSelector
+from canopy.client.contexts import node_of
 from canopy.client.errors import UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
@@ -43,16 +44,21 @@ F = TypeVar("F", bound="Subscription | Gathering")
 
 
 def connect(
-    where: str | Path | None = None, *, timeout: float = 5.0, reconnect: float = math.inf
+    where: str | Path | None = None,
+    *,
+    context: str | None = None,
+    timeout: float = 5.0,
+    reconnect: float = math.inf,
 ) -> Client:
     """Connect to the node of the data folder `where` (None: the default one) or of a control
-    socket.
+    socket; or to that of a named `context` of the user (`canopy context`), "": the current one.
 
     `reconnect`: seconds for which a node that goes away is looked for; 0: not at all. Raises
-    UnreachableError where no node runs, DeniedError where it belongs to another user, and
-    CommandTimeoutError after `timeout` seconds.
+    UnreachableError where no node runs, DeniedError where it belongs to another user,
+    CommandTimeoutError after `timeout` seconds, and UnknownContextError.
     """
-    client = Client(lambda credit: ControlClient.connect(where, timeout, credit), reconnect)
+    node = node_of(where, context)
+    client = Client(lambda credit: ControlClient.connect(node, timeout, credit), reconnect)
     client.open()
     return client
 

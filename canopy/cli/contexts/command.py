@@ -9,8 +9,9 @@ import click
 
 from canopy.cli.completion import context_names
 from canopy.cli.connect import json_option
-from canopy.cli.contexts.store import changed_contexts, read_contexts
+from canopy.cli.contexts.store import changed_contexts
 from canopy.cli.output import console, label, print_json, table
+from canopy.client.contexts import read_contexts
 
 name_argument = click.argument("name", shell_complete=context_names)
 

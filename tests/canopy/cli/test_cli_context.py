@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from canopy.cli.contexts.store import contexts_path
 from canopy.cli.main import canopy, main
+from canopy.client.contexts import contexts_path
 from overlay.client import Attributes, Command, GetAttributes, GetPeers, Peers, Reply
 from tests.support.fake_control import FakeControl
 
