@@ -40,6 +40,7 @@ from overlay.reports import Reports
 from overlay.settings import Settings
 from overlay.turns import Turns
 from overlay.upper_tree.clients.clients import LocalClients
+from overlay.upper_tree.clients.dry_run import DryRuns
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.delivery.delegation import Delegation
@@ -149,12 +150,13 @@ class Node:
         self.inspection = Inspection(self, self.owner, self.ring)
         self.incident_log = IncidentLog(self)
         self.explaining = Explaining(self, self.clients, self.reports.query_targets)
+        self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
             self.owner.hosts, self.restoration, self.cache_holders, self.summaries, self.registry,
             self.rebalance, self.hosting, self.finder, self.publisher, self.registrar,
             self.receiver, self.delegation, self.notices, self.holding, self.clients,
-            self.inspection, self.explaining, self.incident_log, self.registry_merge,
+            self.inspection, self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()
@@ -163,6 +165,7 @@ class Node:
             **self.inspection.commands(),
             **self.incident_log.commands(),
             **self.explaining.commands(),
+            **self.dry_runs.commands(),
             GetStatus: self._get_status,
             GetPeers: self._get_peers,
             Drain: self._drain_command,

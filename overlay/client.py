@@ -17,6 +17,7 @@ from matching import Value
 from overlay.info import (
     ClientInfo,
     ClusterInfo,
+    EventRecipients,
     Incident,
     PeerInfo,
     Reason,
@@ -35,6 +36,11 @@ CREDIT = 1 << 20
 that may be whatever it grants. A quarter of what a link has (`links.window`): at 100,000 events of
 200 bytes per second it lasts 50 ms, in which a program that keeps up has its turn. Guess; to be
 measured by the deliveries per second of one program on a loaded machine."""
+
+
+DRY_RUN_MOST = 100
+"""Events of one DryRun: what a person looks through. Not measured; would be measured by the longest
+turn of a host that matches so many."""
 
 
 FULL = "full"
@@ -125,6 +131,13 @@ class Publish(Command, frozen=True):
     receipt: bool = False
 
 
+class DryRun(Command, frozen=True):
+    """Ask who would get these events if they were published now; none is. At most `DRY_RUN_MOST`.
+    Answered by Recipients."""
+
+    events: tuple[Draft, ...]
+
+
 class GetStatus(Command, frozen=True):
     """Ask for the state of this node. Answered by Status."""
 
@@ -147,6 +160,13 @@ class GetAttributes(Command, frozen=True):
 
 class GetSubscriptions(Command, frozen=True):
     """Ask for the subscriptions of all clients of this node. Answered by Subscriptions."""
+
+
+class GetEvents(Command, frozen=True):
+    """Ask for the last events that this node has published or got, `count` at most, without their
+    payloads. Answered by Events."""
+
+    count: int
 
 
 class Where(Command, frozen=True):
@@ -371,6 +391,19 @@ class Subscriptions(Reply, frozen=True):
     subscriptions: tuple[SubscriptionInfo, ...]
 
 
+class Recipients(Reply, frozen=True):
+    """Who would get the events of a DryRun, in their order."""
+
+    events: tuple[EventRecipients, ...]
+
+
+class Events(Reply, frozen=True):
+    """Events that this node remembers, without payloads, the newest first. Not all that were asked
+    for if they are more than a frame has room for."""
+
+    events: tuple[Event, ...]
+
+
 class Attributes(Reply, frozen=True):
     """Names of attributes, most recent first."""
 
@@ -397,12 +430,14 @@ class Explained(Reply, frozen=True):
 
 COMMANDS = (
     Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
-    | GetIncidents | GetAttributes | GetSubscriptions | Where | Why | Feed | Drain | Grant
+    | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
+    | Drain | Grant
 )  # fmt: skip
 """The types that the control socket decodes; nothing else comes in."""
 
 REPLIES = (
     Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
     | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
+    | Recipients | Events
 )  # fmt: skip
 """The types that the control socket sends."""

@@ -105,3 +105,22 @@ class Reason(msgspec.Struct, frozen=True):
     lo: str = ""
     hi: str = ""
     hops: int = 0
+
+
+class RecipientInfo(msgspec.Struct, frozen=True):
+    """A node that an event would be sent to."""
+
+    node: NodeId
+    address: str
+    subscriptions: int  # of this node that match; at least so many if `ids` are fewer
+    ids: tuple[str, ...]  # of subscriptions; not all if they are many
+
+
+class EventRecipients(msgspec.Struct, frozen=True):
+    """Who would get one event, as `canopy pub --dry-run` shows it."""
+
+    refused: str  # why the event cannot be published; "": it can
+    nodes: int = 0  # at least so many if they are more than `listed`
+    listed: tuple[RecipientInfo, ...] = ()
+    unanswered: tuple[tuple[str, str], ...] = ()
+    """Trees that are not known to have been matched, by attribute, and why: others may get it."""

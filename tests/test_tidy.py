@@ -125,7 +125,7 @@ SANS_IO = tuple(  # the core of the client library
     f"canopy.client.{name}"
     for name in (
         *("session", "arrivals", "frames", "resubscription", "steps"),
-        *("notices", "errors", "hints"),
+        *("notices", "errors", "hints", "comparing"),
     )
 )
 # Except what brings compiled kernels into the process, as an import would.

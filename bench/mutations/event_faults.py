@@ -9,13 +9,14 @@ from msgspec.structs import replace as changed
 from bench.mutations.planting import fault, replace, replaced
 from canopy.cli.demo import publisher
 from canopy.client.blocking import ControlClient
-from matching import Cut, Index, Interval
+from matching import Cut, Index, Interval, Value
 from overlay.chord.events import Elected
 from overlay.client import Delivery, Event
 from overlay.links.events import LinkUp, LocalStall, MessageDropped
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import GapOver, LocalClients, LocalSubscription
+from overlay.upper_tree.clients.dry_run import AskAgain, DryRuns, question
 from overlay.upper_tree.clients.explaining import trees_for
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
@@ -28,7 +29,15 @@ from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.host.visit_scheduler import VisitScheduler
 from overlay.upper_tree.host.visiting import VisitHandler
-from overlay.upper_tree.messages import Accepted, Assign, Assigned, Deliver, Visit
+from overlay.upper_tree.messages import (
+    EVENT_TREE,
+    Accepted,
+    AskMatches,
+    Assign,
+    Assigned,
+    Deliver,
+    Visit,
+)
 from overlay.upper_tree.owner.registry import Registry
 from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.pending_event import PendingPair
@@ -51,6 +60,42 @@ def counting_counts_twice() -> None:
         return original(self, conjunction, attribute + "+" * times)
 
     replace(original, add)
+
+
+@fault(
+    "C5",
+    "tests/overlay/test_overlay_dry_run.py",
+    "test_it_names_exactly_the_subscriptions_that_then_get_the_event",
+)
+def dry_run_leaves_out_the_event_tree() -> None:
+    """A dry run does not ask for registrations without a pivot."""
+    original = question
+
+    def question_(
+        number: int,
+        events: Sequence[dict[str, Value | None]],
+        numbers: Sequence[int],
+        trees_of: Mapping[int, Sequence[str]],
+    ) -> AskMatches:
+        asked = original(number, events, numbers, trees_of)
+        trees = tuple(tree for tree in asked.trees if tree[0] != EVENT_TREE)
+        return changed(asked, trees=trees)
+
+    replace(original, question_)
+
+
+@fault(
+    "C6",
+    "tests/overlay/test_overlay_dry_run.py",
+    "test_of_a_silent_host_the_next_replica_is_asked_and_without_one_it_is_named",
+)
+def dry_run_asks_one_replica() -> None:
+    """A dry run waits for the host that it has asked first, however silent that is."""
+
+    def on_ask_again(self: DryRuns, timer: AskAgain) -> None:
+        pass
+
+    replace(DryRuns.on_ask_again, on_ask_again)
 
 
 @fault("C5")

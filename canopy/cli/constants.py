@@ -74,6 +74,11 @@ each feed. Of 2,000 feeds, as many as a node remembers events (`tree.history`), 
 once in 360 times."""
 
 REFUSED_LISTED: Final = 10_000  # refused lines that `pub --json` lists. Guess: about a megabyte
+DIFF_EVENTS: Final = 10_000  # that `sub --diff` asks for; a node answers with what it remembers
+DIFF_SHOWN: Final = 5  # events and values of each kind that it shows. Guess: about a screen in all
+
+DRY_RUN_NODES: Final = 20  # that `pub --dry-run` shows of an event. Guess: a screen
+
 COUNT_INTERVAL: Final = 0.5  # between two updates of the count on a terminal
 
 

@@ -127,6 +127,11 @@ def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[s
     "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: no limit."
 )
 @click.option("--receipt", is_flag=True, help="Wait until all trees have accepted the events.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Publish nothing: show which subscriptions would get the events.",
+)
 @click.option("--strict", is_flag=True, help="Exit code 1 if any line was refused.")
 @click.option(
     "--timeout",
@@ -143,6 +148,7 @@ def pub(
     types: dict[str, str],
     rate: float,
     receipt: bool,
+    dry_run: bool,
     strict: bool,
     timeout: float,
     as_json: bool,
@@ -158,14 +164,23 @@ def pub(
     reason on standard error, and all others are published. The exit code is 1 if nothing was
     published, or with --strict if any line was refused.
 
+    With --dry-run no event is published: the hosts of the overlay say which nodes and subscriptions
+    would get each of them. The exit code is 5 if some host did not answer in time, so that others
+    may get it too.
+
     \b
     canopy pub mag=5.1 place=Nome
+    canopy pub --dry-run mag=5.1 place=Nome
     canopy pub earthquakes.geojson readings.csv.gz --types zip=text
     tail -f events.jsonl | canopy pub -
     canopy pub --data '{"mag": 5.1, "place": "here"}' --receipt
     """
     totals = FeedTotals()
     sources = _sources(feeds, data)
+    if dry_run:
+        if receipt:
+            raise click.UsageError("--dry-run publishes nothing, so there is no --receipt")
+        return _dry_run(sources, format_, types, strict, timeout, as_json, connect, wait)
     with open_client(connect, wait) as client:
         try:
             for name, stream in sources:
@@ -175,6 +190,39 @@ def pub(
         finally:
             _print_totals(totals, as_json)
     return FAILURE if not totals.published or (strict and totals.refused) else OK
+
+
+def _dry_run(
+    sources: Iterable[tuple[str, BinaryIO]],
+    format_: str,
+    types: dict[str, str],
+    strict: bool,
+    timeout: float,
+    as_json: bool,
+    connect: str | None,
+    wait: float,
+) -> int:
+    """Ask who would get the events of the feeds, as far as they could be published."""
+    from canopy.cli import dry_run
+    from canopy.cli.feeds import Refusal
+    from overlay.client import DRY_RUN_MOST
+
+    totals, found = FeedTotals(), dry_run.DryRunTotals()
+    with open_client(connect, wait) as client:
+        found.names = dry_run.names_at(client, timeout)
+        for name, stream in sources:
+            for batch in _batches(stream, name, format_, types, 0.0, totals, DRY_RUN_MOST):
+                answers = dry_run.ask(client, batch, timeout)
+                for entry, answer in zip(batch, answers, strict=True):
+                    if answer.refused:
+                        totals.refuse(name, Refusal(entry.number, answer.refused))
+                    else:
+                        found.add(answer)
+                        dry_run.show(entry, answer, found, as_json)
+    for text in totals.repeated():
+        click.echo(text, err=True)
+    dry_run.print_totals(found)
+    return FAILURE if strict and totals.refused else found.code
 
 
 def _warn_if_alone(client: Client, timeout: float) -> None:
@@ -285,14 +333,16 @@ def _batches(
     types: dict[str, str],
     rate: float,
     totals: FeedTotals,
+    largest: int = PUB_BATCH,
 ) -> Iterator[list[FeedEvent]]:
-    """The feed's events in batches of what has been read; at most `rate` per second if not 0."""
+    """The feed's events in batches of what has been read, at most `largest` events; at most `rate`
+    per second if not 0."""
     from canopy.cli.feeds import Refusal
 
     started = shown_at = time.monotonic()
     before = totals.published
     terminal = sys.stderr.isatty()
-    most = max(1, min(PUB_BATCH, int(rate / 10))) if rate else PUB_BATCH
+    most = max(1, min(largest, int(rate / 10))) if rate else largest
     for chunk in _chunks(_read_ahead(file, format_, types), most):
         batch: list[FeedEvent] = []
         for item in chunk:

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("selector", shell_complete=attribute_names)
+@click.argument("selector", shell_complete=attribute_names, required=False)
+@click.option(
+    "--diff",
+    nargs=2,
+    metavar="OLD NEW",
+    help="Subscribe to nothing: show what the selector NEW would gain and lose over OLD.",
+)
 @click.option("--name", default="", help="A name for the subscription, in traces and the TUI.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
 @click.option(
@@ -51,7 +57,8 @@ if TYPE_CHECKING:
 @click.option("--raw", is_flag=True, help="Print whole events, which canopy pub reads unchanged.")
 @node_options
 def sub(
-    selector: str,
+    selector: str | None,
+    diff: tuple[str, str] | None,
     name: str,
     count: int | None,
     seconds: float | None,
@@ -78,15 +85,29 @@ def sub(
     one that is no identifier, is in double quotes: {"time"}. {{ and }} are braces, \\t and \\n
     a tab and a line end.
 
+    --diff compares two selectors without subscribing: on the last events that the node published or
+    got (tree.history), and for any event by the values of single attributes.
+
     \b
     canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"
     canopy sub "type = 'cpu' AND cpu_percent > 90" --json | jq .attributes.host
     canopy sub "TRUE" --count 10 --for 60
     canopy sub "mag > 4" --format '{time}\\t{mag}\\t{place}' > quakes.tsv
+    canopy sub --diff "mag >= 4.5" "mag >= 4 AND place LIKE '%Alaska%'"
     canopy sub "TRUE" --raw | canopy pub - --connect /tmp/b       # into another overlay
     """
     if as_json + raw + (template is not None) > 1:
         raise click.UsageError("give one of --json, --raw and --format")
+    if diff is not None:
+        if selector is not None or raw or template is not None:
+            raise click.UsageError("--diff takes two selectors and, if at all, --json")
+        from canopy.cli.difference import show_difference
+
+        with open_client(connect, wait) as client:
+            show_difference(client, *diff, as_json, timeout)
+        return OK
+    if selector is None:
+        raise click.UsageError("Missing argument 'SELECTOR'.")
     from matching import compile_selector
 
     predicate = compile_selector(selector)

@@ -174,6 +174,16 @@ class History:
         remembered.others = tuple(other.identity for other in others[:OTHERS_MOST])
         return remembered
 
+    def latest(self) -> Iterator[Event]:
+        """The events that are remembered, each once, the newest note first."""
+        seen: set[tuple[NodeId, int, int]] = set()
+        for events, _ in reversed(self._notes):
+            for event in reversed(events):
+                name = (event.publisher, event.incarnation, event.sequence)
+                if name not in seen:
+                    seen.add(name)
+                    yield event
+
     def _named(self, is_named: Callable[[Event, str], bool], name: str) -> Iterator[Event]:
         """Events of that name, the newest note first; an event comes with each of its notes."""
         for events, _ in reversed(self._notes):

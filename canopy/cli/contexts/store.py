@@ -50,7 +50,6 @@ class ChangedContexts(Contexts):
             self.current = ""
 
 
-
 @contextmanager
 def changed_contexts() -> Iterator[ChangedContexts]:
     """The user's contexts, to be changed: written when the block ends without an error. Raises as

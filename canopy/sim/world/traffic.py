@@ -72,7 +72,10 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "ServingReply",
     ),
     "acceptances": ("Accepted", "TreeMoved"),
-    "inspection": ("AskTrees", "Trees", "AskEvent", "EventFacts"),
+    "inspection": (
+        *("AskTrees", "Trees", "AskEvent", "EventFacts"),
+        *("FindHosts", "HostsFound", "AskMatches", "MatchesFound"),
+    ),
     LINKS: (),
     OTHER: (),
 }

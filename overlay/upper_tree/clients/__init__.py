@@ -2,6 +2,7 @@
 
 ``clients`` owns subscriptions and receipts, and passes publications to the publisher;
 ``explaining`` answers why an event reached a subscription or not (`canopy why`); ``inspection``
-answers what the ring and a tree look like (`canopy ring`, `canopy where`). ``constants`` has every
-number that is no setting. node.py dispatches a client's commands to these machines by their
-`commands` tables, and answers leave through `Port.reply`."""
+answers what the ring and a tree look like (`canopy ring`, `canopy where`); ``dry_run`` who would
+get an event (`canopy pub --dry-run`). ``constants`` has every number that is no setting. node.py
+dispatches a client's commands to these machines by their `commands` tables, and answers leave
+through `Port.reply`."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
+from msgspec.structs import replace
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.bounded import BoundedDict
@@ -25,9 +27,11 @@ from overlay.client import (
     Ended,
     EndSubscription,
     Event,
+    Events,
     Failed,
     Gather,
     GetAttributes,
+    GetEvents,
     GetSubscriptions,
     Lapsed,
     Publish,
@@ -39,9 +43,11 @@ from overlay.client import (
 )
 from overlay.info import SubscriptionInfo
 from overlay.machine import Alarm, Machine, Port, Timer
+from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.clients.constants import (
     ENDED_AT_ONCE,
     ENDED_MOST,
+    EVENTS_BYTES,
     GAP_LASTS,
     MAX_SUBSCRIPTIONS,
     MISSED_MOST,
@@ -142,6 +148,7 @@ class LocalClients(Machine):
             EndSubscription: self.end_subscription,
             Publish: self.publish,
             GetAttributes: self.get_attributes,
+            GetEvents: self.get_events,
             GetSubscriptions: self.get_subscriptions,
         }
 
@@ -457,6 +464,17 @@ class LocalClients(Machine):
         for mine in self.subscriptions.values():
             names.update(dict.fromkeys(mine.predicate.attributes))
         self.port.reply(client, Attributes(command.request, tuple(names)))
+
+    def get_events(self, client: int, command: GetEvents) -> None:
+        """The last events that this node has published or got, as far as the answer has room."""
+        events: list[Event] = []
+        size = 0
+        for event in islice(self.history.latest(), max(0, command.count)):
+            size += weigh_event(event.attributes, b"")
+            if size > EVENTS_BYTES:
+                break
+            events.append(replace(event, payload=b"", payload_type=""))
+        self.port.reply(client, Events(command.request, tuple(events)))
 
     def get_subscriptions(self, client: int, command: GetSubscriptions) -> None:
         """Reply with the subscriptions of all clients of this node, oldest first, as

@@ -37,6 +37,13 @@ QUERY_TIMEOUT = 3.0
 """Seconds after which a question about ring or trees is answered with what is known. By the time of
 a walk around the largest ring."""
 
+DRY_RUN_AGAIN = 1.0
+"""Seconds after which a dry run asks an owner once more, or the next replica of a host that has not
+answered: several round trips, and a third of `QUERY_TIMEOUT`."""
+
+EVENTS_BYTES = 1 << 20
+"""Bytes of the events in one answer to `GetEvents`: an eighth of a frame."""
+
 GAP_LASTS = 30.0
 """Seconds after which programs get a second notice of a gap that began where this node's
 registrations were unknown. By then no part of the overlay lacks them: two rings are one within 15 s

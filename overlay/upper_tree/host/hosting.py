@@ -24,12 +24,14 @@ from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.host.constants import EPOCHS_MOST, HOP_BOUND
+from overlay.upper_tree.host.dry_matching import dry_matches
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
 from overlay.upper_tree.host.visiting import AnnouncedLocations, VisitHandler, check_visit
 from overlay.upper_tree.messages import (
+    AskMatches,
     Assign,
     Assigned,
     Install,
@@ -247,6 +249,12 @@ class Hosting(Machine):
         if sender.id != self.port.me.id:
             check_visit(message)
         self.scheduler.take(message)
+
+    def on_ask_matches(self, sender: Peer, message: AskMatches) -> None:
+        """Say whom these events would be sent to, without sending them."""
+        if self.index is not None:
+            self.port.count("dry_runs_matched", len(message.events))
+            self.port.send(sender, dry_matches(self.index, self.trees, self.has_lease, message))
 
     def _serve(self, message: Visit) -> None:
         """Match, pass on, or give back, for each attribute."""

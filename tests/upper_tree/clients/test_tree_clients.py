@@ -14,10 +14,12 @@ from overlay.client import (
     Draft,
     Ended,
     EndSubscription,
+    Events,
     Failed,
     Gather,
     Gathered,
     GetAttributes,
+    GetEvents,
     GetSubscriptions,
     Lapsed,
     Publish,
@@ -30,7 +32,7 @@ from overlay.client import (
 from overlay.lower_random.events import WalkFailed
 from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import EndDue, LocalClients
-from overlay.upper_tree.clients.constants import ENDED_AT_ONCE, ENDED_MOST
+from overlay.upper_tree.clients.constants import ENDED_AT_ONCE, ENDED_MOST, EVENTS_BYTES
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import SubscriptionLapsed, SubscriptionReady
 from overlay.upper_tree.messages import BetterPivots, Register, RenewRefused, Visit
@@ -541,3 +543,28 @@ def test_what_a_client_published_goes_on_when_it_is_gone() -> None:
     rig.settle()
     assert [s for _, shown in rig.shown() for _, s in shown] == [1, 2, 3]
     assert mine in rig.clients.subscriptions
+
+
+def test_the_last_events_are_listed_once_the_newest_first_without_payloads() -> None:
+    rig = Rig()
+    rig.subscribe("x > 1")
+    rig.publish({"x": 1}, {"x": 2})
+    rig.command(1, Publish, (Draft({"x": 3}, b"much", "text/plain"),))
+    rig.settle()  # 2 and 3 come back, as deliveries
+    rig.command(2, GetEvents, 10)
+    ((found, second, first),) = [answer.events for answer in rig.port.answers(Events)]
+    assert [event.attributes["x"] for event in (found, second, first)] == [3, 2, 1]
+    assert (found.payload, found.payload_type) == (b"", "")
+    for count, numbers in ((1, [3]), (0, []), (-1, [])):
+        rig.command(2, GetEvents, count)
+        (answer,) = rig.port.answers(Events)
+        assert [event.attributes["x"] for event in answer.events] == numbers
+
+
+def test_the_last_events_are_as_many_as_an_answer_has_room_for() -> None:
+    rig = Rig()
+    for number in range(30):
+        rig.publish({"x": number, "text": "t" * (EVENTS_BYTES // 20)})
+    rig.command(2, GetEvents, 1_000)
+    (answer,) = rig.port.answers(Events)
+    assert [event.attributes["x"] for event in answer.events] == list(range(29, 10, -1))

@@ -1,0 +1,142 @@
+"""`canopy pub --dry-run`: who would get events that are not published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from canopy.cli.constants import DRY_RUN_NODES
+from canopy.cli.errors import FAILURE, OK, TIME_OUT
+from canopy.cli.output import console, label, print_json
+from overlay.wording import counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from canopy.cli.feeds import FeedEvent
+    from canopy.client.synchronous import Client
+    from overlay.info import EventRecipients, RecipientInfo
+
+
+@dataclass
+class DryRunTotals:
+    """How many events were asked about, and how many of them would be delivered or are in doubt.
+    `names`: of the subscriptions at the node that is asked, by id."""
+
+    events: int = 0
+    wanted: int = 0  # by some node
+    doubtful: int = 0  # some tree did not answer
+    nodes: dict[str, None] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def add(self, found: EventRecipients) -> None:
+        """Count one event that could be published."""
+        self.events += 1
+        self.wanted += bool(found.nodes)
+        self.doubtful += bool(found.unanswered)
+        self.nodes.update(dict.fromkeys(one.node for one in found.listed))
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        if not self.events:
+            return FAILURE
+        return TIME_OUT if self.doubtful else OK
+
+
+def ask(client: Client, batch: list[FeedEvent], timeout: float) -> tuple[EventRecipients, ...]:
+    """Who would get each of these events, at most `DRY_RUN_MOST`."""
+    from overlay.client import DryRun, Recipients
+
+    drafts = tuple(entry.draft for entry in batch)
+    return client.ask(DryRun(0, drafts), Recipients, timeout).events
+
+
+def names_at(client: Client, timeout: float) -> dict[str, str]:
+    """The names of the node's own subscriptions, by id."""
+    from overlay.client import GetSubscriptions, Subscriptions
+
+    found = client.ask(GetSubscriptions(0), Subscriptions, timeout)
+    return {one.subscription: one.name for one in found.subscriptions if one.name}
+
+
+def show(entry: FeedEvent, found: EventRecipients, totals: DryRunTotals, as_json: bool) -> None:
+    """Print who would get one event."""
+    if as_json:
+        print_json(as_object(entry, found))
+    else:
+        _show(console(), entry, found, totals)
+
+
+def as_object(entry: FeedEvent, found: EventRecipients) -> dict[str, Any]:
+    """What `--json` prints of an event."""
+    from canopy.cli.feeds import id_text
+
+    return {
+        "line": entry.number,
+        "id": id_text(entry.draft.attributes.get("id")),
+        "nodes": found.nodes,
+        "subscriptions": _subscriptions(found),
+        "complete": _is_complete(found),
+        "recipients": [
+            {
+                "node": one.node,
+                "address": one.address,
+                "subscriptions": one.subscriptions,
+                "ids": list(one.ids),
+            }
+            for one in found.listed
+        ],
+        "unanswered": dict(found.unanswered),
+    }
+
+
+def _subscriptions(found: EventRecipients) -> int:
+    """Of all nodes; at least so many if the answer is not complete."""
+    return sum(one.subscriptions for one in found.listed)
+
+
+def _is_complete(found: EventRecipients) -> bool:
+    """Whether all nodes and subscriptions that match are listed."""
+    listed = all(one.subscriptions == len(one.ids) for one in found.listed)
+    return listed and found.nodes == len(found.listed) and not found.unanswered
+
+
+def _show(out: Console, entry: FeedEvent, found: EventRecipients, totals: DryRunTotals) -> None:
+    from canopy.cli.feeds import id_text
+
+    id_ = label(id_text(entry.draft.attributes.get("id")) or f"event {entry.number}")
+    if found.nodes:
+        least = "" if _is_complete(found) else "at least "
+        matching = counted(_subscriptions(found), "subscription")
+        out.print(
+            f"[bold]{id_}[/]  {least}{matching} at {counted(found.nodes, 'node')}", soft_wrap=True
+        )
+    else:
+        none = (
+            "no subscription is known to match" if found.unanswered else "no subscription matches"
+        )
+        out.print(f"[bold]{id_}[/]  {none}", soft_wrap=True)
+    for one in found.listed[:DRY_RUN_NODES]:
+        out.print(f"  {one.node} [dim]{label(one.address)}[/]  {_ids(one, totals)}", soft_wrap=True)
+    if found.nodes > DRY_RUN_NODES:
+        out.print(f"  … {counted(found.nodes - DRY_RUN_NODES, 'more node')}")
+    for attribute, why in found.unanswered:
+        name = "events without a pivot" if attribute == "$event" else f"attribute {attribute}"
+        out.print(f"  [yellow]![/] {label(name)}: {why}; others may get it", soft_wrap=True)
+
+
+def _ids(one: RecipientInfo, totals: DryRunTotals) -> str:
+    """Its subscriptions: names where they are known, else ids."""
+    shown = [totals.names.get(id_, id_) for id_ in one.ids[:DRY_RUN_NODES]]
+    more = one.subscriptions - len(shown)
+    return ", ".join([*map(label, shown), *([f"{more:,} more"] if more > 0 else [])])
+
+
+def print_totals(totals: DryRunTotals) -> None:
+    """Say on standard error what it was."""
+    nodes = counted(len(totals.nodes), "node")
+    text = f"{totals.wanted:,} of {counted(totals.events, 'event')} would be delivered, to {nodes}"
+    click.echo(f"{text}; nothing was published", err=True)

@@ -1,0 +1,120 @@
+"""What a changed selector gains and loses, for people: on events that are known, and for any event
+by the intervals of single attributes.
+
+An attribute *admits* a value if some conjunction of the selector can be true with it, as far as the
+conjunction's test of this one attribute says. So with a value that only one of two selectors admits
+only that one can match. The converse does not hold: two selectors that admit the same values may
+still differ, in patterns of LIKE or in how their tests belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from matching import EVERYTHING, Conjunction, Cut, Interval, Predicate, Value
+from matching.selector.expression import And, Attribute, IsNull
+from matching.selector.unparse import quote_value
+from matching.values import WHOLE_TYPES, Intervals, complement, intersection, union
+from overlay.client import Event
+
+ABSENT: Final = "absent"
+WHOLE: Final = ("TRUE or FALSE", "any number", "any text")
+"""All values of a type, by its rank."""
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Events by which of two selectors they match."""
+
+    both: tuple[Event, ...]
+    gained: tuple[Event, ...]
+    """By the new one only."""
+    lost: tuple[Event, ...]
+    """By the old one only."""
+    neither: tuple[Event, ...]
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """Values of one attribute, as texts, that only one of two selectors admits."""
+
+    gained: tuple[str, ...]
+    lost: tuple[str, ...]
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """Values of one attribute that a selector admits, and whether it may be absent."""
+
+    values: Intervals
+    absent: bool
+
+    def without(self, other: Admitted) -> tuple[str, ...]:
+        """What this admits and `other` does not, as texts."""
+        rest = intersection(self.values, complement(other.values, EVERYTHING))
+        texts = [text for interval in rest for text in interval_texts(interval)]
+        return (*texts, *((ABSENT,) if self.absent and not other.absent else ()))
+
+
+def compare(old: Predicate, new: Predicate, events: Iterable[Event]) -> Comparison:
+    """The events, in order, by which of the selectors they match."""
+    found: dict[tuple[bool, bool], list[Event]] = {}
+    for event in events:
+        verdict = (old.matches(event.attributes), new.matches(event.attributes))
+        found.setdefault(verdict, []).append(event)
+    parts = ((True, True), (False, True), (True, False), (False, False))
+    return Comparison(*(tuple(found.get(part, ())) for part in parts))
+
+
+def differences(old: Predicate, new: Predicate) -> Mapping[str, Difference]:
+    """By attribute, where the selectors admit different values of it."""
+    found = {}
+    for attribute in sorted({*old.attributes, *new.attributes}):
+        before, after = admitted(old, attribute), admitted(new, attribute)
+        difference = Difference(after.without(before), before.without(after))
+        if difference.gained or difference.lost:
+            found[attribute] = difference
+    return found
+
+
+def admitted(predicate: Predicate, attribute: str) -> Admitted:
+    """What a selector admits of an attribute."""
+    parts = [_admitted(conjunction, attribute) for conjunction in predicate.conjunctions]
+    values = union(interval for part in parts for interval in part.values)
+    return Admitted(values, any(part.absent for part in parts))
+
+
+def _admitted(conjunction: Conjunction, attribute: str) -> Admitted:
+    constraint = conjunction.constraints.get(attribute)
+    if constraint is not None:
+        return Admitted(constraint.intervals, absent=False)
+    residual = conjunction.residual
+    atoms = residual.operands if isinstance(residual, And) else (residual,)
+    if IsNull(Attribute(attribute)) in atoms:
+        return Admitted((), absent=True)
+    return Admitted((EVERYTHING,), attribute not in conjunction.residual_attributes)
+
+
+def interval_texts(interval: Interval) -> tuple[str, ...]:
+    """An interval for people: one text for each type of which it has values."""
+    if interval == EVERYTHING:
+        return ("any value",)
+    found = []
+    for rank, whole in enumerate(WHOLE_TYPES):
+        part = whole.intersect(interval)
+        if part is not None:
+            found.append(WHOLE[rank] if part == whole else _text(part, whole))
+    return tuple(found)
+
+
+def _text(part: Interval, whole: Interval) -> str:
+    if part.is_point():
+        return _value(part.lo)
+    low = "" if part.lo == whole.lo else f"{'>' if part.lo[2] else '>='} {_value(part.lo)}"
+    high = "" if part.hi == whole.hi else f"{'<=' if part.hi[2] else '<'} {_value(part.hi)}"
+    return " and ".join(filter(None, (low, high)))
+
+
+def _value(cut: Cut) -> str:
+    value: Value = cut[1]
+    return quote_value(value)

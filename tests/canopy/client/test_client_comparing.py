@@ -1,0 +1,83 @@
+"""Two selectors compared: on events, and by the values of single attributes."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from canopy.client.comparing import admitted, compare, differences, interval_texts
+from matching import EVERYTHING, NUMBERS, STRINGS, Interval, compile_selector
+from overlay.client import Event
+
+PARTS = (
+    "a {c} {n}", "a BETWEEN {n} AND {m}", "a IN ({n}, {m})", "b LIKE '{s}%'", "b = '{s}'",
+    "a IS NULL", "b IS NOT NULL", "a + c > {n}", "NOT a {c} {m}", "c = TRUE", "b <> '{s}'",
+)  # fmt: skip
+VALUES: tuple[Any, ...] = (None, True, False, *range(6), 2.5, "", "x", "xy", "y")
+
+
+def drawn(rng: Random) -> str:
+    parts = []
+    for _ in range(rng.randrange(1, 5)):
+        text = rng.choice(PARTS).format(
+            c=rng.choice(("<", "<=", "=", ">", ">=", "<>")),
+            n=rng.randrange(4), m=rng.randrange(6), s=rng.choice("xy"),
+        )  # fmt: skip
+        parts.append(text if rng.random() < 0.8 else f"NOT ({text})")
+    return "".join(
+        part if not place else f" {rng.choice(('AND', 'OR'))} {part}"
+        for place, part in enumerate(parts)
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_matches_has_only_values_that_are_admitted(seed: int) -> None:
+    rng = Random(seed)
+    selector = compile_selector(drawn(rng))
+    for _ in range(200):
+        event = {name: rng.choice(VALUES) for name in "abc" if rng.random() < 0.9}
+        if selector.matches(event):
+            for name in "abc":
+                found, value = admitted(selector, name), event.get(name)
+                if value is None:
+                    assert found.absent, (selector.text, event)
+                else:
+                    assert any(i.contains(value) for i in found.values), (selector.text, event)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "gained", "lost"),
+    [
+        ("a > 4", "a > 5", (), ("> 4 and <= 5",)),
+        ("a > 4", "a >= 4", ("4",), ()),
+        ("a = 1", "a = 2 OR a = 'x'", ("2", "'x'"), ("1",)),
+        ("a = 1 OR b = 1", "b = 1", (), ()),
+        ("a IS NULL", "a IS NOT NULL", ("any value",), ("absent",)),
+        ("TRUE", "a < 3", (), ("TRUE or FALSE", ">= 3", "any text", "absent")),
+        ("a + b > 3", "TRUE", ("absent",), ()),
+    ],
+)
+def test_values_that_only_one_admits(
+    old: str, new: str, gained: tuple[str, ...], lost: tuple[str, ...]
+) -> None:
+    found = differences(compile_selector(old), compile_selector(new)).get("a")
+    assert (
+        (gained, lost) == ((), ())
+        if found is None
+        else (found.gained, found.lost) == (gained, lost)
+    )
+
+
+def test_intervals_of_several_types_are_one_text_for_each() -> None:
+    assert interval_texts(EVERYTHING) == ("any value",)
+    assert interval_texts(Interval((1, 5, 1), (2, "m", 0))) == ("> 5", "< 'm'")
+    assert interval_texts(Interval(NUMBERS, STRINGS)) == ("any number",)
+
+
+def test_events_are_sorted_by_who_matches() -> None:
+    events = [Event("n", 1, number, 0.0, {"a": number}) for number in range(5)]
+    found = compare(compile_selector("a < 3"), compile_selector("a > 1"), events)
+    parts = (found.both, found.gained, found.lost, found.neither)
+    assert [[e.sequence for e in part] for part in parts] == [[2], [3, 4], [0, 1], []]
