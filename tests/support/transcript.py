@@ -31,6 +31,8 @@ from overlay.chord.messages import (
 )
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.machine import Message, NodeId, Peer, Timer
+from overlay.upper_tree.messages import AskMatches, FindHosts, HostsFound, MatchesFound
+from overlay.wording import counted
 from tests.support.world import World, WorldNode
 
 
@@ -65,6 +67,10 @@ DETAILS: Mapping[type, Callable[[Any], str]] = {
     Membership: lambda m: f"{len(m.cluster.members())} members",
     RecoverRequest: lambda m: "look" if not m.epoch else "may I lead it?",
     RecoverReply: lambda m: yes(m.agreed),
+    FindHosts: lambda m: f"of {counted(len(m.attributes), 'tree')}",
+    HostsFound: lambda m: f"{counted(len(m.locations), 'location')}, {len(m.absent)} absent",
+    AskMatches: lambda m: f"{counted(len(m.events), 'event')}, {counted(len(m.trees), 'tree')}",
+    MatchesFound: lambda m: f"{counted(sum(m.nodes), 'node')}, {len(m.moved)} moved",
 }
 
 

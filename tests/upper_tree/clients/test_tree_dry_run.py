@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from matching import BOTTOM, EVERYTHING, TOP, Interval, place
 from overlay.client import Draft, DryRun, Recipients
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.clients.dry_run import NO_HOST, NO_OWNER, DryRuns
+from overlay.upper_tree.clients.dry_run import NO_HOST, NO_OWNER, AskAgain, DryRuns
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     AskMatches,
@@ -21,7 +22,9 @@ from overlay.upper_tree.messages import (
     NodeMatch,
     Register,
 )
+from tests.support.transcript import Transcript
 from tests.support.trees import OwnerNode, cluster_of, registration
+from tests.support.trees import Rig as Trees
 from tests.support.world import one_node, peer
 
 HOSTS = (peer("h1"), peer("h2"))
@@ -173,3 +176,42 @@ def test_an_answer_that_makes_no_sense_is_the_senders_fault() -> None:
     rig.matches("elsewhere", "a")
     rig.port.hear(MatchesFound(1, (77,), (1,), ((),), ()), HOSTS[0])
     assert rig.port.answers(Recipients) == [], "it has not answered for this event"
+
+
+def test_a_dry_run_message_by_message() -> None:
+    """The owner names the hosts of the trees; the first host is silent, the second answers."""
+    trees = Trees("a", "b", replicas=2)
+    owner = trees.owner
+    owner.port.add(DryRuns(owner.port, trees.settings, owner.owner, owner.restoration, owner.ring))  # type: ignore[arg-type]
+    trees.register("x > 1")
+    trees.settle()
+    cluster = owner.clusters.cluster
+    assert cluster is not None
+    asker = OwnerNode(trees.net.node("me"), trees.settings, cluster, primary=False)
+    dry_runs = DryRuns(asker.port, trees.settings, asker.owner, asker.restoration, asker.ring)  # type: ignore[arg-type]
+    asker.port.add(dry_runs)
+    names = {"me": "asker", "p": "owner", "a": "host a", "b": "host b"}
+    kinds = (FindHosts, HostsFound, AskMatches, MatchesFound, AskAgain)
+    said = Transcript(trees.net, names, kinds)
+    dry_runs.dry_run(5, DryRun(9, (Draft({"x": 5, "y": 1}),)))
+    for attribute in list(dry_runs._queries[1].sought):
+        asker.ring.answer(attribute, cluster)
+    trees.net.deliver(("me", "p"))
+    trees.net.deliver(("p", "me"))
+    trees.net.run(1.0)
+    trees.net.deliver(("me", "b"))
+    trees.net.deliver(("b", "me"))
+    assert said.text() == dedent("""\
+        asker: event OwnerFound
+            -> owner: FindHosts (of 3 trees)
+        owner <- asker: FindHosts (of 3 trees)
+            -> asker: HostsFound (1 location, 2 absent)
+        asker <- owner: HostsFound (1 location, 2 absent)
+            -> host a: AskMatches (1 event, 1 tree)
+        asker: timer AskAgain
+            -> host b: AskMatches (1 event, 1 tree)
+        host b <- asker: AskMatches (1 event, 1 tree)
+            -> asker: MatchesFound (1 node, 0 moved)
+        asker <- host b: MatchesFound (1 node, 0 moved)""")
+    ((one,),) = [answer.events for answer in asker.port.answers(Recipients)]
+    assert [each.node for each in one.listed] == ["s"]
