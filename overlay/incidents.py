@@ -58,6 +58,7 @@ class IncidentLog(Machine):
         super().__init__(port)
         self.records: deque[IncidentRecord] = deque(maxlen=MAX_INCIDENTS)
         self._down: BoundedDict[NodeId, float] = BoundedDict(MAX_PEERS_DOWN)  # since when
+        self._left: BoundedDict[NodeId, None] = BoundedDict(MAX_PEERS_DOWN)  # said that they leave
         self._role: tuple[Cluster | None, str] = (None, "none")  # as last heard
         self._suspected: float | None = None  # since when the primary is silent
 
@@ -85,14 +86,18 @@ class IncidentLog(Machine):
 
     def on_link_down(self, event: LinkDown) -> None:
         """The link to a peer has ended. Noted once until it is up again: each attempt that fails
-        meanwhile ends a session of its own. A peer that said that it leaves is no incident."""
-        if event.left or event.peer.id in self._down:
+        meanwhile ends a session of its own. A peer that said that it leaves is no incident, nor is
+        that it is not reached afterwards."""
+        if event.left:
+            self._left[event.peer.id] = None
+        if event.peer.id in self._left or event.peer.id in self._down:
             return
         self._down[event.peer.id] = self.port.now
         self._note("link down", event.peer.id, None, event.reason)
 
     def on_link_up(self, event: LinkUp) -> None:
         """The link to a peer is up again, perhaps to another process."""
+        self._left.pop(event.peer.id, None)
         since = self._down.pop(event.peer.id, None)
         if since is not None:
             self._note("back", event.peer.id, None, f"after {self._since(since)}")

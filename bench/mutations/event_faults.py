@@ -12,7 +12,8 @@ from canopy.client.blocking import ControlClient
 from matching import Cut, Index, Interval, Value
 from overlay.chord.events import Elected
 from overlay.client import Delivery, Event
-from overlay.links.events import LinkUp, LocalStall, MessageDropped
+from overlay.incidents import IncidentLog
+from overlay.links.events import LinkDown, LinkUp, LocalStall, MessageDropped
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import GapOver, LocalClients, LocalSubscription
@@ -82,6 +83,22 @@ def dry_run_leaves_out_the_event_tree() -> None:
         return changed(asked, trees=trees)
 
     replace(original, question_)
+
+
+@fault(
+    "P8",
+    "tests/overlay/test_overlay_incidents.py",
+    "test_who_said_that_it_leaves_is_not_lost_when_it_is_dialled_afterwards",
+)
+def leaving_nodes_are_lost() -> None:
+    """A node that said that it leaves counts as lost when somebody dials it afterwards."""
+    original = IncidentLog.on_link_down
+
+    def on_link_down(self: IncidentLog, event: LinkDown) -> None:
+        self._left.clear()
+        original(self, event)
+
+    replace(original, on_link_down)
 
 
 @fault(

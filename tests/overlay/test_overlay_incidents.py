@@ -100,6 +100,17 @@ def test_a_peer_that_left_in_order_is_no_incident_and_one_that_is_back_is() -> N
     assert port.counts["incidents_link_down"] == 1
 
 
+def test_who_said_that_it_leaves_is_not_lost_when_it_is_dialled_afterwards() -> None:
+    port, incident_log = watched()
+    port.hear(LinkUp(Peer("p", "p:1"), True))
+    port.hear(LinkDown(Peer("p", "p:1"), "left", True))
+    port.hear(LinkDown(Peer("p", "p:1"), "connection refused", False))
+    assert not incident_log.records
+    port.hear(LinkUp(Peer("p", "p:1"), True))
+    port.hear(LinkDown(Peer("p", "p:1"), "connection refused", False))
+    assert [one.what for one in incident_log.records] == ["link down"], "it was back"
+
+
 def test_fencing_is_reported_and_what_is_remembered_is_bounded() -> None:
     port, incident_log = watched()
     old = Cluster("ring", "8" * 40, "8" * 40, (1, 0), port.me)
