@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from textual.widgets import Input
 
 from canopy.tui.constants import LOG_ROWS
@@ -312,3 +313,18 @@ def test_nothing_is_drawn_while_nothing_comes() -> None:
         assert stream(rig).updates == before
 
     play(scenario)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
+def test_a_notice_covers_no_event(size: tuple[int, int]) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.until(lambda: rig.app.attachment.up)
+        rig.app.notify("Paused, so that the selected event stays. Space resumes.", timeout=60)
+        await rig.sees("Space resumes")
+        toasts = [toast.region for toast in rig.app.screen.query("Toast")]
+        assert toasts
+        events = rig.app.screen.query_one(EventStream).region
+        assert not any(toast.overlaps(events) for toast in toasts)
+        assert all(0 < toast.height <= 2 for toast in toasts)
+
+    play(scenario, size=size)
