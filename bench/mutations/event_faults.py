@@ -65,7 +65,7 @@ def counting_counts_twice() -> None:
 
 @fault(
     "C5",
-    "tests/overlay/test_overlay_dry_run.py",
+    "tests/overlay/questions/test_overlay_dry_run.py",
     "test_it_names_exactly_the_subscriptions_that_then_get_the_event",
 )
 def dry_run_leaves_out_the_event_tree() -> None:
@@ -87,7 +87,7 @@ def dry_run_leaves_out_the_event_tree() -> None:
 
 @fault(
     "P8",
-    "tests/overlay/test_overlay_incidents.py",
+    "tests/overlay/questions/test_overlay_incidents.py",
     "test_who_said_that_it_leaves_is_not_lost_when_it_is_dialled_afterwards",
 )
 def leaving_nodes_are_lost() -> None:
@@ -103,7 +103,7 @@ def leaving_nodes_are_lost() -> None:
 
 @fault(
     "C6",
-    "tests/overlay/test_overlay_dry_run.py",
+    "tests/overlay/questions/test_overlay_dry_run.py",
     "test_of_a_silent_host_the_next_replica_is_asked_and_without_one_it_is_named",
 )
 def dry_run_asks_one_replica() -> None:

@@ -318,12 +318,12 @@ def _print_totals(totals: FeedTotals, as_json: bool) -> None:
     for text in totals.repeated():
         click.echo(text, err=True)
     refused = f", refused {totals.refused}" if totals.refused else ""
-    ids = ""
+    named = ""
     if totals.published == 1:
-        ids = f", id {visible(totals.first)}"
+        named = f", id {visible(totals.first)}"
     elif totals.published:
-        ids = f", first id {visible(totals.first)}, last {visible(totals.last)}"
-    click.echo(f"published {counted(totals.published, 'event')}{ids}{refused}", err=True)
+        named = f", first id {visible(totals.first)}, last {visible(totals.last)}"
+    click.echo(f"published {counted(totals.published, 'event')}{named}{refused}", err=True)
 
 
 def _batches(
