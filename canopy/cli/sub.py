@@ -76,8 +76,7 @@ def sub(
     BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, arithmetic. Events that are published after
     "subscribed" was printed (on standard error) are delivered. A selector that is never true, and
     attributes that the node has not seen yet, are pointed out there as well. When the node goes
-    away it is looked for during --timeout seconds and subscribed to again; what may be missing is
-    said on standard error.
+    away it is looked for during --timeout seconds and subscribed to again, with a notice there.
 
     --format fills a template in for each event: {mag} is an attribute, empty where there is none;
     {event} (identity), {subscription}, {time} (of publishing, UTC), {latency_ms}, {hops},
@@ -85,8 +84,8 @@ def sub(
     one that is no identifier, is in double quotes: {"time"}. {{ and }} are braces, \\t and \\n
     a tab and a line end.
 
-    --diff compares two selectors without subscribing: on the last events that the node published or
-    got (tree.history), and for any event by the values of single attributes.
+    --diff compares two selectors without subscribing: on the node's last events (tree.history), and
+    for any event by the values of single attributes.
 
     \b
     canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"
@@ -101,27 +100,20 @@ def sub(
     if diff is not None:
         if selector is not None or raw or template is not None:
             raise click.UsageError("--diff takes two selectors and, if at all, --json")
-        from canopy.cli.difference import show_difference
-
-        with open_client(connect, wait) as client:
-            show_difference(client, *diff, as_json, timeout)
-        return OK
+        return _compare(diff, as_json, timeout, connect, wait)
     if selector is None:
         raise click.UsageError("Missing argument 'SELECTOR'.")
     from matching import compile_selector
 
     predicate = compile_selector(selector)
-    until = None if seconds is None else time.monotonic() + seconds
-    urgency = latency_level or 0
+    until, urgency = None if seconds is None else time.monotonic() + seconds, latency_level or 0
     show = printer(predicate.attributes, template, raw, as_json)
     with open_client(connect, wait, reconnect=timeout) as client, ExitStack() as stack:
         remarks = _remarks(client, predicate, timeout)  # before the node knows our own attributes
         source = stack.enter_context(
             client.subscribe(selector, name=name, latency_level=urgency, timeout=timeout)
         )
-        print(f"subscribed ({source.id})", file=sys.stderr, flush=True)
-        for remark in remarks:
-            print(f"warning: {visible(remark)}", file=sys.stderr, flush=True)
+        _say_subscribed(source.id, remarks)
         reader_gone = threading.Event()
 
         def stop() -> None:
@@ -132,9 +124,25 @@ def sub(
         try:
             left = _follow(source, count, until, show, reader_gone)
         finally:
-            if template is not None:
-                warn_of_absent(template)
+            warn_of_absent(template)
     return TIME_OUT if left else OK
+
+
+def _compare(
+    diff: tuple[str, str], as_json: bool, timeout: float, connect: str | None, wait: float
+) -> int:
+    """Carry out `--diff`."""
+    from canopy.cli.difference import show_difference
+
+    with open_client(connect, wait) as client:
+        show_difference(client, *diff, as_json, timeout)
+    return OK
+
+
+def _say_subscribed(id_: str, remarks: tuple[str, ...]) -> None:
+    print(f"subscribed ({id_})", file=sys.stderr, flush=True)
+    for remark in remarks:
+        print(f"warning: {visible(remark)}", file=sys.stderr, flush=True)
 
 
 def _follow(

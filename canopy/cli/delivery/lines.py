@@ -50,9 +50,9 @@ def _echo(line: str) -> None:
     sys.stdout.flush()
 
 
-def warn_of_absent(template: Template) -> None:
+def warn_of_absent(template: Template | None) -> None:
     """Name the attributes of the template that no event had: perhaps they are misspelt."""
-    if not template.rendered:
+    if template is None or not template.rendered:
         return
     from difflib import get_close_matches
 
