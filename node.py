@@ -19,7 +19,7 @@ from typing import Any
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring.ring import Ring
-from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus, Reply
+from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus
 from overlay.driving import Driver
 from overlay.incidents import IncidentLog
 from overlay.links.events import (
@@ -35,7 +35,7 @@ from overlay.links.messages import Frame
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.view import View
-from overlay.machine import LocalEvent, Machine, Message, Named, Peer, Timer
+from overlay.machine import Machine, Message, Peer
 from overlay.reports import Reports
 from overlay.settings import Settings
 from overlay.turns import Turns
@@ -89,8 +89,12 @@ class Node:
         self.incarnation = incarnation
         self.name = name
         self.driver = driver
-        self.share = driver.share
         self.turns = Turns(driver.clock)
+        # What a Port offers and others do: bound here, not wrapped.
+        self.set_timer, self.cancel_timer = self.turns.set_timer, self.turns.cancel_timer
+        self.emit = self.turns.emit
+        self.reply, self.share = driver.reply, driver.share
+        self.store, self.sampled = driver.store, driver.sampled
         self.counters: dict[str, int] = {}
         self.draining = False
         self.conflict: IdentityConflict | None = None
@@ -195,18 +199,6 @@ class Node:
         """Monotonic seconds, the same for a whole turn."""
         return self.turns.now
 
-    def set_timer(self, delay: float, timer: Timer) -> None:
-        """Fire `timer` in `delay` seconds; an equal one that is set is moved."""
-        self.turns.set_timer(delay, timer)
-
-    def cancel_timer(self, timer: Timer) -> None:
-        """Do not fire `timer`; nothing happens if it is not set."""
-        self.turns.cancel_timer(timer)
-
-    def emit(self, event: LocalEvent) -> None:
-        """Queue for the machines that listen, after the present handler has returned."""
-        self.turns.emit(event)
-
     def watch(self, group: str, peers: Sequence[Peer]) -> None:
         """Keep the links to these peers open, instead of those watched under the same `group`."""
         new = tuple(peer for peer in peers if peer.id != self.me.id)
@@ -216,22 +208,10 @@ class Node:
             self.links.unpin(peer.id)
         self._watched[group] = new
 
-    def reply(self, client: int, reply: Reply) -> None:
-        """Send a client a reply, or a notice."""
-        self.driver.reply(client, reply)
-
-    def store(self, *records: bytes, anew: bool = False) -> None:
-        """Append to the state file, or replace it (`anew`)."""
-        self.driver.store(*records, anew=anew)
-
     def trace(self, kind: str, **fields: Any) -> None:
         """Write a record of a kind of canopy/traces/schema.py, with its fields, to this node's
         trace."""
         self.driver.trace(kind, fields)
-
-    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """The events among these whose trace records are kept."""
-        return self.driver.sampled(events)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a named counter of this node."""

@@ -156,7 +156,8 @@ class Consumer(Generic[L, T, E]):
         """What has come, waiting for the first at most `timeout` seconds (inf: for ever)."""
         if self._rest:
             return self._left_over()
-        self._check_over()
+        if self._over is not None:
+            raise self._over
         until = time.monotonic() + timeout
         while not self._is_closed:
             link = self._link
@@ -202,11 +203,6 @@ class Consumer(Generic[L, T, E]):
                 notices.append(self._state.notice(one, now))
         self.gaps += [notice for notice in notices if isinstance(notice, Gap)]
         return [*items, *notices]
-
-    def _check_over(self) -> None:
-        """Raises SubscriptionEndedError when everything that came before the end was taken."""
-        if self._over is not None:
-            raise self._over
 
     def _lost(self, error: Exception) -> Notice | None:
         """The connection has ended, or could not be opened: as `Resubscription.lost`."""

@@ -35,8 +35,8 @@ OK, FAILURE, USAGE, UNREACHABLE, DENIED, TIME_OUT = 0, 1, 2, 3, 4, 5
 
 class CanopyApp(App[int]):
     """The terminal UI of the node that `connect` connects to. `as_object` makes the JSON that
-    events are copied and saved as; `clock` is monotonic seconds;
-    `saved` is where the subscriptions are kept (None: nowhere), and `fresh` starts without them."""
+    events are copied and saved as; `saved` is where the subscriptions are kept (None: nowhere), and
+    `fresh` starts without them."""
 
     TITLE = "canopy"
     CSS_PATH = "canopy.tcss"
@@ -63,22 +63,20 @@ class CanopyApp(App[int]):
         self,
         connect: Connector,
         as_object: AsObject,
-        clock: Callable[[], float] = time.monotonic,
         saved: SavedSubscriptions | None = None,
         fresh: bool = False,
     ) -> None:
         super().__init__()
-        self.attachment = Attachment(connect, clock, saved)
+        self.attachment = Attachment(connect, time.monotonic, saved)
         self.fresh = fresh
         self.tracebacks = True  # of internal errors; `run` sets it from the environment
         self.ticks = 0
-        self._clock = clock
         self._pending = Changes(False, False, False)
         self._painting = False
         # No animations: over a slow line every frame costs.
         self.animation_level = "none"
-        self.add_mode("live", lambda: LiveScreen(self.attachment, clock, as_object))
-        self.add_mode("overlay", lambda: OverlayScreen(self.attachment, clock))
+        self.add_mode("live", lambda: LiveScreen(self.attachment, time.monotonic, as_object))
+        self.add_mode("overlay", lambda: OverlayScreen(self.attachment, time.monotonic))
 
     def on_mount(self) -> None:
         """Register the themes, connect to the node, start the tick."""

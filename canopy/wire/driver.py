@@ -83,7 +83,6 @@ class TrioDriver:
         folder: DataFolder | None = None,
         traces: TraceWriter | None = None,
         connect_timeout: float = 5.0,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self.counters = Counters()
         self._outputs: NodeOutputs = _NoOutputs()
@@ -91,7 +90,6 @@ class TrioDriver:
         self._folder = folder
         self._traces = traces
         self._connect_timeout = connect_timeout
-        self._wall = wall
         self._node: DrivenNode | None = None
         self._nursery: trio.Nursery | None = None
         self._connections: dict[int, Connection] = {}
@@ -145,7 +143,7 @@ class TrioDriver:
         if self._traces is None:
             return
         if "since" in fields:
-            fields["latency_ms"] = (self._wall() - fields.pop("since")) * 1000
+            fields["latency_ms"] = (time.time() - fields.pop("since")) * 1000
         self._traces.write(kind, fields)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:

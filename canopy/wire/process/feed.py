@@ -7,7 +7,6 @@ skipped and counted, since telemetry loses its value while it waits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -51,7 +50,6 @@ class TelemetryFeed:
         name: str,
         log: Log,
         client: int,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self.skipped = 0
         self._driver = driver
@@ -59,7 +57,6 @@ class TelemetryFeed:
         self._name = name
         self._log = log
         self._client = client
-        self._wall = wall
         self._runs = 0
         self._period = 0.0
         self._request = 0
@@ -122,7 +119,7 @@ class TelemetryFeed:
                 self._publish(drafts)
 
     def _publish(self, drafts: list[Draft]) -> None:
-        now = self._wall()
+        now = time.time()
         self._request += 1
         self._unanswered = True
         stamped = tuple(msgspec.structs.replace(draft, time=now) for draft in drafts)
