@@ -23,7 +23,7 @@ UNDO = "tests/canopy/tui/test_tui_undo.py"
 
 @fault(
     "commands: warnings",
-    "tests/canopy/cli/test_cli_commands.py",
+    "tests/canopy/cli/test_cli_sub.py",
     "test_an_odd_selector_is_subscribed_with_a_warning",
 )
 def unseen_attributes_in_silence() -> None:
