@@ -312,6 +312,20 @@ def demo_publishes_ahead() -> None:
 
 
 @fault(
+    "promise: a program gets what it has room for, or hears of the gap",
+    "tests/canopy/cli/test_cli_demo_parts.py",
+    "test_nodes_sample_no_more_while_a_program_is_behind",
+)
+def demo_samples_at_programs_behind() -> None:
+    """A demo's nodes go on publishing telemetry while a subscriber is behind."""
+
+    def is_behind(client: ControlClient) -> bool:
+        return False
+
+    replace(publisher.is_behind, is_behind)
+
+
+@fault(
     "promise: nothing lost in the quiet",
     "tests/overlay/test_overlay_pauses.py",
     "test_who_wakes_is_registered_soon_and_knows_what_it_missed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.cli.demo.plan import TELEMETRY, DemoPlan
 from canopy.cli.feeds import FeedEvent, Refusal, read_feed, weight
 from canopy.client.blocking import ControlClient
-from overlay.client import Done, Feed, GetStatus, Publish, Published, Status
+from overlay.client import CREDIT, Done, Feed, GetStatus, Publish, Published, Status
 from overlay.wording import counted
 
 
@@ -56,7 +57,8 @@ def _file(
     started = time.monotonic()
     with source.open("rb") as stream:
         size = max(1, source.stat().st_size)
-        for turn, batch in enumerate(batches(read_feed(stream, plan.format), outcome, plan.rate)):
+        items = read_feed(stream, plan.format)
+        for turn, batch in enumerate(batches(items, outcome, plan.rate, room_of(plan))):
             await_taken(clients)
             command = Publish(0, tuple(entry.draft for entry in batch), receipt=True)
             reply = clients[turn % len(clients)].ask(command, Published, timeout=ADMISSION_TIMEOUT)
@@ -77,16 +79,31 @@ def await_taken(clients: Sequence[ControlClient]) -> None:
     finds room, so that nothing is dropped. Asks the nodes one after the other."""
     until = time.monotonic() + ADMISSION_TIMEOUT  # then a drop is found and named
     for client in clients:
-        while any(program.waiting for program in client.ask(GetStatus(0), Status).clients):
+        while is_behind(client):
             if time.monotonic() >= until:
                 return
             time.sleep(TAKEN_PAUSE)
 
 
+def is_behind(client: ControlClient) -> bool:
+    """Whether deliveries of this node wait for a program's credit."""
+    return any(program.waiting for program in client.ask(GetStatus(0), Status).clients)
+
+
+def room_of(plan: DemoPlan) -> int:
+    """Bytes of events for which a node's program has room, should all its subscriptions match."""
+    at = Counter(wanted.node for wanted in plan.subscriptions)
+    return CREDIT // max(at.values(), default=1)
+
+
 def batches(
-    items: Iterator[FeedEvent | Refusal], outcome: PublishResult, rate: float = 0.0
+    items: Iterator[FeedEvent | Refusal],
+    outcome: PublishResult,
+    rate: float = 0.0,
+    room: int = DEMO_BATCH_BYTES,
 ) -> Iterator[list[FeedEvent]]:
-    """The feed's events in batches; its refusals are added to `outcome`.
+    """The feed's events in batches of at most `room` bytes, or of one event; its refusals are added
+    to `outcome`.
 
     With a `rate` (events per second) a batch has at most a tenth of a second's events, so that they
     are spread evenly.
@@ -98,9 +115,12 @@ def batches(
         if isinstance(item, Refusal):
             outcome.refused.append(item)
             continue
-        batch.append(item)
         size += weight(item.draft)
-        if len(batch) >= most or size >= DEMO_BATCH_BYTES:
+        if batch and size > min(room, DEMO_BATCH_BYTES):
+            yield batch
+            batch, size = [], weight(item.draft)
+        batch.append(item)
+        if len(batch) >= most:
             yield batch
             batch, size = [], 0
     if batch:
@@ -113,19 +133,30 @@ def _telemetry(
     clients: list[ControlClient],
     on_progress: Callable[[float, str], None],
 ) -> PublishResult:
-    """Let every node publish its telemetry for a time. The analysis counts the events."""
+    """Let every node publish its telemetry for a time, and pause while some program is behind, so
+    that nothing is dropped. The analysis counts the events."""
     period = SAMPLE_PERIOD * max(1.0, len(clients) / SAMPLING_NODES)
     if plan.rate:
         period = max(0.05, SAMPLE_EVENTS * len(clients) / plan.rate)
     started = time.monotonic()
-    for number, client in enumerate(clients):
-        client.ask(Feed(0, TELEMETRY, period), Done)
-        due = started + period * (number + 1) / len(clients)  # nodes sample one after another
-        time.sleep(max(0.0, min(due - time.monotonic(), plan.duration / len(clients))))
+    _sample(clients, period, plan.duration)
     while (passed := time.monotonic() - started) < plan.duration:
         overlay.check()
         on_progress(passed / plan.duration, f"{passed:.0f} of {plan.duration:g} s")
+        if any(map(is_behind, clients)):
+            _sample(clients, 0.0)
+            await_taken(clients)
+            _sample(clients, period, plan.duration - passed)
         time.sleep(min(0.2, plan.duration - passed))
-    for client in clients:
-        client.ask(Feed(0, TELEMETRY, 0.0), Done)
+    _sample(clients, 0.0)
     return PublishResult()
+
+
+def _sample(clients: Sequence[ControlClient], period: float, at_most: float = 0.0) -> None:
+    """Have all nodes sample every `period` seconds, one after another, which takes `at_most`
+    seconds; 0: no more."""
+    started = time.monotonic()
+    for number, client in enumerate(clients):
+        client.ask(Feed(0, TELEMETRY, period), Done)
+        due = started + period * (number + 1) / len(clients)
+        time.sleep(max(0.0, min(due - time.monotonic(), at_most / len(clients))))

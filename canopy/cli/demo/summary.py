@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ from canopy.cli.output import table
 from overlay.wording import counted
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from canopy.traces.analysis import AnalysisSummary
 
 
@@ -39,6 +41,7 @@ def summarise(
     made += analysis.spurious + analysis.unknown
     received = sum(seen.values())
     problems = list(notes)
+    wrong = wrong_by_subscription(analysis.by_subscription, seen)
     if outcome.refused and not outcome.published:
         problems.append("no event of the feed could be read; is it in one of the formats?")
     if received != made:
@@ -68,10 +71,25 @@ def summarise(
         "per_subscription": {
             wanted.name: seen.get(wanted.name, 0) for wanted in plan.subscriptions
         },
+        "wrong_per_subscription": wrong,
         "traces": str((plan.out / "traces").resolve()),
         "report": str((plan.out / "report" / "report.html").resolve()),
     }
     return found
+
+
+def wrong_by_subscription(
+    rows: Sequence[Mapping[str, Any]], seen: Mapping[str, int]
+) -> dict[str, dict[str, int]]:
+    """What is wrong with each subscription, by name, without what is not: events that are missing,
+    dropped (given up by another node), repeated or spurious by the traces, and `not received`: the
+    subscriber lacks so many deliveries that its node made, since it did not take them in time."""
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        faults = {name: row[name] for name in ("missing", "dropped", "duplicates", "spurious")}
+        faults["not received"] = row["made"] - seen.get(row["name"], 0)
+        found[row["name"]] = {name: count for name, count in faults.items() if count > 0}
+    return {name: faults for name, faults in found.items() if faults}
 
 
 def write(out: Path, summary: dict[str, Any]) -> None:
@@ -96,16 +114,12 @@ def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
         ("published", f"{summary['published']:,}", f"events of {escape(plan.feed)}"),
         ("delivered", f"{summary['delivered']:,}", f"of {summary['expected']:,} expected"),
         ("latency", median, f"in the median; 99 % within {most}"),
-        ("trees found", f"{trees:,}", f"{walks}, {summary['ring_hits']:,} by the ring"),
+        ("trees found", f"{trees:,}", f"times: {walks}, {summary['ring_hits']:,} by the ring"),
         ("messages", f"{summary['messages']:,}", f"that carried events: {each_costs}"),
     ):
         overview.add_row(*row)
     console.print(overview)
-    each = table("subscription", ">deliveries", "selector")
-    for wanted in plan.subscriptions[:40]:
-        count = summary["per_subscription"][wanted.name]
-        each.add_row(escape(wanted.name), f"{count:,}", f"[dim]{escape(wanted.where)}[/]")
-    console.print(each)
+    console.print(_by_subscription(plan, summary))
     if summary["refused_lines"]:
         console.print(f"[yellow]refused of the feed: {counted(summary['refused'], 'line')}[/]")
         for line in summary["refused_lines"][:SUMMARY_REFUSED_PRINTED]:
@@ -117,6 +131,20 @@ def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
     console.print(
         f"[dim]Numbers, deliveries and traces: {escape(str(plan.out))}[/]", soft_wrap=True
     )
+
+
+def _by_subscription(plan: DemoPlan, summary: dict[str, Any]) -> Table:
+    """The subscriptions with their deliveries; those with which something is wrong first, which is
+    named where there are any."""
+    wrong = summary["wrong_per_subscription"]
+    each = table("subscription", ">deliveries", *(["wrong"] if wrong else []), "selector")
+    for wanted in sorted(plan.subscriptions, key=lambda one: one.name not in wrong)[:40]:
+        count = summary["per_subscription"][wanted.name]
+        faults = ", ".join(f"{n:,} {name}" for name, n in wrong.get(wanted.name, {}).items())
+        shown = [f"[red]{faults}[/]"] if wrong else []
+        where = f"[dim]{escape(wanted.where)}[/]"
+        each.add_row(escape(wanted.name), f"{count:,}", *shown, where)
+    return each
 
 
 def _verdict(summary: dict[str, Any]) -> str:

@@ -96,6 +96,14 @@ def worst_subscriptions(table: DataFrame) -> list[Row]:
     return _rows(chosen.limit(SUBSCRIPTIONS_SHOWN))
 
 
+def counts_of(row: Row) -> dict[str, Any]:
+    """The numbers of one subscription, with its name; `made`: all deliveries, also wrong ones."""
+    names = ("expected", "delivered", "missing", "dropped", "spurious", "duplicates")
+    counts = {name: row[name] for name in names}
+    made = row["delivered"] + row["spurious"] + row["either_way"] + row["duplicates"]
+    return {"subscription": row["subscription"], "name": row["name"], **counts, "made": made}
+
+
 def wrong_pairs(
     spark: SparkSession,
     records: DataFrame,

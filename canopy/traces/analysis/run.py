@@ -117,7 +117,10 @@ class _Analysis:
         loads = self._load(records)
         first = min((row["first"] for row in loads), default=0.0)
         last = max((row["last"] for row in loads), default=0.0)
-        summary = self._summary(counts, walk_counts, tree, loads, last - first, unreadable, corrupt)
+        worst = details.worst_subscriptions(per_subscription)
+        summary = self._summary(
+            counts, walk_counts, tree, loads, last - first, unreadable, corrupt, worst
+        )
         times, width = details.timeline(spark, records, first, last)
 
         self.stage()
@@ -128,7 +131,7 @@ class _Analysis:
             tree=tree,
             details=details.Details(
                 latency=details.latency_histogram(judged),
-                subscriptions=details.worst_subscriptions(per_subscription),
+                subscriptions=worst,
                 wrong=details.wrong_pairs(spark, records, judged, published, subscribed),
                 corrupt=corrupt,
                 corrupt_examples=corrupt_examples,
@@ -180,6 +183,7 @@ class _Analysis:
         seconds: float,
         unreadable: int,
         corrupt: list[dict[str, Any]],
+        worst: list[dict[str, Any]],
     ) -> AnalysisSummary:
         def total(name: str) -> int:
             return sum(row[name] for row in loads)
@@ -220,6 +224,7 @@ class _Analysis:
             sample=sample,
             seconds=seconds,
             report=str((self.out / "report.html").resolve()),
+            by_subscription=[details.counts_of(row) for row in worst],
         )
 
     def _finish(self, findings: Findings) -> None:

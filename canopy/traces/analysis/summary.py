@@ -54,6 +54,10 @@ class AnalysisSummary:
     seconds: float
     """From the first to the last record."""
     report: str
+    by_subscription: list[dict[str, Any]] = field(default_factory=list)
+    """Of the first subscriptions, those with faults and with most events first: `subscription`,
+    `name`, `expected`, `delivered`, `missing`, `dropped`, `spurious`, `duplicates`, `made` (all
+    deliveries)."""
     format: str = field(default=FORMAT)
     complete: bool = field(default=True)
 

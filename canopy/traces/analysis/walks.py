@@ -72,8 +72,9 @@ class WalkCounts:
     unfinished: int  # neither a hit nor a miss was recorded
     findable: int  # walks for an attribute that has a tree
     hit_rate: float | None  # of all walks
-    by_ring: int  # `located` records
-    nobody: int
+    by_walk: int  # searches that ended so: `located` records …
+    by_ring: int
+    nobody: int  # … and those of attributes without subscriptions
     blocked: int
     recovered: int
     hops: dict[str, float | None]  # mean, p50, p99, max of the hits
@@ -108,6 +109,7 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
         unfinished=row["started"] - row["hits"] - row["missed"],
         findable=row["findable"],
         hit_rate=row["hits"] / row["started"] if row["started"] else None,
+        by_walk=results.get(("located", "walk"), 0),
         by_ring=results.get(("located", "ring"), 0),
         nobody=sum(count for (kind, _), count in results.items() if kind == "nobody"),
         blocked=row["blocked"],

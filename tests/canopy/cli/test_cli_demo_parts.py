@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.server
 import io
@@ -32,13 +33,13 @@ from canopy.cli.demo.plan import (
     parse_subscriptions,
     read_subscriptions,
 )
-from canopy.cli.demo.publisher import PublishResult, await_taken, batches
+from canopy.cli.demo.publisher import PublishResult, await_taken, batches, publish, room_of
 from canopy.cli.demo.usgs import fetch
-from canopy.cli.feeds import Refusal, read_feed
+from canopy.cli.feeds import Refusal, read_feed, weight
 from canopy.cli.main import main
 from canopy.traces.analysis import AnalysisSummary
 from matching import compile_selector
-from overlay.client import GetStatus, Status
+from overlay.client import CREDIT, Feed, GetStatus, Status
 
 
 class TestSubscriptionsFile:
@@ -164,6 +165,91 @@ def test_a_feed_is_cut_into_batches_and_refusals_are_kept() -> None:
     assert len(slow[0]) == 10
 
 
+def test_a_batch_has_room_at_a_program_whose_subscriptions_all_match() -> None:
+    wanted = tuple(PlannedSubscription(f"s{n}", "TRUE", n % 2) for n in range(9))
+    plan = DemoPlan(3, 20.0, "f.jsonl", "auto", 0.0, "pivot", None, Path(), wanted)
+    room = room_of(plan)
+    assert room == CREDIT // 5
+    lines = b"".join(b'{"n": %d, "text": "%s"}\n' % (n, b"t" * 20_000) for n in range(20))
+    found = list(batches(read_feed(io.BytesIO(lines)), PublishResult(), 0.0, room))
+    assert [e.draft.attributes["n"] for batch in found for e in batch] == list(range(20))
+    assert len(found) > 2
+    for batch in found:
+        assert len(batch) == 1 or 5 * sum(weight(each.draft) for each in batch) <= CREDIT
+
+
+class SamplingNode:
+    """A node with the telemetry feed; one of its programs is behind at the looks `behind`."""
+
+    def __init__(self, *behind: int) -> None:
+        self.behind = behind
+        self.looks = 0
+        self.said: list[float | str] = []
+
+    def ask(self, command: Any, kind: type) -> Any:
+        if isinstance(command, Feed):
+            self.said.append(command.period)
+            return None
+        self.looks += 1
+        waiting = 9 if self.looks in self.behind else 0
+        self.said += ["behind"] if waiting else []
+        return SimpleNamespace(clients=(SimpleNamespace(waiting=waiting),))
+
+
+def test_nodes_sample_no_more_while_a_program_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    nodes: Any = [SamplingNode(2, 3), SamplingNode()]
+    plan = DemoPlan(2, 3.0, "telemetry", "auto", 0.0, "pivot", None, Path(), ())
+    overlay: Any = SimpleNamespace(
+        check=lambda: None, clients=lambda failed: contextlib.nullcontext(nodes)
+    )
+    publish(plan, overlay, None, lambda share, text: None)
+    assert nodes[0].said == [1.0, "behind", 0.0, "behind", 1.0, 0.0]
+    assert nodes[1].said == [1.0, 0.0, 1.0, 0.0]
+
+
+MACHINES = {
+    "idle": [
+        {"type": "cpu", "core": 0, "cpu_percent": 6.1, "cores": 64},
+        {"type": "memory", "memory_percent": 2.0, "memory_total_mb": 512_000, "swap_percent": 0.0,
+         "memory_available_mb": 500_000, "memory_used_mb": 12_000, "swap_used_mb": 0},
+        {"type": "load", "load_1": 0.9, "load_5": 0.2, "load_15": 0.1, "load_per_core": 0.014},
+        {"type": "disk", "disk": "vda", "read_kbps": 0.0, "written_kbps": 9.5},
+        {"type": "network", "interface": "lo", "sent_kbps": 300.0, "received_kbps": 300.0,
+         "errors": 0, "drops": 0, "speed_mbps": 0},
+        {"type": "process", "process": "canopy", "rank": 1, "process_cpu": 4.0,
+         "process_memory_mb": 41.0, "threads": 3},
+    ],
+    "busy": [
+        {"type": "cpu", "core": 1, "cpu_percent": 100.0, "cores": 2},
+        {"type": "memory", "memory_percent": 93.0, "memory_total_mb": 4_000, "swap_percent": 60.0,
+         "memory_available_mb": 280, "memory_used_mb": 3_700, "swap_used_mb": 900},
+        {"type": "load", "load_1": 12.1, "load_5": 14.2, "load_15": 10.7, "load_per_core": 6.1},
+        {"type": "disk", "disk": "/dev/sda1", "mount": "/", "filesystem": "ext4",
+         "disk_percent": 97.0, "disk_free_gb": 2.5},
+        {"type": "network", "interface": "lo0", "sent_kbps": 9_000.0, "received_kbps": 9_000.0,
+         "errors": 0, "drops": 3, "speed_mbps": 0},
+        {"type": "process", "process": "Python", "rank": 2, "process_cpu": 96.0,
+         "process_memory_mb": 212.0, "threads": 3},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nearly_each_subscription_of_the_default_demo_gets_something(machine: str) -> None:
+    wanted = read_subscriptions(None, "telemetry", 12)
+    assert len(wanted) >= 14
+    events = [{"sample": 1, **event} for event in MACHINES[machine]]
+    silent = [
+        one.name
+        for one in wanted
+        if not any(compile_selector(one.where).matches(event) for event in events)
+    ]
+    assert silent == ["trouble, which may be none"]
+
+
 SLEEPERS = """
     import sys, time
     from pathlib import Path
@@ -279,6 +365,23 @@ class TestVerdict:
         out = io.StringIO()
         summary.show(Console(file=out, width=200), self.plan(tmp_path), other)
         assert "Not exact: at node 0: 2 deliveries were dropped." in out.getvalue()
+
+    def test_what_is_wrong_is_named_by_subscription(self, tmp_path: Path) -> None:
+        row = dict.fromkeys(("missing", "dropped", "spurious", "duplicates"), 0)
+        rows = [
+            {**row, "name": "[all]", "dropped": 3, "made": 4},
+            {**row, "name": "fine", "made": 0},
+        ]
+        found = self.of(
+            tmp_path, dropped=3, delivered=4, expected=7, received=2, by_subscription=rows
+        )
+        assert found["wrong_per_subscription"] == {"[all]": {"dropped": 3, "not received": 2}}
+        out = io.StringIO()
+        summary.show(Console(file=out, width=200), self.plan(tmp_path), found)
+        assert "3 dropped, 2 not received" in out.getvalue()
+        out = io.StringIO()
+        summary.show(Console(file=out, width=200), self.plan(tmp_path), self.of(tmp_path))
+        assert "wrong  " not in out.getvalue(), "a column only where it has something to say"
 
     def test_a_feed_of_which_nothing_could_be_read_is_not_exact(self, tmp_path: Path) -> None:
         found = self.of(tmp_path, 0, 0, expected=0, delivered=0)

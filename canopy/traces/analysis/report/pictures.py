@@ -54,7 +54,7 @@ def columns(
     bars: Sequence[Bar], title: str, unit: str, marks: Sequence[Mark] = (), height: int = 210
 ) -> str:
     """A column chart as SVG; `title` is for screen readers."""
-    top, bottom = 22 + 16 * bool(marks), 26
+    top, bottom = 22 + 15 * len(marks), 26  # a line above the columns for each mark
     most = max((bar.value for bar in bars), default=0) or 1
     step = WIDTH / max(len(bars), 1)
     inner = height - top - bottom
@@ -82,11 +82,12 @@ def columns(
     for row, mark in enumerate(marks):
         x = min(max(mark.place * step, 1), WIDTH - 1)
         side = "end" if x > WIDTH * 0.7 else "start"
+        label = top - 4 - 15 * (len(marks) - 1 - row)
         parts.append(
-            f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 14 + row * 15}" '
+            f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{label - 10}" '
             f'y2="{height - bottom}"/>'
             f'<text class="marklabel" text-anchor="{side}" '
-            f'x="{x + (-5 if side == "end" else 5):.1f}" y="{top - 4 + row * 15}">'
+            f'x="{x + (-5 if side == "end" else 5):.1f}" y="{label}">'
             f"{escape(mark.label)}</text>"
         )
     return "".join(parts) + "</svg>"

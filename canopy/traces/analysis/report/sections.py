@@ -24,6 +24,7 @@ from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
+    from canopy.traces.analysis.walks import WalkCounts
 
 
 def name_of(findings: Findings, node: str | None) -> str:
@@ -58,7 +59,7 @@ def tiles(findings: Findings) -> str:
         ("duplicates", number(summary.duplicates), "delivered again"),
         ("spurious", number(summary.spurious), "without a match"),
         ("median latency", duration(summary.latency_ms["p50"]), "publish to delivery"),
-        ("messages", number(summary.messages_per_delivery), "per delivered event"),
+        ("messages", number(summary.messages_per_delivery), "per delivery"),
     )
     bad = {"missing", "dropped", "duplicates", "spurious"}
     out = []
@@ -162,46 +163,38 @@ def _round_duration(ms: float) -> str:
 def tree_discovery(findings: Findings) -> str:
     """How trees were found: by walk, by the ring, or not; hops of walks and in trees."""
     walks, summary = findings.walk_counts, findings.summary
-    shares = stacked(
+    searches = walks.by_walk + walks.by_ring + walks.nobody
+    shares = f"<h3>{counted(searches, 'search', 'searches')} for the tree of an attribute</h3>"
+    shares += stacked(
         [
-            BarShare("found by a random walk", walks.hits, "leaf"),
+            BarShare("found by a random walk", walks.by_walk, "leaf"),
             BarShare("found by the ring", walks.by_ring, "sky"),
-            BarShare("no subscriptions", walks.nobody, "sand"),
+            BarShare("without subscriptions, as the ring says", walks.nobody, "sand"),
         ],
         "searches",
     )
     hops = ""
     if walks.hop_counts:
-        hops = "<h3>Hops of the walks that hit</h3>" + columns(
+        hops = f"<h3>Hops of the {counted(walks.hits, 'walk')} that hit</h3>" + columns(
             _hop_bars(walks.hop_counts, "walks"), "Hops of the walks that hit", "walks", height=150
         )
-    mean = f", after {number(walks.hops['mean'])} hops on average" if walks.hits else ""
-    share = walks.hits / walks.findable if walks.findable else None
-    lost = walks.started - walks.findable
-    without_tree = (
-        f"{counted(lost, 'walk')} of {walks.started:,} searched for attributes without "
-        "subscriptions. "
-    )
-    blocked = (
-        f"{counted(walks.blocked, 'time')} a walk was blocked, with only visited neighbours, and "
-        f"{counted(walks.recovered, 'time')} it continued from an earlier node with half the hops."
-        if walks.blocked
-        else "No walk was blocked by nodes that it had visited already."
-    )
     text = (
-        "<p>A publisher searches for the tree of each attribute with a random walk through the "
-        "overlay. A walk that meets an access point of the tree is a <em>hit</em>; otherwise the "
-        "attribute is looked up on the ring. Results are cached, so that later events go "
-        "directly to the tree.</p>"
-        f"<p><strong>{percent(share)} of the walks for existing trees hit{mean}.</strong> "
-        f"{without_tree}{blocked}</p>"
+        "<p>A publisher searches for the tree of each attribute: with a random walk through the "
+        "overlay, which is a <em>hit</em> if it meets an access point of the tree, else by the "
+        "ring, where each attribute has an owner. Results are cached, so that later events go "
+        "directly to the tree; that an attribute has no subscriptions is asked again after some "
+        "seconds.</p>" + walks_text(walks)
     )
     if walks.unfinished:
         text += f"<p>{counted(walks.unfinished, 'walk')} left no record of an end.</p>"
     tree = findings.tree
     if tree.hop_counts:
-        hops += "<h3>Hops from the publisher to the matching node</h3>" + columns(
-            _hop_bars(tree.hop_counts, "events"), "Hops to the matching node", "events", height=150
+        hops += (
+            f"<h3>Hops from the publisher to the node that matched, {counted(tree.visits, 'visit')}"
+            " of an event to a tree</h3>"
+        )
+        hops += columns(
+            _hop_bars(tree.hop_counts, "visits"), "Hops to the matching node", "visits", height=150
         )
         text += (
             "<h3>In the tree</h3><p>A tree divides the values of an attribute into intervals, each "
@@ -210,6 +203,33 @@ def tree_discovery(findings: Findings) -> str:
             "publisher served the interval itself.</p>"
         )
     return section("finding", "How events found their trees", shares + hops, text)
+
+
+def walks_text(walks: WalkCounts) -> str:
+    """The walks of the searches in sentences: of all, those for existing trees; of these, the
+    hits."""
+    if not walks.started:
+        return (
+            "<p>No walk was needed: each publisher knew the owners on the ring when it searched "
+            "(with <code>walk.always</code> it walks all the same).</p>"
+        )
+    lost = walks.started - walks.findable
+    every = f"{counted(walks.started, 'search', 'searches')} began with a walk."
+    if walks.findable:
+        mean = f", after {number(walks.hops['mean'])} hops on average" if walks.hits else ""
+        share = percent(walks.hits / walks.findable)
+        found = f"{walks.hits:,} of the {walks.findable:,} for attributes that have a tree hit"
+        every += f" <strong>{found} ({share}){mean}.</strong>"
+    if lost:
+        others = f"The other {lost:,} could not" if walks.findable else "None of them could"
+        every += f" {others} hit: there are no subscriptions to those attributes."
+    blocked = (
+        f"{counted(walks.blocked, 'time')} a walk was blocked, with only visited neighbours, and "
+        f"{counted(walks.recovered, 'time')} it continued from an earlier node with half the hops."
+        if walks.blocked
+        else "No walk was blocked by nodes that it had visited already."
+    )
+    return f"<p>{every} {blocked}</p>"
 
 
 def _hop_bars(counts: tuple[tuple[int, int], ...], what: str) -> list[Bar]:
@@ -320,7 +340,9 @@ def subscriptions(findings: Findings) -> str:
 
 
 def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str:
-    words = {"missing": "missing", "spurious": "spurious", "duplicates": "twice"}
+    words = {
+        "missing": "missing", "dropped": "dropped", "spurious": "spurious", "duplicates": "twice",
+    }  # fmt: skip
     faults = [f"{row[kind]:,} {word}" for kind, word in words.items() if row[kind]]
     if not row["readable"]:
         faults.append("unreadable selector")

@@ -1,0 +1,40 @@
+"""Figures of the report that belong together add up, and each names its whole."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from canopy.traces.analysis.report.pictures import Bar, Mark, columns
+from canopy.traces.analysis.report.sections import walks_text
+from canopy.traces.analysis.walks import WalkCounts
+
+COUNTS = WalkCounts(
+    started=124, hits=68, missed=56, unfinished=0, findable=90, hit_rate=68 / 124, by_walk=68,
+    by_ring=22, nobody=101, blocked=0, recovered=0, hops={"mean": 1.5}, hop_counts=((1, 68),),
+)  # fmt: skip
+
+
+def test_walks_are_of_searches_and_hits_of_walks_that_could_hit() -> None:
+    text = walks_text(COUNTS)
+    assert "124 searches began with a walk" in text
+    assert "68 of the 90 for attributes that have a tree hit (75.6 %), after 1.50 hops" in text
+    assert "The other 34 could not hit" in text
+
+
+def test_without_walks_there_is_no_share_of_them() -> None:
+    text = walks_text(replace(COUNTS, started=0, hits=0, missed=0, findable=0, by_walk=0))
+    assert "No walk was needed" in text
+    assert " - " not in text
+    assert "0 of" not in text
+    without = walks_text(replace(COUNTS, hits=0, findable=0, by_walk=0))
+    assert "124 searches began with a walk. The other" not in without
+
+
+def test_labels_of_marks_have_a_line_each_above_the_columns() -> None:
+    bars = [Bar("", 10, "") for _ in range(20)]
+    drawn = columns(bars, "t", "events", [Mark(14, "half"), Mark(19, "99 %")])
+    lines = [float(y) for y in re.findall(r'class="marklabel"[^>]* y="([\d.]+)"', drawn)]
+    tops = [float(y) for y in re.findall(r'class="bar" x="[\d.]+" y="([\d.]+)"', drawn)]
+    assert len(set(lines)) == 2
+    assert max(lines) < min(tops)
