@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from overlay.chord.keys import key_of
-from tests.support.rings import RingNode, RingWorld, cluster_of, grown, middle_of
+from tests.support.rings import RingNode, RingWorld, ServedOnce, cluster_of, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(24)]
-
-
-def _watch_ownership(world: RingWorld) -> None:
-    """After every step: no two nodes serve the same key."""
-
-    def served_once() -> None:
-        for key in KEYS:
-            assert len(world.owners(key)) <= 1
-
-    world.checks.append(served_once)
 
 
 def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[RingWorld, RingNode]:
     world = grown(seed, nodes=nodes, clusters=1, size=size)
     (node,) = world.primaries()
-    _watch_ownership(world)
+    world.checks.append(ServedOnce(world, KEYS))
     for at, key in enumerate(KEYS):
         assert world.write(key, str(at))
     world.run(1)

@@ -7,6 +7,7 @@ open link.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from overlay.chord.clusters import Clusters
@@ -213,6 +214,31 @@ class RingWorld(World):
     def write(self, key: Key, text: str) -> bool:
         """Write where the key is served, if it is."""
         return any(node.registry.write(key, text) for node in self.owners(key))
+
+
+class ServedOnce:
+    """A check for `World.checks`: at no moment do two nodes serve the same of these keys. A node
+    serves nothing beyond the arc of the cluster that it leads (`owners` asks all nodes), so only
+    keys in several arcs are looked at."""
+
+    def __init__(self, world: RingWorld, keys: Sequence[Key]) -> None:
+        self._world = world
+        self._keys = keys
+        self._arcs: list[Cluster | None] = []
+        self._in_several: list[Key] = []
+
+    def __call__(self) -> None:
+        leading = [n.clusters for n in self._world.members.values() if n.clusters.is_primary]
+        arcs = [clusters.cluster for clusters in leading]
+        if arcs != self._arcs:
+            self._arcs = arcs
+            self._in_several = [
+                key
+                for key in self._keys
+                if sum(arc is not None and arc.owns(key) for arc in arcs) > 1
+            ]
+        for key in self._in_several:
+            assert sum(clusters.owns(key) for clusters in leading) <= 1, f"{key} is served twice"
 
 
 def slow_split(world: RingWorld, node: RingNode) -> Key:
