@@ -16,6 +16,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from bench.mutations.planting import VARIABLE
+from canopy.wire.process.memory import freeze_heap
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -45,6 +46,12 @@ class GroupScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid.partition("::")[0])
+
+
+def pytest_collection_finish() -> None:
+    """As in a node's process: the garbage collector passes over all modules and collected tests,
+    a tenth of the suite's processor time otherwise."""
+    freeze_heap()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
