@@ -47,6 +47,7 @@ from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.event_history import History
+from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance
@@ -134,6 +135,7 @@ class Node:
         relays, self.notices = Relays(self, self.view.peers), GapNotices(self)
         self.hosting = Hosting(self, settings, self.access_points, self.ring, relays, self.notices)
         self.holding = self.hosting.holding
+        self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)
         replicas = ReplicaSelector(self.me.id, settings.tree.retry, settings.tree.choice == "time")
         locations = LocationCache(settings.tree.locations, replicas)
         history, copies = History(settings.tree.history), self.hosting.copies
@@ -149,7 +151,7 @@ class Node:
         )
         self.reports = Reports(
             self.links, self.view, self.clusters, self.hosting, self.clients, self.publisher,
-            self.registrar,
+            self.registrar, self.host_offers,
         )  # fmt: skip
         self.inspection = Inspection(self, self.owner, self.ring)
         self.incident_log = IncidentLog(self)
@@ -157,10 +159,11 @@ class Node:
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
-            self.owner.hosts, self.restoration, self.cache_holders, self.summaries, self.registry,
-            self.rebalance, self.hosting, self.finder, self.publisher, self.registrar,
-            self.receiver, self.delegation, self.notices, self.holding, self.clients,
-            self.inspection, self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
+            self.owner.hosts, self.owner.pool, self.restoration, self.cache_holders,
+            self.summaries, self.registry, self.rebalance, self.hosting, self.host_offers,
+            self.finder, self.publisher, self.registrar, self.receiver, self.delegation,
+            self.notices, self.holding, self.clients, self.inspection, self.explaining,
+            self.dry_runs, self.incident_log, self.registry_merge,
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()
@@ -321,6 +324,7 @@ class Node:
             self.draining = True
             self.clients.leave()
             self.clusters.leave()
+            self.host_offers.leave()
             self.holding.leave()
             self._finish_turn()
 

@@ -11,6 +11,7 @@ from overlay.links.links import Links
 from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
+from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.subscriber.registrar import Registrar
@@ -28,6 +29,7 @@ class Reports:
         clients: LocalClients,
         publisher: Publisher,
         registrar: Registrar,
+        host_offers: HostOffers,
     ) -> None:
         self.links = links
         self.view = view
@@ -36,6 +38,7 @@ class Reports:
         self.clients = clients
         self.publisher = publisher
         self.registrar = registrar
+        self.host_offers = host_offers
 
     def find_peer(self, node: NodeId) -> Peer | None:
         """The node as a link or the view knows it, None if none does."""
@@ -70,13 +73,14 @@ class Reports:
     @property
     def unfinished(self) -> dict[str, int]:
         """What keeps a draining node from ending, by kind, without what there is none of: 1 for
-        membership in a cluster that it has not left, events that some tree has not accepted, 1 for
-        ends of registrations without an answer, visits that wait here to be matched, links with
-        unacknowledged data."""
+        membership in a cluster that it has not left, trees of other nodes that it still serves,
+        events that some tree has not accepted, 1 for ends of registrations without an answer,
+        visits that wait here to be matched, links with unacknowledged data."""
         found = {
             "membership": int(not self.clusters.left),
             "events": self.publisher.unaccepted + self.clients.waiting,
             "registrations": int(not self.registrar.settled),
+            "trees": self.host_offers.hosted,
             "visits": len(self.hosting.scheduler.queue),
             "links": self.links.unacknowledged(),
         }

@@ -83,6 +83,7 @@ class RingSettings(SettingsGroup, frozen=True):
 class ClusterSettings(SettingsGroup, frozen=True):
     """Sizes of clusters, and when one splits (P1)."""
 
+    serve: bool = True  # this node may be recruited, as a member of a cluster or as a host of trees
     size: Annotated[int, Meta(ge=1, le=64)] = 5  # members (docs/design/clusters.md, P1): two may
     # fail at once, and the log still has a majority
     split_trees: Count = 1_000  # a cluster that owns more attribute trees than this splits its arc:

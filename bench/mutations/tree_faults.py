@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
 from bench.mutations.planting import fault, replace, replaced
+from matching import Cut, Interval
 from overlay.chord.events import Replanted
 from overlay.chord.messages import Cluster
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.batches import in_batches
+from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.messages import Registration, Renew
+from overlay.upper_tree.owner import reported_loads
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
-from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
+from overlay.upper_tree.owner.owned_tree import MapReason, OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.owner.placement import PlacedNode, Placement, RunAssignment
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registration_leases import RegistrationLeases
 from overlay.upper_tree.owner.registry import Registry
 from overlay.upper_tree.owner.registry_merge import RegistryMerge
+from overlay.upper_tree.owner.reported_loads import ReportedLoads
 from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import Operation, Tree
 from overlay.upper_tree.partition import PartitionMap, tree_children
@@ -39,9 +44,9 @@ def split_installs_no_registrations() -> None:
     ) -> Iterator[tuple[T, ...]]:
         return iter(())
 
-    def _prepare(self: Rebalance, owned: OwnedTree, new: PartitionMap) -> None:
+    def _prepare(self: Rebalance, owned: OwnedTree, new: PartitionMap, reason: MapReason) -> None:
         with replaced(in_batches, none):
-            original(self, owned, new)
+            original(self, owned, new, reason)
 
     replace(original, _prepare)
 
@@ -351,3 +356,91 @@ def departing_trees_are_not_located() -> None:
         return self.decides(attribute)
 
     replace(Owner.may_locate, may_locate)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_growth.py",
+    "test_a_busy_virtual_node_is_cut_where_its_load_has_its_parts",
+)
+def busy_virtual_node_cut_at_its_edge() -> None:
+    """A busy virtual node is cut where nearly all of its load lies on one side."""
+    original = reported_loads.cuts_by_load
+
+    def cuts_by_load(
+        interval: Interval, places: Sequence[tuple[Cut, float]], parts: int
+    ) -> list[tuple[Cut, float]]:
+        return original(interval, places, len(places))[:1]
+
+    replace(original, cuts_by_load)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_growth.py",
+    "test_a_load_that_swings_by_a_fifth_changes_no_map",
+)
+def busy_parts_merged() -> None:
+    """Virtual nodes are merged as if no event asked for anything."""
+
+    def recent(
+        self: ReportedLoads, attribute: str, interval: Interval, now: float
+    ) -> tuple[float, float]:
+        return (0.0, 0.0)
+
+    original = Rebalance._merged
+
+    def _merged(self: Rebalance, owned: OwnedTree) -> PartitionMap | None:
+        with replaced(ReportedLoads.recent, recent):
+            return original(self, owned)
+
+    replace(original, _merged)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_growth.py",
+    "test_a_new_primary_changes_nothing_before_hosts_have_reported",
+)
+def new_primary_merges_at_once() -> None:
+    """A new primary takes what no host has reported yet to be idle, and merges it."""
+
+    def are_known(self: ReportedLoads, now: float) -> bool:
+        return True
+
+    replace(ReportedLoads.are_known, are_known)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_growth.py",
+    "test_a_host_that_leaves_is_relieved_before_it_goes",
+)
+def leaving_host_stops_before_its_successor_serves() -> None:
+    """A host that leaves drops its virtual nodes before others serve them."""
+    original = HostOffers.leave
+
+    def leave(self: HostOffers) -> None:
+        original(self)
+        for tree in self._hosting.served_for_others():
+            self._hosting.trees.pop(tree.attribute).empty()
+
+    replace(original, leave)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_growth.py",
+    "test_a_steady_load_changes_no_map_after_a_while[30.0]",
+)
+def plans_without_end() -> None:
+    """Hosts that are busy are planned for at each look, and keep nothing that they have."""
+
+    def _has_time(self: RunAssignment, number: int, host: Peer) -> bool:
+        return False
+
+    def _relieves(self: Placement, nodes: Sequence[PlacedNode], now: float) -> bool:
+        return True
+
+    replace(RunAssignment._has_time, _has_time)
+    replace(Placement._relieves, _relieves)

@@ -84,7 +84,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "drop": ("event", "peer", "reason", "size"),
     # the overlay
     "cluster": ("epoch", "name", "reason"),  # founded, joined, split, role changed …
-    "map": ("attribute", "epoch", "version", "size"),  # a partition map's new version
+    "map": ("attribute", "epoch", "version", "size", "reason"),  # a partition map changed, and why
     "link": ("peer", "reason"),  # up, down
     # losses, elections, recoveries as one node saw them (overlay/incidents.py); name: the cluster
     "incident": ("what", "peer", "name", "epoch", "reason"),

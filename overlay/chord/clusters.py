@@ -57,7 +57,7 @@ class Clusters(Machine):
         state = ring.state
         self.ring = ring
         self.journal = journal = Journal(port, restored)
-        self.cluster_role = role = ClusterRole(port, ring, view, journal)
+        self.cluster_role = role = ClusterRole(port, ring, view, journal, settings.serve)
         # consensus
         self.log = log = FollowerLog(role, journal)
         self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal)
@@ -232,6 +232,10 @@ class Clusters(Machine):
         """Give the arc up to and including `middle` to a cluster of its own as soon as there are
         members enough for it. Ignored unless this node is the primary and no split is under way."""
         self.handovers.request_split(middle)
+
+    def idle_peers(self) -> tuple[Peer, ...]:
+        """Neighbours that say that they serve in no cluster."""
+        return self.cluster_role.idle_peers()
 
     def want(self, members: int) -> None:
         """Recruit until the cluster has so many members, because of its load. It keeps them when

@@ -66,9 +66,16 @@ class ClusterRole:
     """The description of the own cluster, and what follows from it."""
 
     def __init__(
-        self, port: Port, ring: RingPart, view: RecruitingView, store: DescriptionStore
+        self,
+        port: Port,
+        ring: RingPart,
+        view: RecruitingView,
+        store: DescriptionStore,
+        serves: bool = True,
     ) -> None:
+        """`serves`: whether it may be recruited (`cluster.serve`)."""
         self.port = port
+        self._serves = serves
         self._ring = ring
         self._view = view
         self._store = store
@@ -176,12 +183,17 @@ class ClusterRole:
 
     def advertise_idle(self) -> None:
         """Tell the neighbours whether this node may be recruited."""
-        is_idle = self.cluster is None and not self.leaving and self._reserved is None
+        is_free = self.cluster is None and not self.leaving and self._reserved is None
+        is_idle = is_free and self._serves
         self._view.set_idle(is_idle)
         if not is_idle:
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = self.port.now
+
+    def idle_peers(self) -> tuple[Peer, ...]:
+        """Neighbours that may be recruited."""
+        return self._view.idle_peers()
 
     def idle_for(self) -> float:
         """Seconds for which this node could have been recruited, without a break."""

@@ -1,4 +1,7 @@
-"""How fast a host works, and how much waits there: by which publishers choose a host (P7).
+"""How fast a host works, and how much waits there (P7, C6).
+
+Publishers choose a host by it (`HostLoad`, publisher/load_prediction.py), and owners split, merge
+and place virtual nodes by it (`ServedLoad`, owner/reported_loads.py).
 
 Phoenix measures the arrival rate a = N_A / t and the service rate b = N_C / t, both over the same
 time t. Then b can not be more than a while a host keeps up, and an idle host seems to be slow. Here
@@ -14,6 +17,8 @@ from typing import Annotated
 
 import msgspec
 
+from matching import Cut, Interval
+
 KEEP = 0.9
 """How much of what was measured counts on at the next sample of the service rate: about the last
 ten samples. Not measured; would be measured by `canopy sim timeliness` over this value."""
@@ -28,6 +33,12 @@ PAUSE = 1.0
 still, which says nothing of its speed."""
 
 
+DRAIN = 2.0
+"""Seconds within which a host that is behind should have caught up: what waits counts as if it
+arrived within them. By the time until 99 % of deliveries are in time again after a burst (`canopy
+sim scaling`)."""
+
+
 EventRate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """Events per second. NaN is refused: a prediction by it would choose no host."""
 
@@ -40,6 +51,30 @@ class HostLoad(msgspec.Struct, frozen=True, array_like=True):
     queue: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]  # events that wait
 
 
+Share = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+"""Of one host's time: 1.0 is all of it. What a host is asked for can be more than it has."""
+
+
+class VirtualNodeLoad(msgspec.Struct, frozen=True, array_like=True):
+    """What one virtual node asks of one of its hosts."""
+
+    attribute: str
+    interval: Interval
+    busy: Share
+    alone: Share
+    """Of `busy` the part for events that visit no other tree here: what another host could take
+    over without another visit for any event."""
+    places: tuple[Cut, ...]
+    """Of events that came lately, drawn by chance."""
+
+
+class ServedLoad(msgspec.Struct, frozen=True, array_like=True):
+    """What a host is asked for: altogether, and by virtual nodes of one owner."""
+
+    busy: Share
+    nodes: tuple[VirtualNodeLoad, ...]
+
+
 class LoadMeter:
     """Measures a host's own load. Times are the Port's seconds."""
 
@@ -49,10 +84,14 @@ class LoadMeter:
         self._arrival = 0.0
         self._served = 0.0
         self._busy = 0.0
+        self._asked_at = now  # when `demand` was asked last, and since then:
+        self._asked_events = 0
+        self._asked_busy = 0.0
 
     def arrived(self, events: int, now: float) -> None:
         """Note that so many events arrived at `now`."""
         self._arrived += events
+        self._asked_events += events
         passed = now - self._since
         if passed >= PERIOD:
             rate = self._arrived / passed
@@ -67,6 +106,7 @@ class LoadMeter:
         if events and 0 < seconds < PAUSE:
             self._served = KEEP * self._served + events
             self._busy = KEEP * self._busy + seconds
+            self._asked_busy += seconds
 
     @property
     def service(self) -> float:
@@ -76,3 +116,16 @@ class LoadMeter:
     def report(self, queue: int) -> HostLoad:
         """The load to report to publishers, with `queue` events waiting."""
         return HostLoad(self._arrival, self.service, queue)
+
+    def demand(self, queue: int, now: float) -> float:
+        """The share of the host's time that events have asked for since the last call, with `queue`
+        of them waiting; 0 while the service rate is not known."""
+        passed = now - self._asked_at
+        service = self.service
+        if passed <= 0 or not service:
+            share = 0.0
+        else:
+            asked = (self._asked_events / passed + queue / DRAIN) / service
+            share = max(asked, self._asked_busy / passed)
+        self._asked_at, self._asked_events, self._asked_busy = now, 0, 0.0
+        return share

@@ -12,12 +12,17 @@ from matching import Interval, Value
 from overlay.chord.messages import Cluster
 from overlay.client import LEVELS, Event
 from overlay.machine import Key, Message, NodeId, Peer, Version
-from overlay.upper_tree.host_load import HostLoad
+from overlay.upper_tree.host_load import HostLoad, ServedLoad
 from overlay.upper_tree.summary import Summary
 
 EVENT_TREE = "$event"
 """The reserved tree of conjunctions without a pivot: every event visits it, and no selector can
 spell its name (C9)."""
+
+
+OTHERS_MOST = 16
+"""Nodes that one names as possible hosts. By the time until a tree has enough hosts in a large
+overlay (`canopy sim scaling`)."""
 
 
 def value_in(event: Event, attribute: str) -> bool | int | float | str | None:
@@ -258,6 +263,26 @@ class StillHosting(Message, frozen=True):
     epoch: int = 0
 
 
+class AskToHost(Message, frozen=True):
+    """From the primary of the cluster `key`: my trees ask for more than my members can serve. May I
+    give you virtual nodes?"""
+
+    key: Key
+    ring: str
+
+
+class HostAnswer(Message, frozen=True):
+    """You may, or not (now); others, who serve in no cluster, perhaps."""
+
+    key: Key
+    willing: bool
+    others: Annotated[tuple[Peer, ...], msgspec.Meta(max_length=OTHERS_MOST)] = ()
+
+
+class StopsHosting(Message, frozen=True):
+    """From a host to the owner of trees that it serves: I leave. Move them."""
+
+
 class Assigned(Message, frozen=True):
     """Done: from now on an event for any other interval is passed on or answered *moved*."""
 
@@ -303,10 +328,12 @@ class ServingBeat(Message, frozen=True):
 
 
 class ServingReply(Message, frozen=True):
-    """The beat with this number has come."""
+    """The beat with this number has come. `load`: what this owner's virtual nodes ask of the host;
+    None: next to nothing."""
 
     key: Key
     number: int
+    load: ServedLoad | None = None
 
 
 # --- events ---

@@ -19,10 +19,10 @@ needs at most the tree's height, and mostly less, since the first jump skips the
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from matching import EVERYTHING, Cut, Interval
 from overlay.machine import NodeId, Peer, Version
@@ -93,7 +93,12 @@ class PartitionMap:
 
     def counts(self, intervals: list[Interval]) -> list[int]:
         """How many of `intervals` share some value with each virtual node."""
-        return [overlap_count(entry.interval, intervals) for entry in self.entries]
+        begin = [0] * (len(self.entries) + 1)  # at each virtual node, less those that end before it
+        for interval in intervals:
+            if interval.lo < interval.hi:
+                begin[bisect_right(self._starts, interval.lo) - 1] += 1
+                begin[bisect_left(self._starts, interval.hi)] -= 1
+        return list(accumulate(begin))[:-1]
 
     def root(self) -> Entry:
         """The virtual node at the root of the tree."""
@@ -127,22 +132,30 @@ class PartitionMap:
     ) -> PartitionMap:
         """Virtual node `index` is cut; `hosts` serve the upper part."""
         old = self.entries[index]
-        return self._replaced(
-            version,
-            index,
-            index + 1,
-            Entry(Interval(old.interval.lo, cut), old.hosts),
-            Entry(Interval(cut, old.interval.hi), hosts),
+        lower = Entry(Interval(old.interval.lo, cut), old.hosts)
+        upper = Entry(Interval(cut, old.interval.hi), hosts)
+        return PartitionMap(
+            version, (*self.entries[:index], lower, upper, *self.entries[index + 1 :])
         )
 
-    def merged(self, version: Version, index: int) -> PartitionMap:
-        """Virtual node `index` takes over the one after it."""
-        left, right = self.entries[index : index + 2]
-        joined = Interval(left.interval.lo, right.interval.hi)
-        return self._replaced(version, index, index + 2, Entry(joined, left.hosts))
+    def cut(self, version: Version, cuts: Mapping[int, Sequence[Cut]]) -> PartitionMap:
+        """Virtual nodes, by index, are cut at these places, in order. All keep their hosts."""
+        entries: list[Entry] = []
+        for index, old in enumerate(self.entries):
+            ends = [old.interval.lo, *cuts.get(index, ()), old.interval.hi]
+            entries += [Entry(Interval(lo, hi), old.hosts) for lo, hi in pairwise(ends)]
+        return PartitionMap(version, tuple(entries))
 
-    def _replaced(self, version: Version, first: int, last: int, *new: Entry) -> PartitionMap:
-        return PartitionMap(version, (*self.entries[:first], *new, *self.entries[last:]))
+    def merged(self, version: Version, joins: Container[int]) -> PartitionMap:
+        """Virtual nodes with these indexes take over the one after each."""
+        entries: list[Entry] = []
+        for index, old in enumerate(self.entries):
+            if index - 1 in joins:
+                left = entries.pop()
+                entries.append(Entry(Interval(left.interval.lo, old.interval.hi), left.hosts))
+            else:
+                entries.append(old)
+        return PartitionMap(version, tuple(entries))
 
 
 class Slice:

@@ -19,6 +19,7 @@ from overlay.machine import Key, Peer
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.relays import Relays
+from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Register, Registration, ServingBeat, ServingReply
 from overlay.upper_tree.owner.owner import Owner
@@ -77,6 +78,7 @@ class FakeClusters:
         self.whole: tuple[Key, ...] = ()  # copies of other clusters that lack nothing
         self.forgotten: list[Key] = []
         self.outranked: list[int] = []
+        self.idle: tuple[Peer, ...] = ()
 
     def outrank(self, epoch: int) -> None:
         self.outranked.append(epoch)
@@ -130,6 +132,9 @@ class FakeClusters:
 
     def release(self, peer: Peer) -> None:
         self.released.append(peer.id)
+
+    def idle_peers(self) -> tuple[Peer, ...]:
+        return self.idle
 
     def want(self, members: int) -> None:
         self.wanted = members
@@ -206,7 +211,9 @@ class OwnerNode:
         self.registry = Registry(port, settings, self.owner, self.summaries, self.restoration)
         self.rebalance = Rebalance(port, settings, self.owner)
         self.hosting = HostNode(port, settings).hosting
-        port.add(self.owner, self.owner.hosts, self.restoration, self.cache_holders)
+        port.add(
+            self.owner, self.owner.hosts, self.owner.pool, self.restoration, self.cache_holders
+        )
         port.add(self.summaries, self.registry, self.rebalance)
         if primary:
             port.hear(RoleChanged(cluster, "primary"))
@@ -222,7 +229,8 @@ class HostNode:
         self.notices = GapNotices(port)
         relays = Relays(port, tuple)
         self.hosting = Hosting(port, settings, self.access_points, self.ring, relays, self.notices)
-        port.add(self.hosting, self.notices, self.hosting.holding)
+        self.offers = HostOffers(port, settings, self.hosting, tuple)
+        port.add(self.hosting, self.offers, self.notices, self.hosting.holding)
 
     def lease(self) -> HostNode:
         """An owner of everything counts on it: it may serve for its whole term."""

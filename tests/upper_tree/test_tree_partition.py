@@ -97,7 +97,7 @@ def test_changes_keep_the_map_total_and_disjoint(cuts: list[Cut], data: st.DataO
         if interval.lo < cut < interval.hi:
             map_ = map_.split(version, index, cut, (peer(number % 3), peer(8)))
         elif len(map_.entries) > 1 and data.draw(st.booleans()):
-            map_ = map_.merged(version, data.draw(st.integers(0, len(map_.entries) - 2)))
+            map_ = map_.merged(version, [data.draw(st.integers(0, len(map_.entries) - 2))])
         else:
             map_ = map_.moved(version, [(peer(7),)] * len(map_.entries))
         assert map_.version == version

@@ -99,6 +99,7 @@ class SimDriver:
         self._syncing = False  # or working: it takes nothing in, and nothing leaves yet
         self._stored = False  # in this turn
         self._work = 0.0  # seconds that this turn costs
+        self._matched = ""  # the event that was matched last
         self._inputs: deque[tuple[str, tuple[Any, ...]]] = deque()  # while it stands still
         self._replies: list[tuple[int, Reply]] = []  # of the present turn
         self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
@@ -332,8 +333,10 @@ class SimDriver:
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """One trace record; the work that it records is charged."""
-        if self.processor is not None:
-            self._work += self.processor.cost(kind, fields)
+        if self.processor is not None and kind == "match":
+            event = fields["event"]
+            self._work += self.processor.cost(kind, fields, event == self._matched)
+            self._matched = event
         self._world.recorder.write(self.disk.node, kind, fields)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:

@@ -70,6 +70,9 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "StillHosting",
         "ServingBeat",
         "ServingReply",
+        "AskToHost",
+        "HostAnswer",
+        "StopsHosting",
     ),
     "acceptances": ("Accepted", "TreeMoved"),
     "inspection": (

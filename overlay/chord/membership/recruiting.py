@@ -107,7 +107,8 @@ class Recruiting:
         ring = self.ring.ring
         is_full = len(message.cluster.members()) >= self.settings.size
         willing = (
-            self.role.cluster is None
+            self.settings.serve
+            and self.role.cluster is None
             and not self.role.is_reserved
             and self.journal.offered.arc is None  # it may have to serve that (`taking_over`)
             and not self.role.leaving

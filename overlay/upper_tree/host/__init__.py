@@ -8,7 +8,8 @@ docs/design/delivery.md and docs/design/timeliness.md say what is done different
 
 Read in this order: ``hosted_tree`` (what a host has of one tree, and the index of all), ``hosting``
 (what owners order, a little in each turn, and fencing), ``serving_leases`` (what may be served),
-``orphaned_trees`` (trees whose owner was lost), ``visit_scheduler`` with ``visit_queue`` and
+``orphaned_trees`` (trees whose owner was lost), ``host_offers`` (who asks this node to host),
+``served_loads`` (what virtual nodes ask of it), ``visit_scheduler`` with ``visit_queue`` and
 ``urgency`` (which visit is matched when), ``visiting`` (one visit: match, pass on, give back,
 answer), and ``dry_matching`` (whom an event would be sent to, without sending it).
 ``constants`` has every number that is no setting.

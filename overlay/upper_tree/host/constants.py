@@ -60,9 +60,13 @@ SLICE_SHARE = 4
 SLICE_LEAST, SLICE_MOST = 4, 1_024
 """Events in a slice. A turn costs about what matching four events does: a frame for each interested
 node, which it takes in a turn of its own. So small slices cost much; but the further behind a host
-is, the larger they are, and the less they cost. (Slices of so many milliseconds would feed back:
-a host that gets too little of its machine seems slow, so its slices become small, and it slower.)
-Where no subscriber names a level nothing is urgent, and slices are the largest."""
+is, the larger they are, and the less they cost. (Slices of a few milliseconds would feed back: a
+host that gets too little of its machine seems slow, so its slices become small, and it slower.)"""
+
+SLICE_CALM, SLICE_SECONDS = 8, 0.05
+"""Where no subscriber names a level nothing is urgent, and slices are as large as what is matched
+within so many seconds: a turn of a second would keep the events of a whole second, and all that
+owners say, waiting for its end. `SLICE_CALM` events at least, which a turn makes dearer by half."""
 
 GRADED_FOR = 1.0
 """Slices are small for so long after the last event came whose subscribers name a level: a few
@@ -91,6 +95,38 @@ of the largest events."""
 LISTED_MOST = 2_000
 """Nodes and subscriptions that one answer to a dry run lists; what is beyond is counted. Some 50
 bytes each, a tenth of the largest message."""
+
+# --- served_loads.py ---
+
+LOADS_PERIOD = 0.4
+"""Seconds between two measurements of what virtual nodes ask for: half of the time between two
+serving beats, so that each answer has a new one. By the time until a tree has grown (`canopy sim
+scaling`)."""
+
+PLACES_LEAST, PLACES_MOST = 128, 256
+"""Places of events that are drawn between two measurements, about, and that are remembered of one
+tree: 128 find a median within a twelfth of the events in two of three cases (the deviation of a
+binomial share), and take 2 kB."""
+
+REPORTED_LEAST = 0.02
+"""The least share of a host's time that is reported: a fiftieth changes no placement."""
+
+LOADS_MOST = 64
+"""Virtual nodes in one report, those first that ask for most; with `REPORTED_LEAST` no more than 50
+can be there, except where a host is asked for more than it has."""
+
+# --- host_offers.py ---
+
+OFFER_BUSY = 0.5
+"""A node that is asked for so much of its time hosts for no other cluster: as much as owners give
+one (`TARGET` in owner/constants.py)."""
+
+STOP_AGAIN = 1.0
+"""After so long the owners hear again that a host leaves: another one may lead by then."""
+
+LEAVE_WITHIN = 10.0
+"""After so long a leaving host goes whatever it serves, as a leaving member does
+(overlay/chord/constants.py)."""
 
 # --- urgency.py ---
 

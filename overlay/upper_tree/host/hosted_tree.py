@@ -6,17 +6,20 @@ of an event's way. What is found is compared with the trees that the event visit
 other trees are left out. In counting routing each tree has its own, for there each attribute's
 visit comes by itself and asks for single constraints.
 
-Adjacent virtual nodes of one host are one *span*: publishers and subscribers see one location.
+Adjacent virtual nodes that have the same hosts are one *span*: publishers and subscribers see one
+location.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from random import Random
 
 from matching import EVERYTHING, Cut, GroupedIndex, Index, Interval, Predicate
 from overlay.chord.keys import attribute_key
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Version
+from overlay.upper_tree.host.served_loads import VisitSample
 from overlay.upper_tree.host.urgency import LatencyMap, types_of
 from overlay.upper_tree.messages import Assign, Registration
 from overlay.upper_tree.partition import Slice
@@ -29,10 +32,12 @@ class HostedTree:
     """What this host has of one tree. `shared` is the index of all trees; None in counting
     routing, where the tree has its own."""
 
-    def __init__(self, attribute: str, shared: SharedIndex | None) -> None:
+    def __init__(self, attribute: str, shared: SharedIndex | None, rng: Random) -> None:
         self.attribute = attribute
         self.key = attribute_key(attribute)
         self.version: Version = (0, 0)
+        self.owner: Peer | None = None
+        """Who has assigned the present version."""
         self.intervals: tuple[Interval, ...] = ()
         """The virtual nodes that this host serves, in order."""
         self.spans: list[Interval] = []
@@ -42,6 +47,7 @@ class HostedTree:
         self.registrations: dict[str, tuple[Registration, Predicate]] = {}
         self.index: Index[str] = Index()  # empty in pivot routing
         self.latency = LatencyMap()
+        self.visits = VisitSample(attribute, rng)
         self._shared = shared
         self._starts: list[Cut] = []
 
@@ -50,20 +56,27 @@ class HostedTree:
         """Whether every value of the attribute is served here."""
         return len(self.spans) == 1 and self.spans[0] == EVERYTHING
 
-    def assign(self, message: Assign) -> None:
+    def assign(self, message: Assign, owner: Peer | None = None) -> None:
         """Serve exactly these intervals, with what is registered already; what overlaps none of
         them is uninstalled."""
         self.version = message.version
+        self.owner = owner
         self.slice = Slice(message.size, dict(message.known))
         self.intervals = message.intervals
         self.spans = []
+        self.hosts = {}
+        by_interval = {entry.interval: entry.hosts for entry in self.slice.known.values()}
         for interval in sorted(message.intervals, key=lambda each: each.lo):
+            hosts = by_interval.get(interval, ())
             if self.spans and self.spans[-1].hi == interval.lo:
-                self.spans[-1] = Interval(self.spans[-1].lo, interval.hi)
-            else:
-                self.spans.append(interval)
+                before = self.spans[-1]
+                if _ids(self.hosts[before]) == _ids(hosts):
+                    del self.hosts[before]
+                    self.spans.pop()
+                    interval = Interval(before.lo, interval.hi)
+            self.spans.append(interval)
+            self.hosts[interval] = hosts
         self._starts = [span.lo for span in self.spans]
-        self.hosts = {span: self._hosts_of(span) for span in self.spans}
         for id_, (registration, _) in list(self.registrations.items()):
             if not any(registration.interval.overlaps(span) for span in self.spans):
                 self.uninstall(id_)
@@ -71,13 +84,6 @@ class HostedTree:
     def empty(self) -> None:
         """Drop all registrations: nothing of the tree is served any more."""
         self.assign(Assign(self.attribute, self.version))
-
-    def _hosts_of(self, span: Interval) -> tuple[Peer, ...]:
-        inside = [
-            entry.hosts for entry in self.slice.known.values() if span.overlaps(entry.interval)
-        ]
-        first = inside[0] if inside else ()
-        return tuple(host for host in first if all(host in hosts for hosts in inside))
 
     def span(self, spot: Cut) -> Interval | None:
         """The served part of the value space that holds this place."""
@@ -123,3 +129,7 @@ class HostedTree:
     def subscriber(self, id_: str) -> Peer:
         """The node whose registration it is. KeyError if it is not here."""
         return self.registrations[id_][0].subscriber
+
+
+def _ids(hosts: tuple[Peer, ...]) -> frozenset[NodeId]:
+    return frozenset(host.id for host in hosts)

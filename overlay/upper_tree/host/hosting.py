@@ -27,6 +27,7 @@ from overlay.upper_tree.host.constants import EPOCHS_MOST, HOP_BOUND
 from overlay.upper_tree.host.dry_matching import dry_matches
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
+from overlay.upper_tree.host.served_loads import SampledTree
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
 from overlay.upper_tree.host.visiting import AnnouncedLocations, VisitHandler, check_visit
@@ -87,6 +88,8 @@ class Hosting(Machine):
             port, self.trees, self.has_lease, self.known_epoch, ring, settings.tree.serving_most
         )
         self.leases = ServingLeases()
+        self.loads = self.scheduler.served_loads()
+        """What virtual nodes ask of this host."""
         self._announced = AnnouncedLocations()
         self._ring = ""  # that this node belongs to
         self._epochs: BoundedDict[str, int] = BoundedDict(EPOCHS_MOST)
@@ -106,6 +109,11 @@ class Hosting(Machine):
     def start(self) -> None:
         """Begin to look for trees whose owners were lost (`OrphanedTrees`)."""
         self.orphans.start()
+
+    @property
+    def ring(self) -> str:
+        """That this node belongs to; "" while none is known."""
+        return self._ring
 
     # --- what owners say ---
 
@@ -142,7 +150,7 @@ class Hosting(Machine):
             return
         tree = self._tree(message.attribute)
         if message.version >= tree.version:
-            tree.assign(message)
+            tree.assign(message, sender)
             if not message.intervals:
                 del self.trees[message.attribute]
                 self.access_points.withdraw(message.attribute)
@@ -154,7 +162,7 @@ class Hosting(Machine):
     def _tree(self, attribute: str) -> HostedTree:
         tree = self.trees.get(attribute)
         if tree is None:
-            tree = self.trees[attribute] = HostedTree(attribute, self.index)
+            tree = self.trees[attribute] = HostedTree(attribute, self.index, self.port.rng)
         return tree
 
     def on_trees_hosted(self, sender: Peer, message: TreesHosted) -> None:
@@ -182,7 +190,17 @@ class Hosting(Machine):
     def on_serving_beat(self, sender: Peer, message: ServingBeat) -> None:
         """An owner grants a serving lease, or renews it."""
         self.leases.take(sender.id, message, self.port.now)
-        self.port.send(sender, ServingReply(message.key, message.number))
+        self.loads.measure(
+            lambda: [SampledTree(tree.intervals, tree.visits) for tree in self.trees.values()]
+        )
+        load = self.loads.report(
+            lambda name: (
+                in_arc(self.trees[name].key, message.start, message.key)
+                if name in self.trees
+                else False
+            )
+        )
+        self.port.send(sender, ServingReply(message.key, message.number, load))
 
     def known_epoch(self, tree: HostedTree) -> int:
         """The epoch of the tree's owner, the latest that this host heard of."""
@@ -192,6 +210,14 @@ class Hosting(Machine):
     def has_lease(self, tree: HostedTree) -> bool:
         """Whether the tree's owner lets this host serve it now."""
         return self.leases.covers(tree.key, self.known_epoch(tree), self.port.now)
+
+    def served_for_others(self) -> list[HostedTree]:
+        """The trees that this host serves and another node owns."""
+        return [
+            tree
+            for tree in self.trees.values()
+            if tree.owner is not None and tree.owner.id != self.port.me.id and self.has_lease(tree)
+        ]
 
     def _arc_epoch(self, key: Key) -> int:
         """The highest epoch of an owner that named which trees of its arc are here."""
@@ -272,5 +298,8 @@ class Hosting(Machine):
                 visit.give_back(attribute)
             else:
                 visit.accept(attribute, tree)
+        accepted = (*visit.whole, *visit.parts)
+        for attribute in accepted:
+            self.trees[attribute].visits.visited(message.events, len(accepted))
         visit.match()
         visit.finish()

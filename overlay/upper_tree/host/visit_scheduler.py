@@ -29,11 +29,14 @@ from overlay.upper_tree.host.constants import (
     GRADED_FOR,
     HELD_BACK_CHECK,
     MATCH_AT_ONCE,
+    SLICE_CALM,
     SLICE_LEAST,
     SLICE_MOST,
+    SLICE_SECONDS,
     SLICE_SHARE,
 )
 from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.host.served_loads import ServedLoads
 from overlay.upper_tree.host.urgency import DEFAULT_LEVEL, TYPE
 from overlay.upper_tree.host.visit_queue import VisitQueue
 from overlay.upper_tree.host_load import HostLoad, LoadMeter
@@ -105,6 +108,10 @@ class VisitScheduler:
             left -= len(visit.events)
             self._serve(visit)
 
+    def served_loads(self) -> ServedLoads:
+        """What is to measure the loads of the host's virtual nodes, by what this one measures."""
+        return ServedLoads(self.port, self._meter, lambda: self.queue.events)
+
     @property
     def load(self) -> HostLoad | None:
         """What to tell publishers of this host's work; None: nothing waits."""
@@ -115,7 +122,8 @@ class VisitScheduler:
     def _slice(self) -> int:
         """Events to be served in a turn."""
         if self.port.now - self._graded_at > GRADED_FOR:
-            return SLICE_MOST
+            in_time = int(SLICE_SECONDS * self._meter.service)
+            return min(max(in_time, SLICE_CALM), SLICE_MOST) if in_time else SLICE_MOST
         return min(max(self.queue.events // SLICE_SHARE, SLICE_LEAST), SLICE_MOST)
 
     def _serve(self, visit: Visit) -> None:

@@ -63,7 +63,86 @@ REPACK_SHARE = 2
 """Plans that need no more than half of the hosts in use are packed anew. By what a move costs
 beside the visits that it saves."""
 
+TARGET = 0.5
+"""The share of a host's time that events are to ask for: hosts at which work comes by chance have
+queues of a few events up to some four fifths, and the rest is for what comes until the next plan.
+By the 99th percentile of deliveries over the rate (`canopy sim scaling`)."""
+
+SPARE = 0.2
+"""By so much of `TARGET` a host keeps more than it should have, before something moves."""
+
+REPLICAS_MOST = 64
+"""Hosts of one virtual node, however busy: an acceptance names them to a publisher in 3 kB. By the
+events per second that one value can have."""
+
+RELIEF_LEAST, RELIEF_MOST = 1.0, 60.0
+"""Between two plans because hosts are busy: at first, what the last one moves has mostly arrived by
+then; and at most, where plans do not help. By the maps that change under a steady load."""
+
+SAME_LOAD = 0.25
+"""Loads that differ by less are the same for the pause between plans. By the deviation of reports
+under a steady load."""
+
+# --- host_pool.py ---
+
+POOL_MOST = 1_024
+"""Hosts beside a cluster's members: each is sent a serving beat 1.25 times a second."""
+
+ASKED_MOST = 32
+"""Nodes that are asked to host in one step."""
+
+ASK_TIMEOUT, ASK_AGAIN = 1.0, 5.0
+"""For so long a node that was asked may answer, and after so long it is asked again: as recruits
+are (overlay/chord/constants.py)."""
+
+CONFIRM_WITHIN = 3.0
+"""For so long a new primary takes the hosts that it finds in the maps to be there, though they do
+not answer."""
+
+CANDIDATES_MOST = 1_024
+"""Nodes that are remembered as possible hosts, or as having refused."""
+
+POOL_KEPT = 15.0
+"""Hosts of which half would do are kept for so long: a burst that comes again finds them."""
+
+# --- reported_loads.py ---
+
+BUSY, OVERLOADED = 0.7, 1.0
+"""The share of its time from which a host is busy if it is asked for so much by two reports, and
+from which it is by one. `BUSY` is far enough from `TARGET` for a host that was relieved not to be
+busy again by chance. By the maps that change under a steady load."""
+
+HALF_LIFE = 5.0
+"""Seconds in which what is known of a load that has ended falls by half: what a burst has grown is
+kept for some ten of them. By the bursts that come again."""
+
+ESTIMATED_FOR = 2.5
+"""Seconds for which the part of a virtual node that was cut is taken to ask for its share at least:
+until all of its hosts have reported twice."""
+
+REPORT_VALID = 5.0
+"""Seconds for which a host's report counts: some serving beats may be lost."""
+
+REPORTS_WITHIN = 2.5
+"""Seconds after an election within which hosts have reported: until then nothing is merged, and
+nothing planned. Three serving beats."""
+
+LOADS_REMEMBERED = 16_384
+"""Virtual nodes whose load is remembered: 64 of each of 256 hosts."""
+
 # --- rebalance.py ---
+
+GROW_SHARE = 1.5
+"""A virtual node that asks for so many hosts' shares alone is cut, where a host of it is busy: its
+parts have between half a share and one, and so are not cut again by chance."""
+
+CUTS_MOST = 64
+"""Parts into which one virtual node is cut at once. By the bytes of one entry of the log."""
+
+MERGED_BUSY = 0.15
+"""Neighbours that together ask for less of a host's time of late are merged: a third of what
+one of them has after it was cut."""
+
 
 SCANNED_AT_ONCE, CHANGE_COST = 256, 16
 """Trees that are scanned in one turn, some 5 ms, and for how many of them one counts that has to
@@ -72,6 +151,9 @@ be changed (measured)."""
 PREFERRED_MOST = 32
 """Subscribers that are recruited as hosts before other nodes. By the share of deliveries that stay
 on the host that matched them."""
+
+SUBSCRIBERS_SEEN = 1_024
+"""Registrations of a busy tree that are looked at for subscribers who might host it."""
 
 LEADERS = 2
 """Members beside the match brokers: primary and standby (P1)."""

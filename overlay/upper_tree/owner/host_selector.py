@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from overlay.chord.clusters import Clusters
-from overlay.machine import NodeId, Peer
+from overlay.machine import NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.owner.constants import FEWEST_HOSTS
+from overlay.upper_tree.owner.host_pool import HostPool
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTrees
 from overlay.upper_tree.owner.placement import PlacedNode
@@ -18,29 +19,39 @@ class HostSelector:
 
     def __init__(
         self,
-        me: Peer,
+        port: Port,
         settings: Settings,
         clusters: Clusters,
         trees: OwnedTrees,
         hosts: HostSupervisor,
+        pool: HostPool,
     ) -> None:
         """`trees` are those that the cluster owns."""
-        self._me = me
+        self._port = port
         self._settings = settings.tree
         self._clusters = clusters
         self._trees = trees
         self._hosts = hosts
+        self._pool = pool
 
     def fit_hosts(self) -> list[Peer]:
-        """The nodes that may host: the match brokers. In a small cluster, so that a virtual node
-        has two, the standby and the primary as well. Never empty."""
+        """The nodes that may host: members, then nodes of the pool. Never empty."""
+        may = self._hosts.may_be_given_trees
+        found = {peer.id: peer for peer in self.fit_members()}
+        found.update((peer.id, peer) for peer in self._pool.hosts() if may(peer.id))
+        return list(found.values())
+
+    def fit_members(self) -> list[Peer]:
+        """The cluster's members that may host: the match brokers. In a small cluster, so that a
+        virtual node has two, and where no more hosts can be found for a load, the standby and the
+        primary as well. Never empty."""
         cluster = self._clusters.cluster
         if cluster is None:
-            return [self._me]
+            return [self._port.me]
         standby = () if cluster.standby is None else (cluster.standby,)
         fit: list[Peer] = []
         for group in (cluster.brokers, standby, (cluster.primary,)):
-            if len(fit) < min(FEWEST_HOSTS, self._settings.replicas):
+            if self._pool.is_short or len(fit) < min(FEWEST_HOSTS, self._settings.replicas):
                 fit += [p for p in group if self._hosts.may_be_given_trees(p.id)]
         return fit or [cluster.primary]
 
@@ -66,9 +77,16 @@ class HostSelector:
         return (hosts[0], *others[: self._settings.replicas - 1])
 
     def virtual_nodes(self) -> list[PlacedNode]:
-        """All virtual nodes, where they are or are going to be."""
+        """All virtual nodes, where they are or are going to be, and what they ask for."""
+        loads, now = self._hosts.loads, self._port.now
         return [
-            PlacedNode(attribute, entry.interval, tuple(host.id for host in entry.hosts), count)
+            PlacedNode(
+                attribute,
+                entry.interval,
+                tuple(host.id for host in entry.hosts),
+                count,
+                *loads.recent(attribute, entry.interval, now),
+            )
             for attribute, owned in self._trees.items()
             for entry, count in zip(
                 (owned.next_map or owned.tree.map).entries, owned.registration_counts(), strict=True

@@ -16,10 +16,11 @@ from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Key, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.events import LeasesOver
-from overlay.upper_tree.messages import ServingReply, StillHosting, TreesHosted
+from overlay.upper_tree.messages import ServingReply, StillHosting, StopsHosting, TreesHosted
 from overlay.upper_tree.owner.constants import UNREACHABLE_MOST
 from overlay.upper_tree.owner.lease_grants import LeaseGrants, ServingBeatDue
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
+from overlay.upper_tree.owner.reported_loads import ReportedLoads
 
 
 class ServingAuthority(Protocol):
@@ -52,6 +53,7 @@ class HostSupervisor(Machine):
     ) -> None:
         super().__init__(port)
         self.leases = LeaseGrants(port, settings.tree.serving_lease, settings.tree.serving_most)
+        self.loads = ReportedLoads()
         self._clusters = clusters
         self._trees = trees
         self._authority = authority
@@ -64,6 +66,7 @@ class HostSupervisor(Machine):
         """This node leads the cluster: `hosts` may have serving leases from the one before."""
         self._leaving.clear()
         self.leases.begin(hosts)
+        self.loads.begin(self.port.now, are_known=not hosts)
 
     def begin_elected(self, lost: Peer, members: list[Peer], hosts: list[Peer]) -> None:
         """This node was elected in the place of `lost`. A member may even have begun to serve a
@@ -72,6 +75,7 @@ class HostSupervisor(Machine):
         if lost.id != me:
             self._unreachable[lost.id] = None
         self.leases.begin(hosts)
+        self.loads.begin(self.port.now, are_known=not hosts)
         for owned in self._trees.values():
             owned.doubt_acknowledgements()
             owned.begin_epoch()
@@ -82,6 +86,7 @@ class HostSupervisor(Machine):
     def end(self) -> None:
         """Stop to renew hosts' leases and to watch hosts: this node leads no cluster any more."""
         self.leases.end()
+        self.loads.begin(self.port.now, are_known=True)
         self.port.watch("hosts", ())
 
     # --- reachability ---
@@ -90,6 +95,7 @@ class HostSupervisor(Machine):
         """A silent host is given no more to do."""
         self._unreachable[event.peer.id] = None
         self._leaving.pop(event.peer.id, None)
+        self.loads.forget(event.peer.id, self.port.now)
         if event.left:
             self.leases.left(event.peer)
         if self._clusters.is_primary:
@@ -109,6 +115,14 @@ class HostSupervisor(Machine):
     def on_member_leaving(self, event: MemberLeaving) -> None:
         """A member wants to leave: it is given nothing more, and released when it hosts nothing."""
         self._leaving[event.peer.id] = event.peer
+
+    def on_stops_hosting(self, sender: Peer, message: StopsHosting) -> None:
+        """A host that is no member leaves: it is given nothing more, and its trees move. (Of a
+        member the cluster knows that it leaves, and when it may go.)"""
+        cluster = self._clusters.cluster
+        if self._clusters.is_primary and cluster is not None and not cluster.has_member(sender.id):
+            self._leaving[sender.id] = sender
+            self._authority.rebalance_soon()
 
     def on_still_hosting(self, sender: Peer, message: StillHosting) -> None:
         """A host serves trees of an owner that was lost, or of none that it knows."""
@@ -210,8 +224,13 @@ class HostSupervisor(Machine):
         )
 
     def on_serving_reply(self, sender: Peer, message: ServingReply) -> None:
-        """A host has answered a serving beat: the next one prolongs its lease."""
+        """A host has answered a serving beat, and reports what it is asked for: the next beat
+        prolongs its lease."""
         self.leases.on_reply(sender, message)
+        if self._clusters.is_primary and self.leases.attends(sender.id):
+            self.loads.reported(sender.id, message.load, self.port.now)
+            if self.loads.is_busy(sender.id):
+                self._authority.rebalance_soon()
         self._grant()
 
     def on_serving_beat_due(self, timer: ServingBeatDue) -> None:

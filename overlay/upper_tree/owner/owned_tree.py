@@ -9,6 +9,7 @@ from that (messages, log entries) is up to registry.py, rebalance.py and registr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -24,6 +25,11 @@ from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.pivots import Popularity
 from overlay.upper_tree.summary import Box
+
+MapReason = Literal["created", "moved", "restored", "full", "busy", "idle"]
+"""Why a tree has a new map: it is new; other hosts are to serve; hosts that were lost are given the
+same again; a virtual node had too many registrations, or was asked for too much, and was cut; two
+had too little, and were merged."""
 
 
 class PendingRegistration(msgspec.Struct):
@@ -105,6 +111,7 @@ class OwnedTree:
         self._acknowledged_unknown = False
         self._restored_index = 0
         self._next: PartitionMap | None = None
+        self._reason: MapReason = "created"
         self._previous: PartitionMap | None = None
         self._awaited: dict[NodeId, Peer] = {}  # hosts that have not answered `Assign`
         self._prepared: dict[NodeId, Peer] = {}  # hosts that were sent `next_map`
@@ -289,9 +296,15 @@ class OwnedTree:
         """All partition maps that some host may serve by."""
         return [m for m in (self.tree.map, self._next, self._previous) if m is not None]
 
-    def begin_change(self, new: PartitionMap) -> None:
+    @property
+    def change_reason(self) -> MapReason:
+        """Why the last change of the map was begun."""
+        return self._reason
+
+    def begin_change(self, new: PartitionMap, reason: MapReason) -> None:
         """Step 1: `new` is being prepared at the hosts that gain intervals."""
         self._next = new
+        self._reason = reason
         self._loads.changed(self.attribute)
         self._awaited.clear()
         self._prepared.clear()

@@ -30,9 +30,10 @@ from overlay.machine import Alarm, Key, Machine, Peer, Port, Timer, Version
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Assign, NotOwner
 from overlay.upper_tree.owner.constants import REBALANCE_DELAY
+from overlay.upper_tree.owner.host_pool import HostPool
 from overlay.upper_tree.owner.host_selector import HostSelector
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
-from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
+from overlay.upper_tree.owner.owned_tree import MapReason, OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.tree_log import (
     CacheHoldersChanged,
     ClusterState,
@@ -58,7 +59,8 @@ class Owner(Machine):
         self.trees = OwnedTrees()  # only at the primary
         self.hosts = HostSupervisor(port, settings, clusters, self.trees, self)
         self.leases = self.hosts.leases
-        self.selector = HostSelector(port.me, settings, clusters, self.trees, self.hosts)
+        self.pool = HostPool(port, clusters, self)
+        self.selector = HostSelector(port, settings, clusters, self.trees, self.hosts, self.pool)
         self._rebalance = Alarm(port, RebalanceDue())
         self._state = ClusterState()
         self._committed = 0
@@ -138,12 +140,17 @@ class Owner(Machine):
             self._state.apply(operation)
         return index
 
-    def write_map(self, attribute: str, map_: PartitionMap) -> None:
+    def write_map(self, attribute: str, map_: PartitionMap, reason: MapReason) -> None:
         """The tree is created with this map, or its map changes to it."""
         epoch, version = map_.version
         self.append(MapChanged(attribute, map_.version, map_.entries))
         self.port.trace(
-            "map", attribute=attribute, epoch=epoch, version=version, size=len(map_.entries)
+            "map",
+            attribute=attribute,
+            epoch=epoch,
+            version=version,
+            size=len(map_.entries),
+            reason=reason,
         )
 
     @property
@@ -189,6 +196,7 @@ class Owner(Machine):
             if led is None or led[0] != event.cluster.key:
                 self._committed = 0
                 self.hosts.begin(list(self._state.hosts()))
+                self.pool.begin(self._state.hosts())
                 for attribute in self._state.trees:
                     self.adopt(attribute)
             elif led != self._led:  # elected again while it led: hosts go by the new epoch
@@ -221,6 +229,7 @@ class Owner(Machine):
         self._departing = self._transferred = None
         self.trees.clear()
         self.hosts.end()
+        self.pool.end()
         self._rebalance.cancel()
 
     def adopt(self, attribute: str) -> OwnedTree:

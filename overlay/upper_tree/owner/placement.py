@@ -11,20 +11,40 @@ what a host has room for. Each run has so many *replicas*, hosts that serve all 
 their rooms allow, up to `tree.replicas`: with hosts enough each has one run, with fewer some have
 several, but no more than there is room for.
 
-A plan stands until it has to change: a host has more than its room, a host came or went, or half
-the hosts would do. Runs go to the hosts that have most of them already, so that little moves
-(rebalance.py does the moving).
+Where events keep hosts busy (reported_loads.py), a run is also closed when its virtual nodes ask
+for a host's share of time *alone*, for events that visit nothing else of the run: such events lose
+nothing when the next virtual node is elsewhere. Events that visit several virtual nodes of a run
+gain nothing by its being divided. A run that is asked for more than its replicas' shares gets more
+replicas: each event visits one of them, for all of its attributes. So a virtual node of a single
+value is spread as well. A host's share is `TARGET` of its time; where there are too few hosts for
+that it is what each has to take.
+
+A plan stands until it has to change: a host has more than its room, a host came or went, half the
+hosts would do, or a host is busy. Runs go to the hosts that have most of them already, so that
+little moves (rebalance.py does the moving). Under a load that no plan can spread plans are made
+less and less often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
 from typing import NamedTuple, TypeVar
 
 from matching import Interval
 from overlay.chord.keys import attribute_key
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.owner.constants import FILL, PLAN_PERIOD, REPACK_SHARE
+from overlay.upper_tree.owner.constants import (
+    FILL,
+    PLAN_PERIOD,
+    RELIEF_LEAST,
+    RELIEF_MOST,
+    REPACK_SHARE,
+    REPLICAS_MOST,
+    SAME_LOAD,
+    SPARE,
+    TARGET,
+)
 
 T = TypeVar("T")
 
@@ -36,6 +56,21 @@ class PlacedNode(NamedTuple):
     interval: Interval
     hosts: tuple[NodeId, ...]
     registrations: int
+    busy: float = 0.0
+    """Share of a host's time that its events ask for, of late …"""
+    alone: float = 0.0
+    """… and of that for events that visit nothing else where they meet it."""
+
+
+class HostUse(NamedTuple):
+    """What hosts are asked for beside the virtual nodes that are placed, and which are busy."""
+
+    elsewhere: Mapping[NodeId, float] = {}
+    busy: tuple[NodeId, ...] = ()
+
+
+UNUSED = HostUse()
+"""Hosts with nothing to do beside."""
 
 
 class Plan(NamedTuple):
@@ -50,32 +85,51 @@ def by_popularity(attributes: Iterable[str], popularity: Mapping[str, int]) -> l
     return sorted(attributes, key=lambda name: (-popularity.get(name, 0), attribute_key(name)))
 
 
-def pack(items: Iterable[tuple[T, int]], room: int) -> list[list[T]]:
-    """Cut a sequence of (item, registrations) into runs of at most `room` registrations each.
+def pack(
+    items: Iterable[tuple[T, int]],
+    room: int,
+    share: float = float("inf"),
+    alone: Callable[[T], float] = lambda item: 0.0,
+) -> list[list[T]]:
+    """Cut a sequence of (item, registrations) into runs of at most `room` registrations each, of
+    which each asks `alone` for at most `share` of a host's time together.
 
-    An item that is larger than `room` has a run of its own. The order is kept, so neighbours stay
+    An item that is larger than that has a run of its own. The order is kept, so neighbours stay
     together; filling gaps with later items would save a few hosts and cost visits.
     """
     runs: list[list[T]] = []
-    filled = 0
+    filled, taken = 0, 0.0
     for item, registrations in items:
-        if not runs or filled + registrations > room:
+        asked = alone(item)
+        if not runs or filled + registrations > room or (taken and taken + asked > share):
             runs.append([])
-            filled = 0
+            filled, taken = 0, 0.0
         runs[-1].append(item)
         filled += registrations
+        taken += asked
     return runs
 
 
 def runs_of(
-    nodes: Sequence[PlacedNode], popularity: Mapping[str, int], room: int
+    nodes: Sequence[PlacedNode],
+    popularity: Mapping[str, int],
+    room: int,
+    share: float = float("inf"),
 ) -> list[list[PlacedNode]]:
     """The virtual nodes in runs, each of which belongs on one host."""
     by_tree: dict[str, list[PlacedNode]] = {}
     for node in nodes:
         by_tree.setdefault(node.attribute, []).append(node)
     in_order = [node for name in by_popularity(by_tree, popularity) for node in by_tree[name]]
-    return pack(((node, node.registrations) for node in in_order), room)
+    sized = ((node, node.registrations) for node in in_order)
+    return pack(sized, room, share, lambda node: node.alone)
+
+
+def fair_share(nodes: Sequence[PlacedNode], hosts: int, elsewhere: float = 0.0) -> float:
+    """The share of its time that a host is to be asked for: `TARGET`, or more where `hosts` of them
+    are too few."""
+    total = sum([node.busy for node in nodes]) + elsewhere
+    return max(TARGET, total / max(1, hosts))
 
 
 def make_plan(
@@ -84,17 +138,21 @@ def make_plan(
     hosts: Sequence[Peer],
     room: int,
     replicas: int = 1,
+    use: HostUse = UNUSED,
 ) -> Plan:
     """Hosts for each virtual node; where they are too few for one replica of everything, all are
     overfilled alike."""
     size = max(1, int(room * FILL))
-    runs = runs_of(nodes, popularity, size)
-    wanted = len(runs) * replicas
+    wanted = len(runs_of(nodes, popularity, size)) * replicas
+    share = fair_share(nodes, len(hosts), sum(use.elsewhere.values()))
+    limit = share
+    runs = runs_of(nodes, popularity, size, limit)
     while len(runs) > len(hosts):
         size += size // 4 + 1
-        runs = runs_of(nodes, popularity, size)
-    assignment = RunAssignment(runs, hosts, room)
-    for _ in range(replicas):
+        limit *= 1.25
+        runs = runs_of(nodes, popularity, size, limit)
+    assignment = RunAssignment(runs, hosts, room, share, replicas, use.elsewhere)
+    for _ in range(assignment.rounds):
         assignment.add_replica()
     return Plan(
         {
@@ -110,14 +168,30 @@ class RunAssignment:
     """Gives runs their hosts, one replica per round."""
 
     def __init__(
-        self, runs: Sequence[Sequence[PlacedNode]], hosts: Sequence[Peer], room: int
+        self,
+        runs: Sequence[Sequence[PlacedNode]],
+        hosts: Sequence[Peer],
+        room: int,
+        share: float,
+        replicas: int,
+        elsewhere: Mapping[NodeId, float],
     ) -> None:
-        """`hosts` at least as many as `runs`."""
+        """`hosts` at least as many as `runs`; `share` of its time that each is to be asked for."""
         self.room = room
         self.hosts = hosts
+        self.share = share
         self.sizes = [sum(node.registrations for node in run) for run in runs]
+        busy = [sum([node.busy for node in run]) for run in runs]
+        self.replicas = [
+            min(max(replicas, ceil(each / share - SPARE)), REPLICAS_MOST, len(hosts))
+            for each in busy
+        ]
+        """How many each run is to have, …"""
+        self.parts = [each / count for each, count in zip(busy, self.replicas, strict=True)]
+        """… and what it asks of each."""
         self.chosen: list[list[Peer]] = [[] for _ in runs]
         self._load = {host.id: 0 for host in hosts}
+        self._busy = {host.id: elsewhere.get(host.id, 0.0) for host in hosts}
         self._order = {host.id: number for number, host in enumerate(hosts)}
         self._present: list[dict[NodeId, int]] = []
         """Per run, what each host has of it already."""
@@ -128,11 +202,20 @@ class RunAssignment:
                     present[host] = present.get(host, 0) + 1 + node.registrations
             self._present.append(present)
 
+    @property
+    def rounds(self) -> int:
+        """After so many `add_replica` each run has as many as it is to have."""
+        return max(self.replicas, default=0)
+
     def add_replica(self) -> None:
-        """One more host for each run, if there is one: first for the run of which most is somewhere
-        already. In the first round no host gets two runs."""
+        """One more host for each run that is to have one, if there is one: first for the run of
+        which most is somewhere already. In the first round no host gets two runs."""
         first = not any(self.chosen)
-        open_runs = set(range(len(self.chosen)))
+        open_runs = {
+            number
+            for number, chosen in enumerate(self.chosen)
+            if len(chosen) < self.replicas[number]
+        }
         there = [
             (-amount, number, self._order[host])
             for number, present in enumerate(self._present)
@@ -140,16 +223,18 @@ class RunAssignment:
             if host in self._order
         ]
         for _, number, at in sorted(there):
-            if number in open_runs and self._fits(number, self.hosts[at], first):
+            host = self.hosts[at]
+            fits = number in open_runs and self._fits(number, host, first)
+            if fits and self._has_time(number, host):
                 open_runs.discard(number)
-                self._give(number, self.hosts[at])
-        for number in sorted(open_runs):
+                self._give(number, host)
+        for number in sorted(open_runs, key=lambda number: (-self.parts[number], number)):
             fit = [host for host in self.hosts if self._fits(number, host, first)]
             if fit:
                 self._give(number, min(fit, key=self._rank))
 
-    def _rank(self, host: Peer) -> tuple[int, int]:
-        return self._load[host.id], self._order[host.id]
+    def _rank(self, host: Peer) -> tuple[float, int, int]:
+        return self._busy[host.id], self._load[host.id], self._order[host.id]
 
     def _fits(self, number: int, host: Peer, first: bool) -> bool:
         if host in self.chosen[number]:
@@ -157,9 +242,15 @@ class RunAssignment:
         load = self._load[host.id]
         return load == 0 or (not first and load + 1 + self.sizes[number] <= self.room)
 
+    def _has_time(self, number: int, host: Peer) -> bool:
+        """Whether a host that has a run keeps it, rather than one that is asked for less."""
+        part = self.parts[number]
+        return not part or self._busy[host.id] + part <= self.share * (1 + SPARE)
+
     def _give(self, number: int, host: Peer) -> None:
         self.chosen[number].append(host)
         self._load[host.id] += 1 + self.sizes[number]
+        self._busy[host.id] += self.parts[number]
 
 
 class Placement:
@@ -172,6 +263,9 @@ class Placement:
         self.plan = Plan({}, 0)
         self._hosts: tuple[NodeId, ...] = ()
         self._next_plan_at = float("-inf")
+        self._relieved_at = float("-inf")  # when a plan was made for busy hosts, …
+        self._relieved = 0.0  # … for what load, …
+        self._pause = RELIEF_LEAST  # … and how long it stands
 
     def update(
         self,
@@ -179,14 +273,34 @@ class Placement:
         popularity: Mapping[str, int],
         hosts: Sequence[Peer],
         now: float,
+        use: HostUse = UNUSED,
     ) -> Plan:
         """The plan for these virtual nodes and hosts, made anew if that is due."""
         ids = tuple(host.id for host in hosts)
-        if ids != self._hosts or (now >= self._next_plan_at and self._is_wrong(nodes, ids)):
+        if (
+            ids != self._hosts
+            or (now >= self._next_plan_at and self._is_wrong(nodes, ids))
+            or (use.busy and self._relieves(nodes, now))
+        ):
             self._hosts = ids
             self._next_plan_at = now + PLAN_PERIOD
-            self.plan = make_plan(nodes, popularity, hosts, self.room, self.replicas)
+            self.plan = make_plan(nodes, popularity, hosts, self.room, self.replicas, use)
         return self.plan
+
+    def _relieves(self, nodes: Sequence[PlacedNode], now: float) -> bool:
+        """Whether to plan for hosts that are busy: soon where the load or its virtual nodes are
+        others, and less and less often where the same load keeps them busy however it is placed."""
+        total = sum([node.busy for node in nodes])
+        is_new = abs(total - self._relieved) > SAME_LOAD * self._relieved or any(
+            node.busy and (node.attribute, node.interval) not in self.plan.hosts for node in nodes
+        )
+        if is_new:
+            self._pause = RELIEF_LEAST
+        if now < self._relieved_at + self._pause:
+            return False
+        self._relieved_at, self._relieved = now, total
+        self._pause = min(2 * self._pause, RELIEF_MOST)
+        return True
 
     def _is_wrong(self, nodes: Sequence[PlacedNode], hosts: tuple[NodeId, ...]) -> bool:
         load: dict[NodeId, int] = {}
@@ -194,6 +308,7 @@ class Placement:
             for host in node.hosts:
                 load[host] = load.get(host, 0) + node.registrations
         enough = sum(load.values()) / (self.room * FILL) + self.replicas
+        enough += sum([node.busy for node in nodes]) / TARGET
         return len(load) > REPACK_SHARE * enough or any(
             count > self.room for count in load.values()
         )

@@ -21,8 +21,11 @@ its registrations, and serves again."""
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from itertools import islice, pairwise
+from math import ceil
 
-from matching import Interval
+from matching import Cut, Interval
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
@@ -34,16 +37,28 @@ from overlay.upper_tree.events import MapSettled
 from overlay.upper_tree.messages import Assign, Assigned, Entry, Install
 from overlay.upper_tree.owner.constants import (
     CHANGE_COST,
+    CUTS_MOST,
+    GROW_SHARE,
     LEADERS,
     MERGE_SHARE,
+    MERGED_BUSY,
     PREFERRED_MOST,
     REMOVE_AFTER,
     SCAN_PERIOD,
     SCANNED_AT_ONCE,
+    SUBSCRIBERS_SEEN,
+    TARGET,
 )
-from overlay.upper_tree.owner.owned_tree import OwnedTree, ScanThrottle
+from overlay.upper_tree.owner.owned_tree import MapReason, OwnedTree, ScanThrottle
 from overlay.upper_tree.owner.owner import Owner, RebalanceDue
-from overlay.upper_tree.owner.placement import Placement
+from overlay.upper_tree.owner.placement import (
+    HostUse,
+    PlacedNode,
+    Placement,
+    Plan,
+    fair_share,
+)
+from overlay.upper_tree.owner.reported_loads import cuts_by_load
 from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
 from overlay.upper_tree.partition import PartitionMap, best_cut
 
@@ -80,15 +95,90 @@ class Rebalance(Machine):
         if self._unscanned:
             self._owner.rebalance_soon()
             return
-        self._plan = self._placement.update(
-            self._selector.virtual_nodes(),
-            self._trees.popularity,
-            self._selector.fit_hosts(),
-            self.port.now,
-        )
+        self._plan = self._make_plan()
         self._recruit(self._wanted() + LEADERS)
         self._unscanned.extend(self._trees)
         self._scan_further()
+
+    def _make_plan(self) -> Plan:
+        """Cut what is asked for too much, and plan who hosts what."""
+        now, loads = self.port.now, self._hosts.loads
+        loads.expire(now)
+        nodes = self._selector.virtual_nodes()
+        busy = tuple(loads.busy_hosts())
+        self._size_pool(nodes, busy)
+        if not loads.are_known(now) or (busy and self._owner.pool.is_asking):
+            return self._plan  # first to know how much is asked for, and among how many hosts
+        hosts = self._selector.fit_hosts()
+        elsewhere = {host.id: loads.elsewhere(host.id) for host in hosts} if busy else {}
+        if busy:
+            share = fair_share(nodes, len(hosts), sum(elsewhere.values()))
+            if self._cut_busy(busy, share, len(hosts)):
+                return self._plan  # what is cut is placed when it is served as such
+        use = HostUse(elsewhere, busy)
+        return self._placement.update(nodes, self._trees.popularity, hosts, now, use)
+
+    def _size_pool(self, nodes: Sequence[PlacedNode], busy: Sequence[NodeId]) -> None:
+        """Ask further nodes to host if hosts are busy, or give some up if fewer would do."""
+        pool = self._owner.pool
+        needed = ceil(sum([node.busy for node in nodes]) / TARGET)
+        wanted = max(0, needed - len(self._selector.fit_members()))
+        if busy:
+            subscribed = Counter(
+                registration.subscriber
+                for attribute in self._hosts.loads.at(busy)
+                if (owned := self._trees.get(attribute)) is not None
+                for registration in islice(owned.tree.registrations.values(), SUBSCRIBERS_SEEN)
+            )
+            pool.grow(wanted, [peer for peer, _ in subscribed.most_common(PREFERRED_MOST)])
+        else:
+            pool.settle(wanted)
+
+    def _cut_busy(self, busy: Sequence[NodeId], share: float, hosts: int) -> bool:
+        """Begin to cut the virtual nodes that ask for far more than `share` alone, where one of
+        their hosts is busy. Whether some are being cut."""
+        found = False
+        for attribute in self._hosts.loads.at(busy):
+            owned = self._trees.get(attribute)
+            if owned is None or not self._owner.decides(attribute):
+                continue
+            if not owned.is_changing and (cuts := self._cuts(owned, share, hosts)):
+                self._cut(owned, cuts)
+                found = True
+            else:
+                found = found or (owned.is_changing and owned.change_reason == "busy")
+        return found
+
+    def _cuts(
+        self, owned: OwnedTree, share: float, hosts: int
+    ) -> dict[int, list[tuple[Cut, float]]]:
+        """By virtual node where to cut it, each place with the share of the load below it."""
+        loads, now = self._hosts.loads, self.port.now
+        found: dict[int, list[tuple[Cut, float]]] = {}
+        for index, entry in enumerate(owned.tree.map.entries):
+            node = loads.node(owned.attribute, entry.interval)
+            if node is None or len(entry.hosts) >= hosts:
+                continue  # there is no other host for a part of it
+            alone = node.alone(now)
+            if alone < GROW_SHARE * share or not any(loads.is_busy(h.id) for h in entry.hosts):
+                continue
+            parts = min(ceil(alone / share), CUTS_MOST)
+            if cuts := cuts_by_load(entry.interval, node.places(), parts):
+                found[index] = cuts
+        return found
+
+    def _cut(self, owned: OwnedTree, cuts: Mapping[int, Sequence[tuple[Cut, float]]]) -> None:
+        map_, now = owned.tree.map, self.port.now
+        for index, places in cuts.items():
+            interval = map_.entries[index].interval
+            ends = [(interval.lo, 0.0), *places, (interval.hi, 1.0)]
+            parts = [
+                (Interval(lo, hi), above - below) for (lo, below), (hi, above) in pairwise(ends)
+            ]
+            self._hosts.loads.cut(owned.attribute, interval, parts, now)
+        self.port.count("virtual_nodes_split", sum(map(len, cuts.values())))
+        at = {index: [cut for cut, _ in places] for index, places in cuts.items()}
+        self._prepare(owned, map_.cut(self._owner.next_version(), at), "busy")
 
     def on_scan_step_due(self, timer: ScanStepDue) -> None:
         """Take one step for each of the next trees; a node that is no primary any more drops the
@@ -171,10 +261,9 @@ class Rebalance(Machine):
         """Whether something of the tree had to be changed."""
         if self._remove(owned):
             return True
-        new = self._moved(owned) or self._resized(owned)
-        if new is not None:
-            self._prepare(owned, new)
-        elif self._hosts.has_reachable_stale(owned):
+        if (moved := self._moved(owned)) is not None:
+            self._prepare(owned, moved, "moved")
+        elif not self._resize(owned) and self._hosts.has_reachable_stale(owned):
             self._restore(owned)
         return owned.is_changing
 
@@ -185,7 +274,8 @@ class Rebalance(Machine):
         is_reachable = self._hosts.is_reachable
         if owned.pending and not all(map(is_reachable, owned.tree.map.hosts())):
             each = [self._reachable_hosts(entry) for entry in owned.tree.map.entries]
-            self._prepare(owned, owned.tree.map.moved(self._owner.next_version(), each))
+            moved = owned.tree.map.moved(self._owner.next_version(), each)
+            self._prepare(owned, moved, "moved")
         elif self._hosts.has_reachable_stale(owned):
             self._restore(owned)
         return owned.is_changing
@@ -197,7 +287,7 @@ class Rebalance(Machine):
     def _restore(self, owned: OwnedTree) -> None:
         """The same map under a new version, which gives stale hosts everything anew."""
         version = self._owner.next_version()
-        self._prepare(owned, PartitionMap(version, owned.tree.map.entries))
+        self._prepare(owned, PartitionMap(version, owned.tree.map.entries), "restored")
 
     def _remove(self, owned: OwnedTree) -> bool:
         """Remove a tree that has had no registration for some time. Whether it was removed."""
@@ -228,14 +318,18 @@ class Rebalance(Machine):
             return None
         return owned.tree.map.moved(self._owner.next_version(), found)
 
-    def _resized(self, owned: OwnedTree) -> PartitionMap | None:
-        """A virtual node that is too large is split, or two that are too small are merged."""
-        if not owned.is_size_scan_due(self.port.now):
-            return None
-        new = self._split(owned) or self._merged(owned)
-        if new is None:
+    def _resize(self, owned: OwnedTree) -> bool:
+        """Split a virtual node that is too large, or merge those that are too small. Whether there
+        were any."""
+        if owned.is_size_scan_due(self.port.now):
+            if (split := self._split(owned)) is not None:
+                self._prepare(owned, split, "full")
+                return True
             owned.size_scan_done(self.port.now)
-        return new
+        if (merged := self._merged(owned)) is not None:
+            self._prepare(owned, merged, "idle")
+            return True
+        return False
 
     def _split(self, owned: OwnedTree) -> PartitionMap | None:
         limit = self._settings.tree.split_at
@@ -251,20 +345,30 @@ class Rebalance(Machine):
         return None
 
     def _merged(self, owned: OwnedTree) -> PartitionMap | None:
-        map_ = owned.tree.map
-        if len(map_.entries) == 1:
+        """Neighbours that have few registrations together and are asked for little become one."""
+        map_, loads, now = owned.tree.map, self._hosts.loads, self.port.now
+        if len(map_.entries) == 1 or not loads.are_known(now):
             return None
-        counts = map_.counts(owned.tree.intervals())
-        for index in range(len(counts) - 1):
-            if (counts[index] + counts[index + 1]) * MERGE_SHARE < self._settings.tree.split_at:
-                return map_.merged(self._owner.next_version(), index)
-        return None
+        joins: dict[int, None] = {}
+        most = self._settings.tree.split_at / MERGE_SHARE
+        size, busy = 0, 0.0
+        for index, count in enumerate(owned.registration_counts()):
+            asked, _ = loads.recent(owned.attribute, map_.entries[index].interval, now)
+            if index and size + count < most and busy + asked < MERGED_BUSY:
+                joins[index - 1] = None
+                size, busy = size + count, busy + asked
+            else:
+                size, busy = count, asked
+        if not joins:
+            return None
+        self.port.count("virtual_nodes_merged", len(joins))
+        return map_.merged(self._owner.next_version(), joins)
 
     # --- step 1: prepare ---
 
-    def _prepare(self, owned: OwnedTree, new: PartitionMap) -> None:
+    def _prepare(self, owned: OwnedTree, new: PartitionMap, reason: MapReason) -> None:
         attribute = owned.attribute
-        owned.begin_change(new)
+        owned.begin_change(new, reason)
         self._owner.append(ChangeBegun(attribute, tuple(new.hosts().values())))
         for host in new.hosts().values():
             gained = self._gained(owned, new, host)
@@ -332,7 +436,7 @@ class Rebalance(Machine):
         new = owned.commit_change()
         serving = new.hosts()
         concerned: dict[NodeId, Peer] = {**owned.stale_hosts, **old.hosts(), **serving}
-        self._owner.write_map(attribute, new)
+        self._owner.write_map(attribute, new, owned.change_reason)
         for host in concerned.values():
             is_back = host.id in owned.stale_hosts and host.id in serving  # since it was prepared
             if is_back or not self._hosts.is_reachable(host.id):

@@ -277,7 +277,7 @@ class Registry(Machine):
     def _create_tree(self, attribute: str) -> OwnedTree:
         hosts = self._owner.selector.hosts_for_new_tree()
         map_ = PartitionMap.single(self._owner.next_version(), hosts)
-        self._owner.write_map(attribute, map_)
+        self._owner.write_map(attribute, map_, "created")
         owned = self._owner.adopt(attribute)
         self._hosts.attend(owned)
         for host in map_.hosts().values():

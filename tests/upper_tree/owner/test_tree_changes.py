@@ -20,11 +20,15 @@ from matching import place
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Register, Registered, Registration, Unregister
+from tests.support.demand import Demand
 from tests.support.overlays import settings as numbers
 from tests.support.trees import HostNode, OwnerNode, cluster_of, event, registration
 from tests.support.world import World, peer
 
 BROKERS = ("h0", "h1", "h2")
+IDLE = ("i0", "i1", "i2", "i3")
+"""Nodes that are no members, and may be asked to host."""
+
 VALUES = range(-1, 12)
 S = peer("s")
 
@@ -34,16 +38,25 @@ QUIET = ["deliver"] * 12 + ["register"] * 3 + ["unregister"] * 2 + ["commit"] * 
 class Model:
     """The network, and what a subscriber may rely on."""
 
+    rest_for = 100  # quarters of a second: longer than any lease
+
     def __init__(self, chosen: Settings) -> None:
         self.net = World()
         self.chosen = chosen
         self.net.node("s")
-        self.hosts = {name: HostNode(self.net.node(name), chosen) for name in BROKERS}
+        self.demand = Demand(0.0, VALUES)
+        self.hosts = {name: self._host(name) for name in (*BROKERS, *IDLE)}
         self.owner = OwnerNode(self.net.node("p"), chosen, cluster_of("p", *BROKERS))
+        self.owner.clusters.idle = tuple(map(peer, IDLE))
         self.serving_members = list(BROKERS)
         self.dead: dict[str, None] = {}
         self.made: dict[str, Registration] = {}
         self.promised: dict[str, Registration] = {}
+
+    def _host(self, name: str) -> HostNode:
+        node = HostNode(self.net.node(name), self.chosen)
+        self.demand.put_on({name: node})
+        return node
 
     # --- steps ---
 
@@ -108,8 +121,35 @@ class Model:
         if self.dead:
             name = list(self.dead)[number % len(self.dead)]
             del self.dead[name]
-            self.hosts[name] = HostNode(self.net.node(name), self.chosen)
+            self.hosts[name] = self._host(name)
             self.gain(name)
+
+    def ask(self, number: int) -> None:
+        """Events ask for more or for less, of some values or of all."""
+        self.demand.total = (0.0, 1.0, 3.0, 6.0)[number % 4]
+        self.demand.values = ([5], VALUES, range(3), VALUES)[number // 4 % 4]
+
+    def release(self, number: int) -> None:
+        """A node that is no member leaves in order, or comes back as another process."""
+        name = IDLE[number % len(IDLE)]
+        node = self.hosts[name]
+        if node.offers._leaves_by is None:
+            node.offers.leave()
+            self.step_of(name)
+        elif not node.offers.hosted:
+            self.net.cut("p", name, left=True)
+            self.hosts[name] = self._host(name)
+            self.net.join("p", name)
+
+    def lose_idle(self, number: int) -> None:
+        """A node that is no member dies, and another process takes its place."""
+        name = IDLE[number % len(IDLE)]
+        self.net.cut("p", name)
+        self.hosts[name] = self._host(name)
+        self.net.join("p", name)
+
+    def step_of(self, name: str) -> None:
+        self.net.nodes[name].turn()
 
     def hold(self, number: int) -> None:
         """It neither hears nor is heard, for however long."""
@@ -157,7 +197,8 @@ class Model:
 
     def rest(self) -> None:
         self.net.held.clear()
-        for _ in range(100):  # longer than any lease
+        self.demand.total = 0.0
+        for _ in range(self.rest_for):
             self.net.flush()
             self.owner.clusters.commit()
             self.net.run(0.25)
@@ -184,10 +225,10 @@ class Model:
                 assert sorted(matched) == sorted(expected), "hosts hold something else"
 
 
-def run(seed: int, faults: list[str], covered: bool) -> Model:
+def run(seed: int, faults: list[str], covered: bool, kind: type[Model] = Model) -> Model:
     """Many steps of one seed, in bursts, so that changes meet each other."""
     rng = Random(f"changes {seed}")
-    model = Model(
+    model = kind(
         numbers(
             tree={
                 "split_at": rng.choice([1, 2, 4]),
@@ -222,3 +263,38 @@ def test_hosts_that_wake_up_serve_nothing_that_they_have_missed(seed: int) -> No
 @pytest.mark.parametrize("seed", range(40))
 def test_hosts_that_die_and_come_back_serve_only_what_they_hold(seed: int) -> None:
     run(seed, ["crash", "restart", "restart"], covered=False)
+
+
+class LoadedModel(Model):
+    """Where hosts report loads; at rest there is none."""
+
+    rest_for = 200  # also longer than what is known of a load lasts
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_trees_that_grow_and_shrink_leave_no_value_alone(seed: int) -> None:
+    kinds = ["ask", "ask", "time", "time", "time", "time", "release", "leave"]
+    model = run(seed, kinds, covered=True, kind=LoadedModel)
+    assert model.owner.owner.pool.hosts() == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hosts_of_the_pool_that_die_serve_only_what_they_hold(seed: int) -> None:
+    kinds = ["ask", "ask", "time", "time", "time", "time", "lose_idle", "release", "hold", "wake"]
+    run(seed, kinds, covered=False, kind=LoadedModel)
+
+
+def test_the_model_uses_the_pool() -> None:
+    used = dict.fromkeys(IDLE, 0)
+    for seed in range(6):
+        model = LoadedModel(numbers(tree={"lease": 10_000.0, "replicas": 1}))
+        model.register(seed)
+        model.demand.total = 6.0
+        for _ in range(60):
+            model.step("time", 0)
+            model.net.flush()
+            model.owner.clusters.commit()
+        for name in model.owner.owner.trees["x"].tree.map.hosts():
+            if name in used:
+                used[name] += 1
+    assert all(used.values())

@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matching import EVERYTHING
+from matching import EVERYTHING, Interval
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.messages import BetterPivots, Register, Registered
 from overlay.upper_tree.owner.constants import FILL, PLAN_PERIOD
-from overlay.upper_tree.owner.placement import PlacedNode, Placement, make_plan
+from overlay.upper_tree.owner.placement import (
+    HostUse,
+    PlacedNode,
+    Placement,
+    Plan,
+    fair_share,
+    make_plan,
+)
 from overlay.upper_tree.pivots import Popularity, better_pivot
 from overlay.upper_tree.summary import box_of
 from tests.support.overlays import settings
@@ -114,6 +121,100 @@ def test_each_run_has_its_own_hosts_where_there_are_enough() -> None:
     assert [len(group) for group in groups] == [3, 3]
     assert not groups[0] & groups[1]
     assert found.wanted == 6
+
+
+# --- by load ---
+
+MANY = [peer(f"n{number:02}") for number in range(24)]
+
+
+def asked(*shares: float, alone: bool = True, host: str = "n00") -> list[PlacedNode]:
+    """Trees t0, t1 … of one registration that ask for so much of a host's time, all at one host."""
+    return [
+        PlacedNode(f"t{n}", EVERYTHING, (host,), 1, share, share if alone else 0.0)
+        for n, share in enumerate(shares)
+    ]
+
+
+def share_by_host(
+    nodes: list[PlacedNode], found: dict[tuple[str, Interval], tuple[Peer, ...]]
+) -> dict[NodeId, float]:
+    """What each host is asked for, if replicas share their virtual node's load evenly."""
+    load: dict[NodeId, float] = {}
+    for node in nodes:
+        hosts = found[node.attribute, node.interval]
+        for host in hosts:
+            load[host.id] = load.get(host.id, 0.0) + node.busy / len(hosts)
+    return load
+
+
+@given(st.lists(st.floats(0.01, 0.5), min_size=1, max_size=20), st.integers(1, 3))
+def test_busy_trees_are_spread_so_that_no_host_is_asked_for_much_more_than_its_share(
+    shares: list[float], replicas: int
+) -> None:
+    nodes = asked(*shares)
+    found = make_plan(nodes, popular(len(nodes)), MANY, 1_000, replicas)
+    fair = fair_share(nodes, len(MANY))
+    assert max(share_by_host(nodes, found.hosts).values()) <= 2 * fair
+
+
+def test_trees_that_events_visit_together_stay_together_with_as_many_replicas_as_they_need() -> (
+    None
+):
+    nodes = asked(*[0.6] * 5, alone=False)
+    found = make_plan(nodes, popular(5), MANY, 1_000, 3).hosts
+    (hosts,) = set(found.values())
+    assert len(hosts) == 6
+    assert max(share_by_host(nodes, found).values()) == pytest.approx(0.5)
+
+
+def test_a_value_that_many_events_have_gets_replicas() -> None:
+    found = make_plan(asked(4.0, 0.1), popular(2), MANY, 1_000, 1).hosts
+    assert len(found["t0", EVERYTHING]) == 8
+    assert len(found["t1", EVERYTHING]) == 1
+
+
+def test_where_hosts_are_few_each_takes_its_share_of_all() -> None:
+    nodes = asked(*[0.5] * 12)
+    found = make_plan(nodes, popular(12), MANY[:4], 1_000, 1).hosts
+    load = share_by_host(nodes, found)
+    assert len(load) == 4
+    assert max(load.values()) <= 2.0
+
+
+def test_a_host_that_is_asked_for_much_elsewhere_is_given_less() -> None:
+    nodes = asked(0.4, 0.4)
+    use = HostUse({"n00": 0.9}, ("n00",))
+    found = make_plan(nodes, popular(2), MANY[:3], 1_000, 1, use).hosts
+    assert {host.id for hosts in found.values() for host in hosts} == {"n01", "n02"}
+
+
+def test_a_plan_for_a_load_stands_while_the_load_does() -> None:
+    placement = Placement(1_000)
+    nodes = asked(0.45, 0.45, 0.45)
+    first = placement.update(nodes, popular(3), MANY, 0.0)
+    again = [n._replace(hosts=tuple(h.id for h in first.hosts[n.attribute, EVERYTHING]))
+             for n in nodes]  # fmt: skip
+    assert placement.update(again, popular(3), MANY, 1.0) is first, "no host is busy"
+    made: list[Plan] = [first]
+    for second in range(2, 120):  # the same load keeps a host busy however it is placed
+        use = HostUse({}, ("n00",))
+        plan = placement.update(again, popular(3), MANY, float(second), use)
+        if plan is not made[-1]:
+            assert plan.hosts == made[-1].hosts, "nothing moves"
+            made.append(plan)
+    assert len(made) < 10, "plans that do not help are made less and less often"
+
+
+def test_hosts_that_nearly_nobody_asks_for_anything_are_given_up() -> None:
+    placement = Placement(1_000)
+    nodes = [node._replace(hosts=(host.id,)) for node, host in
+             zip(asked(*[0.45] * 12), MANY, strict=False)]  # fmt: skip
+    first = placement.update(nodes, popular(12), MANY, 0.0)
+    assert len({host.id for hosts in first.hosts.values() for host in hosts}) == 12
+    idle = [node._replace(busy=0.01, alone=0.01) for node in nodes]
+    found = placement.update(idle, popular(12), MANY, PLAN_PERIOD)
+    assert len({host.id for hosts in found.hosts.values() for host in hosts}) == 1
 
 
 # --- in the machines ---

@@ -1,0 +1,130 @@
+"""What each virtual node asks of this host, as its owner is told (C6).
+
+A host measures how much of its time events take (`LoadMeter`), and counts which trees they visit.
+What an event costs is divided evenly among the trees that it visits here, since it is matched once
+for all of them. Where a tree has several virtual nodes here they share by the places of some of the
+events, drawn by chance; the owner also cuts by these places. So counting costs nothing per event,
+and some microseconds per event that is drawn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple
+
+from matching import Cut, Interval, place
+from overlay.client import Event
+from overlay.machine import Port
+from overlay.upper_tree.host.constants import (
+    LOADS_MOST,
+    LOADS_PERIOD,
+    PLACES_LEAST,
+    PLACES_MOST,
+    REPORTED_LEAST,
+)
+from overlay.upper_tree.host_load import LoadMeter, ServedLoad, VirtualNodeLoad
+from overlay.upper_tree.messages import value_in
+
+
+class VisitSample:
+    """The events that have visited one tree: how many, and the places of some."""
+
+    def __init__(self, attribute: str, rng: Random) -> None:
+        self.attribute = attribute
+        self.places: deque[Cut] = deque(maxlen=PLACES_MOST)
+        """The newest last."""
+        self._rng = rng
+        self._stride = 1  # one in so many is drawn, on average
+        self._until_next = 0  # events until the next that is drawn
+        self._events = 0.0  # each divided by how many trees it visited
+        self._alone = 0
+        self._drawn = 0
+
+    def visited(self, events: Sequence[Event], trees: int) -> None:
+        """Events have visited so many trees here together, this one among them."""
+        count = len(events)
+        self._events += count / trees
+        if trees == 1:
+            self._alone += count
+        self._until_next -= count
+        while self._until_next < 0:
+            value = value_in(events[self._until_next], self.attribute)
+            if value is not None:
+                self.places.append(place(value))
+                self._drawn += 1
+            self._until_next += 1 + self._rng.randrange(2 * self._stride - 1)
+
+    def take(self) -> tuple[float, float, list[Cut]]:
+        """The events since the last call, as shares of what they cost; of these the share of events
+        that visited nothing else; and the newest places, of those or of earlier ones."""
+        found = (self._events, float(self._alone), list(self.places))
+        self._stride = max(1, int(self._events) // PLACES_LEAST)
+        newest = min(len(self.places), max(self._drawn, PLACES_LEAST))
+        self._events, self._alone, self._drawn = 0.0, 0, 0
+        return (*found[:2], found[2][len(found[2]) - newest :])
+
+
+class SampledTree(NamedTuple):
+    """A tree's intervals at this host, and its sample."""
+
+    intervals: Sequence[Interval]
+    sample: VisitSample
+
+
+class ServedLoads:
+    """What this host reports. Measured anew every `LOADS_PERIOD` seconds, when somebody asks."""
+
+    def __init__(self, port: Port, meter: LoadMeter, waiting: Callable[[], int]) -> None:
+        """`waiting`: how many events wait here."""
+        self._port = port
+        self._meter = meter
+        self._waiting = waiting
+        self._measured_at = float("-inf")
+        self._busy = 0.0
+        self._nodes: dict[str, list[VirtualNodeLoad]] = {}  # by tree
+
+    def measure(self, trees: Callable[[], Sequence[SampledTree]]) -> None:
+        """Measure anew if that is due."""
+        now = self._port.now
+        if now - self._measured_at < LOADS_PERIOD:
+            return
+        self._measured_at = now
+        self._busy = self._meter.demand(self._waiting(), now)
+        taken = [(intervals, sample, *sample.take()) for intervals, sample in trees()]
+        total = sum([events for _, _, events, _, _ in taken])
+        self._nodes.clear()
+        for intervals, sample, events, alone, places in taken:
+            share = self._busy * events / total if total else 0.0
+            if share >= REPORTED_LEAST:
+                by_itself = share * min(1.0, alone / events)
+                self._nodes[sample.attribute] = _divided(
+                    sample.attribute, intervals, share, by_itself, places
+                )
+
+    @property
+    def busy(self) -> float:
+        """The share of this host's time that was asked for when it was measured last."""
+        return self._busy
+
+    def report(self, owned: Callable[[str], bool]) -> ServedLoad | None:
+        """What to report about these trees; None: nothing was asked for."""
+        if self._busy < REPORTED_LEAST:
+            return None
+        nodes = [load for name, loads in self._nodes.items() if owned(name) for load in loads]
+        nodes.sort(key=lambda load: -load.busy)
+        return ServedLoad(self._busy, tuple(nodes[:LOADS_MOST]))
+
+
+def _divided(
+    attribute: str, intervals: Sequence[Interval], busy: float, alone: float, places: list[Cut]
+) -> list[VirtualNodeLoad]:
+    """A tree's load by virtual node, as the places say. What lies outside was passed on."""
+    found: list[VirtualNodeLoad] = []
+    for interval in intervals:
+        here = tuple([spot for spot in places if interval.lo <= spot < interval.hi])
+        if here:
+            part = len(here) / len(places)
+            found.append(VirtualNodeLoad(attribute, interval, part * busy, part * alone, here))
+    return found

@@ -1,0 +1,183 @@
+"""Hosts from the whole overlay, for trees that ask for more than their cluster has (C6).
+
+A cluster's members host its trees. Where these are busy the primary asks other nodes: subscribers
+of the busy trees first, since what they host they need not be sent, whatever cluster they serve in;
+then nodes that serve nowhere, as the view knows them, or those that were asked. A node that agrees
+is given virtual nodes under the same serving leases as a member (lease_grants.py). It has no vote
+and no log, and may be recruited by a cluster.
+
+The pool is in no log: a new primary finds in the maps who hosts, and asks whether they are there.
+It grows at once, and shrinks when half of it would do for a while, so that a burst that comes again
+finds it. Who leaves, or is lost, is in it no more (`StopsHosting`, `LinkDown`), and its virtual
+nodes move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from overlay.bounded import BoundedDict
+from overlay.chord.clusters import Clusters
+from overlay.links.events import LinkDown
+from overlay.machine import Machine, NodeId, Peer, Port
+from overlay.upper_tree.messages import AskToHost, HostAnswer
+from overlay.upper_tree.owner.constants import (
+    ASK_AGAIN,
+    ASK_TIMEOUT,
+    ASKED_MOST,
+    CANDIDATES_MOST,
+    CONFIRM_WITHIN,
+    POOL_KEPT,
+    POOL_MOST,
+)
+
+
+class PoolOwner(Protocol):
+    """The part of the owner's role that the pool uses."""
+
+    def rebalance_soon(self, delay: float = 0.0) -> None:
+        """Look at the load in `delay` seconds."""
+
+
+class HostPool(Machine):
+    """At the primary; elsewhere it is empty."""
+
+    def __init__(self, port: Port, clusters: Clusters, owner: PoolOwner) -> None:
+        super().__init__(port)
+        self._clusters = clusters
+        self._owner = owner
+        self._hosts: dict[NodeId, Peer] = {}
+        self._wanted = 0
+        self._enough_since: float | None = None  # half of it would do
+        self._is_short = False
+        self._unconfirmed: dict[
+            NodeId, float
+        ] = {}  # of a former primary, until when they may answer
+        self._asked: dict[NodeId, float] = {}  # until when they may answer
+        self._refused: BoundedDict[NodeId, float] = BoundedDict(CANDIDATES_MOST)  # until when
+        self._candidates: BoundedDict[NodeId, Peer] = BoundedDict(CANDIDATES_MOST)
+
+    # --- the role ---
+
+    def begin(self, hosts: Iterable[Peer]) -> None:
+        """This node leads the cluster: `hosts` serve its trees."""
+        self.end()
+        self._hosts = {host.id: host for host in hosts if not self._is_member(host.id)}
+        self._wanted = len(self._hosts)
+        cluster = self._clusters.cluster
+        if cluster is not None:
+            for host in self._hosts.values():
+                self._unconfirmed[host.id] = self.port.now + CONFIRM_WITHIN
+                self.port.send(host, AskToHost(cluster.key, cluster.ring))
+
+    def end(self) -> None:
+        """This node leads no cluster (any more)."""
+        self._hosts.clear()
+        self._asked.clear()
+        self._unconfirmed.clear()
+        self._candidates.clear()
+        self._wanted = 0
+        self._is_short = False
+        self._enough_since = None
+
+    # --- what there is ---
+
+    def hosts(self) -> list[Peer]:
+        """The nodes that may host beside the cluster's members, the longest known first."""
+        for node, until in list(self._unconfirmed.items()):
+            if until <= self.port.now:
+                del self._unconfirmed[node]
+                self.drop(node)
+        return [host for host in self._hosts.values() if not self._is_member(host.id)]
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether nodes that were asked may still answer."""
+        return any(until > self.port.now for until in self._asked.values())
+
+    @property
+    def is_short(self) -> bool:
+        """Whether there were no more nodes to ask, since it was wanted."""
+        return self._is_short
+
+    # --- how many there should be ---
+
+    def grow(self, wanted: int, preferred: Sequence[Peer]) -> None:
+        """Have `wanted` hosts beside the members if so many agree, the `preferred` first."""
+        self._wanted = max(min(wanted, POOL_MOST), self._wanted)
+        self._enough_since = None
+        self._ask(preferred)
+
+    def settle(self, wanted: int) -> None:
+        """So many would do now: give hosts up if that has been half for long."""
+        now = self.port.now
+        if wanted * 2 > self._wanted or not self._wanted:
+            self._enough_since = None
+        elif self._enough_since is None:
+            self._enough_since = now
+        elif now - self._enough_since >= POOL_KEPT:
+            self._enough_since = now
+            self._wanted = wanted
+            self._is_short = self._is_short and wanted > 0
+            for node in list(self._hosts)[wanted:]:
+                del self._hosts[node]
+
+    def _ask(self, preferred: Sequence[Peer]) -> None:
+        cluster, now = self._clusters.cluster, self.port.now
+        self._asked = {node: until for node, until in self._asked.items() if until > now}
+        missing = self._wanted - len(self.hosts()) - len(self._asked)
+        if cluster is None or missing <= 0:
+            return
+        candidates = {
+            peer.id: peer
+            for peer in (*preferred, *self._clusters.idle_peers(), *self._candidates.values())
+            if self._may_be_asked(peer.id, now)
+        }
+        for peer in list(candidates.values())[: min(missing, ASKED_MOST)]:
+            self._asked[peer.id] = now + ASK_TIMEOUT
+            self._candidates.pop(peer.id, None)
+            self._refused.renew(peer.id, now + ASK_AGAIN)  # until it answers
+            self.port.send(peer, AskToHost(cluster.key, cluster.ring))
+        if not candidates and not self._asked:
+            self._is_short = True
+
+    def _may_be_asked(self, node: NodeId, now: float) -> bool:
+        return (
+            node != self.port.me.id
+            and node not in self._hosts
+            and not self._is_member(node)
+            and self._refused.get(node, now) <= now
+        )
+
+    def _is_member(self, node: NodeId) -> bool:
+        cluster = self._clusters.cluster
+        return cluster is not None and cluster.has_member(node)
+
+    # --- what nodes say ---
+
+    def on_host_answer(self, sender: Peer, message: HostAnswer) -> None:
+        """A node that was asked agrees, or not, and names others that may."""
+        cluster = self._clusters.cluster
+        self._unconfirmed.pop(sender.id, None)
+        asked = self._asked.pop(sender.id, None)
+        if asked is None or cluster is None or cluster.key != message.key:
+            return
+        for other in message.others:
+            self._candidates.renew(other.id, other)
+        if message.willing and len(self._hosts) < self._wanted:
+            self._hosts[sender.id] = sender
+            self.port.count("hosts_recruited")
+        self._ask(())
+        self._owner.rebalance_soon(0.0)
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A host is lost: it is asked anew if it comes back."""
+        self.drop(event.peer.id)
+
+    def drop(self, node: NodeId) -> None:
+        """A host is to be given nothing more."""
+        self._hosts.pop(node, None)
+        self._asked.pop(node, None)
+        self._candidates.pop(node, None)
+        self._refused.renew(node, self.port.now + ASK_AGAIN)

@@ -1,0 +1,254 @@
+"""What hosts report of their loads, and what it says of each virtual node (C6).
+
+Hosts report with each answer to a serving beat (lease_grants.py) what every virtual node asks of
+them. A virtual node's load is the sum over its replicas, in shares of one host's time. Two values
+of it are kept:
+
+* the *load*, as it was reported last: by this a virtual node is cut, where a host is busy;
+* the *recent most*, which falls by half every `HALF_LIFE` seconds: by this it is merged, and given
+  hosts. So what a tree has grown to lasts through a lull of some seconds.
+
+The parts of a virtual node that was cut have no report yet: until then each is taken to have its
+share of the load of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from matching import Cut, Interval
+from overlay.bounded import BoundedDict
+from overlay.machine import NodeId
+from overlay.upper_tree.host_load import ServedLoad, VirtualNodeLoad
+from overlay.upper_tree.owner.constants import (
+    BUSY,
+    ESTIMATED_FOR,
+    HALF_LIFE,
+    LOADS_REMEMBERED,
+    OVERLOADED,
+    REPORT_VALID,
+    REPORTS_WITHIN,
+)
+
+VirtualNode = tuple[str, Interval]
+"""A tree's attribute, and the interval."""
+
+
+class NodeLoad(msgspec.Struct):
+    """What one virtual node asks for, in shares of a host's time."""
+
+    reports: dict[NodeId, VirtualNodeLoad] = {}
+    most: float = 0.0
+    """The recent most of `busy`, at `most_at`."""
+    most_alone: float = 0.0
+    most_at: float = 0.0
+    estimated: float = 0.0
+    estimated_alone: float = 0.0
+    estimated_until: float = float("-inf")
+
+    def busy(self, now: float) -> float:
+        """All that its replicas are asked for."""
+        reported = sum([load.busy for load in self.reports.values()])
+        return max(reported, self.estimated) if now < self.estimated_until else reported
+
+    def alone(self, now: float) -> float:
+        """Of that, for events that visit nothing else where they meet this virtual node."""
+        reported = sum([load.alone for load in self.reports.values()])
+        return max(reported, self.estimated_alone) if now < self.estimated_until else reported
+
+    def places(self) -> list[tuple[Cut, float]]:
+        """Places of events with the load that each stands for, in order."""
+        return sorted(
+            (spot, load.alone / len(load.places))
+            for load in self.reports.values()
+            for spot in load.places
+        )
+
+    def recent(self, now: float) -> tuple[float, float]:
+        """The recent most of `busy` and `alone`."""
+        kept = 0.5 ** ((now - self.most_at) / HALF_LIFE)
+        return max(self.busy(now), kept * self.most), max(self.alone(now), kept * self.most_alone)
+
+    def hold(self, now: float) -> None:
+        """The load has changed: keep the recent most."""
+        self.most, self.most_alone = self.recent(now)
+        self.most_at = now
+
+
+class HostState(msgspec.Struct):
+    """What one host reported last."""
+
+    at: float
+    busy: float
+    was_busy: bool = False  # by the report before
+    nodes: tuple[VirtualNode, ...] = ()
+
+
+class ReportedLoads:
+    """The loads of an owner's virtual nodes and their hosts. Times are the Port's seconds."""
+
+    def __init__(self) -> None:
+        self._known_at = float("-inf")
+        self._hosts: dict[NodeId, HostState] = {}
+        self._nodes: BoundedDict[VirtualNode, NodeLoad] = BoundedDict(LOADS_REMEMBERED)
+
+    def begin(self, now: float, are_known: bool) -> None:
+        """This node leads from now on, or leads no more. `are_known`: no host serves yet."""
+        self._known_at = float("-inf") if are_known else now + REPORTS_WITHIN
+        self._hosts.clear()
+        self._nodes.clear()
+
+    # --- learning ---
+
+    def reported(self, host: NodeId, load: ServedLoad | None, now: float) -> None:
+        """A host's report, which replaces the one before; None: it has next to nothing to do."""
+        before = self.forget(host, now)
+        busy = 0.0 if load is None else load.busy
+        state = HostState(now, busy, before is not None and before.busy >= BUSY)
+        if load is not None:
+            state.nodes = tuple((each.attribute, each.interval) for each in load.nodes)
+            for each in load.nodes:
+                key = (each.attribute, each.interval)
+                node = self._nodes.get(key)
+                if node is None:
+                    node = NodeLoad()
+                node.reports[host] = each
+                node.hold(now)
+                self._nodes.renew(key, node)
+        self._hosts[host] = state
+
+    def forget(self, host: NodeId, now: float) -> HostState | None:
+        """A host is lost, or reports anew: what it reported last, which does not count any more."""
+        before = self._hosts.pop(host, None)
+        if before is not None:
+            for key in before.nodes:
+                node = self._nodes.get(key)
+                if node is not None and host in node.reports:
+                    node.hold(now)
+                    del node.reports[host]
+        return before
+
+    def expire(self, now: float) -> None:
+        """Forget hosts that have not reported for long, and virtual nodes with no load any more."""
+        for host in [h for h, state in self._hosts.items() if now - state.at > REPORT_VALID]:
+            self.forget(host, now)
+        for key in [k for k, node in self._nodes.items() if node.recent(now)[0] < IDLE_LEAST]:
+            if not self._nodes[key].reports:
+                del self._nodes[key]
+
+    def cut(
+        self,
+        attribute: str,
+        interval: Interval,
+        parts: Sequence[tuple[Interval, float]],
+        now: float,
+    ) -> None:
+        """A virtual node was cut into these parts, each with this share of its load."""
+        whole = self._nodes.get((attribute, interval))
+        if whole is None:
+            return
+        busy, alone = whole.busy(now), whole.alone(now)
+        for part, share in parts:
+            self._estimate(attribute, part, share * busy, share * alone, now)
+
+    def _estimate(
+        self, attribute: str, interval: Interval, busy: float, alone: float, now: float
+    ) -> None:
+        until = now + ESTIMATED_FOR
+        node = NodeLoad({}, busy, alone, now, busy, alone, until)
+        self._nodes.renew((attribute, interval), node)
+
+    # --- reading ---
+
+    def are_known(self, now: float) -> bool:
+        """Whether hosts that serve have reported since this node began to lead: what none has
+        reported is idle."""
+        return now >= self._known_at
+
+    def node(self, attribute: str, interval: Interval) -> NodeLoad | None:
+        """What a virtual node asks for; None: next to nothing."""
+        return self._nodes.get((attribute, interval))
+
+    def recent(self, attribute: str, interval: Interval, now: float) -> tuple[float, float]:
+        """The recent most that a virtual node asked for, and of that what it asked for alone."""
+        node = self._nodes.get((attribute, interval))
+        return (0.0, 0.0) if node is None else node.recent(now)
+
+    def busy(self, host: NodeId) -> float:
+        """What a host was asked for by its last report, for whatever owner; 0 if there is none."""
+        state = self._hosts.get(host)
+        return 0.0 if state is None else state.busy
+
+    def is_busy(self, host: NodeId) -> bool:
+        """Whether a host is asked for too much: by two reports, or for more time than it has."""
+        state = self._hosts.get(host)
+        if state is None:
+            return False
+        return state.busy >= OVERLOADED or (state.was_busy and state.busy >= BUSY)
+
+    def elsewhere(self, host: NodeId) -> float:
+        """What a host is asked for by other owners and for other work than this owner's trees."""
+        state = self._hosts.get(host)
+        if state is None:
+            return 0.0
+        mine = 0.0
+        for key in state.nodes:
+            node = self._nodes.get(key)
+            if node is not None and host in node.reports:
+                mine += node.reports[host].busy
+        return max(0.0, state.busy - mine)
+
+    def busy_hosts(self) -> list[NodeId]:
+        """The hosts that are busy now."""
+        return [host for host in self._hosts if self.is_busy(host)]
+
+    def at(self, hosts: Iterable[NodeId]) -> list[str]:
+        """The attributes whose virtual nodes keep these hosts busy."""
+        states = [self._hosts[host] for host in hosts if host in self._hosts]
+        return list({attribute: None for state in states for attribute, _ in state.nodes})
+
+
+IDLE_LEAST = 0.001
+"""A virtual node whose recent most is less is forgotten: no threshold is as low."""
+
+
+def cuts_by_load(
+    interval: Interval, places: Sequence[tuple[Cut, float]], parts: int
+) -> list[tuple[Cut, float]]:
+    """Where to cut a virtual node into about so many parts of equal load, with the share of the
+    load below each cut. `places` in order, with what each stands for.
+
+    Cuts lie before or after a value that events have. A value that has a part's load by itself gets
+    a part of its own.
+    """
+    total = sum([weight for _, weight in places])
+    if parts < 2 or total <= 0:
+        return []
+    wanted = total / parts
+    values: list[tuple[Cut, float]] = []  # places with all that they stand for
+    for spot, weight in places:
+        if values and values[-1][0] == spot:
+            values[-1] = (spot, values[-1][1] + weight)
+        else:
+            values.append((spot, weight))
+    found: dict[Cut, float] = {}
+    begun, below = 0.0, 0.0  # in the part that is open, and in all before the value
+    for spot, weight in values:
+        after: Cut = (spot[0], spot[1], 1)
+        if weight >= wanted:
+            found[spot] = below
+            found[after] = below + weight
+            begun = 0.0
+        elif begun and begun + weight / 2 > wanted:
+            found[spot] = below
+            begun = weight
+        else:
+            begun += weight
+        below += weight
+    return [
+        (cut, share / total)
+        for cut, share in found.items()
+        if interval.lo < cut < interval.hi and 0 <= share <= total
+    ]
