@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.mutations.planting import fault, replace
-from canopy.cli.feeds import Item
+from bench.mutations.planting import fault, replace, replace_constant
+from canopy.cli.feeds import Item, table
 from canopy.cli.feeds.formats import with_ids
 from canopy.client.hints import hints, never_true
 from canopy.tui.model.log import Cleared, EventLog
@@ -48,6 +48,16 @@ def feeds_share_ids() -> None:
         return original(items, "")
 
     replace(with_ids, _with_ids)
+
+
+@fault(
+    "commands: events",
+    "tests/canopy/cli/test_cli_feeds.py",
+    "TestTables::test_a_field_may_be_as_long_as_a_line",
+)
+def short_fields_in_tables() -> None:
+    """A row of a table with a field over 128 KiB is refused."""
+    replace_constant(table, "EVENT_LIMIT", 128 * 1024)
 
 
 @fault("terminal: completion", KEYS, "test_tab_right_after_a_word_completes_that_word")

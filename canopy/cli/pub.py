@@ -263,6 +263,13 @@ def _sources(feeds: tuple[str, ...], data: str | None) -> Iterable[tuple[str, Bi
     return ((feed if several else "", _opened(feed)) for feed in feeds or ("-",))
 
 
+def _format_of(stream: BinaryIO, format_: str) -> str:
+    """`format_`, or that of a file whose name says that it is a table: with one column it does not
+    look like one."""
+    name = str(getattr(stream, "name", "")).lower().removesuffix(".gz")
+    return "csv" if format_ == "auto" and name.endswith((".csv", ".tsv")) else format_
+
+
 def _event(pairs: list[str]) -> bytes:
     """The event of `NAME=VALUE` arguments as JSON: values as in CSV. Raises UsageError."""
     from canopy.cli.feeds.table import inferred
@@ -323,6 +330,8 @@ def _print_totals(totals: FeedTotals, as_json: bool) -> None:
         named = f", id {visible(totals.first)}"
     elif totals.published:
         named = f", first id {visible(totals.first)}, last {visible(totals.last)}"
+    elif not totals.refused:
+        named = ": there was none to read"
     click.echo(f"published {counted(totals.published, 'event')}{named}{refused}", err=True)
 
 
@@ -396,7 +405,7 @@ def _read_ahead(file: BinaryIO, format_: str, types: dict[str, str]) -> queue.Qu
     def read() -> None:
         try:
             with file:
-                for item in read_feed(file, format_, types, session):
+                for item in read_feed(file, _format_of(file, format_), types, session):
                     items.put(item)
         except BaseException as error:
             items.put(error)

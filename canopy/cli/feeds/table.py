@@ -19,6 +19,7 @@ from canopy.cli.feeds.drafts import BadEventError, FeedEvent, Item, Refusal, che
 from canopy.cli.feeds.flat import flat_draft
 from canopy.cli.feeds.lines import bounded_lines
 from matching import Value
+from overlay.wording import counted
 
 SEPARATORS: Final = ",;\t|"
 WHOLE: Final = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,18})")
@@ -27,6 +28,7 @@ DECIMAL: Final = re.compile(
 )
 TRUTH: Final = {"true": True, "false": False}
 LARGEST: Final = 2**63
+BROKEN: Final = "invalid UTF-8 (is it Latin-1? iconv -f latin1 -t utf-8 makes it readable)"
 
 
 def inferred(text: str) -> Value | None:
@@ -56,6 +58,7 @@ TYPES: Final[dict[str, Callable[[str], Value]]] = {
 def rows(stream: BinaryIO, types: Mapping[str, str]) -> Iterator[Item]:
     """The events of a stream as they are read, numbered by the line at which their row ends.
     `types`: columns with a name of `TYPES`. A line that is too long ends the reading."""
+    csv.field_size_limit(EVENT_LIMIT)  # of the process; else a field has 128 KiB at most
     reader: Iterator[list[str]] | None = None
     header: list[str] = []
     lines = _Lines(stream)
@@ -77,7 +80,8 @@ def rows(stream: BinaryIO, types: Mapping[str, str]) -> Iterator[Item]:
         except StopIteration:
             return
         except (BadEventError, csv.Error) as error:
-            yield Refusal(lines.number, str(error))
+            reason = str(error).replace("the string has a lone surrogate", BROKEN)
+            yield Refusal(lines.number, reason)
             if lines.is_over:
                 return
 
@@ -119,7 +123,8 @@ def _check_header(header: list[str], types: Mapping[str, str]) -> None:
 
 def _fields(header: list[str], row: list[str], types: Mapping[str, str]) -> dict[str, Value | None]:
     if len(row) != len(header):
-        raise BadEventError(f"{len(row)} fields, where the header has {len(header)}")
+        fields_here = counted(len(row), "field")
+        raise BadEventError(f"{fields_here}, where the header has {len(header)}")
     fields: dict[str, Value | None] = {}
     for name, text in zip(header, row, strict=True):
         kind = types.get(name)

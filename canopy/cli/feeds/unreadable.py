@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+UTF16: Final = "text in UTF-16 (iconv -f utf-16 -t utf-8 makes it readable)"
+
 SIGNATURES: Final = (
     (b"PK\x03\x04", "a zip archive, or a spreadsheet (.xlsx)"),
     (b"PAR1", "Parquet"),
@@ -17,6 +19,8 @@ SIGNATURES: Final = (
     (b"\xfd7zXZ\x00", "a file packed by xz"),
     (b"\x28\xb5\x2f\xfd", "a file packed by zstd"),
     (b"<", "XML or HTML"),
+    (b"\xff\xfe", UTF16),
+    (b"\xfe\xff", UTF16),
 )
 """How files of other formats begin (the formats' own specifications)."""
 

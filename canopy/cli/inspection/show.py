@@ -208,6 +208,8 @@ def where(attribute: str, as_json: bool, timeout: float, connect: str | None, wa
     """
     from overlay.client import Located, Where
 
+    if not attribute:
+        raise click.UsageError("ATTRIBUTE is empty")
     with open_client(connect, wait) as client:
         found = client.ask(Where(0, attribute), Located, timeout)
     if as_json:

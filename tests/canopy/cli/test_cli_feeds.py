@@ -428,9 +428,21 @@ class TestTables:
     def test_a_row_of_another_length_is_refused_and_the_rest_is_read(self) -> None:
         first, second, third = read("a,b\n1,2\n3\n4,5\n")
         assert isinstance(second, Refusal)
-        assert second.reason == "1 fields, where the header has 2"
+        assert second.reason == "1 field, where the header has 2"
         assert isinstance(first, FeedEvent)
         assert isinstance(third, FeedEvent)
+
+    def test_a_field_may_be_as_long_as_a_line(self) -> None:
+        long = "x" * 300_000
+        for field in (long, f'"{long[:150_000]}\n{long[150_000:-1]}"'):
+            first, second = read(f"a,b\n1,{field}\n2,y\n")
+            assert isinstance(first, FeedEvent)
+            assert len(str(first.draft.attributes["b"])) == 300_000
+            assert isinstance(second, FeedEvent)
+
+    def test_text_that_is_not_in_utf_8_is_named(self) -> None:
+        assert "invalid UTF-8" in reason(b"a,b\n1,caf\xe9\n")
+        assert "this looks like text in UTF-16" in reason("a,b\n1,2\n".encode("utf-16"))
 
     @pytest.mark.parametrize(
         ("text", "says"), [("a,a\n1,2\n", '"a" is there twice'), ("a,\n1,2\n", "has no name")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -59,6 +60,18 @@ class TestPub:
         (tmp_path / "f").write_text("")
         assert main(["pub", str(tmp_path / "f")]) == 1
         assert "published 0 events" in capsys.readouterr().err
+
+    def test_a_feed_without_events_and_a_table_of_one_column(
+        self, node: FakeControl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "f").write_text("")
+        assert main(["pub", str(tmp_path / "f")]) == 1
+        assert capsys.readouterr().err == "published 0 events: there was none to read\n"
+        (tmp_path / "one.csv").write_text("mag\n5\n6\n")
+        (tmp_path / "one.csv.gz").write_bytes(gzip.compress(b"mag\n7\n"))
+        assert main(["pub", str(tmp_path / "one.csv"), str(tmp_path / "one.csv.gz")]) == 0
+        drafts = [draft for c in node.commands if isinstance(c, Publish) for draft in c.events]
+        assert [draft.attributes["mag"] for draft in drafts] == [5, 6, 7]
 
     def test_one_event_is_given_on_the_command_line(self, node: FakeControl) -> None:
         assert main(["pub", "mag=5.1", "place=Nome", "n=3", "zip=01234"]) == 0
