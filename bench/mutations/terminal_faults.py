@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.cli.feeds import Item, table
 from canopy.cli.feeds.formats import with_ids
 from canopy.client.hints import hints, never_true
-from canopy.tui.model.log import Cleared, EventLog
+from canopy.tui.model.export import write_new
+from canopy.tui.model.log import Cleared, EventLog, Row, SortOrder
+from canopy.tui.model.ring import members
 from canopy.tui.model.saved import Loaded, SavedSubscriptions
 from canopy.tui.model.undo import Change, UndoStack
 from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.selector_input import SelectorInput
 from matching import Predicate
+from overlay.info import ClusterInfo
 
 KEYS = "tests/canopy/tui/test_tui_keys.py"
 UNDO = "tests/canopy/tui/test_tui_undo.py"
+LIVE = "tests/canopy/tui/test_tui_live.py"
+OUT = "tests/canopy/tui/test_tui_events_out.py"
+OVERLAY = "tests/canopy/tui/test_tui_overlay.py"
 
 
 @fault(
@@ -108,6 +115,58 @@ def restored_after_what_came_since() -> None:
         self._rebuild()
 
     replace(original, restore)
+
+
+@fault("terminal: filter", LIVE, "test_the_filter_keeps_only_events_with_its_words")
+def filter_shows_all() -> None:
+    """The words of the filter hide no event."""
+
+    def _shows(self: EventLog, row: Row) -> bool:
+        return self._only is None or self._only in row.deliveries
+
+    replace(EventLog._shows, _shows)
+
+
+@fault("terminal: hold", LIVE, "test_a_hold_keeps_the_list_still_and_loses_nothing")
+def held_list_moves() -> None:
+    """New events appear in a list that is held."""
+
+    def pause(self: EventLog, paused: bool) -> None:
+        self.paused = False
+
+    replace(EventLog.pause, pause)
+
+
+@fault("terminal: sorting", OUT, "test_asking_again_turns_the_order_and_then_ends_it")
+def sorted_for_ever() -> None:
+    """Asking for the order of a column once more does not turn or end it."""
+
+    def after(order: SortOrder | None, attribute: str) -> SortOrder | None:
+        return SortOrder(attribute)
+
+    replace(SortOrder.after, after)
+
+
+@fault("terminal: saved events", OUT, "test_events_are_saved_to_new_files_only")
+def saved_over_another_file() -> None:
+    """Events are saved over a file that is there."""
+
+    def _write_new(path: Path, lines: Sequence[str]) -> None:
+        path.write_text("".join(lines), encoding="utf-8")
+
+    replace(write_new, _write_new)
+
+
+@fault("terminal: ring", OVERLAY, "test_members_are_named_once_each")
+def members_named_twice() -> None:
+    """A member with two roles is listed for each of them."""
+    original = members
+
+    def _members(cluster: ClusterInfo) -> list[tuple[str, str]]:
+        found = original(cluster)
+        return found + found[:1]
+
+    replace(members, _members)
 
 
 @fault("terminal: saved subscriptions", UNDO, "test_a_damaged_file_is_put_aside_with_a_notice")

@@ -11,6 +11,7 @@ from textual.widgets import Input
 
 from canopy.cli.output import delivery_object
 from canopy.tui.app import CanopyApp
+from canopy.tui.model.client import Connector
 from canopy.tui.model.saved import SavedSubscriptions
 from canopy.tui.model.subscriber import SubscriptionState
 from canopy.tui.widgets.selector_input import SelectorInput
@@ -25,7 +26,7 @@ class Rig:
     """Where a test sits: the node, the app, the keys."""
 
     def __init__(self, node: FakeNode, app: CanopyApp, pilot: Pilot[int]) -> None:
-        self.node = node
+        self.node = node  # answers nothing where the app is at a real one
         self.app = app
         self.pilot = pilot
 
@@ -88,13 +89,14 @@ def play(
     up: bool = True,
     saved: SavedSubscriptions | None = None,
     fresh: bool = False,
+    connect: Connector | None = None,
 ) -> None:
-    """Run `scenario` in a fresh app on a fresh node."""
+    """Run `scenario` in a fresh app on a fresh fake node, or on the one that `connect` leads to."""
 
     async def run() -> None:
         node = FakeNode()
         node.running = up
-        app = CanopyApp(node.connect, delivery_object, saved=saved, fresh=fresh)
+        app = CanopyApp(connect or node.connect, delivery_object, saved=saved, fresh=fresh)
         async with app.run_test(size=size, notifications=True) as pilot:
             await scenario(Rig(node, app, pilot))
 
