@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from canopy.wire.transport.framing import NODE_FRAMES, FrameReader
-from overlay.client import Draft, Publish, Subscribe
+from overlay.client import Draft, DryRun, Publish, Recipients, Subscribe, Subscribed
 from overlay.links.messages import Batch, Frame, Hello
 from overlay.machine import Peer
 from tests.support.real_overlay import PATIENCE, Overlay, delivered, status, wait_ready
@@ -32,7 +32,13 @@ def test_events_reach_the_subscriber_on_another_node(overlay: Overlay) -> None:
     seed = status(founder).address
     publisher, subscriber = overlay.start(seed), overlay.start(seed)
     wait_ready(founder, publisher, subscriber)
-    subscriber.request(Subscribe(0, "type = 'cpu' AND v >= 5"), PATIENCE)
+    mine = subscriber.ask(Subscribe(0, "type = 'cpu' AND v >= 5"), Subscribed, PATIENCE)
+    looked = (Draft({"type": "cpu", "v": 7}), Draft({"type": "cpu", "v": 3}))
+    (found, none) = publisher.ask(DryRun(0, looked), Recipients, PATIENCE).events
+    assert [(one.node, one.ids) for one in found.listed] == [
+        (status(subscriber).node, (mine.subscription,))
+    ]
+    assert (none.nodes, found.unanswered, none.unanswered) == (0, (), ())
     drafts = tuple(
         Draft({"id": str(n), "type": "cpu" if n % 2 else "disk", "v": n % 10}) for n in range(400)
     )
