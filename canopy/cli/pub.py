@@ -121,6 +121,7 @@ def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[s
     metavar="NAME=TYPE,…",
     default="",
     callback=_types,
+    show_default=False,
     help="Types of columns of a CSV file: text, int, float, bool.  [default: as they look]",
 )
 @click.option(

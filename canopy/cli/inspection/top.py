@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from overlay.client import Peers, RingClusters, Status
     from overlay.info import ClusterInfo, PeerInfo
 
-SHORT = 8  # digits of a ring key
+LINKS = {"connected": "up", "connecting": "dialled", "": "-"}  # states, so that a line has room
+WIDE = 100  # characters of a line that has room for addresses beside whole ids
+SHORT = 5  # digits of a ring key: enough to tell some clusters apart
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -138,7 +140,7 @@ def top(
                 found: dict[str, Any] = {"node": status.node, "complete": ring.complete}
                 print_json({**found, "nodes": plain(rows)})
             else:
-                screen.show(_view(status, ring, rows))
+                screen.show(_view(status, ring, rows, screen.width))
 
 
 def _look(client: Client, timeout: float) -> tuple[Status, RingClusters, Peers]:
@@ -151,7 +153,8 @@ def _look(client: Client, timeout: float) -> tuple[Status, RingClusters, Peers]:
     )
 
 
-def _view(status: Status, ring: RingClusters, rows: list[NodeRow]) -> RenderableType:
+def _view(status: Status, ring: RingClusters, rows: list[NodeRow], width: int) -> RenderableType:
+    """What is shown; without addresses where a line has no room for whole ids beside them."""
     from rich.console import Group
 
     silent = sum(row.silent for row in rows)
@@ -159,20 +162,22 @@ def _view(status: Status, ring: RingClusters, rows: list[NodeRow]) -> Renderable
     head = f"{clusters}, {counted(len(rows), 'node')} known, {silent} silent"
     head += "" if ring.complete else "; [yellow]the ring was not traversed completely[/]"
     subscriptions = counted(status.subscriptions, "subscription")
-    own = f"node {status.node}: {status.pending} under way, {subscriptions}"
+    own = f"node {status.node}: {status.pending} under way, {subscriptions}; "
+    own += "sent, recv: messages/s"
+    is_wide = width >= WIDE
     shown = table(
-        "=cluster", "=node", "address", "=role", ">trees", ">leads for", "=link",
-        ">sent/s", ">received/s",
+        "=cluster", "=node", *(["=address"] if is_wide else []), "=role", ">trees", ">leads",
+        "=link", ">sent", ">recv",
     )  # fmt: skip
     for row in rows:
         shown.add_row(
             f"{row.cluster[:SHORT]}…" if row.cluster else "-",
             row.node,
-            label(row.address),
-            f"{row.role}, [red]silent[/]" if row.silent else row.role,
+            *([label(row.address)] if is_wide else []),
+            row.role,
             str(row.trees) if row.role == "primary" else "",
             duration(row.led_for) if row.led_for >= 0 else "",
-            label(row.link or "-"),
+            "[red]silent[/]" if row.silent else LINKS.get(row.link.lower(), label(row.link or "-")),
             f"{row.sent:,.1f}" if row.sent >= 0 else "",
             f"{row.received:,.1f}" if row.received >= 0 else "",
         )

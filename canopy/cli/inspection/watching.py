@@ -38,6 +38,11 @@ class Screen:
         """Whether standard output is a terminal."""
         return self._out.is_terminal
 
+    @property
+    def width(self) -> int:
+        """Characters in a line of it."""
+        return self._out.width
+
     def __enter__(self) -> Self:
         return self
 

@@ -121,6 +121,20 @@ def test_top_prints_one_look_into_a_pipe(
     assert sum(isinstance(one, GetStatus) for one in fake.commands) == 1
 
 
+def test_top_cuts_nothing_at_80_characters(
+    node: Start, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    node(9)
+    assert main(["top"]) == 0
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()[2:]
+    assert all(len(line) <= 80 for line in lines)
+    for text in (ME, B, C, D, "primary", "up", "silent", "trees", "leads", "recv"):
+        assert any(text in line for line in lines), text
+    assert "b:2" not in shown, "the address is left out"
+
+
 def test_top_as_json_has_a_line_for_each_look(
     node: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
