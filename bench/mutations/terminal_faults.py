@@ -44,7 +44,7 @@ def unseen_attributes_in_silence() -> None:
 
 @fault(
     "commands: events",
-    "",
+    "tests/canopy/cli/test_cli_pub.py",
     "TestPub::test_events_without_an_id_get_another_one_in_each_feed",
 )
 def feeds_share_ids() -> None:
