@@ -43,6 +43,11 @@ DRY_RUN_MOST = 100
 turn of a host that matches so many."""
 
 
+DRY_RUN_ATTRIBUTES = 1_000
+"""Attributes of all events of one DryRun, each of which is looked up: as many as one event may
+have."""
+
+
 FULL = "full"
 """Code of the `Failed` that a program gets for which the node has no room."""
 
@@ -132,8 +137,8 @@ class Publish(Command, frozen=True):
 
 
 class DryRun(Command, frozen=True):
-    """Ask who would get these events if they were published now; none is. At most `DRY_RUN_MOST`.
-    Answered by Recipients."""
+    """Ask who would get these events if they were published now; none is. At most `DRY_RUN_MOST`,
+    with at most `DRY_RUN_ATTRIBUTES` different attributes. Answered by Recipients."""
 
     events: tuple[Draft, ...]
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from canopy.cli.feeds import FeedEvent
     from canopy.client.synchronous import Client
+    from overlay.client import Draft
     from overlay.info import EventRecipients, RecipientInfo
 
 
@@ -46,12 +47,21 @@ class DryRunTotals:
         return TIME_OUT if self.doubtful else OK
 
 
-def ask(client: Client, batch: list[FeedEvent], timeout: float) -> tuple[EventRecipients, ...]:
-    """Who would get each of these events, at most `DRY_RUN_MOST`."""
-    from overlay.client import DryRun, Recipients
+def ask(client: Client, batch: list[FeedEvent], timeout: float) -> list[EventRecipients]:
+    """Who would get each of these events, at most `DRY_RUN_MOST`; in several questions if they have
+    many attributes."""
+    from overlay.client import DRY_RUN_ATTRIBUTES, DryRun, Recipients
 
-    drafts = tuple(entry.draft for entry in batch)
-    return client.ask(DryRun(0, drafts), Recipients, timeout).events
+    parts: list[list[Draft]] = [[]]
+    names: set[str] = set()
+    for entry in batch:
+        names |= entry.draft.attributes.keys()
+        if parts[-1] and len(names) > DRY_RUN_ATTRIBUTES:
+            parts.append([])
+            names = set(entry.draft.attributes)
+        parts[-1].append(entry.draft)
+    asked = (client.ask(DryRun(0, tuple(part)), Recipients, timeout) for part in parts)
+    return [found for answer in asked for found in answer.events]
 
 
 def names_at(client: Client, timeout: float) -> dict[str, str]:

@@ -24,7 +24,7 @@ from matching import Value
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import attribute_key
 from overlay.chord.ring.ring import Ring
-from overlay.client import DRY_RUN_MOST, DryRun, Failed, Recipients
+from overlay.client import DRY_RUN_ATTRIBUTES, DRY_RUN_MOST, DryRun, Failed, Recipients
 from overlay.info import EventRecipients, RecipientInfo
 from overlay.machine import Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
@@ -133,11 +133,14 @@ class DryRuns(Machine):
             reason = "a dry run needs pivot routing: with counting no host sees whole selectors"
             self.port.reply(client, Failed(command.request, "refused", reason))
             return
-        if len(command.events) > DRY_RUN_MOST:
-            reason = f"{len(command.events)} events in one dry run; at most {DRY_RUN_MOST}"
+        found = [Found(refusal(draft) or "") for draft in command.events]
+        pairs = zip(command.events, found, strict=True)
+        names = {name for draft, at in pairs if not at.refused for name in draft.attributes}
+        if len(command.events) > DRY_RUN_MOST or len(names) > DRY_RUN_ATTRIBUTES:
+            reason = f"{len(command.events)} events with {len(names)} attributes in one dry run; "
+            reason += f"at most {DRY_RUN_MOST} events, and {DRY_RUN_ATTRIBUTES} attributes of all"
             self.port.reply(client, Failed(command.request, "usage", reason))
             return
-        found = [Found(refusal(draft) or "") for draft in command.events]
         events = tuple(draft.attributes for draft in command.events)
         visits = {
             (name, number): Visited()

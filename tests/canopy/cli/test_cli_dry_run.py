@@ -11,6 +11,7 @@ import pytest
 
 from canopy.cli.main import main
 from overlay.client import (
+    DRY_RUN_ATTRIBUTES,
     DRY_RUN_MOST,
     Command,
     DryRun,
@@ -131,6 +132,17 @@ class TestDryRun:
         asked = [len(c.events) for c in node.commands if isinstance(c, DryRun)]
         assert max(asked) <= DRY_RUN_MOST
         assert main(["pub", "--dry-run", "--strict", str(tmp_path / "f")]) == 1
+
+    def test_events_with_many_attributes_are_several_questions(
+        self, node: FakeControl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        lines = [json.dumps({f"a{n}.{m}": 1 for m in range(300)}) for n in range(7)]
+        (tmp_path / "f").write_text("\n".join(lines))
+        assert main(["pub", "--dry-run", str(tmp_path / "f"), "--json"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 7
+        for command in node.commands:
+            if isinstance(command, DryRun):
+                assert len({n for d in command.events for n in d.attributes}) <= DRY_RUN_ATTRIBUTES
 
     @pytest.mark.parametrize(
         ("args", "code", "says"),

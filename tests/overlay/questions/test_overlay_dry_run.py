@@ -109,6 +109,10 @@ def test_too_many_events_and_counting_routing_are_refused() -> None:
     answer = world.ask("n0", DryRun(world.clients.request(), drafts))
     assert isinstance(answer, Failed)
     assert answer.code == "usage"
+    wide = tuple(Draft({f"a{n}.{m}": 1 for m in range(60)}) for n in range(20))
+    answer = world.ask("n0", DryRun(world.clients.request(), wide))
+    assert isinstance(answer, Failed)
+    assert "20 events with 1200 attributes" in answer.reason
     world = grown(2, chosen=settings(tree={"routing": "counting"}))
     answer = world.ask("n0", DryRun(world.clients.request(), drafts[:1]))
     assert isinstance(answer, Failed)
