@@ -75,7 +75,7 @@ from matching.conjunction import Conjunction
 from matching.constraint import Constraint
 from matching.grouped_index import GroupedIndex
 from matching.index import Index
-from matching.predicate import Predicate, compile_selector
+from matching.predicate import Predicate, compile_in_steps, compile_selector
 from matching.selector.errors import SelectorError
 from matching.selector.explain import Explanation
 from matching.selector.expression import Expression
@@ -115,6 +115,7 @@ __all__ = [
     "Value",
     "attr",
     "check_value",
+    "compile_in_steps",
     "compile_selector",
     "place",
     "warm",

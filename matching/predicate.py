@@ -7,7 +7,7 @@ predicate that is too deep or too large.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Generator
 
 from matching.conjunction import Conjunction
 from matching.constraint import Constraint
@@ -35,10 +35,12 @@ from matching.selector.expression import (
 from matching.selector.unparse import unparse
 from matching.values import Attributes
 
-# Compiled selectors that are cached by text. A node compiles a selector when it is entered,
-# registered and rechecked. Not measured; would be measured by the number of distinct selectors that
-# a busy node compiles within a lease.
+# Compiled selectors that are cached by text, the oldest dropped first. A node compiles a selector
+# when it is entered, registered and rechecked. Not measured; would be measured by the number of
+# distinct selectors that a busy node compiles within a lease.
 CACHED_SELECTORS = 1024
+
+_cached: dict[str, Predicate] = {}  # in the order in which they were compiled
 
 
 class Predicate:
@@ -164,7 +166,6 @@ def built(expression: Expression) -> Predicate:
     return Predicate(expression, text)
 
 
-@lru_cache(maxsize=CACHED_SELECTORS)
 def compile_selector(text: str) -> Predicate:
     """The predicate of a selector's text.
 
@@ -172,14 +173,47 @@ def compile_selector(text: str) -> Predicate:
     than 16 KiB (`MAX_TEXT`), nested deeper than 128 levels (`MAX_DEPTH`), or an OR of more than
     1,024 conjunctions (`MAX_CONJUNCTIONS`). The results for the last 1,024 texts are cached.
     """
-    from matching.selector.shapes import parse  # with the grammar, which takes 0.1 s to load
+    found = _cached.get(text)
+    if found is None:
+        steps = _compile(text)
+        while found is None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found = _keep(end.value)
+    return found
 
-    expression = parse(text)
+
+def compile_in_steps(text: str) -> Generator[None, None, None]:
+    """Compile a selector, its conjunctions included, with a pause after every few milliseconds;
+    then `compile_selector` has it in its cache. For a program that must not stand still meanwhile:
+    a text of 16 KiB takes a tenth of a second. Raises as `compile_selector` does."""
+    if text not in _cached:
+        predicate = yield from _compile(text)
+        yield
+        _ = predicate.conjunctions
+        _keep(predicate)
+
+
+def _compile(text: str) -> Generator[None, None, Predicate]:
+    """The predicate of a text, in steps."""
+    from matching.selector.shapes import parse_in_steps  # with the grammar: 0.1 s to load
+
+    expression = yield from parse_in_steps(text)
+    yield
     found = plain_products(expression) if len(text) <= MAX_TEXT // 8 else None
     if found is not None:  # no larger than its text, give or take spaces and the form of numbers
         return Predicate(expression, text, tuple(Conjunction(*product) for product in found))
     _check_normal_form(expression, text)
     return Predicate(expression, text)
+
+
+def _keep(predicate: Predicate) -> Predicate:
+    """Put a predicate with text into the cache, and return it."""
+    if len(_cached) >= CACHED_SELECTORS:
+        _cached.pop(next(iter(_cached)), None)
+    _cached[predicate.text] = predicate
+    return predicate
 
 
 def _check_normal_form(expression: Expression, text: str) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -25,6 +25,7 @@ from matching.selector.errors import SelectorError
 from matching.selector.expression import Expression, Literal
 from matching.selector.keywords import NUMBER_PATTERN, QUOTED_NAME_PATTERN, STRING_PATTERN
 from matching.selector.parser import parse as parse_text
+from matching.selector.parser import parse_in_steps as parse_text_in_steps
 from matching.values import is_utf8
 
 SHAPES: Final = 1_024
@@ -57,6 +58,13 @@ def parse(text: str) -> Expression:
     """As `parser.parse`: the tree of a selector's text. Raises SelectorError for any other."""
     found = _by_shape(text) if isinstance(text, str) and len(text) <= LONGEST else None
     return parse_text(text) if found is None else found
+
+
+def parse_in_steps(text: str) -> Generator[None, None, Expression]:
+    """The same, with pauses as in `parser.parse_in_steps` where it is long."""
+    if isinstance(text, str) and len(text) <= LONGEST:
+        return parse(text)
+    return (yield from parse_text_in_steps(text))
 
 
 def _by_shape(text: str) -> Expression | None:

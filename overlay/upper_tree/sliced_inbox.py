@@ -39,10 +39,10 @@ AT_ONCE: Final = 128
 PART: Final = 8
 """… of one message, before it is looked whether the turn may do more."""
 
-TREE: Final = 16
-"""For so many counts one that plants a tree at its owner (measured)."""
+TREE: Final = 48
+"""For so many counts one that plants a tree at its owner, with what follows from it (measured)."""
 
-ASSIGNED: Final = 8
+ASSIGNED: Final = 24
 """For so many counts a tree that is assigned to a host (measured)."""
 
 ENDS: Final = 8

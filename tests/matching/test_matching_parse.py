@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from matching import Predicate, SelectorError, compile_selector
-from matching.predicate import CACHED_SELECTORS, built
+from matching import Predicate, SelectorError, compile_in_steps, compile_selector
+from matching.predicate import CACHED_SELECTORS, _cached, built
 from matching.selector.expression import MAX_DEPTH, MAX_TEXT, Expression
 from matching.selector.parser import parse
 from matching.selector.unparse import quote_name, unparse
@@ -274,7 +274,33 @@ def test_compiling_is_cached_within_a_bound() -> None:
     assert compile_selector("mag > 1") is compile_selector("mag > 1")
     for n in range(CACHED_SELECTORS + 1):
         compile_selector(f"cached = {n}")
-    assert compile_selector.cache_info().currsize == CACHED_SELECTORS
+    assert len(_cached) == CACHED_SELECTORS
+    assert "mag > 1" not in _cached
+
+
+def test_compiling_in_steps_is_compiling() -> None:
+    text = " OR ".join(f"step{n} BETWEEN {n} AND {n + 2}" for n in range(400))
+    steps = sum(1 for _ in compile_in_steps(text))
+    assert steps >= 6, "2,800 tokens"
+    kept = _cached[text]
+    assert compile_selector(text) is kept
+    assert not list(compile_in_steps(text)), "nothing is left to do"
+    del _cached[text]
+    assert compile_selector(text) == kept
+    assert compile_selector(text).conjunctions == kept.conjunctions
+
+
+@pytest.mark.parametrize("text", ["", "a = ", "a = 1 OR " * 300, "a = 1 OR " * 300 + "b = 'x", "1"])
+def test_compiling_in_steps_refuses_in_the_same_words(text: str) -> None:
+    with pytest.raises(SelectorError) as at_once:
+        compile_selector(text)
+    with pytest.raises(SelectorError) as in_steps:
+        list(compile_in_steps(text))
+    assert at_once.value.caret() == in_steps.value.caret()
+    assert (at_once.value.message, at_once.value.position) == (
+        in_steps.value.message,
+        in_steps.value.position,
+    )
 
 
 def test_only_text_is_compiled() -> None:

@@ -16,8 +16,10 @@ from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registry import Registry
+from overlay.upper_tree.publisher.constants import PAIRS_AT_ONCE
+from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, TREE
-from tests.support.overlays import TurnWork, acknowledged, grown
+from tests.support.overlays import TurnWork, acknowledged, assert_exact, grown, with_role
 
 MANY = 1_100
 """Subscriptions: more than any turn may end."""
@@ -104,3 +106,24 @@ def test_a_selector_of_very_many_attributes_is_planted_with_work_in_proportion(
     assert not any(world.node(name).owner.trees for name in world.names())
     assert work.total["removed"] == many
     assert work.most["removed"] <= SCANNED_AT_ONCE // CHANGE_COST, "trees end in parts as well"
+
+
+def test_very_many_events_that_waited_for_their_trees_are_sent_a_part_in_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work = TurnWork(
+        monkeypatch, routed=(Publisher, "_send_part", lambda _, pairs, stale: len(pairs))
+    )
+    world = grown(3)
+    mine = world.subscribe("n1", "a >= 0 OR b >= 0 OR c >= 0 OR d >= 0 OR e >= 0")
+    acknowledged(world)
+    work.begin()
+    events = [world.publish("n2", dict.fromkeys("abcde", number))[0] for number in range(1_500)]
+    world.run(2.0)
+    world.crash(next(name for name in with_role(world, "primary") if name != "n1"))
+    assert_exact(world)
+    assert work.total["routed"] >= 1_500 * 5
+    assert work.most["routed"] <= PAIRS_AT_ONCE
+    shown = [one.delivery for one in world.clients.deliveries]
+    assert {d.event.identity for d in shown} == {event.identity for event in events}
+    assert {d.subscription for d in shown} == {mine.identity}

@@ -5,7 +5,8 @@ connection is a client with a number; what it subscribed ends with it.
 
 - **Turns.** Publications that were read together are one turn of the node, and so one batch. So are
   subscriptions and their ends, up to `REGISTERED_TOGETHER`: they are planned, registered and stored
-  together. Whatever else is asked has a turn of its own. Nothing waits for more to come.
+  together. Whatever else is asked has a turn of its own. Nothing waits for more to come. A long
+  selector is compiled before its turn, in steps between which others have theirs.
 - **Back-pressure.** The reply to a `Publish` comes when the node has admitted the events. While
   `CLIENT_PUBLISHES` publications, or any with `CLIENT_EVENTS` events in all, or `CLIENT_REQUESTS`
   requests of any kind are unanswered, no more is read from that client, so a program that publishes
@@ -25,6 +26,7 @@ connection is a client with a number; what it subscribed ends with it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from bisect import bisect_left
@@ -41,6 +43,7 @@ from canopy.wire.constants import (
     CLIENT_FRAME,
     CLIENTS,
     CONTROL_READ_SIZE,
+    LONG_SELECTOR,
     REGISTERED_TOGETHER,
     TURNS_TOGETHER,
 )
@@ -52,6 +55,7 @@ from canopy.wire.transport.codec import array_header
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from canopy.wire.transport.inlet import Inlet
 from canopy.wire.transport.outlet import Counters, Outlet
+from matching import SelectorError, compile_in_steps
 from overlay.client import (
     FULL,
     Command,
@@ -356,6 +360,8 @@ class ControlServer:
                     await client.room.park()
                 taken = self._take(client, command)
                 if taken is not None:
+                    if isinstance(taken, Subscribe) and has_long_selector(taken):
+                        await compile_long(taken.selector)
                     together.append(taken)
             if together:
                 self._commands.commands(client.number, together)
@@ -405,7 +411,21 @@ def fits(command: Command, together: Sequence[Command]) -> bool:
     if isinstance(command, Publish):
         return isinstance(together[0], Publish)
     is_alike = isinstance(command, REGISTERING) and isinstance(together[0], REGISTERING)
-    return is_alike and len(together) < REGISTERED_TOGETHER
+    is_long = has_long_selector(command) or has_long_selector(together[0])
+    return is_alike and not is_long and len(together) < REGISTERED_TOGETHER
+
+
+def has_long_selector(command: Command) -> bool:
+    """Whether a command has a selector that takes a turn of its own."""
+    return isinstance(command, Subscribe) and len(command.selector) > LONG_SELECTOR
+
+
+async def compile_long(selector: str) -> None:
+    """Compile a long selector before the node asks for it, with its other inputs in between. One
+    that does not compile is the node's to refuse."""
+    with contextlib.suppress(SelectorError):
+        for _ in compile_in_steps(selector):
+            await trio.lowlevel.checkpoint()
 
 
 def dropped(run: DroppedRun) -> Dropped:

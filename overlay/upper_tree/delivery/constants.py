@@ -63,11 +63,23 @@ a publisher waits until it takes its host for silent (`TIMEOUT_LEAST`, 0.5). A s
 so publishers are slowed down to what a link of 2.6 MB per second or more carries; for a slower one
 they go on, and what exceeds the bound is given up."""
 
+GIVEN_UP_AT_ONCE = 2_048
+"""Deliveries whose holding is over that are given up in a turn: some 20 ms with traces, each of
+which is a record. Guess."""
+
 # --- gap_notices.py ---
 
 NOTICE_PAUSE = 10.0
 """Seconds after which a node for which a notice waits is dialled again. Not measured; would be
 measured by the dials of a host half of whose subscribers died."""
+
+NOTICE_ATTRIBUTES = 64
+"""Attributes of events that a notice names; of more it says that it may be any. Some hundred bytes.
+By how many programs hear of gaps that do not concern them."""
+
+ON_ITS_WAY = 8.0
+"""Seconds that a notice may be on its way, which are added to the time that it names: longer than a
+silent link is waited for (`links.dead_after`, six)."""
 
 NOTICE_FOR = 3_600.0
 """Seconds for which a node with a waiting notice is dialled: after a partition of an hour hardly

@@ -40,6 +40,7 @@ from overlay.links.events import LinkCongested, LinkRelieved, LinkUp
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.constants import (
+    GIVEN_UP_AT_ONCE,
     HOLD_BACK_MOST,
     HOLD_CHECK,
     PIECE_PAUSE,
@@ -242,20 +243,36 @@ class Holding(Machine):
         """Give up what was held for too long; try nodes for which nothing is on its way; send the
         next piece to those in reach."""
         self._alarm.rang()
+        over: list[HeldNode] = []
         for held in self.held.all():
             if held.reach is Reach.OPEN:
                 self._send_piece(held)
+            elif held.reach is Reach.LOST and self._is_over(held.peer.id, held.since):
+                over.append(held)
             elif held.reach is Reach.LOST:
                 self._look_after(held)
+        self._give_up_some(over)
         if self.held:
             self._alarm.within(HOLD_CHECK)
+
+    def _give_up_some(self, over: Iterable[HeldNode]) -> None:
+        """Give up what is held for these nodes, as much as a turn may; the rest follows at once."""
+        left = GIVEN_UP_AT_ONCE
+        for held in over:
+            some: list[Deliver] = []
+            while held.messages and left > 0:
+                some.append(self.held.take(held))
+                left -= len(some[-1].events)
+            self._give_up(held.peer, some, LEASE)
+            if held.messages:
+                self._alarm.within(0.0)
+                return
+            self.held.forget(held)
 
     def _look_after(self, held: HeldNode) -> None:
         """A node is out of reach: is it still?"""
         attempt, waited = held.attempt, self.port.now - held.tried_at
-        if self._is_over(held.peer.id, held.since):
-            self._give_up_all(held, LEASE)
-        elif attempt is None:
+        if attempt is None:
             self._try(held)
         elif attempt.relay is None:
             if waited > HOLD_CHECK and not self.relays.is_lost(held.peer.id):

@@ -144,7 +144,7 @@ MERGED_BUSY = 0.15
 one of them has after it was cut."""
 
 
-SCANNED_AT_ONCE, CHANGE_COST = 256, 16
+SCANNED_AT_ONCE, CHANGE_COST = 64, 16
 """Trees that are scanned in one turn, some 5 ms, and for how many of them one counts that has to
 be changed (measured)."""
 

@@ -15,7 +15,8 @@ Read in this order:
 * ``pending_store``: what is not accepted yet, `tree.pending` pairs at most; it uses ``coalescer``
   (fuller messages), ``batched_pending`` and ``pending_event`` (records of batches and of single
   events).
-* ``routing_plan``: to which hosts the events of a batch go.
+* ``routing_plan``: to which hosts the events of a batch go; ``route_queue``: those that go one by
+  one, a part in each turn.
 * ``tree_finder``, ``location_cache``: where trees are; ``first_searches``: what waits for several.
 * ``summary_cache``: which visits are skipped.
 * ``replicas``, ``load_prediction``: which of a virtual node's hosts is visited (P7), and which are

@@ -27,11 +27,12 @@ from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved
 from overlay.upper_tree.publisher.admission import Alike
 from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes
-from overlay.upper_tree.publisher.constants import CHECK_LEAST, MOVES
+from overlay.upper_tree.publisher.constants import CHECK_LEAST, MOVES, PAIRS_AT_ONCE
 from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import PendingPair, weigh
 from overlay.upper_tree.publisher.pending_store import PendingStore
+from overlay.upper_tree.publisher.route_queue import RouteQueue
 from overlay.upper_tree.publisher.routing_plan import RoutedEvents, make_plan
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.visits import Group, visits_of
@@ -81,6 +82,7 @@ class Publisher(Machine):
         self.pending = PendingStore(
             port, settings.tree.pending, settings.tree.pending_bytes, locations, self._dispatch_all
         )
+        self._routes = RouteQueue(port, self._send_part)
         self._searches = FirstSearches()
         self._sequence = 0
         self._together = Alarm(port, SearchOver())
@@ -88,7 +90,11 @@ class Publisher(Machine):
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
-        return {**super().handlers(), **self.pending.handlers()}
+        return {
+            **super().handlers(),
+            **self.pending.handlers(),
+            **self._routes.handlers(),
+        }
 
     @property
     def has_room(self) -> bool:
@@ -149,7 +155,11 @@ class Publisher(Machine):
         held = self._searches.held
         for pair in [pair for pair in pairs if pair[1] in held]:
             self.pending.await_tree(pair)  # behind those that wait for it already
-        self._route([pair for pair in pairs if pair[1] not in held], visits)
+        ready = [pair for pair in pairs if pair[1] not in held]
+        if self._routes.is_empty and len(ready) <= PAIRS_AT_ONCE:
+            self._route(ready, visits)
+        else:
+            self._routes.add(ready)
         self._retry.within(self.replicas.timeout)
         for host, groups in visits.values():
             self._send(host, groups, largest)
@@ -161,7 +171,7 @@ class Publisher(Machine):
         trees holds for all of them. If not, returns the pairs, which have to be routed one by
         one."""
         found = None
-        if not self.counting and self._searches.held.keys().isdisjoint(names):
+        if self._may_plan(names):
             found = make_plan(names, self.locations, self.port.me.id, self.port.now)
         if found is None:
             return self.pending.add_single(events, names, largest)
@@ -181,11 +191,19 @@ class Publisher(Machine):
                 visits.setdefault(host.id, (host, []))[1].append((trees, alike))
         return []
 
+    def _may_plan(self, names: list[str]) -> bool:
+        """Whether events for these trees need not go one by one, behind others that wait."""
+        is_held = not self._searches.held.keys().isdisjoint(names)
+        return not (self.counting or is_held) and self._routes.is_empty
+
     def _send_pairs(self, pairs: Iterable[PendingPair], stale: bool = False) -> None:
         """Send what has waited, or has to be sent again, as `_route` says, in the order of
-        publication."""
+        publication; what is beyond the work of a turn follows in the next."""
+        self._routes.add(sorted(pairs, key=_published), stale)
+
+    def _send_part(self, pairs: list[PendingPair], stale: bool) -> None:
         visits: VisitsByHost = {}
-        self._route(sorted(pairs, key=_published), visits, stale)
+        self._route(pairs, visits, stale)
         for host, groups in visits.values():
             self._send(host, groups)
 

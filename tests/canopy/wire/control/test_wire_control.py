@@ -19,6 +19,7 @@ from canopy.client.errors import CommandFailed, CommandTimeoutError, ControlErro
 from canopy.wire.constants import REGISTERED_TOGETHER, TURNS_TOGETHER
 from canopy.wire.control import client_connection as control_client
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
+from matching import compile_in_steps
 from overlay.client import (
     Command,
     Delivered,
@@ -67,6 +68,19 @@ async def replies(stream: trio.SocketStream, count: int) -> list[Reply]:
                 break
             found += reader.feed(data)
     return found
+
+
+def count_pauses(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """A list that grows with each checkpoint from now on."""
+    pauses: list[None] = []
+    pause = trio.lowlevel.checkpoint
+
+    async def counted() -> None:
+        pauses.append(None)
+        await pause()
+
+    monkeypatch.setattr(trio.lowlevel, "checkpoint", counted)
+    return pauses
 
 
 async def test_the_socket_is_private(tmp_path: Path) -> None:
@@ -166,21 +180,42 @@ async def test_publications_that_are_read_together_are_one_turn(
 async def test_a_program_that_asks_very_much_at_once_lets_others_be_heard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pauses = 0
-    pause = trio.lowlevel.checkpoint
-
-    async def counted() -> None:
-        nonlocal pauses
-        pauses += 1
-        await pause()
-
     async with rig(socket=tmp_path / "control.sock") as one:
-        monkeypatch.setattr(trio.lowlevel, "checkpoint", counted)
+        pauses = count_pauses(monkeypatch)
         stream = await raw(one)
         asked = [GetStatus(number) for number in range(1, 10 * TURNS_TOGETHER + 2)]
         await stream.send_all(b"".join(map(COMMAND_FRAMES.encode, asked)))
         await replies(stream, len(asked))
-        assert pauses >= 10
+        assert len(pauses) >= 10
+
+
+async def test_a_long_selector_is_compiled_in_steps_between_which_others_are_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selector = " OR ".join(f"long{number} = 1" for number in range(900))
+    steps_left: list[int] = []
+    async with rig(socket=tmp_path / "control.sock") as one:
+        carry_out = one.node.commands
+
+        def noted(client: int, commands: Sequence[Command]) -> None:
+            steps_left.append(sum(1 for _ in compile_in_steps(selector)))
+            carry_out(client, commands)
+
+        monkeypatch.setattr(one.node, "commands", noted)
+        pauses = count_pauses(monkeypatch)
+        stream = await raw(one)
+        await stream.send_all(COMMAND_FRAMES.encode(Subscribe(1, selector)))
+        assert isinstance((await replies(stream, 1))[0], Subscribed)
+        assert steps_left == [0], "the node finds it compiled"
+        assert len(pauses) >= 10
+
+
+async def test_a_long_selector_that_does_not_compile_is_left_to_the_node(tmp_path: Path) -> None:
+    selector = " OR ".join(["wrong = 1"] * 200) + " OR"
+    async with rig(socket=tmp_path / "control.sock") as one:
+        stream = await raw(one)
+        await stream.send_all(COMMAND_FRAMES.encode(Subscribe(1, selector)))
+        assert isinstance((await replies(stream, 1))[0], Subscribed), "a stand-in takes anything"
 
 
 async def test_subscriptions_that_were_read_together_are_few_turns(tmp_path: Path) -> None:
