@@ -239,7 +239,10 @@ class Dropped(Failed, frozen=True):
     - unreachable: another node has given up deliveries to this node, which was out of its reach or
       took them too slowly. A delivery is one event for this node, and may be for other clients;
     - lapsed: the overlay, or a part of it, did not know this node's registrations for a while, and
-      events that were published before this may be missing; `count`, which may be 0, are known.
+      events that were published in the last `seconds` may be missing (0: it is not known since
+      when); `count`, which may be 0, are known.
+
+    `subscriptions`: those of this client which it may concern; empty: any of them.
     """
 
     count: int
@@ -247,6 +250,12 @@ class Dropped(Failed, frozen=True):
     last: str  # … of the last
     since: float  # `Event.time` of the first, and …
     until: float  # … of the last
+    subscriptions: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def of(self, subscriptions: tuple[str, ...]) -> Dropped:
+        """The same for these subscriptions."""
+        return msgspec.structs.replace(self, subscriptions=subscriptions)
 
 
 class Lapsed(Failed, frozen=True):

@@ -300,6 +300,21 @@ def split_quiesces_without_bound() -> None:
 
 
 @fault(
+    "promise: what is given up is reported",
+    "tests/overlay/test_overlay_healing.py",
+    "test_of_two_sides_that_both_went_on_each_hears_that_it_lacks_what_the_other_published",
+)
+def other_side_unheard_of() -> None:
+    """Of two primaries of one arc that did not hear of each other, the one that goes on does not
+    learn of the other."""
+
+    def rival_named(self: RoleChanges, sender: Peer, other: Cluster) -> None:
+        return
+
+    replace(RoleChanges.rival_named, rival_named)
+
+
+@fault(
     "P1",
     "tests/chord/membership/test_chord_recruiting.py",
     "test_a_cluster_that_lacks_members_comes_before_one_that_grows",

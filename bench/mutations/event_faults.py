@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace as changed
 
@@ -16,13 +16,15 @@ from overlay.incidents import IncidentLog
 from overlay.links.events import LinkDown, LinkUp, LocalStall, MessageDropped
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.clients.clients import GapOver, LocalClients, LocalSubscription
+from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.dry_run import AskAgain, DryRuns, question
 from overlay.upper_tree.clients.explaining import trees_for
+from overlay.upper_tree.clients.gap_reports import GapOver, GapReports
+from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.delivery.gap_notices import GapNotices
+from overlay.upper_tree.delivery.gap_notices import GapNotices, PendingNotice
 from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.events import MatchingInterrupted, TreeAbsent
@@ -444,11 +446,11 @@ def lapse_unreported() -> None:
     def on_matching_interrupted(self: GapNotices, event: MatchingInterrupted) -> None:
         pass
 
-    def on_gap_over(self: LocalClients, timer: GapOver) -> None:
-        self._gap.rang()
+    def on_gap_over(self: GapReports, timer: GapOver) -> None:
+        self._over.rang()
 
     replace(GapNotices.on_matching_interrupted, on_matching_interrupted)
-    replace(LocalClients.on_gap_over, on_gap_over)
+    replace(GapReports.on_gap_over, on_gap_over)
 
 
 @fault(
@@ -578,6 +580,36 @@ def pending_bytes_uncounted() -> None:
         original(self, events, route, 0)
 
     replace(original, add_batch)
+
+
+@fault(
+    "promise: what is given up is reported",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_a_notice_names_attributes_and_since_when_nothing_was_matched",
+)
+def attributes_of_the_first_only() -> None:
+    """A notice of deliveries that were given up names the attributes of the first of them."""
+    original = PendingNotice._concern
+
+    def _concern(self: PendingNotice, attributes: Iterable[str] | None) -> None:
+        if not self._attributes:
+            original(self, attributes)
+
+    replace(original, _concern)
+
+
+@fault(
+    "promise: what is given up is reported",
+    "tests/upper_tree/clients/test_tree_gap_reports.py",
+    "test_a_conjunction_that_needs_no_attribute_may_miss_any_event",
+)
+def gap_concerns_known_attributes_only() -> None:
+    """A program hears of missing events only if its selectors use one of their attributes."""
+
+    def may_miss(self: LocalSubscription, attributes: Collection[str]) -> bool:
+        return any(name in attributes for name in self.predicate.attributes)
+
+    replace(LocalSubscription.may_miss, may_miss)
 
 
 @fault(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.wire.control import server
+from canopy.wire.process import memory
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
+from overlay.upper_tree.clients.local_subscription import LocalSubscription
+from overlay.upper_tree.delivery.held_deliveries import HeldNode
+from overlay.upper_tree.delivery.holding import LEASE, Holding
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Assign
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registry import LeaseSweep, Registry
+from overlay.upper_tree.publisher.pending_event import PendingPair
+from overlay.upper_tree.publisher.route_queue import RouteQueue
 from overlay.upper_tree.sliced_inbox import SlicedInbox
 from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
 from overlay.upper_tree.subscriber.registrar import Registrar
@@ -92,6 +98,47 @@ def leases_end_in_one_turn() -> None:
 def all_commands_without_a_pause() -> None:
     """A node carries out all that a program has asked for before it hears anybody else."""
     replace_constant(server, "TURNS_TOGETHER", 1 << 60)
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/canopy/wire/control/test_wire_control.py",
+    "test_a_long_selector_is_compiled_in_steps_between_which_others_are_heard",
+)
+def long_selector_compiled_in_its_turn() -> None:
+    """A node compiles a selector of any length in the turn in which it is subscribed."""
+
+    async def compile_long(selector: str) -> None:
+        """Leave it to the node."""
+
+    replace(server.compile_long, compile_long)
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/canopy/wire/process/test_wire_memory.py",
+    "test_no_collection_looks_at_more_than_what_is_young",
+)
+def old_objects_collected_again() -> None:
+    """Python's collector looks at all objects that are old, again and again."""
+    replace(memory.freeze_survivors, lambda phase, info: None)
+
+
+@fault(
+    "bounded",
+    "tests/canopy/wire/process/test_wire_garbage.py",
+    "test_nothing_that_comes_and_goes_at_a_node_is_left_to_the_collector",
+)
+def ended_subscription_in_a_cycle() -> None:
+    """A subscription that has ended refers to itself, so that it is never freed."""
+    original = LocalClients._end
+
+    def _end(self: LocalClients, mine: LocalSubscription) -> None:
+        original(self, mine)
+        cycle: list[object] = [mine]
+        cycle.append(cycle)
+
+    replace(original, _end)
 
 
 PLANTING = (
@@ -174,3 +221,32 @@ def all_sent_in_one_turn() -> None:
             original(self)
 
     replace(original, _send_some)
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/upper_tree/test_tree_slices.py",
+    "test_very_many_events_that_waited_for_their_trees_are_sent_a_part_in_each_turn",
+)
+def all_routed_in_one_turn() -> None:
+    """A publisher sends all that waited for a tree in the turn in which that is found."""
+
+    def add(self: RouteQueue, pairs: Iterable[PendingPair], stale: bool = False) -> None:
+        self._route(list(pairs), stale)
+
+    replace(RouteQueue.add, add)
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_very_much_that_is_given_up_is_traced_a_part_in_each_turn",
+)
+def all_given_up_in_one_turn() -> None:
+    """A host gives up all that it held for a node out of reach in one turn."""
+
+    def _give_up_some(self: Holding, over: Iterable[HeldNode]) -> None:
+        for held in over:
+            self._give_up_all(held, LEASE)
+
+    replace(Holding._give_up_some, _give_up_some)

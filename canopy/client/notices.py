@@ -22,18 +22,21 @@ class Gap(msgspec.Struct, frozen=True):
       the publishers' wall clocks);
     - "lapsed": the overlay has lost the subscription, and events published from `since` on may be
       missing (seconds of this machine's wall clock). It comes when that is found out, with `until`
-      0, and again, with `until`, when the subscription is acknowledged once more. With a `since` of
-      0 it concerns all subscriptions at this node: a part of the overlay did not know them, it is
-      not said since when, and events published before this may be missing. If `count` is not 0, so
-      many deliveries to the node are known to have been given up;
+      0, and again, with `until`, when the subscription is acknowledged once more. It also comes
+      where a part of the overlay did not know registrations of the node; `since` is 0 if it is not
+      known since when. If `count` is not 0, so many deliveries to the node are known to have been
+      given up;
     - "unreachable": the node was out of reach of another one for longer than that holds deliveries,
       or more of them than it has room for: it gave up `count` deliveries to the node, which may be
-      for this program or for another one there, events `first` to `last`, published as above;
+      for this program or for another one there that subscribes to events with the same attributes,
+      events `first` to `last`, published as above;
     - "ended": another program has ended one of several subscriptions, and its events are missing
       from now on;
     - "reconnected": the connection to the node was lost at `since` and the subscription
       acknowledged again at `until` (seconds of this machine's wall clock). What was published in
       between is missing.
+
+    `subscriptions`: the ids of those of several subscriptions that it may concern; empty: any.
     """
 
     cause: str
@@ -43,6 +46,7 @@ class Gap(msgspec.Struct, frozen=True):
     last: str = ""
     since: float = 0.0
     until: float = 0.0
+    subscriptions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.reason
@@ -63,11 +67,13 @@ Notice: TypeAlias = Gap | Disconnected
 def gap_of(failed: Failed, wall: float) -> Gap:
     """The notice for a node's unasked reply (request 0), which came at `wall`."""
     if isinstance(failed, Dropped):
-        where = (failed.first, failed.last, failed.since, failed.until)
+        names, ids = (failed.count, failed.first, failed.last), failed.subscriptions
         if failed.code == LAPSED:
-            return Gap(LAPSED, failed.reason, failed.count, failed.first, failed.last)
-        return Gap(failed.code, failed.reason, failed.count, *where)
+            since = min(wall - failed.seconds, failed.since or wall) if failed.seconds else 0.0
+            return Gap(LAPSED, failed.reason, *names, since, subscriptions=ids)
+        return Gap(failed.code, failed.reason, *names, failed.since, failed.until, ids)
     if isinstance(failed, Lapsed):
-        until = wall if failed.is_over else 0.0
-        return Gap(LAPSED, failed.reason, since=wall - failed.seconds, until=until)
+        since, until = wall - failed.seconds, wall if failed.is_over else 0.0
+        ids = (failed.subscription,)
+        return Gap(LAPSED, failed.reason, since=since, until=until, subscriptions=ids)
     return Gap(failed.code, failed.reason)

@@ -308,6 +308,7 @@ class Clusters(Machine):
         self.recovery.leader_named(event.sender, event.cluster)
         self.merging.leader_named(event.sender, event.cluster)
         self.membership.leader_named(event.sender, event.cluster)
+        self.role_changes.rival_named(event.sender, event.cluster)
 
     def _resume(self, cluster: Cluster) -> None:
         """This node served in `cluster` when its former process ended."""

@@ -88,6 +88,14 @@ class Elected(LocalEvent, frozen=True):
     forked: bool = False
 
 
+class ArcDivided(LocalEvent, frozen=True):
+    """This node has led `arc` while another one led it, or a part of it, out of sight: either may
+    have lacked registrations that the other had. At the one that goes on as at the one that ends,
+    which has all that it had until RoleChanged follows."""
+
+    arc: Cluster
+
+
 class Replanted(LocalEvent, frozen=True):
     """This node leads an arc from now on whose cluster `lost` is gone with all that it held:
     subscribers there have to register again. Follows RoleChanged."""

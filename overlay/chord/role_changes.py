@@ -24,7 +24,7 @@ from overlay.chord.consensus.heartbeat import PrimarySilent
 from overlay.chord.consensus.messages import ClusterHeartbeatReply, Configuration
 from overlay.chord.constants import NOT_LOST_AFTER
 from overlay.chord.epochs import above_fork, fork_count, fork_id
-from overlay.chord.events import ArcGone, Elected, Replanted
+from overlay.chord.events import ArcDivided, ArcGone, Elected, Replanted
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.taking_over import LeadershipParts, TakingOver
 from overlay.chord.messages import Cluster, Moved
@@ -163,6 +163,9 @@ class RoleChanges(LeadershipParts):
         if self._overrides(own, other):
             self._override_fork(own, other)
             return
+        if self._is_other_branch(own, other):
+            self.port.emit(ArcDivided(own))
+            self.port.send(other.primary, Moved(own))
         self.port.count("fenced")
         self.election.cancel()
         if other.key != own.key:
@@ -178,6 +181,21 @@ class RoleChanges(LeadershipParts):
             self.port.emit(ArcGone(own))
             self.members.leave_cluster("fenced", other)
 
+    def rival_named(self, sender: Peer, other: Cluster) -> None:
+        """A primary that stops says what it has led. If that was this arc, or a part of it, on the
+        other side of a partition, the trees have to hear of it."""
+        own = self.role.led
+        if own is None or sender.id != other.primary.id or other.epoch >= own.epoch:
+            return
+        overlap = own.owns(other.key) or other.owns(own.key)
+        forked = fork_count(own.epoch) + fork_count(other.epoch) > 0
+        if overlap and forked and self._is_other_branch(own, other):
+            self.port.emit(ArcDivided(own if other.owns(own.key) else other))
+
+    def _is_other_branch(self, own: Cluster, other: Cluster) -> bool:
+        """Whether these led without hearing of each other, and not one after the other."""
+        return own.key != other.key or fork_id(own.epoch) != fork_id(other.epoch)
+
     def _override_fork(self, own: Cluster, other: Cluster) -> None:
         """This cluster was never lost: give back what it took in the place of another that was not
         lost either, and have the voters grant an epoch above that of the cluster that took its own
@@ -185,6 +203,7 @@ class RoleChanges(LeadershipParts):
         self.port.count("forks_overridden")
         if other.key != own.key and own.owns(other.key):
             self.leader_log.configure(Configuration(self.log.voters, other.key))
+            self.port.emit(ArcDivided(replace(own, key=other.key)))
             self.members.shrink(other.key)
             self.port.emit(ArcGone(replace(own, key=other.key)))
         if other.owns(own.key):

@@ -58,14 +58,19 @@ class DeliveriesMissed(LocalEvent, frozen=True):
     until: float
     reason: str
     lapsed: bool
+    lapsed_for: float = 0.0
+    attributes: tuple[str, ...] = ()
 
 
 class MatchingInterrupted(LocalEvent, frozen=True):
     """At an owner: events were perhaps not matched for this subscriber for a while, for `reason` in
-    words."""
+    words. `attributes`: of the trees in which they were not, empty: perhaps in any; `since`: when
+    that began, in the Port's seconds, None if it is not known."""
 
     subscriber: Peer
     reason: str
+    attributes: tuple[str, ...] = ()
+    since: float | None = None
 
 
 class EventsAccepted(LocalEvent, frozen=True):

@@ -421,8 +421,10 @@ class Undelivered(Message, frozen=True):
 class DeliveriesGivenUp(Message, frozen=True):
     """To an interested node: `count` deliveries to you were given up here, for `reason` in words.
     The first and the last of them by identity, and when they were published (`Event.time`).
-    `lapsed`: your registrations ended here since then, so that later events were not even matched
-    for you (`count` may be 0)."""
+    `lapsed`: your registrations ended here, so that events were not even matched for you (`count`
+    may be 0) since `lapsed_for` seconds before this was sent; 0: it is not known since when.
+    `attributes`: those that the given up events had, and those of the trees whose registrations
+    ended; empty: not known."""
 
     count: int
     first: str
@@ -431,6 +433,8 @@ class DeliveriesGivenUp(Message, frozen=True):
     until: float
     reason: str
     lapsed: bool = False
+    lapsed_for: float = 0.0
+    attributes: tuple[str, ...] = ()
 
 
 # --- inspection (`canopy ring`, `where`, `why`, `pub --dry-run`) ---

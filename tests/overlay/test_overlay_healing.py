@@ -10,7 +10,7 @@ from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.checks.node_state import Watch, check_ring, check_trees, led
 from canopy.sim.checks.ownership import check_arcs
 from canopy.sim.world.world import World
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait
+from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 WITHIN = 15.0
 """Seconds in which there has to be one ring."""
@@ -60,3 +60,43 @@ def test_a_healed_partition_is_one_ring_within_15_seconds(
     assert_exact(world)
     assert check_voters(world) == []
     assert not [v for v in watch.violations.values() if v.kind == "epoch"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_of_two_sides_that_both_went_on_each_hears_that_it_lacks_what_the_other_published(
+    seed: int,
+) -> None:
+    """A third of the voters is gone when the others are divided: neither side has a majority."""
+    world = grown(7, seed=seed, chosen=settings(cluster={"size": 3}))
+    world.run(15.0)
+    (primary,) = with_role(world, "primary")
+    by_id = {world.drivers[name].disk.node: name for name in world.names()}
+    cluster = world.node(primary).clusters.cluster
+    other, gone = [by_id[peer.id] for peer in cluster.others()][:2]
+    rest = [name for name in world.names() if name not in (primary, other, gone)]
+    sides = [[primary, *rest[:2]], [other, *rest[2:]]]
+    for side in sides:
+        world.subscribe(side[1], "x > 0 AND old = 1")
+    acknowledged(world)
+    world.run(5.0)
+    world.crash(gone)
+    world.network.partition(sides)
+    world.run(25.0)
+    assert sorted(with_role(world, "primary")) == sorted([primary, other]), "both went on"
+    late = [world.subscribe(side[2], "x > 0", client=2) for side in sides]
+    acknowledged(world)
+    world.run(35.0)  # what was reported when they went on is reported no more
+    events = [(world.publish(side[1], {"x": 1}), side[1])[0][0] for side in sides for _ in range(3)]
+    world.run(1.0)
+    healed = world.now
+    world.network.heal()
+    world.run(30.0)
+    assert len(with_role(world, "primary")) == 1
+    shown = {
+        (one.delivery.subscription, one.delivery.event.identity) for one in world.clients.deliveries
+    }
+    for one in late:
+        missing = [e for e in events if (one.identity, e.identity) not in shown]
+        assert len(missing) == 3, "what the other side published"
+        told = [n for n in world.clients.notices if n.node == one.node and n.time > healed]
+        assert any(notice.code == "lapsed" for notice in told), one

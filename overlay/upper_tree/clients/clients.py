@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from matching import Predicate, SelectorError, compile_selector
+from matching import SelectorError, compile_selector
 from overlay.bounded import BoundedDict
 from overlay.client import (
     ENDED,
@@ -23,7 +23,6 @@ from overlay.client import (
     Delivered,
     Delivery,
     Done,
-    Dropped,
     Ended,
     EndSubscription,
     Event,
@@ -42,17 +41,17 @@ from overlay.client import (
     Unsubscribe,
 )
 from overlay.info import SubscriptionInfo
-from overlay.machine import Alarm, Machine, Port, Timer
+from overlay.machine import Alarm, Handlers, Machine, Port, Timer
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.clients.constants import (
     ENDED_AT_ONCE,
     ENDED_MOST,
     EVENTS_BYTES,
-    GAP_LASTS,
     MAX_SUBSCRIPTIONS,
-    MISSED_MOST,
     PUBLISH_TOGETHER,
 )
+from overlay.upper_tree.clients.gap_reports import GapReports
+from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import (
     DeliveriesMissed,
@@ -68,28 +67,6 @@ from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 
 
-class LocalSubscription(msgspec.Struct):
-    """A subscription of one client of this node."""
-
-    id: str
-    client: int
-    request: int
-    name: str
-    predicate: Predicate
-    gathers: bool  # its client gets events once for all its subscriptions
-    trees: tuple[tuple[str, ...], ...] = ()  # per conjunction, those it is registered in
-    order: int = 0  # number of the change of this node's subscriptions by which it came …
-    until: int | None = None  # … and by which it went
-    acknowledged: bool = False
-    missing_since: float | None = None  # it has lapsed; a time of the Port
-    delivered: int = 0  # where it does not gather
-
-    @property
-    def pivots(self) -> tuple[str, ...]:
-        """The trees that it is registered in, by conjunction."""
-        return tuple(tree for trees in self.trees for tree in trees)
-
-
 class PendingReceipt(msgspec.Struct):
     """An answer that is due when all its events are accepted."""
 
@@ -100,10 +77,6 @@ class PendingReceipt(msgspec.Struct):
 
 class EndDue(Timer, frozen=True):
     """Time to end further subscriptions of clients that have closed, a few per turn."""
-
-
-class GapOver(Timer, frozen=True):
-    """The whole overlay has this node's registrations again."""
 
 
 class LocalClients(Machine):
@@ -133,11 +106,15 @@ class LocalClients(Machine):
         self.queue: deque[tuple[int, Publish]] = deque()  # publications that wait for room
         self.receipts: dict[int, PendingReceipt] = {}  # by sequence
         self.gatherers: dict[int, None] = {}
-        self.missed: deque[DeliveriesMissed] = deque(maxlen=MISSED_MOST)
+        self._gaps = GapReports(port, self.subscriptions)
+        self.missed: Sequence[DeliveriesMissed] = self._gaps.missed
         """The last reports of deliveries that other nodes gave up, for `canopy why`."""
-        self._gap = Alarm(port, GapOver())
         self._number = 0
         self._leaving = False
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {**super().handlers(), **self._gaps.handlers()}
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
@@ -228,38 +205,6 @@ class LocalClients(Machine):
                 "missing"
             )
             self.port.reply(mine.client, Lapsed(0, GAP, reason, mine.id, event.seconds, False))
-
-    def on_deliveries_missed(self, event: DeliveriesMissed) -> None:
-        """Another node has given up deliveries to this one, or did not match for it."""
-        self.missed.append(event)
-        where = (event.count, event.first, event.last, event.since, event.until)
-        if event.lapsed:
-            self._tell_interrupted(event.reason, *where)
-            return
-        reason = f"{event.count} deliveries to this node were given up: {event.reason}"
-        self._tell_all(Dropped(0, "unreachable", reason, *where))
-
-    def _tell_interrupted(
-        self, why: str, count: int = 0, first: str = "", last: str = "", since: float = 0.0,
-        until: float = 0.0,
-    ) -> None:  # fmt: skip
-        """Events may be missing until the whole overlay has this node's registrations again."""
-        reason = f"events that were published meanwhile may be missing: {why}"
-        self._tell_all(Dropped(0, "lapsed", reason, count, first, last, since, until))
-        self._gap.within(GAP_LASTS)
-
-    def on_gap_over(self, timer: GapOver) -> None:
-        """Parts of the overlay may have lacked registrations of this node until now."""
-        self._gap.rang()
-        reason = "events that were published until now may be missing: the overlay was divided"
-        self._tell_all(Dropped(0, "lapsed", reason, 0, "", "", 0.0, 0.0))
-
-    def _tell_all(self, notice: Dropped) -> None:
-        """Send a notice to all clients with subscriptions, since it is not known for which of them
-        the missing events were."""
-        mine = self.subscriptions.values()
-        for client in dict.fromkeys(one.client for one in mine if one.acknowledged):
-            self.port.reply(client, notice)
 
     def gather(self, client: int, command: Gather) -> None:
         """The client's next subscriptions get each event once for all of them."""

@@ -44,6 +44,10 @@ answered: several round trips, and a third of `QUERY_TIMEOUT`."""
 EVENTS_BYTES = 1 << 20
 """Bytes of the events in one answer to `GetEvents`: an eighth of a frame."""
 
+NAMED_MOST = 256
+"""Subscriptions that a notice of a gap names, 10 kB; of more it is said that it may be any. By the
+size of a frame (`canopy.wire.constants.CLIENT_FRAME`)."""
+
 GAP_LASTS = 30.0
 """Seconds after which programs get a second notice of a gap that began where this node's
 registrations were unknown. By then no part of the overlay lacks them: two rings are one within 15 s

@@ -18,12 +18,13 @@ from matching.selector.unparse import quote_value
 from overlay.client import Event, Explained, Failed, Why
 from overlay.info import ExplanationLine, Reason
 from overlay.machine import Machine, NodeId, Peer, Port, Timer
-from overlay.upper_tree.clients.clients import LocalClients, LocalSubscription
+from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.constants import (
     SUBSCRIPTIONS_NAMED,
     WHY_PEERS_MOST,
     WHY_TIMEOUT,
 )
+from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.event_history import Remembered
 from overlay.upper_tree.events import DeliveriesMissed
 from overlay.upper_tree.messages import AskEvent, EventFacts

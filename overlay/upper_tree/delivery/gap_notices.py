@@ -12,13 +12,20 @@ place of its own for a while, and what was registered there is not known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import inf
 
 from overlay.bounded import BoundedDict
 from overlay.client import Event
 from overlay.links.events import LinkDown, LinkUp, MessageDropped, SessionEnd
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
-from overlay.upper_tree.delivery.constants import NOTICE_FOR, NOTICE_PAUSE, UNREACHABLE_MOST
+from overlay.upper_tree.delivery.constants import (
+    NOTICE_ATTRIBUTES,
+    NOTICE_FOR,
+    NOTICE_PAUSE,
+    ON_ITS_WAY,
+    UNREACHABLE_MOST,
+)
 from overlay.upper_tree.events import MatchingInterrupted
 from overlay.upper_tree.messages import DeliveriesGivenUp
 
@@ -30,8 +37,8 @@ class NoticeDue(Timer, frozen=True):
 class PendingNotice:
     """The notice that waits for one node out of reach."""
 
-    __slots__ = ("count", "first", "lapsed", "last", "peer", "reason", "since", "tried_at", "until",
-                 "when")  # fmt: skip
+    __slots__ = ("_attributes", "_lapsed_since", "_sent_since", "count", "first", "lapsed", "last",
+                 "peer", "reason", "since", "tried_at", "until", "when")  # fmt: skip
 
     def __init__(self, peer: Peer, when: float) -> None:
         """`when`: Port's seconds at which the first delivery was given up."""
@@ -43,6 +50,8 @@ class PendingNotice:
         self.since = self.until = 0.0  # `Event.time`
         self.reason = ""
         self.lapsed = False
+        self._lapsed_since = self._sent_since = inf  # Port's seconds; -inf: it is not known
+        self._attributes: dict[str, None] | None = {}  # None: it may be any
 
     def add(self, events: Sequence[Event], reason: str) -> None:
         """Add deliveries of these events, which were given up."""
@@ -53,11 +62,27 @@ class PendingNotice:
             self.last, self.until = last.identity, last.time
         self.count += len(events)
         self.reason = reason
+        for event in events:
+            self._concern(event.attributes)
 
-    def interrupted(self, reason: str) -> None:
-        """Add that events may not have been matched for the node, for that reason."""
+    def interrupted(self, event: MatchingInterrupted) -> None:
+        """Add that events may not have been matched for the node."""
+        self._lapse(-inf if event.since is None else event.since)
+        self.reason = self.reason or event.reason
+        self._concern(event.attributes or None)
+
+    def _lapse(self, since: float) -> None:
         self.lapsed = True
-        self.reason = self.reason or reason
+        self._lapsed_since = min(self._lapsed_since, since)
+
+    def _concern(self, attributes: Iterable[str] | None) -> None:
+        """Events with these attributes, or in these trees, may be missing; None: with any."""
+        if attributes is None or self._attributes is None:
+            self._attributes = None
+            return
+        self._attributes.update(dict.fromkeys(attributes))
+        if len(self._attributes) > NOTICE_ATTRIBUTES:
+            self._attributes = None
 
     def put_back(self, notice: DeliveriesGivenUp) -> None:
         """Add an earlier notice that did not arrive."""
@@ -68,19 +93,28 @@ class PendingNotice:
                 self.last, self.until = notice.last, notice.until
             self.count += notice.count
         self.reason = self.reason or notice.reason
-        self.lapsed = self.lapsed or notice.lapsed
+        if notice.lapsed:
+            self._lapse(self._sent_since if notice.lapsed_for and self._sent_since < inf else -inf)
+        self._concern(notice.attributes or None)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to send now: all of it is under way."""
         return not self.count and not self.lapsed
 
-    def take(self) -> DeliveriesGivenUp:
-        """The message to send; afterwards the notice is empty."""
+    def take(self, now: float) -> DeliveriesGivenUp:
+        """The message to send now; afterwards the notice is empty."""
+        lapsed_for = 0.0
+        if self.lapsed and self._lapsed_since > -inf:
+            lapsed_for = now - self._lapsed_since + ON_ITS_WAY
         notice = DeliveriesGivenUp(
-            self.count, self.first, self.last, self.since, self.until, self.reason, self.lapsed
-        )
+            self.count, self.first, self.last, self.since, self.until, self.reason, self.lapsed,
+            lapsed_for, tuple(self._attributes or ()),
+        )  # fmt: skip
+        if self.lapsed:
+            self._sent_since = min(self._sent_since, self._lapsed_since)
         self.count, self.lapsed, self.reason = 0, False, ""
+        self._lapsed_since, self._attributes = inf, {}
         return notice
 
 
@@ -109,7 +143,7 @@ class GapNotices(Machine):
     def on_matching_interrupted(self, event: MatchingInterrupted) -> None:
         """Send a notice without a count: this node, an owner, does not know what was missed."""
         pending = self._of(event.subscriber)
-        pending.interrupted(event.reason)
+        pending.interrupted(event)
         self._send(pending)
 
     def _of(self, peer: Peer) -> PendingNotice:
@@ -122,7 +156,7 @@ class GapNotices(Machine):
     def notify(self, peer: Peer) -> None:
         """Send the notice for a node in reach, if there is one, ahead of all that is sent to it
         from now on."""
-        pending = self._pending.pop(peer.id, None)
+        pending = self._pending.get(peer.id)
         if pending is not None and not pending.is_empty:
             self._send(pending)
 
@@ -131,7 +165,7 @@ class GapNotices(Machine):
         back."""
         self.port.count("gap_notices_sent")
         pending.tried_at = self.port.now
-        self.port.send(pending.peer, pending.take())
+        self.port.send(pending.peer, pending.take(self.port.now))
 
     def on_link_up(self, event: LinkUp) -> None:
         """Send what waits for the node: it is in reach."""

@@ -19,7 +19,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from overlay.chord.events import Committed, Elected, ObserversProgressed, RoleChanged
+from overlay.chord.events import (
+    ArcDivided,
+    Committed,
+    Elected,
+    ObserversProgressed,
+    RoleChanged,
+)
+from overlay.chord.keys import attribute_key
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration, weigh_text
@@ -467,30 +474,41 @@ class Registry(Machine):
 
     def _find_lapsed(self) -> None:
         self._leases.expire(self.port.now)
+        silent: dict[NodeId, tuple[Peer, list[str]]] = {}  # with the trees
         for owned in self._trees.values():
             if self._owner.accepts_registrations(owned.attribute):
                 lapsed = self._leases.lapsed(owned.tree, self.port.now)
                 if lapsed:
                     self.port.count("leases_lapsed", len(lapsed))
-                    self._tell_lapsed(owned.tree, lapsed)
+                    for peer in self._unheard(owned.tree, lapsed):
+                        silent.setdefault(peer.id, (peer, []))[1].append(owned.attribute)
                     self._lapsed += [(owned, some) for some in in_batches(lapsed, weigh_text)]
+        for peer, trees in silent.values():
+            self.port.emit(MatchingInterrupted(peer, UNHEARD, tuple(trees), self.port.now))
 
-    def _tell_lapsed(self, tree: Tree, ids: Iterable[str]) -> None:
-        """Say which of their subscribers were not heard any more. (Others run anew, or have ended
+    def _unheard(self, tree: Tree, ids: Iterable[str]) -> list[Peer]:
+        """Those of their subscribers that were not heard any more. (Others run anew, or have ended
         these registrations.)"""
         subscribers = {s.id: s for s in (tree.registrations[id_].subscriber for id_ in ids)}
-        for peer in subscribers.values():
-            if self._leases.is_silent(peer.id, self.port.now):
-                self.port.emit(MatchingInterrupted(peer, UNHEARD))
+        is_silent = self._leases.is_silent
+        return [p for p in subscribers.values() if is_silent(p.id, self.port.now)]
 
     def on_elected(self, event: Elected) -> None:
         """A cluster that was out of sight is led on by the same primary: another one has led in its
         place meanwhile, with whatever it knew of the registrations."""
         if event.forked and event.lost.id == self.port.me.id:
-            subscribers = {
-                registration.subscriber.id: registration.subscriber
-                for owned in self._trees.values()
-                for registration in owned.tree.registrations.values()
-            }
-            for peer in subscribers.values():
-                self.port.emit(MatchingInterrupted(peer, DIVIDED))
+            self._tell_divided(self._trees)
+
+    def on_arc_divided(self, event: ArcDivided) -> None:
+        """Another node has led this arc as well, out of sight."""
+        self._tell_divided(name for name in self._trees if event.arc.owns(attribute_key(name)))
+
+    def _tell_divided(self, attributes: Iterable[str]) -> None:
+        """The subscribers of these trees may lack what was published where they were not known."""
+        concerned: dict[NodeId, tuple[Peer, list[str]]] = {}
+        for attribute in attributes:
+            registrations = self._trees[attribute].tree.registrations.values()
+            for peer in {one.subscriber.id: one.subscriber for one in registrations}.values():
+                concerned.setdefault(peer.id, (peer, []))[1].append(attribute)
+        for peer, trees in concerned.values():
+            self.port.emit(MatchingInterrupted(peer, DIVIDED, tuple(trees)))

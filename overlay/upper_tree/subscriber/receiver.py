@@ -253,8 +253,8 @@ class Receiver(Machine):
     def on_deliveries_given_up(self, sender: Peer, message: DeliveriesGivenUp) -> None:
         """A host could not bring events to this node, or an owner took it for dead.
 
-        Raises ProtocolError for a negative count."""
-        if message.count < 0:
+        Raises ProtocolError for a negative count or time."""
+        if message.count < 0 or not message.lapsed_for >= 0.0:
             raise ProtocolError("less than nothing was given up")
         self.port.count("deliveries_missed", message.count)
         self.port.emit(DeliveriesMissed(*msgspec.structs.astuple(message)))

@@ -127,9 +127,18 @@ def test_notices_of_the_node_become_gaps() -> None:
     dropped = Dropped(0, "overflow", "7 were dropped", 7, "p.1.1", "p.1.7", 1.0, 2.0)
     assert gap_of(dropped, 9.0) == Gap("overflow", "7 were dropped", 7, "p.1.1", "p.1.7", 1.0, 2.0)
     begun = Lapsed(0, "gap", "lost it", "s1", 4.5, False)
-    assert gap_of(begun, 9.0) == Gap("lapsed", "lost it", since=4.5)
+    assert gap_of(begun, 9.0) == Gap("lapsed", "lost it", since=4.5, subscriptions=("s1",))
     over = Lapsed(0, "gap", "has it", "s1", 5.0, True)
-    assert gap_of(over, 9.5) == Gap("lapsed", "has it", since=4.5, until=9.5)
+    of_s1 = Gap("lapsed", "has it", since=4.5, until=9.5, subscriptions=("s1",))
+    assert gap_of(over, 9.5) == of_s1
+    unheard = Dropped(0, "lapsed", "not heard", 0, "", "", 0.0, 0.0, seconds=6.0)
+    assert gap_of(unheard, 9.0) == Gap("lapsed", "not heard", since=3.0)
+    counted = Dropped(0, "lapsed", "given up", 2, "p.1.1", "p.1.2", 1.0, 2.0, ("s2",), 6.0)
+    assert gap_of(counted, 9.0) == Gap(
+        "lapsed", "given up", 2, "p.1.1", "p.1.2", 1.0, subscriptions=("s2",)
+    )
+    divided = Dropped(0, "lapsed", "divided", 0, "", "", 0.0, 0.0)
+    assert gap_of(divided, 9.0) == Gap("lapsed", "divided"), "it is not known since when"
     assert str(gap_of(Failed(0, "usage", "a grant"), 9.0)) == "a grant"
 
 

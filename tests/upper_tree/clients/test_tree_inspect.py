@@ -25,9 +25,10 @@ from overlay.client import (
 )
 from overlay.machine import Peer
 from overlay.settings import Settings
-from overlay.upper_tree.clients.clients import LocalClients, LocalSubscription
+from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
+from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.event_history import NOTES, OTHERS_MOST, EventArrival, History, ShownTo
 from overlay.upper_tree.events import DeliveriesMissed
 from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, TreesReport

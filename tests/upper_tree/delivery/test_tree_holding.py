@@ -17,16 +17,19 @@ from overlay.links.events import (
 )
 from overlay.machine import Message, NodeId, Peer, ProtocolError
 from overlay.upper_tree.delivery.constants import (
+    GIVEN_UP_AT_ONCE,
     HOLD_BACK_MOST,
     HOLD_CHECK,
+    NOTICE_ATTRIBUTES,
     NOTICE_FOR,
     NOTICE_PAUSE,
+    ON_ITS_WAY,
     PIECE_PAUSE,
     RELAY_TRIAL,
 )
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.delivery.holding import BOUND, LEASE
+from overlay.upper_tree.delivery.holding import BOUND, LEASE, HoldDue
 from overlay.upper_tree.events import DeliveriesMissed, MatchingInterrupted
 from overlay.upper_tree.messages import Deliver, DeliveriesGivenUp, Undelivered
 from tests.support.overlays import settings
@@ -73,6 +76,9 @@ class Host:
     def deliver(self, *numbers: int) -> None:
         for number in numbers:
             self.holding.send(S, message(number))
+
+    def deliver_together(self, *numbers: int) -> None:
+        self.holding.send(S, message(*numbers))
 
     def arrives(self) -> list[int]:
         """Numbers of the events in what was sent to s itself; forgets all that was sent."""
@@ -170,6 +176,28 @@ def test_holding_ends_with_the_lease_and_the_node_hears_of_it_when_it_is_back() 
     assert not host.port.sent, "nothing more is sent to it"
 
 
+def test_very_much_that_is_given_up_is_traced_a_part_in_each_turn() -> None:
+    host = Host(held_events=10_000)
+    host.lose(message(0))
+    for start in range(1, 6_001, 50):
+        host.deliver_together(*range(start, start + 50))
+    host.registered = False
+    host.port.ignore(HoldDue)
+    host.port.advance(70.0)
+    given_up: list[int] = []
+    while host.holding.held:
+        before = len(host.dropped())
+        host.holding.on_hold_due(HoldDue())
+        host.port.turn()
+        given_up.append(len(host.dropped()) - before)
+        assert len(given_up) < 10
+    assert max(given_up) < GIVEN_UP_AT_ONCE + 50
+    assert sum(given_up) == 6_000, "all but the attempt"
+    host.port.hear(LinkUp(S, True))
+    (told,) = host.reported()
+    assert told[0] == sum(given_up)
+
+
 def test_a_lease_that_is_over_before_its_term_is_no_reason_yet() -> None:
     host = Host()
     host.registered = False  # its owner heard it 20 s before the link was lost
@@ -214,6 +242,33 @@ def test_an_owner_reports_whom_it_took_for_dead() -> None:
     host.port.hear(LinkUp(S, True))
     (notice,) = host.port.take(DeliveriesGivenUp)
     assert (notice.count, notice.lapsed, notice.reason) == (0, True, "silent")
+
+
+def test_a_notice_names_attributes_and_since_when_nothing_was_matched() -> None:
+    host = Host(held_events=2)
+    host.lose(message(1))
+    for number in (2, 3, 4, 5):
+        more = Event(
+            "p", 1, number, float(number), {"x": number, "y": 1} if number < 4 else {"z": 1}
+        )
+        host.holding.send(S, Deliver("x", EVERYTHING, 1, (more,)))
+    host.port.hear(MatchingInterrupted(S, "not heard", ("w",), host.port.now))
+    (first,) = host.port.take(DeliveriesGivenUp)
+    assert set(first.attributes) == {"x", "y", "w"}, (
+        "of the two that were given up, and of the tree"
+    )
+    assert (first.count, first.lapsed, first.lapsed_for) == (2, True, ON_ITS_WAY)
+    host.port.advance(5.0)
+    host.port.hear(LinkDown(S, "silent", False, (first,), SessionEnd.UNREACHABLE))
+    host.port.advance(2.0)
+    host.port.hear(LinkUp(S, True))
+    (again,) = host.port.take(DeliveriesGivenUp)
+    assert set(again.attributes) == {"x", "y", "w"}
+    assert (again.count, again.lapsed_for) == (2, 7.0 + ON_ITS_WAY), "it began as early as before"
+    many = [f"a{number}" for number in range(NOTICE_ATTRIBUTES + 1)]
+    host.port.hear(MatchingInterrupted(S, "divided", tuple(many)))
+    (unknown,) = host.port.take(DeliveriesGivenUp)
+    assert (unknown.attributes, unknown.lapsed_for) == ((), 0.0)
 
 
 def test_a_process_that_has_ended_gets_nothing_and_is_informed_nothing() -> None:

@@ -1,0 +1,96 @@
+"""Reports to programs that events may be missing which other nodes were to deliver (P3).
+
+A notice (`DeliveriesGivenUp`) says how many deliveries were given up, and which attributes their
+events had; or that this node's registrations in some trees had ended. A program hears of it if that
+may concern a subscription of it, with the ids of those that it may concern, unless it is all. After
+registrations had ended it hears once more, when the whole overlay has them again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from overlay.client import Dropped
+from overlay.machine import Alarm, Machine, Port, Timer
+from overlay.upper_tree.clients.constants import GAP_LASTS, MISSED_MOST, NAMED_MOST
+from overlay.upper_tree.clients.local_subscription import LocalSubscription
+from overlay.upper_tree.events import DeliveriesMissed
+
+
+class GapOver(Timer, frozen=True):
+    """The whole overlay has this node's registrations again."""
+
+
+class OpenGap:
+    """Registrations of this node may be unknown in a part of the overlay."""
+
+    def __init__(self, since: float | None, attributes: frozenset[str]) -> None:
+        """`since`: a time of the Port, None if it is not known; `attributes`: as in the notice."""
+        self.since = since
+        self.attributes = attributes
+
+    def join(self, other: OpenGap) -> None:
+        """Another notice has come."""
+        ends = (self.since, other.since)
+        self.since = None if None in ends else min(end for end in ends if end is not None)
+        both = self.attributes and other.attributes
+        self.attributes = self.attributes | other.attributes if both else frozenset()
+
+
+class GapReports(Machine):
+    """Tells the programs of this node."""
+
+    def __init__(self, port: Port, subscriptions: Mapping[str, LocalSubscription]) -> None:
+        """`subscriptions`: of all programs, by id, as they are when a notice comes."""
+        super().__init__(port)
+        self.missed: deque[DeliveriesMissed] = deque(maxlen=MISSED_MOST)
+        """The last notices, for `canopy why`."""
+        self._subscriptions = subscriptions
+        self._open: OpenGap | None = None
+        self._over = Alarm(port, GapOver())
+
+    def on_deliveries_missed(self, event: DeliveriesMissed) -> None:
+        """Another node has given up deliveries to this one, or did not match for it."""
+        self.missed.append(event)
+        where = (event.count, event.first, event.last, event.since, event.until)
+        attributes = frozenset(event.attributes)
+        if not event.lapsed:
+            reason = f"{event.count} deliveries to this node were given up: {event.reason}"
+            self._report(Dropped(0, "unreachable", reason, *where), attributes)
+            return
+        reason = f"events that were published meanwhile may be missing: {event.reason}"
+        notice = Dropped(0, "lapsed", reason, *where, seconds=event.lapsed_for)
+        self._report(notice, attributes)
+        since = self.port.now - event.lapsed_for if event.lapsed_for else None
+        gap = OpenGap(since, attributes)
+        if self._open is None:
+            self._open = gap
+        else:
+            self._open.join(gap)
+        self._over.within(GAP_LASTS)
+
+    def on_gap_over(self, timer: GapOver) -> None:
+        """Parts of the overlay may have lacked registrations of this node until now."""
+        self._over.rang()
+        gap, self._open = self._open, None
+        if gap is not None:
+            reason = "events that were published until now may be missing: the overlay was divided"
+            seconds = 0.0 if gap.since is None else self.port.now - gap.since
+            notice = Dropped(0, "lapsed", reason, 0, "", "", 0.0, 0.0, seconds=seconds)
+            self._report(notice, gap.attributes)
+
+    def _report(self, notice: Dropped, attributes: frozenset[str]) -> None:
+        """Send a notice to the clients of acknowledged subscriptions that it may concern.
+        `attributes`: of the events that may be missing, or whose trees did not match; empty: not
+        known."""
+        concerned: dict[int, list[str]] = {}
+        others: dict[int, None] = {}
+        for mine in self._subscriptions.values():
+            if mine.acknowledged and (not attributes or mine.may_miss(attributes)):
+                concerned.setdefault(mine.client, []).append(mine.id)
+            elif mine.acknowledged:
+                others[mine.client] = None
+        for client, ids in concerned.items():
+            named = tuple(ids) if client in others and len(ids) <= NAMED_MOST else ()
+            self.port.reply(client, notice.of(named))
