@@ -18,6 +18,7 @@ from overlay.client import (
     Draft,
     Dropped,
     Failed,
+    Lapsed,
     Publish,
     Published,
     Subscribe,
@@ -48,8 +49,8 @@ AGAIN: Final = 0.2
 
 
 ROUNDING: Final = 0.5
-"""Seconds between an event's number being drawn here and its time being stamped by its node. The
-stamp is the later one; ample."""
+"""Seconds between an event's number being drawn here and its stamp, or between what the two clocks
+say at two times; ample."""
 
 
 class EnduranceClient(threading.Thread):
@@ -111,9 +112,9 @@ class LoadPublisher(EnduranceClient):
                 continue
             due = min(due, MOST)
             count += due
-            numbers = self.ledger.ask(due, time.monotonic())
-            payload = FLOOD if is_flood else b""
-            drafts = tuple(Draft(attributes(number), payload) for number in numbers)
+            numbers = self.ledger.ask(due, time.monotonic(), self.node)
+            payload, now = FLOOD if is_flood else b"", time.time()
+            drafts = tuple(Draft(attributes(number), payload, time=now) for number in numbers)
             asked.append((client.begin(Publish(0, drafts, receipt=True), RECEIPT), numbers))
             while len(asked) >= AHEAD:
                 self._finish(client, *asked.popleft())
@@ -181,13 +182,27 @@ class CheckedSubscriber(EnduranceClient):
         while client.notices:
             notice = client.notices.popleft()
             self.errors.append(notice.reason)
-            gap = self._gap(notice, now)
-            for session in sessions.values():
-                session.gaps.append(gap)
+            gap, concerned = self._gap(notice, now), concerned_by(notice)
+            for subscription, session in sessions.items():
+                if not concerned or subscription in concerned:
+                    session.gaps.append(gap)
 
     def _gap(self, notice: Failed, now: float) -> AdmittedGap:
         """In times of this process' monotonic clock; nodes stamp events with the wall clock."""
-        if not isinstance(notice, Dropped) or not notice.since:
-            return AdmittedGap(self.connected, now)
         offset = now - time.time()
-        return AdmittedGap(notice.since + offset - ROUNDING, notice.until + offset, notice.count)
+        if isinstance(notice, Lapsed):
+            return AdmittedGap(now - notice.seconds - ROUNDING, now)
+        if not isinstance(notice, Dropped) or (notice.code == "lapsed" and not notice.seconds):
+            return AdmittedGap(self.connected, now)
+        since = notice.since + offset if notice.count else now
+        if notice.code == "lapsed":
+            return AdmittedGap(min(since, now - notice.seconds) - ROUNDING, now, notice.count)
+        until = notice.until + offset + ROUNDING
+        return AdmittedGap(since - ROUNDING, until, notice.count, is_stamped=True)
+
+
+def concerned_by(notice: Failed) -> tuple[str, ...]:
+    """The subscriptions that a notice concerns; empty: any of the client's."""
+    if isinstance(notice, Lapsed):
+        return (notice.subscription,)
+    return notice.subscriptions if isinstance(notice, Dropped) else ()

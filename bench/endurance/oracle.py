@@ -15,7 +15,7 @@ on the event's way:
 `reported` is what the gaps count, where they do; it is at least `lost_reported` when counts are
 exact, since each gap names what was dropped.
 
-Times are seconds of this process' monotonic clock. Memory: 17 bytes per event and one per event and
+Times are seconds of this process' monotonic clock. Memory: 25 bytes per event and one per event and
 session.
 """
 
@@ -44,11 +44,13 @@ SHOWN: Final = 40
 
 @dataclass(frozen=True)
 class AdmittedGap:
-    """Events may be missing that were published from `since` to `until`; `count` if it is known."""
+    """Events may be missing that were published from `since` to `until`; `count` if it is known.
+    `is_stamped`: by the times that they have, and not by when they were matched."""
 
     since: float
     until: float
     count: int = 0
+    is_stamped: bool = False
 
 
 class Session:
@@ -77,9 +79,13 @@ class Session:
         if number % EVERY == 0:
             self.delays.append(delay)
 
-    def reports(self, asked: float) -> bool:
-        """Whether a gap covers what was published then."""
-        return any(gap.since <= asked <= gap.until for gap in self.gaps)
+    def reports(self, asked: float, answered: float) -> bool:
+        """Whether a gap may cover an event that was published then, and accepted at any time until
+        it was answered."""
+        return any(
+            gap.since <= (asked if gap.is_stamped else answered) and asked <= gap.until
+            for gap in self.gaps
+        )
 
     def has(self, number: int) -> bool:
         """Whether it was delivered."""
@@ -97,18 +103,21 @@ class Ledger:
         self.asked = array("d")
         self.answered = array("d")  # NaN: no receipt
         self.refused = 0
+        self.sources: list[str] = []
+        """By event, the node that it was published through."""
         self.sessions: list[Session] = []
         self.kills: list[tuple[float, str]] = []
         self.silences: list[tuple[str, float, float]] = []  # node, from, to
         self.last_arrival = 0.0
         self._lock = threading.Lock()
 
-    def ask(self, count: int, now: float) -> range:
-        """Numbers for `count` events that are published now."""
+    def ask(self, count: int, now: float, source: str = "") -> range:
+        """Numbers for `count` events that are published now, through the node `source`."""
         with self._lock:
             first = len(self.asked)
             self.asked.extend([now] * count)
             self.answered.extend([nan] * count)
+            self.sources.extend([source] * count)
         return range(first, first + count)
 
     def answer(self, numbers: range, now: float) -> None:
@@ -182,7 +191,11 @@ class Ledger:
             for number, session in missing
             if not self.killed_meanwhile(self.asked[number], self.held_until(number, session))
         ]
-        lost = [one for one in survived if not one[1].reports(self.asked[one[0]])]
+        lost = [
+            (number, session)
+            for number, session in survived
+            if not session.reports(self.asked[number], self.answered[number])
+        ]
         receipts = self.receipts()
         delays = sorted(delay for session in self.sessions for delay in session.delays)
         return {
@@ -211,6 +224,11 @@ class Ledger:
             "asked": round(self.asked[number] - began, 3),
             "answered": round(self.answered[number] - began, 3),
             "since": round(session.since - began, 3),
+            "from": self.sources[number],
+            "gaps": [
+                [round(gap.since - began, 1), round(gap.until - began, 1), gap.count]
+                for gap in session.gaps
+            ],
         }
 
 

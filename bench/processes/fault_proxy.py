@@ -112,7 +112,12 @@ class Entrance:
         self.listener = socket.create_server(address)
         self.address: Address = self.listener.getsockname()
         self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.datagrams.bind(self.address)
+        try:
+            self.datagrams.bind(self.address)
+        except OSError:
+            self.listener.close()
+            self.datagrams.close()
+            raise
         for one in (self.listener, self.datagrams):
             one.setblocking(False)
 
@@ -151,7 +156,8 @@ class FaultProxy:
 
     def enter(self, name: str, port: int, entrance: str = "") -> str:
         """An entrance for the node that listens on `port`; the address to advertise. `entrance`:
-        the one that it had before it left; else any."""
+        the one that it had before it left; else any. OSError if another socket is bound there, as
+        one is that was closed while it was polled, for a moment."""
         address = ("127.0.0.1", int(entrance.rpartition(":")[2] or 0))
         with self._lock:
             made = self.entrances[name] = Entrance(name, ("127.0.0.1", port), address)

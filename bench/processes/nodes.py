@@ -36,6 +36,9 @@ PATIENCE: Final = 60.0
 PORTS: Final = (10_000, 32_000)
 """Below those that Linux gives to whoever dials (net.ipv4.ip_local_port_range)."""
 
+FREED: Final = 20.0
+"""Seconds for an entrance to be free again, on a busy machine; ample."""
+
 SHORT: Final = 3.0
 """Seconds for a question that may be put to a node that was just stopped; ample."""
 
@@ -57,6 +60,7 @@ class ProxiedNode:
         self.id = ""
         self.ended = 0  # by itself
         self.is_paused = False
+        self.has_stood_still = False  # its process was paused once
         self.is_meant_to_run = False
         self.is_leaving = False  # was asked to, and has not been started again
 
@@ -83,6 +87,7 @@ class ProxiedNode:
                 process_group=group,
             )
         self.is_meant_to_run = True
+        self.has_stood_still = False
 
     def look(self) -> None:
         """Count its end, if it was not killed."""
@@ -183,12 +188,12 @@ class ProxiedNodes:
             self.proxy.leave(name)
         if wiped:
             shutil.rmtree(node.data, ignore_errors=True)
-        self.proxy.enter(name, node.port, node.entrance)
+        self._enter(node)
         self._start(node, [other.entrance for other in self.nodes.values() if other is not node])
 
     def pause(self, name: str) -> None:
         """Make the process stand still (SIGSTOP)."""
-        self.nodes[name].is_paused = True
+        self.nodes[name].is_paused = self.nodes[name].has_stood_still = True
         self.nodes[name].signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
@@ -230,6 +235,18 @@ class ProxiedNodes:
             time.sleep(0.1)
         raise TimeoutError(f"node {node.name} is not ready; see {node.folder}/{node.name}.log")
 
+    def _enter(self, node: ProxiedNode) -> None:
+        """Give it the entrance back that it had. OSError if that is in use for long."""
+        until = time.monotonic() + FREED
+        while True:
+            try:
+                self.proxy.enter(node.name, node.port, node.entrance)
+                return
+            except OSError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(0.05)
+
     def _start(self, node: ProxiedNode, peers: Sequence[str]) -> None:
         assert self._guard is not None
         node.start(self.config, peers, self._guard.pid)
@@ -241,7 +258,9 @@ def free_port(rng: Random) -> int:
         port = rng.randrange(*PORTS)
         if port in _given:
             continue
-        with socket.socket() as found, contextlib.suppress(OSError):
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with socket.socket() as found, datagrams, contextlib.suppress(OSError):
             found.bind(("127.0.0.1", port))
+            datagrams.bind(("127.0.0.1", port))
             _given[port] = None
             return port

@@ -36,13 +36,13 @@ from overlay.upper_tree.messages import Assign, Install, Register, Uninstall, Un
 AT_ONCE: Final = 128
 """Registrations that are taken in one turn: 12 ms, or 40 if each is of another shape (measured)."""
 
-PART: Final = 8
+PART: Final = 4
 """… of one message, before it is looked whether the turn may do more."""
 
-TREE: Final = 48
+TREE: Final = 32
 """For so many counts one that plants a tree at its owner, with what follows from it (measured)."""
 
-ASSIGNED: Final = 24
+ASSIGNED: Final = 16
 """For so many counts a tree that is assigned to a host (measured)."""
 
 ENDS: Final = 8

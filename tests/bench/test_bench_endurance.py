@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from bench.endurance import faults as endurance_faults
+from bench.endurance.endurance import COUNTERS, LONGEST
 from bench.endurance.faults import (
     HOSTILE,
     PRESSURE,
@@ -25,6 +27,8 @@ from bench.processes.fault_proxy import SOUND, Faults
 from matching import Index, compile_selector
 from overlay.info import ClusterInfo
 
+REFERENCE = Path(__file__).resolve().parents[2] / "docs/reference/counters.md"
+
 LEVEL = next(n for n, wanted in enumerate(SELECTORS) if wanted.selector.startswith("level"))
 
 
@@ -39,6 +43,11 @@ def test_what_a_selector_is_said_to_mean_it_means() -> None:
         assert keys == [n for n, wanted in enumerate(SELECTORS) if wanted.means(event)]
         found.update(dict.fromkeys(keys, number))
     assert len(found) == len(SELECTORS), "each is met by some"
+
+
+def test_the_counters_that_are_reported_exist() -> None:
+    text = REFERENCE.read_text()
+    assert [name for name in (*COUNTERS, LONGEST) if f"`{name}`" not in text] == []
 
 
 def wanted_numbers(ledger: Ledger, count: int, at: float) -> list[int]:
@@ -80,11 +89,22 @@ def test_what_a_gap_covers_is_reported_and_not_lost() -> None:
     (inside,) = wanted_numbers(ledger, 1, 21.0)
     for number in (before, inside):
         ledger.answer(range(number, number + 1), 22.0)
-    session.gaps.append(AdmittedGap(20.5, 21.5, 1))
+    session.gaps.append(AdmittedGap(20.5, 21.5, 1, is_stamped=True))
     found = ledger.verdict(0.0)
     assert (found["lost"], found["lost_reported"], found["lost_in_flight"]) == (1, 1, 0)
     assert [each["event"] for each in found["missing"]] == [before]
     assert (found["gaps"], found["reported"]) == (1, 1)
+
+
+def test_a_gap_in_matching_covers_what_was_accepted_in_it() -> None:
+    ledger = Ledger()
+    session = ledger.begin(LEVEL, "a", since=10.0)
+    early, late = wanted_numbers(ledger, 2, 20.0)
+    ledger.answer(range(early, early + 1), 21.0)
+    ledger.answer(range(late, late + 1), 35.0)
+    session.gaps.append(AdmittedGap(30.0, 40.0))
+    found = ledger.verdict(0.0)
+    assert [each["event"] for each in found["missing"]] == [early]
 
 
 def test_what_a_node_accepted_before_it_left_is_owed() -> None:
