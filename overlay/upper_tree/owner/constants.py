@@ -145,7 +145,7 @@ one of them has after it was cut."""
 
 
 SCANNED_AT_ONCE, CHANGE_COST = 64, 16
-"""Trees that are scanned in one turn, some 5 ms, and for how many of them one counts that has to
+"""Trees that are scanned in one turn, some 2 ms, and for how many of them one counts that has to
 be changed (measured)."""
 
 PREFERRED_MOST = 32
