@@ -11,16 +11,17 @@ from matching import Cut, Interval
 from overlay.chord.events import Replanted
 from overlay.chord.messages import Cluster
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.batches import in_batches
 from overlay.upper_tree.host.host_offers import HostOffers
+from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.messages import Registration, Renew
 from overlay.upper_tree.owner import reported_loads
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
-from overlay.upper_tree.owner.owned_tree import MapReason, OwnedTree, PendingRegistration
+from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.placement import PlacedNode, Placement, RunAssignment
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registration_leases import RegistrationLeases
+from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers, Transfer
 from overlay.upper_tree.owner.registry import Registry
 from overlay.upper_tree.owner.registry_merge import RegistryMerge
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
@@ -37,18 +38,49 @@ T = TypeVar("T")
 @fault("C6")
 def split_installs_no_registrations() -> None:
     """A virtual node that moves to another host arrives there without its registrations."""
-    original = Rebalance._prepare
 
-    def none(
-        items: Iterable[T], weigh: Callable[[T], int], most: int = 0
-    ) -> Iterator[tuple[T, ...]]:
-        return iter(())
+    def _send_part(self: RegistrationTransfers, transfer: Transfer, ids: Sequence[str]) -> None:
+        pass
 
-    def _prepare(self: Rebalance, owned: OwnedTree, new: PartitionMap, reason: MapReason) -> None:
-        with replaced(in_batches, none):
-            original(self, owned, new, reason)
+    replace(RegistrationTransfers._send_part, _send_part)
 
-    replace(original, _prepare)
+
+@fault(
+    "I7",
+    "tests/upper_tree/owner/test_tree_transfers.py",
+    "test_a_host_is_ordered_to_serve_behind_the_last_part",
+)
+def hosts_serve_before_the_last_part() -> None:
+    """The answer to an order to forget a tree counts as that to the order to serve it."""
+    replace(RegistrationTransfers.is_under_way, lambda self, owned, host: False)
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/upper_tree/owner/test_tree_transfers.py",
+    "test_a_host_is_ordered_to_serve_behind_the_last_part",
+)
+def hosts_are_given_everything_in_one_turn() -> None:
+    """An owner gives a host all registrations of a tree in one turn."""
+    original = RegistrationTransfers._send_some
+
+    def _send_some(self: RegistrationTransfers) -> None:
+        original(self)
+        while self._under_way:
+            self._done = (0.0, 0)
+            original(self)
+
+    replace(original, _send_some)
+
+
+@fault(
+    "I7",
+    "tests/upper_tree/host/test_tree_retaking.py",
+    "test_what_its_owner_does_not_give_again_is_gone_when_the_tree_is_served",
+)
+def former_registrations_stay() -> None:
+    """A host that is given a tree back keeps registrations that have ended meanwhile."""
+    replace(HostedTree.drop_former, lambda self, most: True)
 
 
 @fault("P1")

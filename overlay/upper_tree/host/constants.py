@@ -16,6 +16,14 @@ EPOCHS_MOST = 4_096
 """Attributes whose owner's epoch a host remembers, also of trees that it serves no more, and arcs;
 as many as a publisher's cached locations. By the trees that one host serves within a day."""
 
+FORMER_FOR = 5.0
+"""What a host had of a tree that was taken away is kept for so long: a new primary takes all trees
+away from all hosts and gives them back at once. By the time that it takes to send them."""
+
+RETAKEN = 7
+"""One registration that is installed costs as much as so many, and one more, that are there already
+(measured)."""
+
 IDS_MOST = 4_096
 """Registrations that one event names to one node at once in counting routing (a node with more gets
 the event once more): 4,096 ids of some 30 bytes keep a message far under a frame."""

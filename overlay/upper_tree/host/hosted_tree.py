@@ -13,6 +13,7 @@ location.
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import islice
 from random import Random
 
 from matching import EVERYTHING, Cut, GroupedIndex, Index, Interval, Predicate
@@ -48,6 +49,8 @@ class HostedTree:
         self.index: Index[str] = Index()  # empty in pivot routing
         self.latency = LatencyMap()
         self.visits = VisitSample(attribute, rng)
+        self.former: dict[str, None] = {}
+        """Registrations of before the tree was taken away, which its owner has not sent again."""
         self._shared = shared
         self._starts: list[Cut] = []
 
@@ -58,7 +61,9 @@ class HostedTree:
 
     def assign(self, message: Assign, owner: Peer | None = None) -> None:
         """Serve exactly these intervals, with what is registered already; what overlaps none of
-        them is uninstalled."""
+        them is uninstalled. Where there are none everything is `former`: who takes the tree away
+        from a host that may have missed something mostly gives it the same again, which then need
+        not be compiled and indexed anew (`retake`). What is former when it is served again goes."""
         self.version = message.version
         self.owner = owner
         self.slice = Slice(message.size, dict(message.known))
@@ -77,6 +82,10 @@ class HostedTree:
             self.spans.append(interval)
             self.hosts[interval] = hosts
         self._starts = [span.lo for span in self.spans]
+        if not self.spans:
+            self.former = dict.fromkeys(self.registrations)
+            return
+        self.drop_former(len(self.former))
         for id_, (registration, _) in list(self.registrations.items()):
             if not any(registration.interval.overlaps(span) for span in self.spans):
                 self.uninstall(id_)
@@ -84,6 +93,22 @@ class HostedTree:
     def empty(self) -> None:
         """Drop all registrations: nothing of the tree is served any more."""
         self.assign(Assign(self.attribute, self.version))
+        self.drop_former(len(self.former))
+
+    def drop_former(self, most: int) -> bool:
+        """Uninstall some of what the owner has not sent again. Whether nothing of it is left."""
+        for id_ in list(islice(self.former, most)):
+            del self.former[id_]
+            self.uninstall(id_)
+        return not self.former
+
+    def retake(self, registration: Registration) -> bool:
+        """Whether just this registration is installed already; it is not `former` any more."""
+        known = self.registrations.get(registration.id)
+        if known is None or known[0] != registration:
+            return False
+        self.former.pop(registration.id, None)
+        return True
 
     def span(self, spot: Cut) -> Interval | None:
         """The served part of the value space that holds this place."""
@@ -94,6 +119,7 @@ class HostedTree:
     def install(self, registration: Registration, predicate: Predicate) -> None:
         """Match this registration from now on."""
         self._forget_level(registration.id)
+        self.former.pop(registration.id, None)
         self.registrations[registration.id] = (registration, predicate)
         self.latency.add(registration.latency_level, types_of(predicate))
         if self._shared is None:
@@ -105,6 +131,7 @@ class HostedTree:
     def uninstall(self, id_: str) -> None:
         """Match this registration no more. Nothing happens if it is not there."""
         self._forget_level(id_)
+        self.former.pop(id_, None)
         if self.registrations.pop(id_, None) is not None:
             if self._shared is None:
                 self.index.remove(id_)

@@ -15,7 +15,18 @@ from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.ring.ring import Ring
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
-from overlay.machine import Handler, Handlers, Key, Machine, Message, NodeId, Peer, Port, Timer
+from overlay.machine import (
+    Alarm,
+    Handler,
+    Handlers,
+    Key,
+    Machine,
+    Message,
+    NodeId,
+    Peer,
+    Port,
+    Timer,
+)
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_text
 from overlay.upper_tree.compiled_selectors import compiled
@@ -23,7 +34,7 @@ from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.relays import Relays
-from overlay.upper_tree.host.constants import EPOCHS_MOST, HOP_BOUND
+from overlay.upper_tree.host.constants import EPOCHS_MOST, FORMER_FOR, HOP_BOUND, RETAKEN
 from overlay.upper_tree.host.dry_matching import dry_matches
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
@@ -43,12 +54,16 @@ from overlay.upper_tree.messages import (
     Uninstall,
     Visit,
 )
-from overlay.upper_tree.sliced_inbox import SlicedInbox
+from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, SlicedInbox
 from overlay.upper_tree.visits import trees_of
 
 
 class InstallDue(Timer, frozen=True):
     """Time to install more of what owners have sent."""
+
+
+class FormerOver(Timer, frozen=True):
+    """Trees that were taken away from this host were not given back: drop what they had."""
 
 
 class Hosting(Machine):
@@ -81,6 +96,9 @@ class Hosting(Machine):
             Install: self.on_install, Uninstall: self.on_uninstall,
             ServingBeat: self.on_serving_beat,
         }  # fmt: skip
+        self._former: dict[str, float] = {}
+        """Trees that were taken away, and when what they had is dropped, in this order."""
+        self._drop_former = Alarm(port, FormerOver())
         self._installed: dict[tuple[NodeId, str], tuple[Peer, list[str]]] = {}
         """By owner and tree, what this turn has installed."""
         self.inbox = SlicedInbox(port, InstallDue(), from_owners, self._say_installed)
@@ -123,8 +141,13 @@ class Hosting(Machine):
         if self._is_fenced(message.attribute, message.epoch):
             return
         tree = self._tree(message.attribute)
+        retaken = 0
         for registration in message.registrations:
-            tree.install(registration, compiled(registration.selector))
+            if tree.retake(registration):
+                retaken += 1
+            else:
+                tree.install(registration, compiled(registration.selector))
+        self.inbox.charge(-(retaken * RETAKEN // (RETAKEN + 1)))
         _, ids = self._installed.setdefault((sender.id, message.attribute), (sender, []))
         ids += [registration.id for registration in message.registrations]
 
@@ -152,12 +175,39 @@ class Hosting(Machine):
         if message.version >= tree.version:
             tree.assign(message, sender)
             if not message.intervals:
-                del self.trees[message.attribute]
                 self.access_points.withdraw(message.attribute)
+                self._former.pop(message.attribute, None)
+                if tree.former:
+                    self._former[message.attribute] = self.port.now + FORMER_FOR
+                    self._drop_former.within(FORMER_FOR)
+                else:
+                    del self.trees[message.attribute]
             else:
                 self.orphans.tree_assigned()
                 self.access_points.serve(self._access_point(tree))
         self.port.send(sender, Assigned(message.attribute, message.version))
+
+    def on_former_over(self, timer: FormerOver) -> None:
+        """Drop some of what no owner has given this host again."""
+        self._drop_former.rang()
+        now, left = self.port.now, AT_ONCE * ENDS
+        for attribute, until in list(self._former.items()):
+            tree = self.trees.get(attribute)
+            if tree is None or tree.intervals:
+                del self._former[attribute]
+            elif until > now:
+                self._drop_former.within(until - now)
+                break
+            else:
+                before = len(tree.former)
+                if tree.drop_former(left):
+                    del self._former[attribute]
+                    if not tree.registrations:
+                        del self.trees[attribute]
+                left -= before
+                if left <= 0:
+                    self._drop_former.within(0.0)
+                    break
 
     def _tree(self, attribute: str) -> HostedTree:
         tree = self.trees.get(attribute)
@@ -241,6 +291,7 @@ class Hosting(Machine):
         for tree in self.trees.values():
             tree.empty()
         self.trees.clear()
+        self._former.clear()
         self._epochs.clear()
         self._arc_epochs.clear()
         self.orphans.ring_left()

@@ -30,11 +30,10 @@ from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
 from overlay.links.events import LinkDown
-from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
+from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.batches import in_batches, weigh_registration
 from overlay.upper_tree.events import MapSettled
-from overlay.upper_tree.messages import Assign, Assigned, Entry, Install
+from overlay.upper_tree.messages import Assign, Assigned, Entry
 from overlay.upper_tree.owner.constants import (
     CHANGE_COST,
     CUTS_MOST,
@@ -58,6 +57,7 @@ from overlay.upper_tree.owner.placement import (
     Plan,
     fair_share,
 )
+from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers
 from overlay.upper_tree.owner.reported_loads import cuts_by_load
 from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
 from overlay.upper_tree.partition import PartitionMap, best_cut
@@ -83,6 +83,11 @@ class Rebalance(Machine):
         self._subscriber_scan = ScanThrottle()
         self._unscanned: deque[str] = deque()  # trees of the present scan
         self._further = Alarm(port, ScanStepDue())
+        self.transfers = RegistrationTransfers(port, owner)
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {**super().handlers(), **self.transfers.handlers()}
 
     # --- the scan of all trees ---
 
@@ -370,6 +375,7 @@ class Rebalance(Machine):
         attribute = owned.attribute
         owned.begin_change(new, reason)
         self._owner.append(ChangeBegun(attribute, tuple(new.hosts().values())))
+        gains: dict[Peer, tuple[Interval, ...]] = {}
         for host in new.hosts().values():
             gained = self._gained(owned, new, host)
             if not gained or not self._hosts.is_reachable(host.id):
@@ -377,14 +383,9 @@ class Rebalance(Machine):
             owned.await_host(host)
             if host.id in owned.stale_hosts:
                 self.port.send(host, Assign(attribute, new.version))
-            registrations = [
-                r
-                for r in owned.tree.registrations.values()
-                if any(r.interval.overlaps(interval) for interval in gained)
-            ]
-            for batch in in_batches(registrations, weigh_registration):
-                self.port.send(host, Install(attribute, self._owner.epoch, batch))
-            self.port.send(host, new.assignment(attribute, host.id))
+            gains[host] = tuple(gained)
+        if gains:
+            self.transfers.begin(owned, new, gains)
         self._hosts.attend(owned)
         if not owned.is_awaiting_hosts:
             self._commit(owned)
@@ -402,7 +403,9 @@ class Rebalance(Machine):
     def on_assigned(self, sender: Peer, message: Assigned) -> None:
         """A host has followed; perhaps the last one that a change waits for."""
         owned = self._trees.get(message.attribute)
-        if owned is not None and owned.host_acknowledged(sender.id, message.version):
+        if owned is None or self.transfers.is_under_way(owned, sender.id):
+            return
+        if owned.host_acknowledged(sender.id, message.version):
             self._advance(owned)
 
     def on_link_down(self, event: LinkDown) -> None:

@@ -268,17 +268,19 @@ class Registry(Machine):
 
     def _await(self, taken: Iterable[tuple[OwnedTree, PendingRegistration]]) -> None:
         """Bring about what the SUBACKs wait for: hosts get one message for each tree."""
-        installs: dict[tuple[NodeId, str], tuple[Peer, list[Registration]]] = {}
+        installs: dict[tuple[str, ...], tuple[tuple[Peer, ...], list[Registration]]] = {}
         for owned, pending in taken:
             registration = pending.registration
             self._unlogged.append((pending.log_index, owned.attribute, registration.id))
             self._summaries.before_suback(owned, pending)
-            for host in owned.hosts_overlapping(registration.interval).values():
-                group = installs.setdefault((host.id, owned.attribute), (host, []))
-                group[1].append(registration)
-        for (_, attribute), (host, registrations) in installs.items():
+            hosts = owned.hosts_overlapping(registration.interval)
+            group = installs.setdefault((owned.attribute, *hosts), (tuple(hosts.values()), []))
+            group[1].append(registration)
+        for (attribute, *_), (peers, registrations) in installs.items():
             for some in in_batches(registrations, weigh_registration):
-                self.port.send(host, Install(attribute, self._owner.epoch, some))
+                message = Install(attribute, self._owner.epoch, some)  # encoded once for all
+                for host in peers:
+                    self.port.send(host, message)
         self._owner.rebalance_soon()
 
     def _create_tree(self, attribute: str) -> OwnedTree:
