@@ -137,7 +137,7 @@ class Node:
         self.holding = self.hosting.holding
         self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)
         replicas = ReplicaSelector(self.me.id, settings.tree.retry, settings.tree.choice == "time")
-        locations = LocationCache(settings.tree.locations, replicas)
+        locations = LocationCache.configured(settings.tree, replicas)
         history, copies = History(settings.tree.history), self.hosting.copies
         self.finder = TreeFinder(self, settings, self.crawl, self.ring, locations)
         self.publisher = Publisher(

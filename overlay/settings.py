@@ -62,7 +62,8 @@ class WalkSettings(SettingsGroup, frozen=True):
 
     hops: Count = 10  # CBDLO 5.3: at most 10 hops
     trace: Count = 10  # the last k nodes; the paper leaves k open, so: as long as the walk
-    always: bool = False  # walk also for trees whose owner is known; counting routing does
+    first: bool = True  # walk before an owner that is known is asked (docs/lab/walks.md); counting
+    # routing does so in any case
     timeout: Seconds = 3.0  # a walk not heard of for so long is a miss; guess
 
 
@@ -128,6 +129,10 @@ class TreeSettings(SettingsGroup, frozen=True):
     # so much; so long a new primary waits for lost hosts. Guess
     summary_term: Seconds = 10.0  # lease of a cached answer *no tree here*, or of a cached summary
     # (C5); guess
+    summary_visits: Count = (
+        4  # events for a tree within a term after which a publisher asks for its
+    )
+    # summary: what a question costs, and as much again (docs/lab/walks.md)
     summary_boxes: Count = 128  # of one tree's summary for publishers (C9): with 64 an event of
     # 6,000 subscriptions' load makes a twentieth more visits (docs/lab/routing.md)
     lease: Seconds = 60.0  # a registration that is not renewed for so long ends

@@ -11,6 +11,7 @@ from canopy.cli.demo import publisher
 from canopy.client.blocking import ControlClient
 from matching import Cut, Index, Interval, Value
 from overlay.chord.events import Elected
+from overlay.chord.keys import attribute_key
 from overlay.client import Delivery, Event
 from overlay.incidents import IncidentLog
 from overlay.links.events import LinkDown, LinkUp, LocalStall, MessageDropped
@@ -47,6 +48,7 @@ from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.routing_plan import Route
+from overlay.upper_tree.publisher.summary_cache import SummaryCache
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
 from overlay.upper_tree.subscriber.registrar import AnswerDue, Registrar
@@ -129,6 +131,35 @@ def no_lookup_after_failed_walk() -> None:
                 self.port.emit(TreeAbsent(attribute, self.port.now + 1.0))
 
     replace(TreeFinder.on_walk_failed, on_walk_failed)
+
+
+@fault(
+    "C3",
+    "tests/overlay/finding/test_overlay_walks.py",
+    "test_a_known_owner_is_not_asked_where_a_tree_is",
+)
+def known_owner_replaces_the_walk() -> None:
+    """A publisher that knows a tree's owner asks it at once and does not walk."""
+
+    def _is_walked(self: TreeFinder, attribute: str) -> bool:
+        return self.ring.owner(attribute_key(attribute)) is None
+
+    replace(TreeFinder._is_walked, _is_walked)
+
+
+@fault(
+    "C9",
+    "tests/overlay/finding/test_overlay_walks.py",
+    "test_the_summary_is_asked_for_when_the_traffic_repays_the_question",
+)
+def summary_asked_for_at_the_first_event() -> None:
+    """A publisher asks for a tree's summary however few events it has for the tree."""
+    original = SummaryCache.claim_refresh
+
+    def claim_refresh(self: SummaryCache, attribute: str, now: float, events: int = 1) -> bool:
+        return original(self, attribute, now, events + 1_000)
+
+    replace(original, claim_refresh)
 
 
 @fault("C6")

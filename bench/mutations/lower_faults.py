@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace as changed
 
@@ -12,7 +13,7 @@ from overlay.links.receive_buffer import Arrival, ReceiveBuffer
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.messages import AccessPoint, Walk
-from overlay.machine import Peer, Port
+from overlay.machine import Message, NodeId, Peer, Port
 from overlay.settings import ViewSettings
 
 
@@ -97,3 +98,50 @@ def access_points_of_another_ring() -> None:
         return original(self, changed(point, ring=self.ring), named_by)
 
     replace(original, learn)
+
+
+@fault(
+    "C3",
+    "tests/lower_random/test_lower_transcripts.py",
+    "test_a_walk_to_a_silent_node_is_reported_lost_and_begins_again_with_half_of_the_hops",
+)
+def lost_walk_is_not_reported() -> None:
+    """A node that has sent a walk to a silent neighbour says nothing to the walk's origin."""
+
+    def _report_lost(self: Crawl, messages: Iterable[Message]) -> None:
+        pass
+
+    replace(Crawl._report_lost, _report_lost)
+
+
+@fault(
+    "C2",
+    "tests/overlay/finding/test_overlay_walks.py",
+    "test_a_silent_host_is_passed_over_for_another_that_the_hit_named",
+)
+def hit_names_one_host() -> None:
+    """A hit names one access point of a tree and none beside it."""
+    original = AccessPoints.points
+
+    def points(self: AccessPoints, attribute: str, exclude: NodeId = "") -> tuple[AccessPoint, ...]:
+        return original(self, attribute, exclude)[:1]
+
+    replace(original, points)
+
+
+@fault(
+    "C3",
+    "tests/lower_random/test_lower_crawl.py",
+    "test_an_access_point_of_a_ring_that_was_left_meanwhile_is_no_hit",
+)
+def hit_of_a_former_ring_is_used() -> None:
+    """A walk that began in another ring ends with an access point of that ring."""
+    original = Crawl._end_found
+
+    def _end_found(
+        self: Crawl, number: int, found: Sequence[AccessPoint], hop: int, sender: Peer | None
+    ) -> None:
+        ours = self._access_points.ring
+        original(self, number, [changed(each, ring=ours) for each in found], hop, sender)
+
+    replace(original, _end_found)

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from overlay.bounded import BoundedDict
 from overlay.links.events import LinkDown, LinkUp
-from overlay.lower_random.constants import MAX_STALE_POINTS
+from overlay.lower_random.constants import MAX_STALE_POINTS, POINTS_PER_HIT
 from overlay.lower_random.messages import AccessPoint, StalePoint
 from overlay.lower_random.tombstones import Tombstones
 from overlay.machine import Machine, NodeId, Peer, Port, Version
@@ -67,21 +67,27 @@ class AccessPoints(Machine):
     # --- use ---
 
     def lookup(self, attribute: str, exclude: NodeId = "") -> AccessPoint | None:
-        """A way into the attribute's tree: this node itself if it serves the tree, else a random
-        point of the newest epoch known; never the node `exclude`. None if there is none."""
+        """The first of `points`. None if there is none."""
+        return next(iter(self.points(attribute, exclude)), None)
+
+    def points(self, attribute: str, exclude: NodeId = "") -> tuple[AccessPoint, ...]:
+        """Ways into the attribute's tree, in this ring: this node itself if it serves the tree,
+        then the points of the newest epoch known in random order, `POINTS_PER_HIT` at most; never
+        the node `exclude`."""
         local = self._local.get(attribute)
-        if local is not None and local.peer.id != exclude:
-            return local
-        entries = self._table.get(attribute)
-        if entries is None:
-            return None
+        found: list[AccessPoint] = []
+        if local is not None and local.ring == self.ring and local.peer.id != exclude:
+            found.append(local)
+        entries = self._table.get(attribute, [])
         entries = [entry for entry in entries if entry.point.peer.id != exclude]
-        if not entries:
-            return None
-        self._table.move_to_end(attribute)
-        epoch = entries[0].point.version[0]
-        newest = [entry for entry in entries if entry.point.version[0] == epoch]
-        return self._aged(newest[0] if len(newest) == 1 else self.port.rng.choice(newest))
+        if entries:
+            self._table.move_to_end(attribute)
+            epoch = entries[0].point.version[0]
+            newest = [entry for entry in entries if entry.point.version[0] == epoch]
+            if len(newest) > 1:
+                self.port.rng.shuffle(newest)
+            found += map(self._aged, newest)
+        return tuple(found[:POINTS_PER_HIT])
 
     def sample(self, count: int) -> tuple[AccessPoint, ...]:
         """At most `count` points for an exchange, at random: half of them or more from the trees

@@ -42,6 +42,10 @@ MAX_WALK_ATTRIBUTES = 256
 """Attributes on one walk; more go on several walks. A bound on the message: a name has at most some
 hundred bytes."""
 
+POINTS_PER_HIT = 3
+"""Access points of one tree that a hit names, so that a publisher has another one where the first
+is silent: as many as a virtual node has hosts (`tree.replicas`)."""
+
 MAX_OPEN_WALKS = 8_192
 """Walks of this node that have not ended; beyond, a new one fails at once. Guess: a thousand times
 what a publisher of ordinary events has; to be measured by `walks_refused`."""

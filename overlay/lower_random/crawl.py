@@ -10,23 +10,33 @@ node of the trace with half of the hop limit; the halving ends at 1, so that a w
 recovers three times at most. The trace is kept over a recovery: it still says where not to go.
 
 One walk carries several attributes; each ends on its own and has its own trace records, written by
-the origin at start and end (so that each has exactly one end) and by each node that takes a step.
-The event itself waits at the origin. A walk that is not heard of in time counts as a miss: it may
-have gone to a node that died.
+the origin at start and end (so that each has exactly one end, however many answers come) and by
+each node that takes a step. The event itself waits at the origin.
+
+A walk that meets a node that does not answer (paused, or just dead) would be lost. The node that
+sent it there learns of the silence from its link and reports a miss, and the origin starts another
+walk with half of the hop limit, as after a recovery. Neighbours that are silent are passed over. A
+walk that is not heard of in time counts as a miss: it may have ended with a node that died.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp
 from overlay.lower_random.access_points import AccessPoints
-from overlay.lower_random.constants import MAX_HOPS, MAX_OPEN_WALKS, MAX_WALK_ATTRIBUTES
+from overlay.lower_random.constants import (
+    MAX_HOPS,
+    MAX_OPEN_WALKS,
+    MAX_WALK_ATTRIBUTES,
+    POINTS_PER_HIT,
+)
 from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View
-from overlay.machine import Machine, Peer, Port, ProtocolError, Timer
+from overlay.machine import Machine, Message, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import WalkSettings
 
 
@@ -34,6 +44,13 @@ class WalkOverdue(Timer, frozen=True):
     """A walk of this node was not heard of for ``walk.timeout``."""
 
     number: int
+
+
+class OpenWalk(msgspec.Struct):
+    """A walk of this node that has not ended."""
+
+    limit: int
+    missing: dict[str, None]  # the attributes without an end
 
 
 class Crawl(Machine):
@@ -47,7 +64,8 @@ class Crawl(Machine):
         self._view = view
         self._access_points = access_points
         self._number = 0  # of this node's latest walk
-        self._open: dict[int, dict[str, None]] = {}  # walk -> attributes without an end
+        self._open: dict[int, OpenWalk] = {}  # by number
+        self._silent: dict[NodeId, None] = {}  # peers whose links are suspected
 
     @property
     def open_walks(self) -> int:
@@ -70,13 +88,15 @@ class Crawl(Machine):
         self._number += 1
         number, me = self._number, self.port.me
         self._record("walk_start", me, number, attributes, hops=limit)
-        missing = self._open[number] = dict.fromkeys(attributes)
+        self._open[number] = OpenWalk(limit, dict.fromkeys(attributes))
         self.port.set_timer(self._settings.timeout, WalkOverdue(number))
         found, rest = self._look_up(attributes, me)
         self._end_found(number, found, 0, None)
         if rest and len(self._open) > MAX_OPEN_WALKS:
             self.port.count("walks_refused")
-            self._end_failed(number, list(missing), 0)
+            self._fail(self._end_missed(number, rest, 0), 0)
+        elif rest and not self._view.peers():
+            self._fail(self._end_missed(number, rest, 0), 0)
         elif rest:
             ring = self._access_points.ring
             self._forward(Walk(me, number, tuple(rest), 0, limit, limit, (), ring))
@@ -104,17 +124,18 @@ class Crawl(Machine):
         """What this node's table has, and the rest. An entry that names the origin does not count:
         the origin itself knows best what it serves."""
         exclude = "" if origin.id == self.port.me.id else origin.id
-        points = {name: self._access_points.lookup(name, exclude) for name in attributes}
-        found = [point for point in points.values() if point is not None]
-        return found, [name for name, point in points.items() if point is None]
+        points = {name: self._access_points.points(name, exclude) for name in attributes}
+        found = [point for known in points.values() for point in known]
+        return found, [name for name, known in points.items() if not known]
 
     def _forward(self, walk: Walk) -> None:
-        """Put this node into the trace, and send the walk to a random neighbour not in it."""
+        """Put this node into the trace, and send the walk to a random neighbour that is not in it
+        and not silent."""
         me = self.port.me
         trace = tuple(peer for peer in walk.trace if peer.id != me.id)
         trace = (*trace, me)[-self._settings.trace :]
         visited = {peer.id for peer in trace}
-        ways = [peer for peer in self._view.peers() if peer.id not in visited]
+        ways = [peer for peer in self._view.peers() if self._may_go(peer, visited)]
         if not ways:
             self._recover(walk, trace)
             return
@@ -127,7 +148,7 @@ class Crawl(Machine):
         self.port.count("walks_blocked")
         self._record("walk_blocked", walk.origin, walk.number, walk.attributes, hop=walk.hop)
         limit = walk.limit // 2
-        others = [peer for peer in trace if peer.id != self.port.me.id]
+        others = [peer for peer in trace if self._may_go(peer, {self.port.me.id})]
         if limit < 1 or not others:
             self.port.send(walk.origin, WalkMiss(walk.number, walk.hop, walk.attributes))
             return
@@ -135,59 +156,109 @@ class Crawl(Machine):
         again = msgspec.structs.replace(walk, left=limit, limit=limit, trace=trace)
         self._send("walk_recovered", again, others)
 
+    def _may_go(self, peer: Peer, excluded: Collection[NodeId]) -> bool:
+        return peer.id not in excluded and peer.id not in self._silent
+
     def _send(self, kind: str, walk: Walk, ways: Sequence[Peer]) -> None:
         """The walk's next hop, to one of these at random; recorded as `kind`."""
         peer, hop = self.port.rng.choice(ways), walk.hop + 1
         self._record(kind, walk.origin, walk.number, walk.attributes, hop=hop, peer=peer.id)
         self.port.send(peer, msgspec.structs.replace(walk, hop=hop))
 
+    # --- nodes that do not answer ---
+
+    def on_link_suspected(self, event: LinkSuspected) -> None:
+        """The peer is silent: no walk goes there, and those that did are taken for lost."""
+        self._silent[event.peer.id] = None
+        self._report_lost(event.unacknowledged)
+
+    def on_link_recovered(self, event: LinkRecovered) -> None:
+        """The peer answers again."""
+        self._silent.pop(event.peer.id, None)
+
+    def on_link_up(self, event: LinkUp) -> None:
+        """As `on_link_recovered`."""
+        self._silent.pop(event.peer.id, None)
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """The peer has left the view; walks that may not have come there are lost."""
+        self._silent.pop(event.peer.id, None)
+        self._report_lost(event.lost)
+
+    def _report_lost(self, messages: Iterable[Message]) -> None:
+        for walk in messages:
+            if isinstance(walk, Walk):
+                self.port.count("walks_lost")
+                miss = WalkMiss(walk.number, walk.hop, walk.attributes, lost=True)
+                self.port.send(walk.origin, miss)
+
     # --- the ends of this node's walks ---
 
     def on_walk_hit(self, sender: Peer, message: WalkHit) -> None:
         """A node on the way has access points for some attributes: they are learnt, even if the
         walk has ended. Raises ProtocolError for a hit beyond all bounds."""
-        if len(message.found) > MAX_WALK_ATTRIBUTES or message.hop < 0:
+        if len(message.found) > MAX_WALK_ATTRIBUTES * POINTS_PER_HIT or message.hop < 0:
             raise ProtocolError("a walk's hit beyond all bounds")
         self._end_found(message.number, message.found, message.hop, sender)
 
     def on_walk_miss(self, sender: Peer, message: WalkMiss) -> None:
-        """The walk ended without finding these attributes."""
-        self._end_failed(message.number, message.attributes, message.hop)
+        """The walk ended without finding these attributes. If it was lost they are walked for
+        again, with half of the hops."""
+        walk = self._open.get(message.number)
+        missed = self._end_missed(message.number, message.attributes, message.hop)
+        if missed and message.lost and walk is not None and walk.limit > 1:
+            self._begin(missed, walk.limit // 2)
+        else:
+            self._fail(missed, message.hop)
 
     def on_walk_overdue(self, timer: WalkOverdue) -> None:
         """Nothing was heard of the rest in time: it counts as a miss at hop 0, since how far the
         walk came is not known."""
-        rest = list(self._open.get(timer.number, {}))
-        if rest:
+        walk = self._open.get(timer.number)
+        if walk is not None:
             self.port.count("walks_overdue")
-            self._end_failed(timer.number, rest, 0)
+            self._fail(self._end_missed(timer.number, list(walk.missing), 0), 0)
 
     def _end_found(
         self, number: int, found: Sequence[AccessPoint], hop: int, sender: Peer | None
     ) -> None:
-        missing = self._open.get(number, {})
+        """Take access points. Those of a ring that this node has left meanwhile are of no use: for
+        their attributes the walk is overdue some time, and then a miss."""
+        by_attribute: dict[str, list[AccessPoint]] = {}
         for point in found:
-            if sender is not None:
-                self._access_points.learn(point, sender)  # of use even if it comes late
-            if point.attribute in missing:
-                del missing[point.attribute]
-                names, at = (point.attribute,), point.peer.id
-                self._record("walk_hit", self.port.me, number, names, hop=hop, peer=at)
-                self.port.emit(WalkFound(point, hop))
-        self._end_if_done(number)
+            if point.ring == self._access_points.ring:
+                by_attribute.setdefault(point.attribute, []).append(point)
+                if sender is not None:
+                    self._access_points.learn(point, sender)  # of use even if it comes late
+        walk = self._open.get(number)
+        if walk is None:
+            return
+        for attribute, (first, *others) in by_attribute.items():
+            if attribute in walk.missing:
+                del walk.missing[attribute]
+                at = first.peer.id
+                self._record("walk_hit", self.port.me, number, (attribute,), hop=hop, peer=at)
+                self.port.emit(WalkFound(first, hop, tuple(others)))
+        self._end_if_done(number, walk)
 
-    def _end_failed(self, number: int, attributes: Iterable[str], hop: int) -> None:
-        missing = self._open.get(number, {})
-        failed = tuple(attribute for attribute in dict.fromkeys(attributes) if attribute in missing)
-        for attribute in failed:
-            del missing[attribute]
-        if failed:
-            self._record("walk_miss", self.port.me, number, failed, hop=hop)
-            self.port.emit(WalkFailed(failed, hop))
-        self._end_if_done(number)
+    def _end_missed(self, number: int, attributes: Iterable[str], hop: int) -> list[str]:
+        """These attributes were not found. Returns those whose end this is."""
+        walk = self._open.get(number)
+        if walk is None:
+            return []
+        missed = [name for name in dict.fromkeys(attributes) if name in walk.missing]
+        for attribute in missed:
+            del walk.missing[attribute]
+        self._record("walk_miss", self.port.me, number, missed, hop=hop)
+        self._end_if_done(number, walk)
+        return missed
 
-    def _end_if_done(self, number: int) -> None:
-        if number in self._open and not self._open[number]:
+    def _fail(self, attributes: Sequence[str], hop: int) -> None:
+        if attributes:
+            self.port.emit(WalkFailed(tuple(attributes), hop))
+
+    def _end_if_done(self, number: int, walk: OpenWalk) -> None:
+        if not walk.missing:
             del self._open[number]
             self.port.cancel_timer(WalkOverdue(number))
 

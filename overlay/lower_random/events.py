@@ -13,10 +13,12 @@ class RingHintReceived(LocalEvent, frozen=True):
 
 
 class WalkFound(LocalEvent, frozen=True):
-    """A walk of this node found an access point, `hop` messages away (0: in its own table)."""
+    """A walk of this node found an access point, `hop` messages away (0: in its own table), and
+    perhaps others of the same tree."""
 
     point: AccessPoint
     hop: int
+    others: tuple[AccessPoint, ...] = ()
 
 
 class WalkFailed(LocalEvent, frozen=True):

@@ -74,7 +74,8 @@ class Walk(Message, frozen=True):
 
 
 class WalkHit(Message, frozen=True):
-    """To the origin of a walk: access points for some of its attributes, found at `hop`."""
+    """To the origin of a walk: access points for some of its attributes, found at `hop`; those of
+    one attribute one after the other, the preferred one first."""
 
     number: int
     hop: int
@@ -82,11 +83,13 @@ class WalkHit(Message, frozen=True):
 
 
 class WalkMiss(Message, frozen=True):
-    """To the origin of a walk: it ended at `hop` without finding these attributes."""
+    """To the origin of a walk: it ended at `hop` without finding these attributes. `lost`: the node
+    that it was sent to then does not answer."""
 
     number: int
     hop: int
     attributes: tuple[str, ...]
+    lost: bool = False
 
 
 class StalePoint(Message, frozen=True):

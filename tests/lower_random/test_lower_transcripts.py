@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from textwrap import dedent
 
+from overlay.links.events import LinkRecovered, LinkSuspected
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.events import WalkFailed, WalkFound
-from tests.support.walks import describe_walk, point, steps, woods
-from tests.support.world import World, WorldNode
+from overlay.lower_random.messages import Walk, WalkMiss
+from tests.support.walks import describe_walk, point, steps, walker, woods
+from tests.support.world import World, WorldNode, one_node, peer
 
 Nodes = dict[str, tuple[WorldNode, Crawl, AccessPoints]]
 
@@ -139,10 +141,10 @@ def test_recoveries_end_because_the_limit_is_halved() -> None:
     assert nodes["A"][0].of(WalkFailed) == [WalkFailed(("x",), 4)]
 
 
-def test_a_walk_that_is_lost_with_a_node_is_a_miss_after_the_time_out() -> None:
+def test_a_walk_that_ends_with_a_node_is_a_miss_after_the_time_out() -> None:
     row = {"A": "B", "B": "AC", "C": "B"}
     world, nodes = woods(row)
-    world.kill("C")
+    nodes["C"][0].ignore(Walk)  # it takes the walk and dies
     nodes["A"][1].walk(["x"])
     world.run(2.9)
     assert steps(world, describe_walk) == lines(
@@ -154,6 +156,68 @@ def test_a_walk_that_is_lost_with_a_node_is_a_miss_after_the_time_out() -> None:
     assert not nodes["A"][0].of(WalkFailed)
     world.run(0.2)
     assert nodes["A"][0].of(WalkFailed) == [WalkFailed(("x",), 0)]
+
+
+def lost_walk(row: dict[str, str], silent: str, seed: int) -> tuple[list[str], Nodes]:
+    """A walks for x, which H serves as D knows; `silent` takes no message and acknowledges none."""
+    world, nodes = woods(row, seed)
+    nodes["D"][2].learn(point("x", "H"))
+    nodes[silent][0].ignore(Walk)
+    nodes["A"][1].walk(["x"])
+    world.run(0.5)
+    for name, (member, _, _) in nodes.items():
+        sent = [walk for source, to, walk in world.sent if (source, to) == (name, silent)]
+        if sent:
+            member.hear(LinkSuspected(peer(silent), tuple(sent)))
+    world.run(0.5)
+    return steps(world, describe_walk), nodes
+
+
+def test_a_walk_to_a_silent_node_is_reported_lost_and_begins_again_with_half_of_the_hops() -> None:
+    found = [
+        lost_walk({"A": "B", "B": "ACD", "C": "B", "D": "B"}, "C", seed) for seed in range(1, 9)
+    ]
+    transcript, nodes = next(each for each in found if "B -> C" in each[0][1])
+    assert transcript == lines(
+        """
+        A -> B: walk for x, hop 1, 9 of 10 left, trace A
+        B -> C: walk for x, hop 2, 8 of 10 left, trace A B
+        B -> A: lost at hop 2: x
+        A -> B: walk for x, hop 1, 4 of 5 left, trace A
+        B -> D: walk for x, hop 2, 3 of 5 left, trace A B
+        D -> A: hit at hop 2: x at H
+        """
+    )
+    assert nodes["A"][0].of(WalkFound) == [WalkFound(point("x", "H"), 2)]
+    assert not nodes["A"][0].of(WalkFailed)
+    assert nodes["B"][0].counts["walks_lost"] == 1
+
+
+def test_walks_that_are_lost_again_and_again_end_after_the_halving() -> None:
+    port = one_node("A")
+    crawl, _ = walker(port, "B", "C", hops=10)
+    crawl.walk(["x"])
+    limits = []
+    for _ in range(4):
+        ((_, walk),) = port.sent_to(Walk)
+        limits.append(walk.limit)
+        port.hear(WalkMiss(walk.number, 3, ("x",), lost=True), peer("B"))
+    assert limits == [10, 5, 2, 1]
+    assert port.of(WalkFailed) == [WalkFailed(("x",), 3)]
+    assert not port.timers
+
+
+def test_no_walk_goes_to_a_silent_neighbour_until_it_answers() -> None:
+    port = one_node("A")
+    crawl, _ = walker(port, "B", "C")
+    port.hear(LinkSuspected(peer("C"), ()))
+    for _ in range(20):
+        crawl.walk(["x"])
+    assert {to for to, _ in port.sent_to(Walk)} == {"B"}
+    port.hear(LinkRecovered(peer("C")))
+    for _ in range(20):
+        crawl.walk(["x"])
+    assert {to for to, _ in port.sent_to(Walk)} == {"B", "C"}
 
 
 def test_a_stale_access_point_is_named_to_its_source_and_a_new_walk_has_half_of_the_hops() -> None:

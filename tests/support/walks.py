@@ -64,5 +64,6 @@ def describe_walk(message: Message) -> str:
         found = " ".join(f"{each.attribute} at {each.peer.id}" for each in message.found)
         return f"hit at hop {message.hop}: {found}"
     if isinstance(message, WalkMiss):
-        return f"miss at hop {message.hop}: {' '.join(message.attributes)}"
+        end = "lost" if message.lost else "miss"
+        return f"{end} at hop {message.hop}: {' '.join(message.attributes)}"
     return type(message).__name__

@@ -194,9 +194,7 @@ def _settings(rng: Random) -> Settings:
             access_points=pick((1, 4, 100)),
             per_attribute=pick((1, 3)),
         ),
-        walk=WalkSettings(
-            hops=pick((1, 4, 10)), trace=pick((1, 3, 10)), always=pick((True, False))
-        ),
+        walk=WalkSettings(hops=pick((1, 4, 10)), trace=pick((1, 3, 10)), first=pick((True, False))),
         cluster=ClusterSettings(size=pick((1, 3, 5, 5)), split_trees=pick((1, 3, 8))),
         tree=TreeSettings(
             routing=pick(("pivot", "counting")),

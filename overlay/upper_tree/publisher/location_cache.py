@@ -17,6 +17,7 @@ from overlay.bounded import BoundedDict
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, NodeId, Peer
+from overlay.settings import TreeSettings
 from overlay.upper_tree.messages import Location, TreeSummary
 from overlay.upper_tree.publisher.constants import (
     ENTRY_POINTS,
@@ -42,6 +43,7 @@ class KnownTree:
         self.attribute = attribute
         self.replicas = replicas
         self.entries: BoundedDict[NodeId, Peer] = BoundedDict(ENTRY_POINTS)  # the newest last
+        self._entry: Peer | None = None  # the one of them to visit; chosen like `_chosen`
         self.located: list[Location] = []  # virtual nodes, as they were located
         self.found = ""  # how the tree was found, for people
         self._starts: list[Cut] | None = None  # of `located`, in order; None: to be sorted
@@ -62,11 +64,11 @@ class KnownTree:
         return self._only
 
     def _find_only(self) -> Peer | None:
-        newest = next(reversed(self.entries.values())) if self.entries else None
-        first = self._chosen[0] if self._chosen else newest
+        entry = self._entry
+        first = self._chosen[0] if self._chosen else entry
         if first is None or any(host.id != first.id for host in self._chosen):
             return None
-        if newest is not None and newest.id != first.id and not self._is_covered():
+        if entry is not None and entry.id != first.id and not self._is_covered():
             return None
         return first
 
@@ -77,14 +79,14 @@ class KnownTree:
         return starts == ends
 
     def host_for(self, spot: Cut) -> Peer | None:
-        """The chosen replica of the virtual node that holds the place, if that is located; else any
-        entry point; None if there is none."""
+        """The chosen replica of the virtual node that holds the place, if that is located; else the
+        chosen entry point; None if there is none."""
         starts = self._sort()
         number = bisect_right(starts, spot) - 1
         if number >= 0 and spot < self._sorted[number].interval.hi:
             return self._chosen[number]
-        if self.entries:
-            return next(reversed(self.entries.values()))
+        if self._entry is not None:
+            return self._entry
         return self._chosen[0] if self._chosen else None
 
     def _sort(self) -> list[Cut]:
@@ -93,14 +95,15 @@ class KnownTree:
             self._starts = [location.interval.lo for location in self._sorted]
             choose = self.replicas.choose
             self._chosen = [choose(self.attribute, location.hosts) for location in self._sorted]
+            entries = tuple(self.entries.values())
+            self._entry = choose(self.attribute, entries) if entries else None
             self._chosen_at = self.replicas.changes
             self._only = self._find_only()
         return self._starts
 
     def enter_at(self, peer: Peer) -> None:
-        """Learn an entry point; the newest is used first."""
-        if self.entries and next(reversed(self.entries.values())) == peer:
-            return
+        """Learn an entry point. Which one is visited is chosen as among replicas, so that an event
+        enters all trees that share their hosts at the same one."""
         self.entries.renew(peer.id, peer)
         self._starts = None
 
@@ -143,18 +146,29 @@ class LocationCache:
     """Bounded: the least recently used tree is evicted. Times are the Port's seconds."""
 
     def __init__(
-        self, capacity: int, replicas: ReplicaSelector, per_tree: int = LOCATIONS_PER_TREE
+        self,
+        capacity: int,
+        replicas: ReplicaSelector,
+        per_tree: int = LOCATIONS_PER_TREE,
+        summaries: SummaryCache | None = None,
     ) -> None:
         """`capacity` in trees (known and absent, each); `per_tree` in virtual nodes."""
         self.replicas = replicas
         self.per_tree = per_tree
-        self.summaries = SummaryCache(capacity)
+        self.summaries = SummaryCache(capacity) if summaries is None else summaries
         self._trees: BoundedDict[str, KnownTree] = BoundedDict(capacity)
         self._absent: BoundedDict[str, tuple[float, float]] = BoundedDict(capacity)
         """Attribute without subscribers -> until when that is valid, from when to ask anew."""
         self._invalidated: BoundedDict[str, tuple[int, float]] = BoundedDict(capacity)
         """Attribute -> the epoch of its invalidation, until when to reject older answers."""
         self._fences: dict[tuple[Key, Key], Fence] = {}  # by arc
+
+    @classmethod
+    def configured(cls, settings: TreeSettings, replicas: ReplicaSelector) -> LocationCache:
+        """A cache with the capacity and the summaries that a node's settings say."""
+        capacity = settings.locations
+        summaries = SummaryCache(capacity, settings.summary_visits, settings.summary_term)
+        return cls(capacity, replicas, summaries=summaries)
 
     # --- where trees are ---
 
@@ -190,7 +204,7 @@ class LocationCache:
         return "" if tree is None else tree.found
 
     def learn_entry(self, attribute: str, peer: Peer) -> None:
-        """Learn an entry point of the tree; the newest is used first."""
+        """Learn an entry point of the tree."""
         self._tree(attribute).enter_at(peer)
 
     def learn(self, location: Location) -> None:

@@ -178,7 +178,8 @@ class Publisher(Machine):
         if found.expiring:
             self.finder.seek(found.expiring)
         if found.unknown:
-            self._ask_summaries([name for name in found.unknown if self._is_due(name)])
+            due = [name for name in found.unknown if self._is_due(name, len(events))]
+            self._ask_summaries(due)
         routed = [RoutedEvents(found.fixed, (), events)]
         if not found.is_fixed:
             routed = found.route_events(events)
@@ -247,9 +248,10 @@ class Publisher(Machine):
             self.finder.seek(sought, stale)
         self._ask_summaries(list(unknown))
 
-    def _is_due(self, attribute: str) -> bool:
-        """Whether a tree's summary is to be asked for now. Says so once."""
-        return self.locations.summaries.claim_refresh(attribute, self.port.now)
+    def _is_due(self, attribute: str, events: int = 1) -> bool:
+        """Whether a tree's summary is to be asked for now that so many more events visit it. Says
+        so once."""
+        return self.locations.summaries.claim_refresh(attribute, self.port.now, events)
 
     def _ask_summaries(self, attributes: list[str]) -> None:
         """Ask for these, and for others that are due soon."""

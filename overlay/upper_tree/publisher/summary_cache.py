@@ -1,15 +1,18 @@
 """A publisher's cache of trees' summaries, and which visits it skips by them (C9).
 
-A summary is used until its term ends or its owner invalidates it (summaries/summary_server.py). It
-is asked for when events begin to visit a tree at another node, and again shortly before its term
-ends if it has been used lately; many trees are asked for together. (Rare attributes come seldom,
-and have most of the registrations: what was used within some terms is kept valid beside what is
-used all the time.) Where there is none, everything is visited: correctness never depends on having
-one.
+A summary is used until its term ends or its owner invalidates it (summaries/summary_server.py). A
+question and its answer are two messages, and a summary saves at best one visit for each event of a
+term. So it is asked for once some events (`tree.summary_visits`) have come within a term for a tree
+at another node, and again shortly before its term ends if as many have come meanwhile. Many trees
+are asked for together: one that has had fewer events joins a question that is sent anyway. (Rare
+attributes come seldom, and have most of the registrations: what was used within some terms is kept
+valid beside what is used all the time.) Where there is none, everything is visited: correctness
+never depends on having one.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping
 
@@ -72,6 +75,16 @@ class CachedSummary(msgspec.Struct):
     idle: int = 0  # how many terms were granted since it was used
     checked: int = 0  # events that were checked …
     skipped: int = 0  # … and not admitted
+    events: int = 0  # that came for the tree …
+    events_from: float = -math.inf  # … since then
+
+    def count_events(self, events: int, now: float, within: float) -> int:
+        """So many more events have come. Returns how many came in the last `within` seconds, or a
+        part of them."""
+        if now - self.events_from > within:
+            self.events, self.events_from = 0, now
+        self.events += events
+        return self.events
 
     @property
     def is_useless(self) -> bool:
@@ -111,6 +124,7 @@ class CachedSummary(msgspec.Struct):
     def check(self, places: Mapping[str, Cut]) -> bool:
         """`admits`, counting how much it skips."""
         self.idle = 0
+        self.events += 1
         self.checked += 1
         if self.admits(places):
             return True
@@ -143,8 +157,11 @@ class SkipRate(msgspec.Struct):
 class SummaryCache:
     """Bounded: the least recently used tree is evicted. Times are the Port's seconds."""
 
-    def __init__(self, capacity: int) -> None:
-        """`capacity`: trees whose summaries are kept at most."""
+    def __init__(self, capacity: int, worth: int = 1, term: float = 10.0) -> None:
+        """`capacity`: trees whose summaries are kept at most. `worth`: events within a term (of
+        `term` seconds) that make a summary worth its question."""
+        self._worth = worth
+        self._term = term
         self._cached: BoundedDict[str, CachedSummary] = BoundedDict(capacity)
         self._rates: BoundedDict[tuple[NodeId, tuple[str, ...]], SkipRate] = BoundedDict(
             SKIP_RATES_MOST
@@ -181,26 +198,35 @@ class SummaryCache:
     # --- asking ---
 
     def needs_refresh(self, attribute: str, now: float) -> bool:
-        """Whether the owner is to be asked for the tree's summary, since an event visits it."""
+        """Whether there is no summary of the tree, or its term ends soon."""
         cached = self._cached.get(attribute)
         return cached is None or not cached.is_fresh(now)
 
-    def claim_refresh(self, attribute: str, now: float) -> bool:
-        """`needs_refresh`, for who asks then: False from now on until `SUMMARY_RETRY`."""
+    def claim_refresh(self, attribute: str, now: float, events: int = 1) -> bool:
+        """So many events visit a tree that `needs_refresh`: whether the owner is to be asked for
+        its summary, for who asks then. False from now on until `SUMMARY_RETRY`."""
         cached = self._entry(attribute)
-        if cached.is_fresh(now):
+        if cached.is_fresh(now) or cached.count_events(events, now, self._term) < self._worth:
             return False
         cached.refresh_at = cached.refresh_together_at = now + SUMMARY_RETRY
         return True
 
     def claim_early(self, now: float) -> list[str]:
-        """The trees worth a place in a question that is sent anyway, for who asks then."""
+        """The trees worth a place in a question that is sent anyway, for who asks then: those whose
+        summary was used lately and expires soon, and those that events visit without one."""
         found = [
             name
             for name, cached in self._cached.items()
-            if cached.idle <= IDLE_MOST
-            and cached.refresh_together_at <= now < cached.until
-            and cached.digest
+            if (
+                cached.idle <= IDLE_MOST
+                and cached.refresh_together_at <= now < cached.until
+                and cached.digest
+            )
+            or (
+                cached.events
+                and now - cached.events_from <= self._term
+                and not cached.is_fresh(now)
+            )
         ]
         for name in found:
             cached = self._cached[name]
@@ -219,6 +245,7 @@ class SummaryCache:
         elif cached.digest != digest:
             return  # it was invalidated or evicted meanwhile
         cached.until = until
+        cached.events, cached.events_from = 0, now
         cached.idle += 1
         term = max(until - now, 0.0)
         cached.refresh_at = max(now + term * REFRESH_SUMMARY, now + SUMMARY_RETRY)

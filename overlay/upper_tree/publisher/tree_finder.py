@@ -1,13 +1,15 @@
 """Finds an attribute's tree: by a random walk first, then by asking its owner (C3, C5, C10).
 
-    unknown ── walk ──► found                    an access point, by walk
+    unknown ── walk ──► found                    access points, by walk
                  └────► ask the owner ──► found   virtual nodes, by ring
                                      └──► absent  no subscribers: cached for a term
 
-If the owner's cluster is known, the attribute had no subscribers before, or hosts that were known
-proved wrong several times, the owner is asked at once: one question for all attributes of an event
-that one cluster owns, which brings the summaries as well. (`walk.always` and counting routing walk
-all the same, as CBDLO has it.) Many attributes travel together, in walks as in questions.
+A walk finds where a tree is, and never that there is none: that only its owner says. If the
+attribute had no subscribers before, or hosts that were known proved wrong several times, the owner
+is asked at once: one question for all attributes of an event that one cluster owns, which brings
+the summaries as well. (Without `walk.first` it is asked at once whenever it is known; counting
+routing walks all the same, as CBDLO has it.) Many attributes travel together, in walks as in
+questions.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class TreeFinder(Machine):
     ) -> None:
         super().__init__(port)
         self.settings = settings
-        self._always = settings.walk.always or settings.tree.routing == "counting"
+        self._walks_first = settings.walk.first or settings.tree.routing == "counting"
         self.walker = walker
         self.ring = ring
         self.locations = locations
@@ -98,7 +100,7 @@ class TreeFinder(Machine):
     def _is_walked(self, attribute: str) -> bool:
         if self.locations.was_absent(attribute):
             return False
-        return self._always or self.ring.owner(attribute_key(attribute)) is None
+        return self._walks_first or self.ring.owner(attribute_key(attribute)) is None
 
     def ask_ring(self, attributes: Iterable[str]) -> None:
         """Ask the owners where these trees are, without a walk."""
@@ -153,17 +155,19 @@ class TreeFinder(Machine):
             for names in in_batches(attributes, weigh_text):
                 self._number += 1
                 self._asked[self._number] = self.port.now
+                self.port.count("owners_asked", len(names))
                 cached = tuple(map(self.locations.summaries.digest, names))
                 self.port.send(owner, AskTree(names, self._number, cached if any(cached) else ()))
 
     # --- walks ---
 
     def on_walk_found(self, event: WalkFound) -> None:
-        """The walk met an access point of the tree."""
+        """The walk met access points of the tree."""
         attribute = event.point.attribute
         if attribute in self.searches:
             self.searches[attribute].hops += event.hop
-            self.locations.learn_entry(attribute, event.point.peer)
+            for point in (*event.others, event.point):
+                self.locations.learn_entry(attribute, point.peer)
             self._found(attribute, "walk")
 
     def on_walk_failed(self, event: WalkFailed) -> None:

@@ -51,7 +51,7 @@ class Seeker:
 
     def __init__(self, chosen: Settings | None = None) -> None:
         self.port = one_node("pub")
-        self.settings = chosen or settings(walk={"always": True})
+        self.settings = chosen or settings(walk={"first": True})
         self.walker, self.ring = FakeWalker(), FakeRing(self.port)
         self.locations = LocationCache(100, ReplicaSelector("me", 3.0))
         self.finder = TreeFinder(self.port, self.settings, self.walker, self.ring, self.locations)
@@ -150,9 +150,13 @@ def test_what_was_absent_is_asked_for_without_a_walk() -> None:
 
 @pytest.mark.parametrize(
     ("chosen", "walks"),
-    [({}, False), ({"walk": {"always": True}}, True), ({"tree": {"routing": "counting"}}, True)],
+    [
+        ({}, True),
+        ({"walk": {"first": False}}, False),
+        ({"walk": {"first": False}, "tree": {"routing": "counting"}}, True),
+    ],
 )
-def test_a_known_owner_is_asked_for_all_at_once_without_a_walk(
+def test_a_known_owner_replaces_the_walk_only_where_that_is_set(
     chosen: dict[str, Any], walks: bool
 ) -> None:
     node = Seeker(settings(**chosen))

@@ -9,6 +9,7 @@ from matching import BOTTOM, EVERYTHING, TOP, Interval, place
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.upper_tree.messages import Location
+from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.location_cache import ENTRY_POINTS, FENCES_MOST, LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from tests.support.world import peer
@@ -41,15 +42,35 @@ def test_without_an_entry_any_virtual_node_is_a_way_in() -> None:
     assert host(known, 99) == "h"
 
 
-def test_the_newest_entries_are_kept_and_used_first() -> None:
+def test_entries_are_chosen_as_replicas_are_and_the_newest_are_kept() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
     for number in range(ENTRY_POINTS + 2):
         known.learn_entry("x", peer(f"e{number}"))
+    kept = [peer(f"e{number}") for number in range(2, ENTRY_POINTS + 2)]
     used = []
     while (entry := host(known, 1)) is not None:
         used.append(entry)
         known.forget("x", entry)
-    assert used == [f"e{number}" for number in reversed(range(2, ENTRY_POINTS + 2))]
+    assert used == [each.id for each in ranked("me", kept)]
+
+
+def test_an_event_enters_trees_of_the_same_hosts_at_one_of_them() -> None:
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
+    for attribute, order in (("x", "abc"), ("y", "cab")):
+        for name in order:
+            known.learn_entry(attribute, peer(name))
+    assert host(known, 1, "x") == host(known, 1, "y")
+
+
+def test_a_silent_entry_is_passed_over_while_another_is_known() -> None:
+    replicas = ReplicaSelector("me", 3.0)
+    known = LocationCache(10, replicas)
+    for name in "ab":
+        known.learn_entry("x", peer(name))
+    first = host(known, 1)
+    assert first is not None
+    replicas.suspect_silent(first, 10.0)
+    assert host(known, 1) == ("b" if first == "a" else "a")
 
 
 def test_a_newer_map_replaces_what_it_overlaps_and_an_older_one_nothing() -> None:

@@ -51,7 +51,7 @@ def test_a_publisher_that_can_not_be_recalled_delays_the_suback_by_the_term_at_m
     assert_exact(world)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 8])
+@pytest.mark.parametrize("seed", [2, 3, 4])
 def test_what_is_known_of_a_tree_that_is_gone_leads_to_the_next_one(seed: int) -> None:
     """The old host says *moved*, and its publishers look again (C10)."""
     world = grown(6, seed, settings(tree={"retry": 60.0, "host_entries": 2, "replicas": 1}))
