@@ -275,7 +275,7 @@ def suback_after_first_registration() -> None:
     """A subscription is reported ready when the first of its registrations is acknowledged."""
 
     def is_ready(self: Registrar, subscription: str) -> bool:
-        keys = self._by_subscription.get(subscription, ())
+        keys = self._local.keys_of(subscription)
         return any(
             self.registrations[key].acknowledged for key in keys if key in self.registrations
         )

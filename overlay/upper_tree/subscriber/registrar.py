@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -62,6 +62,7 @@ from overlay.upper_tree.subscriber.constants import (
     UNREGISTERED_AT_ONCE,
 )
 from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
+from overlay.upper_tree.subscriber.local_registrations import LocalRegistration, LocalRegistrations
 
 WAITING = "-"
 """In the place of a node id: to be sent in this turn, or in a later one, since a turn sends no
@@ -85,26 +86,6 @@ class AnswerDue(Timer, frozen=True):
     """Look for renewals without an answer."""
 
 
-class LocalRegistration:
-    """A registration of this node's subscriptions, and how far it is."""
-
-    __slots__ = (
-        *("acknowledged", "final", "redirected", "registration", "retry_at", "sends", "sent_to"),
-        "subscription",
-    )
-
-    def __init__(self, subscription: str, registration: Registration, final: bool = False) -> None:
-        """`final`: an owner has named its pivot, which is not to be changed again."""
-        self.subscription = subscription
-        self.registration = registration
-        self.acknowledged = False
-        self.sent_to: NodeId = ""  # the owner that it was sent to last
-        self.sends = 0  # how often it was sent
-        self.retry_at = 0.0  # when to send it once more
-        self.final = final
-        self.redirected = False  # it was sent on at once to an owner that another one named
-
-
 class Registrar(Machine):
     """Registers the subscriptions of this node and renews their leases."""
 
@@ -113,16 +94,9 @@ class Registrar(Machine):
         self.settings = settings.tree
         self.incarnation = incarnation
         self.ring = ring
-        self.registrations: dict[RegistrationKey, LocalRegistration] = {}
-        self._unacknowledged: dict[str, dict[RegistrationKey, LocalRegistration]] = {}
-        """By subscription, those that are not acknowledged; none is empty."""
-        self._by_subscription: dict[
-            str, dict[RegistrationKey, None]
-        ] = {}  # keys of `registrations`
+        self._local = LocalRegistrations()
         self._waiting: deque[LocalRegistration] = deque()
         """To be sent next: these are `WAITING`, or have ended."""
-        self._ownerless: dict[RegistrationKey, LocalRegistration] = {}
-        """Those whose owner is looked for."""
         self._retry = Alarm(port, RegisterDue())
         self._look_at = math.inf  # when to look for those without an answer
         self._ended = EndedRegistrations()
@@ -142,6 +116,11 @@ class Registrar(Machine):
 
     # --- asked from above ---
 
+    @property
+    def registrations(self) -> Mapping[RegistrationKey, LocalRegistration]:
+        """All registrations of this node's subscriptions."""
+        return self._local.by_key
+
     def plan(
         self, subscription: str, predicate: Predicate, level: int = 0
     ) -> list[LocalRegistration]:
@@ -152,7 +131,7 @@ class Registrar(Machine):
         """For each of its conjunctions the trees in which it is registered, which an owner may have
         changed."""
         found: dict[str, list[str]] = {}
-        for attribute, id_ in self._by_subscription.get(subscription, ()):
+        for attribute, id_ in self._local.keys_of(subscription):
             found.setdefault(id_, []).append(attribute)
         return tuple(tuple(found.get(f"{subscription}/{n}", ())) for n in range(conjunctions))
 
@@ -166,8 +145,7 @@ class Registrar(Machine):
         if not self._waiting:
             self.port.emit(RegistrationsCame())
         for local in new:
-            key = (local.registration.attribute, local.registration.id)
-            self._put(key, local)
+            self._local.add(local)
             self._wait(local)
 
     def on_registrations_came(self, event: RegistrationsCame) -> None:
@@ -202,36 +180,7 @@ class Registrar(Machine):
     def unsubscribe(self, subscription: str) -> None:
         """End all registrations of a subscription: their owners hear it in a moment, in one message
         with others that end meanwhile."""
-        self._unacknowledged.pop(subscription, None)
-        keys = self._by_subscription.pop(subscription, ())
-        for key in keys:
-            self._ownerless.pop(key, None)
-        self._end([key for key in keys if self.registrations.pop(key, None) is not None])
-
-    def _put(self, key: RegistrationKey, local: LocalRegistration) -> None:
-        """One more registration, which is not acknowledged."""
-        self.registrations[key] = local
-        self._by_subscription.setdefault(local.subscription, {})[key] = None
-        self._unacknowledged.setdefault(local.subscription, {})[key] = local
-
-    def _take_out(self, key: RegistrationKey) -> None:
-        """This registration gives way to one under another pivot."""
-        local = self.registrations.pop(key)
-        self._ownerless.pop(key, None)
-        del self._by_subscription[local.subscription][key]
-        self._acknowledged(key, local)
-
-    def _acknowledged(self, key: RegistrationKey, local: LocalRegistration) -> None:
-        """Nothing is to be waited for at this registration any more."""
-        local.acknowledged = True
-        waiting = self._unacknowledged[local.subscription]
-        del waiting[key]
-        if not waiting:
-            del self._unacknowledged[local.subscription]
-
-    def _unanswered(self) -> Iterator[LocalRegistration]:
-        for waiting in self._unacknowledged.values():
-            yield from waiting.values()
+        self._end(self._local.end(subscription))
 
     def leave(self) -> None:
         """The node leaves: a registration that its owner does not end when it is asked once ends
@@ -241,18 +190,18 @@ class Registrar(Machine):
     @property
     def settled(self) -> bool:
         """Whether no registration or end of one waits for an answer."""
-        return not self._ended and not self._unacknowledged
+        return not self._ended and self._local.settled
 
     def is_ready(self, subscription: str) -> bool:
         """Whether all registrations of the subscription are acknowledged."""
-        return subscription not in self._unacknowledged
+        return self._local.is_ready(subscription)
 
     def is_in_doubt(self, subscription: str) -> bool:
         """Whether leases of some of its registrations may have ended, as far as is known here."""
         now = self.port.now
         return any(
             self._confirmations.is_doubtful(attribute, now)
-            for attribute, _ in self._by_subscription.get(subscription, ())
+            for attribute, _ in self._local.keys_of(subscription)
         )
 
     # --- registering ---
@@ -280,8 +229,7 @@ class Registrar(Machine):
         while self._waiting and sent < SENT_AT_ONCE:
             one = self._waiting.popleft()
             attribute = one.registration.attribute
-            key = (attribute, one.registration.id)
-            if self.registrations.get(key) is not one:
+            if self.registrations.get(one.key) is not one:
                 continue  # it has ended
             sent += 1
             one.retry_at = self.port.now + self.settings.retry
@@ -289,8 +237,7 @@ class Registrar(Machine):
                 owners[attribute] = self._find_owner(attribute)
             owner = owners[attribute]
             if owner is None:
-                one.sent_to = ""
-                self._ownerless[key] = one
+                self._local.await_owner(one)
             else:
                 one.sent_to = owner.id
                 one.sends += 1
@@ -318,14 +265,8 @@ class Registrar(Machine):
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """Send the registrations that waited for this owner."""
-        found = {
-            key: local
-            for key, local in self._ownerless.items()
-            if local.sent_to or event.cluster.owns(attribute_key(local.registration.attribute))
-        }
-        for key in found:
-            del self._ownerless[key]
-        self._send([local for local in found.values() if not local.sent_to])
+        owns = event.cluster.owns
+        self._send(self._local.take_owned(lambda attribute: owns(attribute_key(attribute))))
 
     def on_registered(self, sender: Peer, message: Registered) -> None:
         """An owner has acknowledged registrations; their subscriptions may be complete."""
@@ -335,7 +276,7 @@ class Registrar(Machine):
         for id_ in message.ids:
             local = self.registrations.get((message.attribute, id_))
             if local is not None and not local.acknowledged:
-                self._acknowledged((message.attribute, id_), local)
+                self._local.acknowledge((message.attribute, id_), local)
                 touched[local.subscription] = None
         for subscription in touched:
             if self.is_ready(subscription):
@@ -360,8 +301,8 @@ class Registrar(Machine):
                 raise ProtocolError("a pivot that the conjunction has not")
             new = msgspec.structs.replace(old, attribute=better, interval=interval)
             moved.append(LocalRegistration(local.subscription, new, final=True))
-            self._put((better, id_), moved[-1])
-            self._take_out((attribute, id_))
+            self._local.add(moved[-1])
+            self._local.remove((attribute, id_))
             if local.sends > 1:  # an earlier or later attempt may have been taken
                 ended.append((attribute, id_))
         self._send(moved)
@@ -391,7 +332,7 @@ class Registrar(Machine):
 
     def on_link_down(self, event: LinkDown) -> None:
         """What a lost owner has not acknowledged goes to the next one."""
-        for local in self._unanswered():
+        for local in self._local.unanswered():
             if local.sent_to == event.peer.id:
                 local.retry_at = self.port.now + RETRY_PAUSE
                 self._look_within(RETRY_PAUSE)
@@ -413,7 +354,7 @@ class Registrar(Machine):
 
     def _look_for_unanswered(self) -> None:
         now = self.port.now
-        sent = [local for local in self._unanswered() if local.sent_to != WAITING]
+        sent = [local for local in self._local.unanswered() if local.sent_to != WAITING]
         due = [local for local in sent if local.retry_at <= now]
         for local in due:
             local.redirected = False
@@ -558,8 +499,7 @@ class Registrar(Machine):
     def _lapsed(self, attribute: str, mine: list[LocalRegistration]) -> list[LocalRegistration]:
         """The registrations in this tree are not acknowledged any more: those to send again."""
         for local in mine:
-            local.acknowledged = False
-            self._put((attribute, local.registration.id), local)
+            self._local.add(local)
         if mine:
             self.port.count("registrations_repeated", len(mine))
             seconds = self._confirmations.unconfirmed_for(attribute, self.port.now)

@@ -1,0 +1,112 @@
+"""The registrations of this node's subscriptions, and which of them wait for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from overlay.machine import NodeId
+from overlay.upper_tree.messages import Registration
+from overlay.upper_tree.subscriber.ended_registrations import RegistrationKey
+
+
+class LocalRegistration:
+    """A registration of this node's subscriptions, and how far it is."""
+
+    __slots__ = (
+        *("acknowledged", "final", "redirected", "registration", "retry_at", "sends", "sent_to"),
+        "subscription",
+    )
+
+    def __init__(self, subscription: str, registration: Registration, final: bool = False) -> None:
+        """`final`: an owner has named its pivot, which is not to be changed again."""
+        self.subscription = subscription
+        self.registration = registration
+        self.acknowledged = False
+        self.sent_to: NodeId = ""  # the owner that it was sent to last
+        self.sends = 0  # how often it was sent
+        self.retry_at = 0.0  # when to send it once more
+        self.final = final
+        self.redirected = False  # it was sent on at once to an owner that another one named
+
+    @property
+    def key(self) -> RegistrationKey:
+        """(attribute, registration id)."""
+        return self.registration.attribute, self.registration.id
+
+
+class LocalRegistrations:
+    """All registrations of this node, by key, by subscription, and by what they wait for."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[RegistrationKey, LocalRegistration] = {}
+        self._unacknowledged: dict[str, dict[RegistrationKey, LocalRegistration]] = {}
+        """By subscription, those that are not acknowledged; none is empty."""
+        self._by_subscription: dict[str, dict[RegistrationKey, None]] = {}
+        self._ownerless: dict[RegistrationKey, LocalRegistration] = {}
+        """Those whose owner is looked for."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether all are acknowledged."""
+        return not self._unacknowledged
+
+    def is_ready(self, subscription: str) -> bool:
+        """Whether all registrations of the subscription are acknowledged."""
+        return subscription not in self._unacknowledged
+
+    def keys_of(self, subscription: str) -> Iterable[RegistrationKey]:
+        """The keys of a subscription's registrations, in the order in which they were added."""
+        return self._by_subscription.get(subscription, ())
+
+    def unanswered(self) -> Iterator[LocalRegistration]:
+        """Those that are not acknowledged, by subscription."""
+        for waiting in self._unacknowledged.values():
+            yield from waiting.values()
+
+    def add(self, local: LocalRegistration) -> None:
+        """Add a registration, or note that one is not acknowledged any more."""
+        key = local.key
+        local.acknowledged = False
+        self.by_key[key] = local
+        self._by_subscription.setdefault(local.subscription, {})[key] = None
+        self._unacknowledged.setdefault(local.subscription, {})[key] = local
+
+    def remove(self, key: RegistrationKey) -> None:
+        """Remove one that gives way to another under another pivot."""
+        local = self.by_key.pop(key)
+        self._ownerless.pop(key, None)
+        del self._by_subscription[local.subscription][key]
+        self.acknowledge(key, local)
+
+    def end(self, subscription: str) -> list[RegistrationKey]:
+        """Remove all registrations of a subscription; returns the keys that there were."""
+        self._unacknowledged.pop(subscription, None)
+        keys = self._by_subscription.pop(subscription, ())
+        for key in keys:
+            self._ownerless.pop(key, None)
+        return [key for key in keys if self.by_key.pop(key, None) is not None]
+
+    def acknowledge(self, key: RegistrationKey, local: LocalRegistration) -> None:
+        """Note that nothing is to be waited for at this registration any more."""
+        local.acknowledged = True
+        waiting = self._unacknowledged[local.subscription]
+        del waiting[key]
+        if not waiting:
+            del self._unacknowledged[local.subscription]
+
+    def await_owner(self, local: LocalRegistration) -> None:
+        """Note that the owner of this registration is looked for."""
+        local.sent_to = ""
+        self._ownerless[local.key] = local
+
+    def take_owned(self, owns: Callable[[str], bool]) -> list[LocalRegistration]:
+        """Take out those that waited for an owner of attributes for which `owns` is true, and that
+        were not sent elsewhere meanwhile."""
+        found = {
+            key: local
+            for key, local in self._ownerless.items()
+            if local.sent_to or owns(local.registration.attribute)
+        }
+        for key in found:
+            del self._ownerless[key]
+        return [local for local in found.values() if not local.sent_to]
