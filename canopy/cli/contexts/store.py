@@ -85,7 +85,13 @@ def _write(path: Path, found: Contexts) -> None:
 def located(where: str | None) -> str | None:
     """The data folder that `--connect` means: that of a context of this name, else `where` itself;
     without one that of the current context, or None (the default folder). A path with a slash is
-    never a context. Raises ContextError."""
+    never a context. Raises ContextError, and UnknownContextError for what is neither a context nor
+    a file, where there are contexts."""
     if where is None:
         return read_contexts().current_folder()
-    return where if "/" in where else read_contexts().folders.get(where, where)
+    if "/" in where or ":" in where:
+        return where
+    contexts = read_contexts()
+    if contexts.folders and where not in contexts.folders and not os.path.exists(where):
+        return contexts.folder(where)  # raises with the names that there are
+    return contexts.folders.get(where, where)

@@ -69,6 +69,18 @@ def test_commands_mean_the_node_of_a_context(tmp_path: Path) -> None:
         assert main(["peers", "--connect", "./lab"]) == 3, "a path is no name"
 
 
+def test_a_misspelt_context_is_answered_with_those_that_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["peers", "--connect", "labs"]) == 3, "a folder, where there are no contexts"
+    main(["context", "add", "lab", str(tmp_path / "n")])
+    capsys.readouterr()
+    assert main(["peers", "--connect", "labs"]) == 2
+    assert "no context 'labs'; there are: lab" in capsys.readouterr().err
+    (tmp_path / "labs").mkdir()
+    assert main(["peers", "--connect", "labs"]) == 3, "a folder of that name"
+
+
 def test_the_environment_names_a_context_and_wins_over_the_current_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

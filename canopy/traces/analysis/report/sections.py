@@ -59,6 +59,7 @@ def tiles(findings: Findings) -> str:
         ("duplicates", number(summary.duplicates), "delivered again"),
         ("spurious", number(summary.spurious), "without a match"),
         ("median latency", duration(summary.latency_ms["p50"]), "publish to delivery"),
+        ("99 % within", duration(summary.latency_ms["p99"]), "publish to delivery"),
         ("messages", number(summary.messages_per_delivery), "per delivery"),
     )
     bad = {"missing", "dropped", "duplicates", "spurious"}
