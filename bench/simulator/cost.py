@@ -1,10 +1,9 @@
 """What the simulator costs: `canopy sim run` at several sizes, each in a process of its own.
 
 `python -m bench.simulator.cost --nodes 100,1000,3000 --json` prints one row per size: steps
-(frames,
-ticks, dials …) per second of processor time, and resident memory per node, both as the run itself
-measures them (canopy/sim/world/cost.py), beside the time on the wall. A run with a violation is
-told and makes the exit code 1. Progress goes to standard error.
+(frames, ticks, dials …) per second of processor time, and resident memory per node, both as the run
+itself measures them (canopy/sim/world/cost.py), beside the time on the wall. A run with a violation
+is reported and makes the exit code 1. Progress goes to standard error.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from canopy.client.comparing import Comparison, Difference
+    from canopy.client.comparing import Difference, SelectorComparison
     from canopy.client.synchronous import Client
     from overlay.client import Event
 
@@ -40,7 +40,7 @@ def show_difference(client: Client, old: str, new: str, as_json: bool, timeout: 
         _show(console(), on_events, by_attribute, (*before.attributes, *after.attributes))
 
 
-def as_object(found: Comparison, by_attribute: Mapping[str, Difference]) -> dict[str, Any]:
+def as_object(found: SelectorComparison, by_attribute: Mapping[str, Difference]) -> dict[str, Any]:
     """What `--json` prints: numbers of events, the identities of those that differ, and values by
     attribute."""
     return {
@@ -59,7 +59,7 @@ def as_object(found: Comparison, by_attribute: Mapping[str, Difference]) -> dict
 
 def _show(
     out: Console,
-    found: Comparison,
+    found: SelectorComparison,
     by_attribute: Mapping[str, Difference],
     attributes: Sequence[str],
 ) -> None:

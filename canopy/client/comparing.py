@@ -25,7 +25,7 @@ WHOLE: Final = ("TRUE or FALSE", "any number", "any text")
 """All values of a type, by its rank."""
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class SelectorComparison(msgspec.Struct, frozen=True):
     """Events by which of two selectors they match."""
 
     both: tuple[Event, ...]
@@ -56,14 +56,14 @@ class Admitted(msgspec.Struct, frozen=True):
         return (*texts, *((ABSENT,) if self.absent and not other.absent else ()))
 
 
-def compare(old: Predicate, new: Predicate, events: Iterable[Event]) -> Comparison:
+def compare(old: Predicate, new: Predicate, events: Iterable[Event]) -> SelectorComparison:
     """The events, in order, by which of the selectors they match."""
     found: dict[tuple[bool, bool], list[Event]] = {}
     for event in events:
         verdict = (old.matches(event.attributes), new.matches(event.attributes))
         found.setdefault(verdict, []).append(event)
     parts = ((True, True), (False, True), (True, False), (False, False))
-    return Comparison(*(tuple(found.get(part, ())) for part in parts))
+    return SelectorComparison(*(tuple(found.get(part, ())) for part in parts))
 
 
 def differences(old: Predicate, new: Predicate) -> Mapping[str, Difference]:

@@ -60,7 +60,7 @@ class DryRunTimeout(Timer, frozen=True):
     number: int
 
 
-class Visited(msgspec.Struct):
+class DryVisit(msgspec.Struct):
     """One event at one tree. `replicas`: hosts that can be asked, None before the owner has named
     them; `asked`: the one that was asked last."""
 
@@ -94,7 +94,7 @@ class DryRunQuery(msgspec.Struct):
     request: int
     events: tuple[dict[str, Value | None], ...]
     found: list[Found]
-    open: dict[tuple[str, int], Visited]
+    open: dict[tuple[str, int], DryVisit]
     sought: dict[str, None] = {}  # attributes whose owner is being looked up
 
     def without_hosts(self) -> dict[str, None]:
@@ -143,7 +143,7 @@ class DryRuns(Machine):
             return
         events = tuple(draft.attributes for draft in command.events)
         visits = {
-            (name, number): Visited()
+            (name, number): DryVisit()
             for number, attributes in enumerate(events)
             if not found[number].refused
             for name in (EVENT_TREE, *attributes)
@@ -318,7 +318,7 @@ def question(
 
 
 def recipients(found: Found, unanswered: Mapping[str, str]) -> EventRecipients:
-    """What the program is told of one event."""
+    """What the program is answered about one event."""
     listed = tuple(
         RecipientInfo(match.peer.id, match.peer.address, match.subscriptions, match.ids)
         for match in sorted(found.nodes.values(), key=lambda match: match.peer.id)
