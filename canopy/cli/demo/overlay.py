@@ -13,9 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import NoReturn
 
 from canopy.cli.constants import (
@@ -50,18 +49,15 @@ class DemoNode:
         self.address = ""
         self.id = ""
 
-    def start(
-        self, arguments: list[str], group: int, variables: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
-        """Start the process in process group `group`, with its output in `log` and these variables
-        in its environment."""
+    def start(self, arguments: list[str], group: int) -> None:
+        """Start the process in process group `group`, with its output in `log`."""
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*canopy_command(), "node", "--data", str(self.data), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**environment(), **variables},
+                env=environment(),
                 process_group=group,
             )
 
@@ -99,19 +95,10 @@ def environment() -> dict[str, str]:
 class Overlay:
     """`nodes` processes on loopback. A context manager that leaves no process running."""
 
-    def __init__(
-        self,
-        nodes: int,
-        out: Path,
-        arguments: list[str],
-        seed: int | None,
-        variables: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        """`arguments` and `variables`: of each node's command line and environment."""
+    def __init__(self, nodes: int, out: Path, arguments: list[str], seed: int | None) -> None:
         self.nodes = [DemoNode(number, out) for number in range(nodes)]
         self._arguments = arguments
         self._seed = seed
-        self._variables = variables
         self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Overlay:
@@ -165,7 +152,7 @@ class Overlay:
             arguments += ["--peer", peer]
         if self._seed is not None:
             arguments += ["--seed", str(self._seed * 1_000 + node.number)]
-        node.start(arguments, self._guard.pid, self._variables)
+        node.start(arguments, self._guard.pid)
 
     def _await_listening(self, nodes: list[DemoNode]) -> None:
         until = time.monotonic() + START_TIMEOUT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from canopy.cli.demo import folder, summary
 from canopy.cli.demo.display import Display
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary
 
 
-SHOWN: Final = {"CANOPY_WALK__ALWAYS": "true"}
-"""Settings of a demo's nodes: in a small overlay each node soon knows the owners of all attributes
-and would ask them without a walk, which the demo is to show as well."""
-
-
 def run_demo(plan: DemoPlan, source: Path | None, display: Display) -> dict[str, Any]:
     """Run the whole demo; `source` is the feed's file, None for telemetry.
 
@@ -35,7 +30,7 @@ def run_demo(plan: DemoPlan, source: Path | None, display: Display) -> dict[str,
     arguments = ["--routing", plan.routing, *traces]
     deliveries = plan.out / "deliveries.jsonl"
     with (
-        Overlay(plan.nodes, plan.out, arguments, plan.seed, SHOWN) as overlay,
+        Overlay(plan.nodes, plan.out, arguments, plan.seed) as overlay,
         Subscribers(overlay, deliveries) as subscribers,
     ):
         outcome = _live(plan, source, overlay, subscribers, display)

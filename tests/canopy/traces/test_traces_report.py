@@ -15,9 +15,9 @@ COUNTS = WalkCounts(
 )  # fmt: skip
 
 
-def test_walks_are_of_searches_and_hits_of_walks_that_could_hit() -> None:
+def test_hits_are_of_the_walks_that_could_hit() -> None:
     text = walks_text(COUNTS)
-    assert "124 searches began with a walk" in text
+    assert "124 walks set out" in text
     assert "68 of the 90 for attributes that have a tree hit (75.6 %), after 1.50 hops" in text
     assert "The other 34 could not hit" in text
 
@@ -28,7 +28,7 @@ def test_without_walks_there_is_no_share_of_them() -> None:
     assert " - " not in text
     assert "0 of" not in text
     without = walks_text(replace(COUNTS, hits=0, findable=0, by_walk=0))
-    assert "124 searches began with a walk. The other" not in without
+    assert "124 walks set out. The other" not in without
 
 
 def test_labels_of_marks_have_a_line_each_above_the_columns() -> None:

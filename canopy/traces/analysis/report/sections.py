@@ -207,15 +207,15 @@ def tree_discovery(findings: Findings) -> str:
 
 
 def walks_text(walks: WalkCounts) -> str:
-    """The walks of the searches in sentences: of all, those for existing trees; of these, the
-    hits."""
+    """The walks of the searches in sentences: of all, those for existing trees; of these, the hits.
+    One that is lost begins again, so there may be more walks than searches."""
     if not walks.started:
         return (
             "<p>No walk was needed: each publisher knew the owners on the ring when it searched "
-            "(with <code>walk.always</code> it walks all the same).</p>"
+            "(and <code>walk.first</code> was off).</p>"
         )
     lost = walks.started - walks.findable
-    every = f"{counted(walks.started, 'search', 'searches')} began with a walk."
+    every = f"{counted(walks.started, 'walk')} set out."
     if walks.findable:
         mean = f", after {number(walks.hops['mean'])} hops on average" if walks.hits else ""
         share = percent(walks.hits / walks.findable)
