@@ -9,6 +9,7 @@ from typing import Any
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.cli.feeds import Item, table
 from canopy.cli.feeds.formats import with_ids
+from canopy.client.asynchronous import _AsyncConsumer
 from canopy.client.hints import hints, never_true
 from canopy.tui.model.export import write_new
 from canopy.tui.model.log import Cleared, EventLog, Row, SortOrder
@@ -194,3 +195,18 @@ def click_counted_with_the_border() -> None:
         self._go(self.log_of_events.first + self.scroll_offset.y + event.y - 1)
 
     replace(EventStream.on_click, on_click)
+
+
+@fault(
+    "clients: subscriptions",
+    "tests/canopy/client/test_client_steps.py",
+    "test_a_subscription_that_is_closed_while_its_node_is_away_opens_no_connection",
+)
+def closed_subscription_connects() -> None:
+    """A subscription that is closed while its node is away opens another connection."""
+
+    async def _pause(self: _AsyncConsumer[Any, Any], seconds: float) -> bool:
+        await self._runtime.sleep(seconds)
+        return False
+
+    replace(_AsyncConsumer._pause, _pause)
