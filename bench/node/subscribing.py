@@ -12,8 +12,10 @@ machine, and through one connection to a node that hosts nothing (of one node: t
 * kills a host of them: `host_s` is the time until another one has everything and serves in its
   place.
 
-`cpu_us` is the processor time of all nodes per registration, and `longest_turn_ms` the longest time
-that any of them did nothing else, both up to the first kill. Takeovers need more nodes than one.
+`cpu_us` is the processor time of all nodes per registration and `busiest_us` that of the busiest
+one, which says how many a second it could take on a processor of its own (`could_per_second`);
+`longest_turn_ms` is the longest time that any of them did nothing else, up to the first kill.
+Takeovers need more nodes than one.
 Progress goes to standard error.
 """
 
@@ -94,7 +96,10 @@ class Subscribing:
         self.single()
         before = self.processor_seconds()
         ids = self.subscribe()
-        self.row["cpu_us"] = round((self.processor_seconds() - before) / len(ids) * 1e6)
+        spent = [now - then for now, then in zip(self.processor_seconds(), before, strict=True)]
+        self.row["cpu_us"] = round(sum(spent) / len(ids) * 1e6)
+        self.row["busiest_us"] = round(max(spent) / len(ids) * 1e6)
+        self.row["could_per_second"] = round(len(ids) / max(spent))
         self.unsubscribe(ids)
         self.row["longest_turn_ms"] = max(
             int(self.status(node).counters["longest_turn"]) for node in self.running()
@@ -183,13 +188,14 @@ class Subscribing:
         node.process.kill()
         node.process.wait()
 
-    def processor_seconds(self) -> float:
-        total = 0.0
+    def processor_seconds(self) -> list[float]:
+        """Of each node so far."""
+        spent = []
         for node in self.running():
             assert node.process is not None
             times = psutil.Process(node.process.pid).cpu_times()
-            total += times.user + times.system
-        return total
+            spent.append(times.user + times.system)
+        return spent
 
 
 def measure(nodes: int, count: int, progress: Progress) -> dict[str, Any]:
