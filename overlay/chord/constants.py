@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
+# --- keys.py ---
+
+KEYS_KEPT: Final = 4_096
+"""Attributes whose keys are kept: as many as a publisher's cached locations (`tree.locations`). A
+registration, and a message about a tree, asks for its attribute's key several times."""
+
 # --- ring: what is known, lookups ---
 
 HINTS_MOST: Final = 16

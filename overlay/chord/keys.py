@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha1
 
+from overlay.chord.constants import KEYS_KEPT
 from overlay.machine import Key
 
 
@@ -12,6 +14,7 @@ def key_of(name: str) -> Key:
     return sha1(name.encode(), usedforsecurity=False).hexdigest()
 
 
+@lru_cache(maxsize=KEYS_KEPT)
 def attribute_key(attribute: str) -> Key:
     """The key on the ring under which an attribute's tree is owned."""
     return key_of("attr:" + attribute)
