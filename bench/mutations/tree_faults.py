@@ -376,6 +376,20 @@ def suback_of_a_batch_after_its_first_recall() -> None:
     replace(original, _await)
 
 
+@fault("I8", BATCHES, "test_what_a_batch_contradicts_each_publisher_hears_in_one_message")
+def recall_names_one_tree() -> None:
+    """A publisher that is asked to drop summaries of several trees hears of the first only."""
+    original = SummaryServer.send_recalls
+
+    def send_recalls(self: SummaryServer) -> None:
+        for attributes in self._recalls.values():
+            for attribute in list(attributes)[1:]:
+                del attributes[attribute]
+        original(self)
+
+    replace(original, send_recalls)
+
+
 @fault(
     "C5",
     "tests/upper_tree/summaries/test_tree_summary_server.py",

@@ -194,11 +194,11 @@ class TreeAnswer(Message, frozen=True):
 
 
 class Invalidate(Message, frozen=True):
-    """Drop the cached summary (or *no subscribers*) of this tree: there is a subscriber now that it
-    does not admit. Answered before the SUBACK is given. `number`: of the last copy that the owner
-    granted anybody."""
+    """Drop the cached summaries (or *no subscribers*) of these trees: each has a subscriber now
+    that it does not admit. Answered before the SUBACK is given. `number`: of the last copy that the
+    owner granted anybody."""
 
-    attribute: str
+    attributes: tuple[str, ...]
     number: int = 0
     epoch: int = 0  # of the cluster: answers under an older one are stale, too
 
@@ -206,7 +206,7 @@ class Invalidate(Message, frozen=True):
 class Invalidated(Message, frozen=True):
     """Dropped, as the `Invalidate` with this number asked."""
 
-    attribute: str
+    attributes: tuple[str, ...]
     number: int = 0
 
 

@@ -92,7 +92,11 @@ class Summaries(Protocol):
     summary does not admit it, publishers may skip the tree (C9)."""
 
     def before_suback(self, owned: OwnedTree, pending: PendingRegistration) -> None:
-        """Invalidate cached summaries that do not admit the new registration."""
+        """Invalidate cached summaries that do not admit the new registration; `send_recalls`
+        follows in this turn."""
+
+    def send_recalls(self) -> None:
+        """Ask publishers for what was invalidated, each in one message."""
 
     def is_admitted(self, pending: PendingRegistration) -> bool:
         """Whether no publisher has a cached summary any more that does not admit it."""
@@ -276,6 +280,7 @@ class Registry(Machine):
             hosts = owned.hosts_overlapping(registration.interval)
             group = installs.setdefault((owned.attribute, *hosts), (tuple(hosts.values()), []))
             group[1].append(registration)
+        self._summaries.send_recalls()
         for (attribute, *_), (peers, registrations) in installs.items():
             for some in in_batches(registrations, weigh_registration):
                 message = Install(attribute, self._owner.epoch, some)  # encoded once for all

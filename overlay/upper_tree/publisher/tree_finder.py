@@ -241,11 +241,12 @@ class TreeFinder(Machine):
         self.port.emit(OwnerRefused(message.attributes))
 
     def on_invalidate(self, sender: Peer, message: Invalidate) -> None:
-        """A cached summary does not admit a new subscriber: drop it, and ask at the next event.
+        """Cached summaries do not admit a new subscriber: drop them, and ask at the next event.
         (A question that is still unanswered is answered after this by the same owner.)"""
         until = self.port.now + self.settings.tree.summary_term
-        self.locations.invalidate(message.attribute, message.epoch, until)
-        self.port.send(sender, Invalidated(message.attribute, message.number))
+        for attribute in message.attributes:
+            self.locations.invalidate(attribute, message.epoch, until)
+        self.port.send(sender, Invalidated(message.attributes, message.number))
 
     def on_ask_cached(self, sender: Peer, message: AskCached) -> None:
         """Report the copies that a former owner granted, for the new one to invalidate. Answers of

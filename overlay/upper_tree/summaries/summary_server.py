@@ -75,6 +75,8 @@ class SummaryServer(Machine):
         self.restoration = restoration
         self.builder = SummaryBuilder(port, settings.tree.summary_boxes, owner)
         self._expiries: dict[str, float] = {}  # by attribute, when its `CopyExpires` fires
+        self._recalls: dict[Peer, dict[str, None]] = {}
+        """By holder the trees whose copies are to be dropped, until `send_recalls`."""
         self._deferred: deque[tuple[int, Peer, AskTree]] = deque()
         """Questions that wait for the log, with the number of their entry."""
 
@@ -194,7 +196,7 @@ class SummaryServer(Machine):
 
     def before_suback(self, owned: OwnedTree, pending: PendingRegistration) -> None:
         """A new registration, whose boxes are known: invalidate the copies of summaries that do not
-        admit it, and note their holders in `pending`."""
+        admit it, and note their holders in `pending`; `send_recalls` follows in this turn."""
         boxes = owned.boxes(pending.registration.id)
         assert boxes is not None
         summary = owned.summary.current
@@ -212,7 +214,7 @@ class SummaryServer(Machine):
             pending.await_invalidation(copy.peer.id, copy.until)
             if not copy.invalidating:
                 copy.invalidating = True
-                self.port.send(copy.peer, Invalidate(attribute, self.table.number, self._epoch))
+                self._recalls.setdefault(copy.peer, {})[attribute] = None
         pending.unknown_holders_until = self.table.unknown_until
         self._await_expiry(attribute, pending.expiries())
 
@@ -224,6 +226,7 @@ class SummaryServer(Machine):
             if owned is not None:
                 for pending in owned.pending.values():
                     self._invalidate(owned, pending, 0)
+        self.send_recalls()
 
     def is_admitted(self, pending: PendingRegistration) -> bool:
         """Whether no publisher has a valid copy any more that does not admit the registration."""
@@ -235,7 +238,24 @@ class SummaryServer(Machine):
             for copy in self.table.holders(attribute, self.port.now):
                 if not copy.invalidating:
                     copy.invalidating = True
-                    self.port.send(copy.peer, Invalidate(attribute, self.table.number))
+                    self._recalls.setdefault(copy.peer, {})[attribute] = None
+        self._send_recalls(0)  # the owners of the next ring may have lower epochs
+
+    def send_recalls(self) -> None:
+        """Ask each holder to drop what has been contradicted since the last call, all in one
+        message; those who are asked for the same are sent the same one, which is encoded once."""
+        self._send_recalls(self._epoch)
+
+    def _send_recalls(self, epoch: int) -> None:
+        recalls, self._recalls = self._recalls, {}
+        together: dict[tuple[str, ...], list[Peer]] = {}
+        for peer, attributes in recalls.items():
+            together.setdefault(tuple(attributes), []).append(peer)
+        for names, peers in together.items():
+            for some in in_batches(names, weigh_text, MAX_BATCH):
+                message = Invalidate(some, self.table.number, epoch)
+                for peer in peers:
+                    self.port.send(peer, message)
 
     def none_cached(self) -> bool:
         """Whether no publisher has a valid copy of a summary of this owner's trees."""
@@ -255,13 +275,18 @@ class SummaryServer(Machine):
             self.port.set_timer(first - now, CopyExpires(attribute))
 
     def on_invalidated(self, sender: Peer, message: Invalidated) -> None:
-        """A holder has dropped its copy."""
-        self.table.invalidated(message.attribute, sender.id, message.number)
-        owned = self.trees.get(message.attribute)
-        if owned is not None:
-            for pending in owned.pending.values():
-                pending.invalidated(sender.id)
-            self.port.emit(CopyInvalidated(message.attribute))
+        """A holder has dropped its copies.
+
+        Raises ProtocolError if there are more than it was asked for."""
+        if len(message.attributes) > MAX_BATCH:
+            raise ProtocolError("too many summaries that were dropped in one message")
+        for attribute in message.attributes:
+            self.table.invalidated(attribute, sender.id, message.number)
+            owned = self.trees.get(attribute)
+            if owned is not None:
+                for pending in owned.pending.values():
+                    pending.invalidated(sender.id)
+                self.port.emit(CopyInvalidated(attribute))
 
     def on_copy_expires(self, timer: CopyExpires) -> None:
         """Holders that did not answer may not use their copies any more."""

@@ -125,9 +125,9 @@ def test_the_first_suback_waits_until_every_publisher_has_forgotten_the_absence(
     node.clusters.commit()
     install(node, "s/0")
     assert [to for to, _ in node.port.sent_to(Invalidate)] == ["pub", "pub2"]
-    node.port.hear(Invalidated("x", 9), P)
+    node.port.hear(Invalidated(("x",), 9), P)
     assert acknowledged(node) == []
-    node.port.hear(Invalidated("x", 9), peer("pub2"))
+    node.port.hear(Invalidated(("x",), 9), peer("pub2"))
     assert acknowledged(node) == ["s/0"]
 
 

@@ -183,8 +183,35 @@ def test_one_of_a_batch_that_no_summary_admits_waits_and_the_others_do_not() -> 
     assert acknowledged(node) == ["s/2"]
 
 
-def answer(recall: Invalidate) -> tuple[str, int]:
-    return recall.attribute, recall.number
+def answer(recall: Invalidate) -> tuple[tuple[str, ...], int]:
+    return recall.attributes, recall.number
+
+
+def test_what_a_batch_contradicts_each_publisher_hears_in_one_message() -> None:
+    node = owner()
+    names, publishers = ("u", "v", "w"), [peer(f"pub{n}") for n in range(4)]
+    for publisher in publishers:
+        node.port.hear(AskTree(names), publisher)  # there are no subscribers
+    node.clusters.commit()
+    made = tuple(
+        registration(f"s{n}/0", names[n % 3], f"{names[n % 3]} > {n}", S) for n in range(9)
+    )
+    node.port.hear(Register(1, made), S)
+    recalls = node.port.sent_to(Invalidate)
+    assert [(to, recall.attributes) for to, recall in recalls] == [
+        (publisher.id, names) for publisher in publishers
+    ]
+    assert all(recall is recalls[0][1] for _, recall in recalls), "encoded once"
+    node.clusters.commit()
+    for name in names:
+        ids_ = tuple(one.id for one in made if one.attribute == name)
+        node.port.hear(Installed(name, ids_), peer("h"))
+    assert acknowledged(node) == []
+    for publisher in publishers[1:]:
+        node.port.hear(Invalidated(names, recalls[0][1].number), publisher)
+    assert acknowledged(node) == []
+    node.port.hear(Invalidated(names, recalls[0][1].number), publishers[0])
+    assert sorted(acknowledged(node)) == sorted(one.id for one in made)
 
 
 def test_what_is_refused_of_a_batch_does_not_hold_up_the_rest() -> None:

@@ -161,9 +161,9 @@ def test_a_ring_has_stopped_when_no_cached_answer_of_it_is_trusted() -> None:
     rig.owner.port.hear(MergePhaseWanted(INTO, 2))
     rig.settle(0.4)
     ((to, recall),) = [(to, m) for to, m in rig.owner.port.sent_to(Invalidate)]
-    assert (to, recall.attribute) == ("a", "nobody's")
+    assert (to, recall.attributes) == ("a", ("nobody's",))
     assert stages.reached == [1]
-    rig.owner.port.hear(Invalidated("nobody's", recall.number), asker.me)
+    rig.owner.port.hear(Invalidated(("nobody's",), recall.number), asker.me)
     rig.settle(0.4)
     assert stages.reached == [1, 2]
 

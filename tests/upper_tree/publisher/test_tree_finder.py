@@ -270,8 +270,8 @@ def test_a_recall_is_acknowledged_and_the_next_event_looks_again() -> None:
     node.ring.learn(cluster_of("o"))
     node.finder.ask_ring(["x"])
     node.answer("x")
-    node.port.hear(Invalidate("x"), OWNER)
-    assert node.port.sent_to(Invalidated) == [("o", Invalidated("x"))]
+    node.port.hear(Invalidate(("x",)), OWNER)
+    assert node.port.sent_to(Invalidated) == [("o", Invalidated(("x",)))]
     assert not node.locations.is_absent("x", node.port.now)
     assert not node.locations.was_absent("x")
 
@@ -281,7 +281,7 @@ def test_an_older_absence_of_another_owner_is_doubted_and_asked_again() -> None:
     node = Seeker()
     node.ring.learn(cluster_of("old"))
     node.finder.ask_ring(["x"])
-    node.port.hear(Invalidate("x", epoch=2), peer("new_owner"))
+    node.port.hear(Invalidate(("x",), epoch=2), peer("new_owner"))
     node.answer("x", teller="old")
     assert node.emitted() == []
     node.port.advance(3.5)
@@ -349,8 +349,8 @@ def test_a_recall_ends_a_summary_and_an_older_word_of_another_owner_is_doubted()
         node.finder.ask_summaries(["x"])
     first, second = [m.number for _, m in node.port.sent_to(AskTree)]
     told_summary(node, first)
-    node.port.hear(Invalidate("x", 4, epoch=2), peer("new_owner"))
-    assert node.port.sent_to(Invalidated) == [("new_owner", Invalidated("x", 4))]
+    node.port.hear(Invalidate(("x",), 4, epoch=2), peer("new_owner"))
+    assert node.port.sent_to(Invalidated) == [("new_owner", Invalidated(("x",), 4))]
     assert admitted(node)
     told_summary(node, second)
     assert admitted(node)

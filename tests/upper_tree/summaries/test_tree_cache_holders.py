@@ -176,9 +176,9 @@ def test_cached_copies_are_invalidated_before_the_suback() -> None:
     register(node)
     report(node, P, ("x", 7), ("other", 0))
     ((to, recall),) = node.port.sent_to(Invalidate)
-    assert (to, recall.attribute, recall.epoch) == ("pub", "x", 2)
+    assert (to, recall.attributes, recall.epoch) == ("pub", ("x",), 2)
     assert not acknowledged(node)
-    node.port.hear(Invalidated("x", recall.number), P)
+    node.port.hear(Invalidated(("x",), recall.number), P)
     assert acknowledged(node)
 
 

@@ -110,9 +110,9 @@ def test_a_registration_at_odds_waits_for_every_cache_holder() -> None:
     assert not rig.register("s/1", "x < 0")
     ((one, number), (two, _)) = rig.recalls()
     assert (one, two) == ("pub", "pub2")
-    rig.port.hear(Invalidated("x", number), P)
+    rig.port.hear(Invalidated(("x",), number), P)
     assert rig.acknowledged() == []
-    rig.port.hear(Invalidated("x", number), peer("pub2"))
+    rig.port.hear(Invalidated(("x",), number), peer("pub2"))
     assert rig.acknowledged() == ["s/1"]
 
 
@@ -138,7 +138,7 @@ def test_an_older_summary_is_recalled_even_if_the_present_one_admits() -> None:
     assert new != old
     assert not rig.register("s/2", "x < -5")
     assert rig.recalls() == [], "it is being recalled already"
-    rig.port.hear(Invalidated("x", 99), P)
+    rig.port.hear(Invalidated(("x",), 99), P)
     assert rig.acknowledged() == ["s/1", "s/2"]
 
 
@@ -161,7 +161,7 @@ def test_a_young_word_survives_the_answer_to_an_old_recall() -> None:
     rig.register("s/1", "x < 0")
     ((_, number),) = rig.recalls()
     rig.answer()  # asked again before the recall's answer came
-    rig.port.hear(Invalidated("x", number), P)
+    rig.port.hear(Invalidated(("x",), number), P)
     assert rig.acknowledged() == ["s/1"]
     assert not rig.register("s/2", "x = 'text'")
     assert [to for to, _ in rig.recalls()] == ["pub"]
