@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from canopy.traces.analysis.report.incident_timeline import summed_up
 from canopy.traces.analysis.report.pictures import Bar, Mark, columns
 from canopy.traces.analysis.report.sections import walks_text
 from canopy.traces.analysis.walks import WalkCounts
@@ -38,3 +39,12 @@ def test_labels_of_marks_have_a_line_each_above_the_columns() -> None:
     tops = [float(y) for y in re.findall(r'class="bar" x="[\d.]+" y="([\d.]+)"', drawn)]
     assert len(set(lines)) == 2
     assert max(lines) < min(tops)
+
+
+def test_what_did_not_happen_is_not_counted() -> None:
+    silent = {"what": "silent", "node": "a"}
+    assert summed_up([silent]) == "No connection was lost, and there was no election."
+    down, elected = {"what": "link down", "node": "a"}, {"what": "elected", "node": "b"}
+    assert summed_up([down, down, elected]) == (
+        "The connections to 1 node were lost, and there was 1 election."
+    )

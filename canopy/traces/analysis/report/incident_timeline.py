@@ -32,12 +32,9 @@ def incident_timeline(findings: Findings) -> str:
     rows = findings.incidents
     if not rows:
         return ""
-    lost = len({row["node"] for row in rows if row["what"] == "link down"})
-    elected = sum(row["what"] == "elected" for row in rows)
     text = (
-        f"<p>The connections to {counted(lost, 'node')} were lost, and there "
-        f"{'was' if elected == 1 else 'were'} {counted(elected, 'election')}. A mark is one "
-        "incident, at the time at which a node saw it first; the columns are deliveries.</p>"
+        f"<p>{summed_up(rows)} A mark is one incident, at the time at which a node saw it first; "
+        "the columns are deliveries.</p>"
     )
     if len(rows) >= INCIDENTS_SHOWN:
         text += f"<p>Only the first {INCIDENTS_SHOWN} are shown.</p>"
@@ -47,6 +44,17 @@ def incident_timeline(findings: Findings) -> str:
         "<th>reason</th></tr>"
     )
     return wide_section("happened", "What happened", text, _picture(findings) + table(head, lines))
+
+
+def summed_up(rows: Sequence[dict[str, Any]]) -> str:
+    """What was lost and elected, in a sentence."""
+    lost = len({row["node"] for row in rows if row["what"] == "link down"})
+    elected = sum(row["what"] == "elected" for row in rows)
+    first = f"The connections to {counted(lost, 'node')} were lost"
+    elections = f"there {'was' if elected == 1 else 'were'} {counted(elected, 'election')}"
+    if not lost:
+        first = "No connection was lost"
+    return f"{first}, and {elections if elected else 'there was no election'}."
 
 
 def _line(findings: Findings, row: dict[str, Any]) -> str:
