@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Wait = Annotated[float, Meta(ge=0, le=1)]  # seconds
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Meta(ge=4_096, le=1 << 34)]
 
@@ -155,6 +156,9 @@ class TreeSettings(SettingsGroup, frozen=True):
     ageing: Seconds = 0.1  # a waiting event is worth one latency level more after so long; four
     # of these are the most that it is overtaken by, less than any publisher's time-out
     # (publisher/replicas.py), so that the less urgent is not sent again elsewhere meanwhile
+    order_hold: Wait = 0.05  # an event waits so long at an interested node for earlier ones of its
+    # publisher that may come over another host; 0: never. More than ways over different hosts
+    # differ by, where no host is behind: two hops of up to 20 ms; guess
     history: Count = 2_000  # events that `canopy why` can explain; guess
 
 

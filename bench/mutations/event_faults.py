@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace as changed
 
@@ -43,7 +43,6 @@ from overlay.upper_tree.messages import (
     Visit,
 )
 from overlay.upper_tree.owner.registry import Registry
-from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.publisher import Publisher
@@ -52,7 +51,7 @@ from overlay.upper_tree.publisher.summary_cache import SummaryCache
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
 from overlay.upper_tree.subscriber.registrar import AnswerDue, Registrar
-from overlay.upper_tree.visits import Group, visits_of
+from overlay.upper_tree.visits import Group
 
 
 @fault("C8")
@@ -542,44 +541,6 @@ def dropped_on_link_unheeded() -> None:
         pass
 
     replace(Delegation.on_message_dropped, on_message_dropped)
-
-
-@fault(
-    "promise: order",
-    "tests/upper_tree/test_tree_visits.py",
-    "test_a_publisher_sends_each_host_one_message_in_the_order_of_publication",
-)
-def visits_tree_by_tree() -> None:
-    """A host is visited by all events for one set of trees before those for the next."""
-    original = visits_of
-
-    def tree_by_tree(
-        origin: Peer,
-        hop: int,
-        groups: Sequence[Group],
-        cut: Callable[[Sequence[Event]], Iterable[tuple[Event, ...]]],
-    ) -> Iterator[Visit]:
-        for group in groups:
-            yield from original(origin, hop, (group,), cut)
-
-    replace(original, tree_by_tree)
-
-
-@fault(
-    "promise: order",
-    "tests/upper_tree/publisher/test_tree_first_searches.py",
-    "test_trees_that_are_looked_for_together_are_visited_together",
-)
-def found_trees_visited_at_once() -> None:
-    """Events leave for a tree as soon as it is found, before earlier ones whose trees are not."""
-
-    def take(self: FirstSearches, now: float) -> tuple[list[str], list[str], float | None]:
-        ready = list(self.held)
-        for name in ready:
-            self.ended(name)
-        return ready, [], None
-
-    replace(FirstSearches.take, take)
 
 
 @fault(

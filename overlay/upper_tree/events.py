@@ -8,6 +8,7 @@ from typing import Protocol
 from matching import Cut, Interval
 from overlay.client import Event
 from overlay.machine import LocalEvent, Peer
+from overlay.upper_tree.messages import SentBefore
 
 
 class TreeFound(LocalEvent, frozen=True):
@@ -135,3 +136,5 @@ class Visited(LocalEvent, frozen=True):
     hop: int
     events: Sequence[Event]
     trees: Mapping[str, Served]
+    before: tuple[SentBefore, ...] = ()
+    through: int = 0  # as in `Deliver`

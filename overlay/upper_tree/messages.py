@@ -339,16 +339,30 @@ class ServingReply(Message, frozen=True):
 # --- events ---
 
 
+class SentBefore(msgspec.Struct, frozen=True, array_like=True):
+    """Events of the same publisher that left lately, or in the same turn, for trees at another
+    host, or ("") wait until these trees are found (recent_visits.py). Numbers are the events'
+    sequence numbers."""
+
+    host: NodeId
+    trees: tuple[str, ...]
+    first: int
+    last: int
+    age: int  # milliseconds since the last of them left, or the search began
+
+
 class Visit(Message, frozen=True):
     """Events that visit the trees of `attributes` at this host, or on their way through it, in the
     order of their publication. `apart`: which events (places in `events`) visit what other trees
-    instead. In counting routing an event is there once for each of its trees."""
+    instead. In counting routing an event is there once for each of its trees. `before`: what left
+    for other hosts."""
 
     origin: Peer
     hop: int  # messages from the publisher to here
     attributes: tuple[str, ...]
     events: tuple[Event, ...]
     apart: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = ()
+    before: tuple[SentBefore, ...] = ()
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""
@@ -379,6 +393,7 @@ class DelegateShare(msgspec.Struct, frozen=True, array_like=True):
     attribute: str
     interval: Interval
     peers: tuple[Peer, ...]
+    previous: tuple[int, ...] = ()  # of each peer, as in `Deliver`; empty: 0
 
 
 class Deliver(Message, frozen=True):
@@ -387,7 +402,10 @@ class Deliver(Message, frozen=True):
     `onward`: per event to whom else the receiver, a delegate, has to bring it (C11; empty: to no
     other node, for all events). A delegate names the `host` whose work it does; None is the sender.
     `apart`: which events (places in `events`) came through what other trees, or parts of them.
-    Events are in the order of their publication."""
+    Events are in the order of their publication; `before` as in the visit. `through`: up to this
+    number all events that visited the host have been matched and sent (0: not known).
+    `previous`: per event the number of the one before for this node, if that went another way
+    (last_sent.py), else 0; empty: 0 for all."""
 
     attribute: str
     interval: Interval
@@ -397,6 +415,9 @@ class Deliver(Message, frozen=True):
     onward: tuple[tuple[DelegateShare, ...], ...] = ()
     host: Peer | None = None
     apart: tuple[tuple[str, Interval, tuple[int, ...]], ...] = ()
+    before: tuple[SentBefore, ...] = ()
+    through: int = 0
+    previous: tuple[int, ...] = ()
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""

@@ -15,7 +15,7 @@ import msgspec
 
 from overlay.client import Event
 from overlay.machine import Peer, ProtocolError
-from overlay.upper_tree.messages import Visit
+from overlay.upper_tree.messages import SentBefore, Visit
 
 Trees = tuple[str, ...]
 """Attributes of the trees that an event visits."""
@@ -32,13 +32,14 @@ def visits_of(
     hop: int,
     groups: Sequence[Group],
     cut: Callable[[Sequence[Event]], Iterable[tuple[Event, ...]]],
+    before: tuple[SentBefore, ...] = (),
 ) -> Iterator[Visit]:
     """The messages that bring these groups (at least one) to a host. `cut` divides events, in
-    order, so that each part fits into one message."""
+    order, so that each part fits into one message; `before`: what left for other hosts."""
     if len(groups) == 1:
         ((trees, events),) = groups
         for batch in cut(events):
-            yield Visit(origin, hop, trees, batch)
+            yield Visit(origin, hop, trees, batch, (), before)
         return
     merged = [(event, number) for number, (_, events) in enumerate(groups) for event in events]
     merged.sort(key=lambda pair: by_publication(pair[0]))
@@ -49,7 +50,7 @@ def visits_of(
             places.setdefault(number, []).append(place)
         first, *others = places
         apart = tuple([(groups[number][0], tuple(places[number])) for number in others])
-        yield Visit(origin, hop, groups[first][0], batch, apart)
+        yield Visit(origin, hop, groups[first][0], batch, apart, before)
         at += len(batch)
 
 

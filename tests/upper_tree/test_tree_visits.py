@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from matching import EVERYTHING, Interval, place
@@ -32,6 +33,7 @@ def grouped(trees: list[tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[Ev
     return list(found.items())
 
 
+@hypothesis_settings(deadline=None)
 @given(kinds, st.integers(min_value=1, max_value=5), st.data())
 def test_messages_have_all_events_in_order_and_say_which_trees_they_visit(
     trees: list[tuple[str, ...]], most: int, data: st.DataObject
@@ -81,6 +83,7 @@ def delivered(node: HostNode) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("routing", ["pivot", "counting"])
+@hypothesis_settings(deadline=None)
 @given(trees=kinds)
 def test_a_host_delivers_in_the_order_of_publication_and_answers_for_all(
     routing: str, trees: list[tuple[str, ...]]

@@ -176,7 +176,7 @@ class LocalClients(Machine):
         if mine is None:
             return
         mine.trees = self.registrar.trees_of(mine.id, len(mine.predicate.conjunctions))
-        self.receiver.move(mine.id, mine.pivots)
+        self.receiver.move(mine.id, mine.predicate, mine.pivots)
         if not mine.acknowledged:
             mine.acknowledged = True
             self.port.trace("suback", subscription=mine.id)

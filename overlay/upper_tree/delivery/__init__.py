@@ -12,6 +12,7 @@ up, traced and reported to it; the interested node removes what comes twice.
 Read in this order:
 
 * ``fan_out``: delegates, and the budget of copies; ``event_counts`` counts them.
+* ``last_sent``: by which delegate a node was sent something last.
 * ``deliveries``: collects what leaves in one turn.
 * ``delegation``: passes on, gives back, sends again.
 * ``relays``: nodes that are not reached, and who may reach them.

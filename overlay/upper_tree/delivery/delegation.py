@@ -195,7 +195,7 @@ class Delegation(Machine):
         self.relays.forget(event.peer.id)
 
     def _pass_on(self, message: Deliver, hop: int, host: Peer | None, traced: bool = True) -> None:
-        deliveries = Deliveries(self.port, self.copies, self.holding, hop, host)
+        deliveries = Deliveries(self.port, self.copies, self.holding, hop, host, message.before)
         for event, shares in zip(message.events, message.onward, strict=True):
             deliveries.spread(event, recipients_of(shares))
         deliveries.send(traced)

@@ -19,14 +19,14 @@ import msgspec
 
 from matching import EVERYTHING, Interval
 from overlay.client import Event
-from overlay.machine import NodeId, Peer, Port
+from overlay.machine import NodeId, Peer, Port, ProtocolError
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
 from overlay.upper_tree.delivery.constants import SHARE_MOST
 from overlay.upper_tree.delivery.event_counts import by_source
 from overlay.upper_tree.delivery.fan_out import CopyBudget, rotation, spread
 from overlay.upper_tree.delivery.held_deliveries import split
 from overlay.upper_tree.delivery.holding import Holding
-from overlay.upper_tree.messages import DelegateShare, Deliver
+from overlay.upper_tree.messages import DelegateShare, Deliver, SentBefore
 
 
 class Recipient(NamedTuple):
@@ -35,6 +35,8 @@ class Recipient(NamedTuple):
     peer: Peer
     attribute: str
     interval: Interval
+    previous: int = 0
+    """As in `Deliver`."""
 
 
 class DeliveryItem(NamedTuple):
@@ -46,6 +48,7 @@ class DeliveryItem(NamedTuple):
     interval: Interval
     registrations: tuple[str, ...]
     onward: tuple[DelegateShare, ...]
+    previous: int
 
 
 class NodeMatches(msgspec.Struct):
@@ -93,16 +96,21 @@ class Deliveries:
         holding: Holding,
         hop: int,
         host: Peer | None = None,
+        before: tuple[SentBefore, ...] = (),
+        through: int = 0,
     ) -> None:
         """`copies`: the node's budget; `holding`: what it holds for nodes out of reach; `hop`:
         messages from the publisher to here; `host`: whose delegate this node is, None if it is the
-        host."""
+        host; `before` and `through` as in `Deliver`."""
         self.port = port
         self.copies = copies
         self.holding = holding
         self.hop = hop
         self.host = host
+        self.before = before
+        self.through = through
         self._single: dict[NodeId, tuple[Peer, list[DeliveryItem]]] = {}
+        self._shared = False  # delegates help, so that a node gets some events another way
         self._together: list[tuple[Peer, Deliver]] = []
 
     def add(
@@ -111,7 +119,9 @@ class Deliveries:
     ) -> None:  # fmt: skip
         """Add one event for one node."""
         items = self._single.setdefault(to.peer.id, (to.peer, []))[1]
-        items.append(DeliveryItem(event, to.attribute, to.interval, registrations, onward))
+        items.append(
+            DeliveryItem(event, to.attribute, to.interval, registrations, onward, to.previous)
+        )
 
     def spread(self, event: Event, recipients: Iterable[Recipient]) -> None:
         """Add one event for all of these, through delegates if they are many. This node itself
@@ -128,11 +138,25 @@ class Deliveries:
         if len(remote) > room:
             first = rotation(event.publisher, event.incarnation, event.sequence, self.port.me.id)
         sent = 0
-        for delegate, share in spread(remote, room, first):
+        self._shared = self._shared or len(remote) > room
+        for chosen, rest in spread(remote, room, first):
+            delegate, *share = self._by(event, chosen, rest)
             for start in range(0, len(share) or 1, SHARE_MOST):
                 sent += 1
                 self.add(delegate, event, onward=shares_of(share[start : start + SHARE_MOST]))
         self.copies.spend((event,), sent)
+
+    def _by(self, event: Event, delegate: Recipient, share: Sequence[Recipient]) -> list[Recipient]:
+        """The delegate and its share, with what went another way before."""
+        last, now, number = self.copies.last, self.port.now, event.sequence
+        source = (event.publisher, event.incarnation)
+        found: list[Recipient] = []
+        for by, each in (("", delegate), *((delegate.peer.id, one) for one in share)):
+            previous = last.sends(source, each.peer.id, number, number, by, now)
+            if previous > each.previous:
+                each = each._replace(previous=previous)
+            found.append(each)
+        return found
 
     def spread_all(self, events: Sequence[Event], wanted: Sequence[NodeMatches]) -> None:
         """Add a batch, in the order of publication, for all nodes that want some of it."""
@@ -149,10 +173,20 @@ class Deliveries:
             hop = self.hop + (mine.peer.id != self.port.me.id)
             picked = tuple([events[place] for place in mine.places])
             if mine.spans is None and mine.trees.count(mine.trees[0]) == len(picked):
-                message = Deliver(mine.trees[0], EVERYTHING, hop, picked, (), (), self.host)
+                tree, interval, apart = mine.trees[0], EVERYTHING, Apart()
             else:
                 (tree, interval), apart = divide(mine.parts)
-                message = Deliver(tree, interval, hop, picked, (), (), self.host, apart)
+            previous = 0
+            if mine.peer.id != self.port.me.id:
+                first, last = picked[0], picked[-1].sequence
+                previous = self.copies.last.sends(
+                    (first.publisher, first.incarnation), mine.peer.id, first.sequence, last, "",
+                    self.port.now,
+                )  # fmt: skip
+            message = Deliver(
+                tree, interval, hop, picked, (), (), self.host, apart, self.before, self.through,
+                (previous, *(0,) * (len(picked) - 1)) if previous else (),
+            )  # fmt: skip
             self._together.append((mine.peer, message))
 
     def _spend_all(self, events: Sequence[Event], copies: Mapping[int, int]) -> bool:
@@ -178,7 +212,13 @@ class Deliveries:
         for node, (peer, items) in self._single.items():
             hop = self.hop + (node != self.port.me.id)
             items.sort(key=lambda item: item.event.sequence)  # of one publisher
-            for batch in in_batches(items, weigh_item):
+            batches = list(in_batches(items, weigh_item))
+            for batch in batches:
+                # An event may be there twice, at the end of a batch and at the begin of the next.
+                through = batch[-1].event.sequence - (batch is not batches[-1])
+                if batch is batches[-1] and not self._shared:
+                    through = max(through, self.through)
+                previous = tuple([item.previous for item in batch])
                 (attribute, interval), apart = divide([item[1:3] for item in batch])
                 counted = tuple([item.registrations for item in batch])
                 onward = tuple([item.onward for item in batch])
@@ -191,6 +231,9 @@ class Deliveries:
                     onward if any(onward) else (),
                     self.host,
                     apart,
+                    self.before,
+                    through,
+                    previous if any(previous) else (),
                 )
                 if traced and node != self.port.me.id:
                     self._trace(peer, message)
@@ -206,9 +249,11 @@ class Deliveries:
                 )  # fmt: skip
 
 
-def divide(
-    parts: Sequence[tuple[str, Interval]],
-) -> tuple[tuple[str, Interval], tuple[tuple[str, Interval, tuple[int, ...]], ...]]:
+Apart = tuple[tuple[str, Interval, tuple[int, ...]], ...]
+"""`Deliver.apart`."""
+
+
+def divide(parts: Sequence[tuple[str, Interval]]) -> tuple[tuple[str, Interval], Apart]:
     """The first of these parts of trees, and the places of all that differ from it
     (`Deliver.apart`)."""
     first = parts[0]
@@ -223,17 +268,33 @@ def divide(
 
 def shares_of(recipients: Iterable[Recipient]) -> tuple[DelegateShare, ...]:
     """Recipients grouped by the virtual node that found them."""
-    found: dict[tuple[str, Interval], list[Peer]] = {}
-    for peer, attribute, interval in recipients:
-        found.setdefault((attribute, interval), []).append(peer)
-    return tuple(DelegateShare(*key, tuple(peers)) for key, peers in found.items())
+    found: dict[tuple[str, Interval], list[Recipient]] = {}
+    for each in recipients:
+        found.setdefault((each.attribute, each.interval), []).append(each)
+    return tuple(
+        DelegateShare(
+            *key,
+            tuple([each.peer for each in some]),
+            tuple([each.previous for each in some]) if any(each.previous for each in some) else (),
+        )
+        for key, some in found.items()
+    )
 
 
 def recipients_of(shares: Iterable[DelegateShare]) -> list[Recipient]:
-    """The recipients that `shares` name, one by one: the inverse of `shares_of`."""
-    return [
-        Recipient(peer, share.attribute, share.interval) for share in shares for peer in share.peers
-    ]
+    """The recipients that `shares` name, one by one: the inverse of `shares_of`.
+
+    Raises ProtocolError if a share has not a number for each of its peers."""
+    found: list[Recipient] = []
+    for share in shares:
+        if share.previous and len(share.previous) != len(share.peers):
+            raise ProtocolError("previous events do not fit the recipients")
+        numbers = share.previous or (0,) * len(share.peers)
+        found += [
+            Recipient(peer, share.attribute, share.interval, number)
+            for peer, number in zip(share.peers, numbers, strict=True)
+        ]
+    return found
 
 
 def weigh_item(item: DeliveryItem) -> int:

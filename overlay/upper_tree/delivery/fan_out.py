@@ -36,6 +36,7 @@ from zlib import crc32
 from overlay.client import Event
 from overlay.upper_tree.delivery.constants import COUNTED_MOST, DELEGATE_RUN
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
+from overlay.upper_tree.delivery.last_sent import LastSent
 
 T = TypeVar("T")
 
@@ -61,12 +62,14 @@ def spread(
 
 
 class CopyBudget:
-    """How many copies of which event one node has sent, and may send. Bounded: the oldest event is
-    forgotten first."""
+    """How many copies of which event one node has sent, and may send, and by which way. Bounded:
+    the oldest event is forgotten first."""
 
-    def __init__(self, most: int, kept: int = COUNTED_MOST) -> None:
-        """`most`: copies of one event (`tree.fan_out`); `kept` in events."""
+    def __init__(self, most: int, kept: int = COUNTED_MOST, window: float = 0.0) -> None:
+        """`most`: copies of one event (`tree.fan_out`); `kept` in events; `window`: seconds after
+        which an event has arrived (`tree.order_hold`)."""
         self.most = most
+        self.last = LastSent(window)
         self._sent = EventCounts(kept)
 
     def room(self, event: Event) -> int:

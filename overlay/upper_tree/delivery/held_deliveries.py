@@ -190,5 +190,6 @@ def _part(message: Deliver, tree: str, interval: Interval, places: Sequence[int]
         events=pick(message.events),
         registrations=pick(message.registrations),
         onward=pick(message.onward),
+        previous=pick(message.previous),
         apart=(),
     )

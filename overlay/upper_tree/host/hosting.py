@@ -81,7 +81,7 @@ class Hosting(Machine):
         """`relays` and `notices` are the node's (delivery/)."""
         super().__init__(port)
         self.counting = settings.tree.routing == "counting"
-        self.copies = CopyBudget(settings.tree.fan_out)
+        self.copies = CopyBudget(settings.tree.fan_out, window=settings.tree.order_hold)
         """Of this node, also as publisher and delegate."""
         self.holding = Holding(port, settings, relays, notices, self.has_registrations)
         """As `copies`."""

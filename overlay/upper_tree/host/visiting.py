@@ -32,6 +32,7 @@ from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit, value_in
 from overlay.upper_tree.partition import describe, ranked, serves
+from overlay.upper_tree.recent_visits import last_of
 from overlay.upper_tree.visits import Group, by_publication, check_places, groups_of, visits_of
 
 
@@ -93,7 +94,9 @@ class VisitHandler:
         self.locations: list[Location] = []  # that the publisher does not know
         self.forwarded: dict[NodeId, tuple[Peer, dict[str, list[Event]]]] = {}
         self._visitors: dict[str, dict[int, None]] = {}  # tree -> sequence; empty: all visit all
-        self.deliveries = Deliveries(port, copies, holding, visit.hop)
+        self.deliveries = Deliveries(
+            port, copies, holding, visit.hop, None, visit.before, last_of(visit)
+        )
 
     # --- routing ---
 
@@ -176,7 +179,8 @@ class VisitHandler:
                 events = [event for event in events if event.sequence in accepted]
             if len(self.index):
                 hop, origin = self.visit.hop, self.visit.origin
-                self.port.emit(Visited(origin, hop, events, self.trees))
+                before, through = self.visit.before, last_of(self.visit)
+                self.port.emit(Visited(origin, hop, events, self.trees, before, through))
         else:
             self._match_pivot(self.index)
         for event in self.port.sampled(self.visit.events):
@@ -271,7 +275,9 @@ class VisitHandler:
                         "visit", event=event.identity, attribute=attribute, hop=hop, peer=node
                     )
             groups = self._groups_of(by_tree)
-            for visit in visits_of(self.visit.origin, hop, groups, lambda all_: (tuple(all_),)):
+            for visit in visits_of(
+                self.visit.origin, hop, groups, lambda all_: (tuple(all_),), self.visit.before
+            ):
                 self.port.send(host, visit)
         self.deliveries.send()
         taken: list[tuple[tuple[str, ...], tuple[int, ...]]] = []

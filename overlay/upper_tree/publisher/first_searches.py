@@ -27,6 +27,11 @@ class FirstSearches:
         """Trees that were found, and not all that waits for them may leave."""
         return self._found
 
+    @property
+    def sought(self) -> Mapping[str, float]:
+        """Trees that are looked for, or held, and since when."""
+        return self._sought
+
     def began(self, attribute: str, now: float) -> None:
         """Nothing is known of this tree, and an event waits for it."""
         if attribute not in self._sought:

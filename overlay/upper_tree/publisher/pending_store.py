@@ -154,10 +154,14 @@ class PendingStore(Machine):
         pending.pairs[attribute] = ("", self.port.now)
         self._unlocated.setdefault(attribute, {})[pending.event.sequence] = None
 
+    def awaiting(self, attribute: str) -> dict[int, None]:
+        """The events that wait for this tree, as they were published."""
+        return self._unlocated.get(attribute, {})
+
     def first_awaiting(self, attributes: Iterable[str]) -> int | None:
         """The first event that waits for one of these trees; None: there is none."""
         waits = (self._unlocated.get(attribute, {}) for attribute in attributes)
-        return min((min(sequences) for sequences in waits if sequences), default=None)
+        return min((next(iter(sequences)) for sequences in waits if sequences), default=None)
 
     def located(self, attribute: str, last: int | None = None) -> list[PendingPair]:
         """The pairs that waited for this tree, up to those of the event `last` (None: all); they

@@ -24,7 +24,7 @@ from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, History, Skipped
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
-from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved
+from overlay.upper_tree.messages import EVENT_TREE, Accepted, SentBefore, TreeMoved
 from overlay.upper_tree.publisher.admission import Alike
 from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes
 from overlay.upper_tree.publisher.constants import CHECK_LEAST, MOVES, PAIRS_AT_ONCE
@@ -35,6 +35,7 @@ from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.route_queue import RouteQueue
 from overlay.upper_tree.publisher.routing_plan import RoutedEvents, make_plan
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
+from overlay.upper_tree.recent_visits import RecentVisits
 from overlay.upper_tree.visits import Group, visits_of
 
 
@@ -84,6 +85,7 @@ class Publisher(Machine):
         )
         self._routes = RouteQueue(port, self._send_part)
         self._searches = FirstSearches()
+        self._recent = RecentVisits(settings.tree.order_hold)
         self._sequence = 0
         self._together = Alarm(port, SearchOver())
         self._retry = Alarm(port, RetryDue())
@@ -161,8 +163,7 @@ class Publisher(Machine):
         else:
             self._routes.add(ready)
         self._retry.within(self.replicas.timeout)
-        for host, groups in visits.values():
-            self._send(host, groups, largest)
+        self._send_all(visits, largest)
 
     def _dispatch(
         self, names: list[str], events: list[Event], largest: int, visits: VisitsByHost
@@ -205,8 +206,7 @@ class Publisher(Machine):
     def _send_part(self, pairs: list[PendingPair], stale: bool) -> None:
         visits: VisitsByHost = {}
         self._route(pairs, visits, stale)
-        for host, groups in visits.values():
-            self._send(host, groups)
+        self._send_all(visits)
 
     def _route(
         self, pairs: Iterable[PendingPair], visits: VisitsByHost, stale: bool = False
@@ -248,6 +248,17 @@ class Publisher(Machine):
             self.finder.seek(sought, stale)
         self._ask_summaries(list(unknown))
 
+    def _awaited(self) -> tuple[SentBefore, ...]:
+        """What waits for trees that were looked for lately."""
+        found: list[SentBefore] = []
+        for name, since in self._searches.sought.items():
+            numbers = self.pending.awaiting(name)
+            age = self.port.now - since
+            if numbers and age < self._recent.window:
+                first, last = next(iter(numbers)), next(reversed(numbers))
+                found.append(SentBefore("", (name,), first, last, int(age * 1000)))
+        return tuple(found)
+
     def _is_due(self, attribute: str, events: int = 1) -> bool:
         """Whether a tree's summary is to be asked for now that so many more events visit it. Says
         so once."""
@@ -273,6 +284,17 @@ class Publisher(Machine):
         self.history.accepted((pending.event,), Skipped((attribute,)))
         return True
 
+    def _send_all(self, visits: VisitsByHost, largest: int = 0) -> None:
+        """Send each host what visits it."""
+        now = self.port.now
+        for host, groups in visits.values():
+            trees = dict.fromkeys([name for names, _ in groups for name in names])
+            first = min(events[0].sequence for _, events in groups)
+            last = max(events[-1].sequence for _, events in groups)
+            self._recent.note(host.id, trees, first, last, now)
+        for host, groups in visits.values():
+            self._send(host, groups, largest)
+
     def _send(self, host: Peer, groups: Sequence[Group], largest: int = 0) -> None:
         """Send one host all that visits it, in the order of publication. `largest`: 0 if
         unknown."""
@@ -294,7 +316,8 @@ class Publisher(Machine):
                     self.port.trace(
                         "visit", event=event.identity, attribute=names[0], hop=1, peer=host.id
                     )
-        for visit in visits_of(self.port.me, int(remote), groups, cut):
+        before = self._recent.before(host.id, self.port.now) + self._awaited()
+        for visit in visits_of(self.port.me, int(remote), groups, cut, before):
             self.port.send(host, visit)
 
     # --- answers ---

@@ -45,6 +45,16 @@ RENEWALS_KEPT = 1_024
 """Renewals without an answer that are remembered: one per owner and round. By the clusters in which
 one node's subscriptions are."""
 
+# --- publication_order.py ---
+
+ORDERED_EVENTS, ORDERED_BYTES = 4_096, 8 * 1024 * 1024
+"""Events that wait for earlier ones, of all publishers together, and their bytes: beyond, those of
+a publisher wait no more. 50 ms of a busy node. Not measured; would be measured by `order_held`."""
+
+ORDERED_SOURCES, ORDERED_HOSTS = 1_024, 64
+"""Publishers, and hosts of each, of which it is remembered up to where they have delivered: those
+heard of first are forgotten, and then waited for in vain. Some 10 MB at most."""
+
 # --- receiver.py ---
 
 SAMPLED_EVENTS = 8

@@ -17,15 +17,16 @@ import msgspec
 
 from matching import EVERYTHING, GroupedIndex, Index, Interval, Predicate, place
 from overlay.client import Delivery, Event
-from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
+from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegated
-from overlay.upper_tree.delivery.event_counts import EventCounts, by_source
+from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
 from overlay.upper_tree.event_history import EventArrival, History, ShownTo
 from overlay.upper_tree.events import DeliveriesMissed, Visited
 from overlay.upper_tree.messages import EVENT_TREE, Deliver, DeliveriesGivenUp, value_in
 from overlay.upper_tree.partition import describe
 from overlay.upper_tree.subscriber.constants import SAMPLED_EVENTS
+from overlay.upper_tree.subscriber.publication_order import Passage, PublicationOrder, Ready
 from overlay.upper_tree.visits import check_places
 
 Identity = tuple[str, int, int]
@@ -132,6 +133,24 @@ class VisitedLookup:
         return [only.get(mine) or self.of(mine, event) for mine, event in pairs].__getitem__
 
 
+class ReadyLookup:
+    """Of events that came in different ways, and some of them before."""
+
+    def __init__(self, ready: Sequence[Ready]) -> None:
+        self._arrivals = {id(each.event): each.arrival for each in ready}
+
+    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
+        """As it came."""
+        return self._arrivals[id(event)](pivots, event)
+
+    def resolve_later(
+        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], EventArrival]:
+        """Looked up at once, since trees change."""
+        pairs = zip(pivots, events, strict=True)
+        return [self.of(mine, event) for mine, event in pairs].__getitem__
+
+
 class RecipientLookup:
     """To which subscriptions and clients an event of a batch was shown; looked up when called."""
 
@@ -165,6 +184,14 @@ class Receiver(Machine):
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
         self.seen = EventCounts(settings.tree.dedupe)
         self.partial_matches: OrderedDict[Identity, PartialMatch] = OrderedDict()
+        self._matches: dict[Identity, list[str]] = {}  # found just now
+        self.order = PublicationOrder(
+            port, self.settings.order_hold, self._matched, self._has_come, self._show_late
+        )
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {**super().handlers(), **self.order.handlers()}
 
     # --- asked from above ---
 
@@ -185,17 +212,20 @@ class Receiver(Machine):
             self.gathering.add(subscription, predicate, gathered)
         self.required.update(trees)
         self.pivots[subscription] = tuple(dict.fromkeys(pivots))
+        self.order.register(subscription, predicate, pivots)
         self.latest += 1
         return self.latest
 
-    def move(self, subscription: str, pivots: Sequence[str]) -> None:
-        """The subscription is registered in these trees now."""
+    def move(self, subscription: str, predicate: Predicate, pivots: Sequence[str]) -> None:
+        """The subscription, with this predicate, is registered in these trees now."""
         self.pivots[subscription] = tuple(dict.fromkeys(pivots))
+        self.order.register(subscription, predicate, pivots)
 
     def remove(self, subscription: str, conjunctions: int) -> int:
         """Show events for this subscription no more; it has so many conjunctions. Returns the
         number of this change."""
         self.pivots.pop(subscription, None)
+        self.order.end(subscription)
         if subscription in self.index:
             self.index.remove(subscription)
         elif subscription in self.gathering:
@@ -218,13 +248,15 @@ class Receiver(Machine):
         Raises ProtocolError if the message's lists do not fit its events."""
         if message.registrations and len(message.registrations) != len(message.events):
             raise ProtocolError("registrations do not fit the events")
+        if message.previous and len(message.previous) != len(message.events):
+            raise ProtocolError("previous events do not fit the events")
         if message.onward:
             if len(message.onward) != len(message.events):
                 raise ProtocolError("recipients do not fit the events")
             self.port.emit(Delegated(sender, message))
         if message.apart:
             check_places(len(message.events), [places for _, _, places in message.apart])
-        lookup = DeliveredLookup(message, sender.id)
+        lookup: ArrivalLookup = DeliveredLookup(message, sender.id)
         if sender.id != self.port.me.id:
             for event in self.port.sampled(message.events):
                 attribute = lookup.of((), event).attribute
@@ -243,6 +275,10 @@ class Receiver(Machine):
         for event in fresh[:: len(fresh) // SAMPLED_EVENTS or 1]:
             if event.publisher != self.port.me.id:  # of our own they were seen when they set out
                 self.history.saw(tuple(event.attributes))
+        host = sender if message.host is None else message.host
+        previous = [number for number in message.previous if number]
+        passage = Passage(host.id, message.before, message.through, previous, lookup.of)
+        fresh, lookup = self._in_order(message.events, fresh, lookup, passage)
         wanted = self._show(fresh, lookup)
         if len(wanted) < len(fresh):
             self.port.count("recheck_failed", len(fresh) - len(wanted))
@@ -282,7 +318,45 @@ class Receiver(Machine):
         """Events that came to trees here in which only this node has registered: this check is the
         match, so an event that no subscription wants is not a failed recheck."""
         fresh = self._unseen(event.events)
-        self.seen.add(self._show(fresh, VisitedLookup(event, self.port.me.id)), 1)
+        me = self.port.me.id
+        lookup: ArrivalLookup = VisitedLookup(event, me)
+        passage = Passage(me, event.before, event.through, (), lookup.of)
+        found, lookup = self._in_order(event.events, fresh, lookup, passage)
+        if found is not fresh:
+            self.seen.add(fresh, 1)  # some of them wait
+        self.seen.add(self._show(found, lookup), 1)
+
+    def _in_order(
+        self,
+        events: Sequence[Event],
+        fresh: Sequence[Event],
+        lookup: ArrivalLookup,
+        passage: Passage,
+    ) -> tuple[Sequence[Event], ArrivalLookup]:
+        """What may be shown now that these events came, some of them fresh, and how it came."""
+        sources = by_source(events)
+        if len(sources) != 1:
+            return fresh, lookup
+        (source,) = sources
+        ready = self.order.arrived(source, fresh, passage)
+        if ready is None:
+            return fresh, lookup
+        return [each.event for each in ready], ReadyLookup(ready)
+
+    def _has_come(self, source: EventSource, number: int) -> bool:
+        """Whether the event with this number has come."""
+        return not self.seen.has_none(source, (number,))
+
+    def _matched(self, event: Event) -> list[str]:
+        """The subscriptions that match, some of which are remembered until it is shown."""
+        keys = self.index.match(event.attributes) if len(self.index) else []
+        if keys:
+            self._matches[event.publisher, event.incarnation, event.sequence] = keys
+        return [*keys, *self.gathering.match(event.attributes)] if len(self.gathering) else keys
+
+    def _show_late(self, ready: Sequence[Ready]) -> None:
+        """Show events that have waited for earlier ones."""
+        self._show([each.event for each in ready], ReadyLookup(ready))
 
     def _show(self, events: Sequence[Event], lookup: ArrivalLookup) -> Sequence[Event]:
         """Check the whole predicates of this node's subscriptions and hand over what they want.
@@ -312,8 +386,13 @@ class Receiver(Machine):
         """Each event for each of the other subscriptions that it matches. Notes a witness for
         events that have none yet."""
         deliveries: list[Delivery] = []
+        known, self._matches = self._matches, {}
         for position, event in enumerate(events):
-            keys = self.index.match(event.attributes)
+            keys = (
+                known.get((event.publisher, event.incarnation, event.sequence)) if known else None
+            )
+            if keys is None:
+                keys = self.index.match(event.attributes)
             if keys:
                 witnesses.setdefault(position, keys[0])
             for key in keys:
