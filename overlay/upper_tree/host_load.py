@@ -33,7 +33,7 @@ PAUSE = 1.0
 still, which says nothing of its speed."""
 
 
-DRAIN = 2.0
+DRAIN = 1.0
 """Seconds within which a host that is behind should have caught up: what waits counts as if it
 arrived within them. By the time until 99 % of deliveries are in time again after a burst (`canopy
 sim scaling`)."""

@@ -1,0 +1,104 @@
+"""`canopy sim scaling`: throughput over the nodes that host, and a burst (C6).
+
+`canopy.sim.experiments.scaling` computes it; here are its options, its tables and its picture.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from canopy.cli.output import console, table
+from canopy.cli.sim.experiment import (
+    changed,
+    json_option,
+    no_progress,
+    out_option,
+    print_progress,
+    quiet_option,
+    seed_option,
+    set_option,
+    write_report,
+)
+
+if TYPE_CHECKING:
+    from canopy.sim.experiments.scaling.report import Burst, Scaling
+
+
+@click.command(short_help="Measure how throughput grows with the nodes that host.")
+@out_option("scaling")
+@seed_option
+@set_option
+@json_option
+@quiet_option
+def scaling(
+    out: Path | None, seed: int, changes: tuple[str, ...], as_json: bool, quiet: bool
+) -> None:
+    """Measure how throughput grows with the nodes that host, with the product's own nodes.
+
+    For one hot attribute, and for 100 attributes by a Zipf law: the most events per second of which
+    99 % are delivered within 100 ms, with 1, 2, 4 … 64 nodes whose work takes simulated time. Then
+    a burst of twenty times the load. docs/lab/scaling.md has the results. Takes some minutes.
+
+    \b
+    canopy sim scaling --out build/scaling
+    canopy sim scaling --set hosts=[1,2,4] --set loads=[one] --set burst_hosts=0
+    """
+    from canopy.sim.experiments.scaling.experiment import experiment
+    from canopy.sim.experiments.scaling.picture import draw
+    from canopy.sim.experiments.scaling.plan import ScalingPlan
+    from canopy.sim.experiments.scaling.stage import NotReadyError
+    from canopy.wire.transport.codec import WireCodec
+
+    plan = changed(ScalingPlan(), changes)
+    try:
+        found = experiment(plan, seed, WireCodec(), no_progress if quiet else print_progress)
+    except NotReadyError as error:
+        raise click.ClickException(str(error)) from None
+    write_report(found, "scaling", out, as_json, draw, print_report)
+
+
+def print_report(found: Scaling) -> None:
+    """Print a table of the points, and one of the burst."""
+    columns = (
+        ">hosts",
+        ">events\nper second",
+        ">of\nlinear",
+        ">p99\nms",
+        ">virtual\nnodes",
+        ">used",
+    )
+    for load in found.parameters.loads:
+        shown = table(*columns, title=f"events in time, load {load}")
+        for point in found.points:
+            if point.load == load:
+                shown.add_row(
+                    str(point.hosts),
+                    f"{point.events_per_second:,.0f}",
+                    f"{point.linear:.2f}",
+                    f"{point.p99_ms:.1f}",
+                    str(point.virtual_nodes),
+                    str(point.used),
+                )
+        console().print(shown)
+    if found.burst is not None:
+        print_burst(found.burst)
+
+
+def print_burst(burst: Burst) -> None:
+    """Print what became of a burst, line by line."""
+    shown = table("=what", ">value", title=f"a burst, {burst.hosts} hosts")
+    nodes, used = (" → ".join(map(str, each)) for each in (burst.virtual_nodes, burst.used))
+    for what, value in (
+        ("events per second before and in the burst", f"{burst.base:,.0f}, {burst.peak:,.0f}"),
+        ("seconds until 99 % were in time again", f"{burst.in_time_after_s:g}"),
+        ("delivered of expected", f"{burst.delivered:,} of {burst.expected:,}"),
+        ("virtual nodes before, during, after", nodes),
+        ("hosts before, during, after", used),
+        ("changes of maps; the last so many seconds after the burst",
+         f"{burst.changes}; {burst.last_change_s:g}"),
+    ):  # fmt: skip
+        shown.add_row(what, value)
+    console().print(shown)
