@@ -266,7 +266,10 @@ class Hosting(Machine):
         return [
             tree
             for tree in self.trees.values()
-            if tree.owner is not None and tree.owner.id != self.port.me.id and self.has_lease(tree)
+            if tree.intervals
+            and tree.owner is not None
+            and tree.owner.id != self.port.me.id
+            and self.has_lease(tree)
         ]
 
     def _arc_epoch(self, key: Key) -> int:

@@ -79,9 +79,9 @@ RELIEF_LEAST, RELIEF_MOST = 1.0, 60.0
 """Between two plans because hosts are busy: at first, what the last one moves has mostly arrived by
 then; and at most, where plans do not help. By the maps that change under a steady load."""
 
-SAME_LOAD = 0.25
-"""Loads that differ by less are the same for the pause between plans. By the deviation of reports
-under a steady load."""
+GROWN = 1.5
+"""A load has grown that is so many times what the last plan was made for: more than reports deviate
+where hosts share one machine."""
 
 # --- host_pool.py ---
 

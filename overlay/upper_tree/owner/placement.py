@@ -36,12 +36,12 @@ from overlay.chord.keys import attribute_key
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.owner.constants import (
     FILL,
+    GROWN,
     PLAN_PERIOD,
     RELIEF_LEAST,
     RELIEF_MOST,
     REPACK_SHARE,
     REPLICAS_MOST,
-    SAME_LOAD,
     SPARE,
     TARGET,
 )
@@ -288,14 +288,17 @@ class Placement:
         return self.plan
 
     def _relieves(self, nodes: Sequence[PlacedNode], now: float) -> bool:
-        """Whether to plan for hosts that are busy: soon where the load or its virtual nodes are
-        others, and less and less often where the same load keeps them busy however it is placed."""
+        """Whether to plan for hosts that are busy: soon where the load has grown or its virtual
+        nodes are others, and less and less often where it keeps hosts busy however it is placed,
+        as where they share one machine."""
         total = sum([node.busy for node in nodes])
-        is_new = abs(total - self._relieved) > SAME_LOAD * self._relieved or any(
+        has_grown = total > self._relieved * GROWN or any(
             node.busy and (node.attribute, node.interval) not in self.plan.hosts for node in nodes
         )
-        if is_new:
+        if now > self._relieved_at + RELIEF_MOST:
             self._pause = RELIEF_LEAST
+        elif has_grown:
+            self._pause = max(RELIEF_LEAST, self._pause / 4)
         if now < self._relieved_at + self._pause:
             return False
         self._relieved_at, self._relieved = now, total
