@@ -43,7 +43,10 @@ CHORD_SHARED = tuple(  # `clusters` and `role_changes` put the parts together: t
 CHORD_BASE = ("overlay.chord.ring", "overlay.chord.consensus")
 TREE = (*CHORD, "overlay.chord", *shared("overlay.upper_tree"))
 CORE = ("node", "overlay", "streams", "matching", "canopy.traces.schema", "canopy.traces.writer")
-ANALYSIS_BASE = ("canopy.traces.analysis.constants", "canopy.traces.analysis.errors")
+ANALYSIS_BASE = (
+    *("canopy.traces.analysis.constants", "canopy.traces.analysis.errors"),
+    "canopy.traces.analysis.tasks",
+)
 CLIENT = ("overlay.client", "overlay.info", "overlay.machine", "overlay.wording", "matching")
 CLIENT_SIDE = ("canopy.wire.transport.framing", "canopy.wire.folder", "canopy.wire.constants")
 

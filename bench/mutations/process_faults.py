@@ -157,7 +157,7 @@ def both_copies_stop() -> None:
 @fault(
     "traces: judged independently",
     "tests/canopy/traces/test_traces_analysis.py",
-    "test_a_subscription_ends_with_the_run_of_its_node_and_not_with_a_later_one",
+    "test_a_subscription_ends_with_the_process_of_its_node_and_not_with_one_that_slept",
 )
 def subscription_outlives_its_process() -> None:
     """The analysis takes a node that was killed and started again for one process."""

@@ -137,10 +137,11 @@ class Overlay:
     subscriptions: list[Subscription] = field(default_factory=list)
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     sample: float = 1.0
+    first: int = 0xA0  # the identity of node 0; the others follow
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.names = [f"{0xA0 + number:016x}" for number in range(self.nodes)]
+        self.names = [f"{self.first + number:016x}" for number in range(self.nodes)]
         self.writers = {
             name: TraceWriter(self._open, name, self.clock, self.sample, check=True)
             for name in self.names

@@ -11,7 +11,7 @@ the pairs of event and subscription that match and compares them with the delive
 counts how trees were found; ``load`` adds up the work of each node; ``incidents`` merges what
 several nodes saw of one loss or election; ``details`` and ``slowest`` select what the report lists;
 ``summary`` and ``findings`` are the results; ``output`` is the folder, and ``report/`` the page.
-``constants`` has the numbers.
+``tasks`` says how much Spark divides; ``constants`` has the numbers.
 
 PySpark is imported when an analysis begins: importing this package is cheap.
 """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis.constants import LINE_CHARACTERS
 from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.tasks import in_one_task
 from canopy.traces.schema import FIELDS, KINDS, VERSION
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def _problem() -> str:
 
 def store_records(spark: SparkSession, traces: Path, table: Path) -> DataFrame:
     """Write the checked lines to the Parquet folder `table`, by kind, and read them back."""
-    checked_lines(spark, traces).write.partitionBy("kind").parquet(table.resolve().as_uri())
+    lines = in_one_task(checked_lines(spark, traces))
+    lines.write.partitionBy("kind").parquet(table.resolve().as_uri())
     columns = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items() if name != "kind")
     schema = f"{columns}, problem string, line string, file string, kind string"
-    return spark.read.schema(schema).parquet(table.resolve().as_uri())
+    return in_one_task(spark.read.schema(schema).parquet(table.resolve().as_uri()))

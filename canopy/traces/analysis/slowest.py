@@ -62,9 +62,9 @@ def slowest_paths(
               FROM {{judged}}
               WHERE verdict IN ('delivered', 'early', 'ending') AND latency_ms IS NOT NULL
               GROUP BY event ORDER BY latency_ms DESC, event LIMIT {SLOWEST_EVENTS}) j
-            JOIN {{published}} p ON j.event = p.event
             LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
-            ORDER BY j.latency_ms DESC, j.event
+            JOIN {{published}} p ON j.event = p.event
+            ORDER BY j.latency_ms DESC, j.event LIMIT {SLOWEST_EVENTS}
             """,
             judged=judged,
             published=published,

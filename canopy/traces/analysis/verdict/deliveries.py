@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from canopy.traces.analysis.tasks import in_one_task
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -33,23 +35,28 @@ def judge(
     event, subscription, verdict, reason, published, copies, and of the first delivery: delivered
     (seconds), node, latency_ms, attribute, hops, lo, hi.
     """
-    return spark.sql(
+    met = spark.sql(
         """
         WITH delivered AS (
           SELECT event, subscription, count(*) AS copies,
                  min_by(struct(time AS delivered, node, latency_ms, attribute, hops, lo, hi), time)
                    AS first
-          FROM {records} WHERE kind = 'deliver' GROUP BY event, subscription),
-        dropped AS (
+          FROM {records} WHERE kind = 'deliver' GROUP BY event, subscription)
+        SELECT coalesce(p.event, d.event) AS event,
+               coalesce(p.subscription, d.subscription) AS subscription,
+               p.published, p.standing, d.copies, d.first
+        FROM {pairs} p FULL JOIN delivered d
+          ON p.event = d.event AND p.subscription = d.subscription
+        WHERE d.copies IS NOT NULL OR p.standing = 'expected'
+        """,
+        records=records,
+        pairs=pairs,
+    )
+    return spark.sql(
+        """
+        WITH dropped AS (
           SELECT event, peer AS node, min(reason) AS reason FROM {records}
-          WHERE kind = 'drop' AND event IS NOT NULL AND peer IS NOT NULL GROUP BY event, peer),
-        met AS (
-          SELECT coalesce(p.event, d.event) AS event,
-                 coalesce(p.subscription, d.subscription) AS subscription,
-                 p.published, p.standing, d.copies, d.first
-          FROM {pairs} p FULL JOIN delivered d
-            ON p.event = d.event AND p.subscription = d.subscription
-          WHERE d.copies IS NOT NULL OR p.standing = 'expected')
+          WHERE kind = 'drop' AND event IS NOT NULL AND peer IS NOT NULL GROUP BY event, peer)
         SELECT m.event, m.subscription,
           CASE WHEN m.standing = 'expected' AND m.copies IS NULL AND g.event IS NOT NULL
                  THEN 'dropped'
@@ -67,13 +74,13 @@ def judge(
                ELSE 'the selector is not true for this event' END AS reason,
           coalesce(m.published, e.published) AS published,
           coalesce(m.copies, 0) AS copies, m.first.*
-        FROM met m
+        FROM {met} m
         LEFT JOIN {published} e ON m.event = e.event
         LEFT JOIN {subscribed} s ON m.subscription = s.subscription
         LEFT JOIN dropped g ON m.event = g.event AND s.node = g.node
         """,
         records=records,
-        pairs=pairs,
+        met=in_one_task(met),
         published=published.select("event", "published"),
         subscribed=subscribed.select("subscription", "tree_key", "node"),
     )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from canopy.traces.analysis.constants import GRACE_SECONDS, GROUP_CHARACTERS
 from canopy.traces.analysis.runs import with_runs
+from canopy.traces.analysis.tasks import in_one_task
 from canopy.traces.analysis.verdict.selectors import (
     Translator,
     TreeError,
@@ -81,8 +82,8 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
                md5(s.tree) AS tree_key, s.subscribed, s.acked,
                least(s.unsubscribed, r.stopped,
                      CASE WHEN r.run < r.latest OR r.last < l.time THEN r.last END) AS ended
-        FROM made s JOIN lived r ON s.node = r.node AND s.run = r.run
-        LEFT JOIN lost l ON s.node = l.node
+        FROM made s LEFT JOIN lost l ON s.node = l.node
+        JOIN lived r ON s.node = r.node AND s.run = r.run
         """,
         runs=with_runs(
             spark,
@@ -193,7 +194,7 @@ def matching_pairs(
         hits = published.selectExpr("event", "published", "'' AS tree_key").where("false")
     else:
         hits = reduce(lambda left, right: left.unionAll(right), passes)
-    return spark.sql(
+    pairs = spark.sql(
         f"""
         SELECT h.event, s.subscription, h.published,
           CASE WHEN s.acked IS NULL OR h.published <= s.acked THEN 'early'
@@ -202,6 +203,7 @@ def matching_pairs(
                ELSE 'over' END AS standing
         FROM {{hits}} h JOIN {{subscribed}} s ON h.tree_key = s.tree_key
         """,
-        hits=hits,
+        hits=in_one_task(hits),
         subscribed=subscribed,
     )
+    return in_one_task(pairs)
