@@ -56,7 +56,7 @@ def reap(world: RingWorld) -> None:
             world.crash(node, left=True)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_every_key_ends_with_one_owner_and_nothing_committed_is_lost(
     seed: int,
 ) -> None:

@@ -14,6 +14,7 @@ from canopy.sim.world.network import Conditions
 from tests.support.overlays import run_green, settings
 
 ROUTINGS = ["pivot", "counting"]
+SEEDS = [("pivot", 1), ("counting", 2)]  # `make soak` draws as many as wanted
 
 
 def scenario(nodes: int, routing: str, seed: int, **more: object) -> Scenario:
@@ -21,7 +22,7 @@ def scenario(nodes: int, routing: str, seed: int, **more: object) -> Scenario:
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
-@pytest.mark.parametrize(("nodes", "seed"), [(1, 1), (2, 1), (3, 1), (12, 1), (12, 2), (30, 1)])
+@pytest.mark.parametrize(("nodes", "seed"), [(1, 1), (2, 1), (3, 1), (12, 1), (30, 1)])
 def test_everything_expected_is_delivered_once_and_nothing_else(
     nodes: int, seed: int, routing: str
 ) -> None:
@@ -64,8 +65,7 @@ def test_long_delays_reorder_what_different_nodes_say_and_nothing_is_lost(routin
     assert result.delivered >= result.expected > 100
 
 
-@pytest.mark.parametrize("routing", ROUTINGS)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("routing", "seed"), SEEDS)
 def test_subscriptions_come_and_go_while_events_flow(routing: str, seed: int) -> None:
     result = run_green(
         scenario(
