@@ -2,6 +2,7 @@
 
     python -m bench.mutations.check                  # all faults, as a table
     python -m bench.mutations.check --only walk      # those whose name has this word
+    python -m bench.mutations.check --only walk,map  # … or that
     python -m bench.mutations.check --json           # rows for docs/lab/mutations.md
 
 A check that never fails proves nothing. Each fault of `bench.mutations.planted` is planted alone,
@@ -146,14 +147,14 @@ def shorten(text: str) -> str:
 def main() -> int:
     """The command `python -m bench.mutations.check`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--only", default="", help="faults whose name has this word")
+    parser.add_argument("--only", default="", help="faults whose name has one of these words")
     parser.add_argument("--seeds", type=int, default=MOST, help="seeds to try for each")
     parser.add_argument("--json", action="store_true", help="rows for bench.lab.record")
     arguments = parser.parse_args()
     catches = []
     red: dict[int, bool] = {}
     for fault in FAULTS.values():
-        if arguments.only in fault.name:
+        if any(word in fault.name for word in arguments.only.split(",")):
             catch = check(fault, arguments.seeds, red)
             catches.append(catch)
             print(f"{catch.seconds:6.1f} s  {fault.name}: {catch.where}", file=sys.stderr)
