@@ -113,6 +113,11 @@ core."""
 READY_TIMEOUT: Final = 60.0
 """For all nodes to be ready, and as much again for every thirty. Guess; measured likewise."""
 
+SMALL_TABLES: Final = {"CANOPY_VIEW__SIZE": "5", "CANOPY_VIEW__ACCESS_POINTS": "6"}
+"""Of the nodes: of a dozen nodes and some more trees each knows fewer than half, as in a large
+overlay. So the lower layer is a random graph and no complete one, and walks take steps on it, hit,
+and are blocked."""
+
 DRAIN_TIMEOUT: Final = "3"
 """`drain_timeout` of the nodes, which all leave together, so that none can take over. Guess; to be
 measured by the time that stopping a demo takes."""

@@ -23,6 +23,7 @@ from canopy.cli.constants import (
     LOG_TAIL,
     POLL,
     READY_TIMEOUT,
+    SMALL_TABLES,
     START_TIMEOUT,
     STARTING_AT_ONCE,
     STOP_TIMEOUT,
@@ -86,10 +87,11 @@ def canopy_command() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment without the variables that would connect a demo's node elsewhere."""
+    """The environment without the variables that would connect a demo's node elsewhere, and with
+    `SMALL_TABLES` where it does not say otherwise."""
     mine = ("CANOPY_PEERS", "CANOPY_ADVERTISE", "CANOPY_NAME", "CANOPY_TRACE__ENABLED")
     kept = {name: value for name, value in os.environ.items() if name not in mine}
-    return {**kept, "CANOPY_DRAIN_TIMEOUT": DRAIN_TIMEOUT}
+    return {**SMALL_TABLES, **kept, "CANOPY_DRAIN_TIMEOUT": DRAIN_TIMEOUT}
 
 
 class Overlay:

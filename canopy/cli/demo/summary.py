@@ -105,17 +105,23 @@ def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
     overview = table("", ">", "")
     overview.show_header = False
     latency, hops = summary["latency_ms"], summary["walk_hops"]
-    trees = summary["walk_hits"] + summary["ring_hits"]
+    trees = summary["table_hits"] + summary["walk_hits"] + summary["ring_hits"]
     median, most = _ms(latency.get("p50")), _ms(latency.get("p99"))
-    walks = f"{summary['walk_hits']:,} by random walk ({_number(hops.get('mean'))} hops)"
-    each_costs = f"{_number(summary['messages_per_delivery'])} for each delivery"
+    walks = f"{summary['table_hits']:,} in the own table, {summary['walk_hits']:,} by random walk"
+    if summary["walk_hits"]:
+        walks += f" ({_number(hops.get('mean'))} hops)"
+    carrying = summary["messages"] - summary["walk_messages"]
+    share = carrying / summary["delivered"] if summary["delivered"] else None
+    each_costs = f"{_number(share)} for each delivery"
+    once = "once per node and attribute, not per event"
     for row in (
         ("nodes", f"{summary['nodes']}", f"processes on loopback, {plan.routing}"),
         ("published", f"{summary['published']:,}", f"events of {escape(plan.feed)}"),
         ("delivered", f"{summary['delivered']:,}", f"of {summary['expected']:,} expected"),
         ("latency", median, f"in the median; 99 % within {most}"),
         ("trees found", f"{trees:,}", f"times: {walks}, {summary['ring_hits']:,} by the ring"),
-        ("messages", f"{summary['messages']:,}", f"that carried events: {each_costs}"),
+        ("messages", f"{carrying:,}", f"that carried events: {each_costs}"),
+        ("walk steps", f"{summary['walk_messages']:,}", once),
     ):
         overview.add_row(*row)
     console.print(overview)

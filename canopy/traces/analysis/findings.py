@@ -17,6 +17,7 @@ class Findings:
     summary: AnalysisSummary
     counts: deliveries.VerdictCounts
     walk_counts: walks.WalkCounts
+    walk: walks.ExampleWalk | None
     tree: walks.TreeHops
     details: details.Details
     slowest: list[slowest.DeliveryPath]

@@ -129,6 +129,7 @@ class _Analysis:
             summary=summary,
             counts=counts,
             walk_counts=walk_counts,
+            walk=walks.example_walk(walked, records),
             tree=tree,
             details=details.Details(
                 latency=details.latency_histogram(judged),
@@ -203,6 +204,7 @@ class _Analysis:
             drops=total("drops"),
             subscriptions=self._subscribed,
             unreadable_subscriptions=unreadable,
+            table_hits=walk_counts.at_once,
             walks=walk_counts.started,
             walk_hits=walk_counts.hits,
             ring_hits=walk_counts.by_ring,
@@ -212,6 +214,7 @@ class _Analysis:
             walk_hops=walk_counts.hops,
             blocked=walk_counts.blocked,
             recovered=walk_counts.recovered,
+            walk_messages=walk_counts.messages,
             tree_hops=tree.hops,
             messages=messages,
             other_messages=total("other_messages"),

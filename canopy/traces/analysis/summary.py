@@ -32,6 +32,8 @@ class AnalysisSummary:
     drops: int
     subscriptions: int
     unreadable_subscriptions: int
+    table_hits: int
+    """Trees that publishers had in their own tables of access points: no walk was needed."""
     walks: int
     walk_hits: int
     ring_hits: int
@@ -42,6 +44,8 @@ class AnalysisSummary:
     walk_hops: dict[str, float | None]
     blocked: int
     recovered: int
+    walk_messages: int
+    """Of `messages`: steps of walks, which carry an attribute and no event."""
     tree_hops: dict[str, float | None]
     messages: int
     other_messages: int

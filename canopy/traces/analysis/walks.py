@@ -1,9 +1,10 @@
 """How events found their trees: walks (C3, C4, C10), lookups on the ring (C5), the tree (C7).
 
 A walk searches each of its attributes separately, so everything is counted per (walk, attribute). A
-walk *hits* when it meets an access point; after one that ends without a hit the attribute is looked
-up on the ring, which finds the tree or no subscriptions. The publisher records the result
-(`located` by walk or ring, `nobody`), and does not search for a known entry again.
+walk *hits* when it meets an access point. Where the publisher's own table has one, at hop 0, there
+was no need to walk, and it is counted apart. After a walk without a hit the attribute is looked up
+on the ring, which finds the tree or no subscriptions. The publisher records the result (`located`
+by walk or ring, `nobody`), and does not search for a known entry again.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def tree_table(spark: SparkSession, records: DataFrame) -> DataFrame:
 class WalkCounts:
     """How attributes were searched and found."""
 
+    at_once: int  # searches that ended in the publisher's own table; no walk of those below
     started: int
     hits: int
     missed: int
@@ -77,6 +79,7 @@ class WalkCounts:
     nobody: int  # … and those of attributes without subscriptions
     blocked: int
     recovered: int
+    messages: int  # steps of walks, one per attribute, of the data plane
     hops: dict[str, float | None]  # mean, p50, p99, max of the hits
     hop_counts: tuple[tuple[int, int], ...]  # (hops of the hit, walks)
 
@@ -84,16 +87,18 @@ class WalkCounts:
 def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
     """Count the walks, and the results that publishers recorded."""
     row = walks.selectExpr(
-        "count(*) AS started",
-        "count_if(hit) AS hits",
+        "count_if(hit_hop = 0) AS at_once",
+        "count_if(NOT hit_hop <=> 0) AS started",
+        "count_if(hit_hop > 0) AS hits",
         "count_if(missed AND NOT hit) AS missed",
-        "count_if(findable) AS findable",
+        "count_if(findable AND NOT hit_hop <=> 0) AS findable",
         "coalesce(sum(blocked), 0) AS blocked",
         "coalesce(sum(recovered), 0) AS recovered",
-        "avg(hit_hop) AS mean",
-        "percentile(hit_hop, array(0.5, 0.99, 1.0)) AS hops",
+        "coalesce(sum(hops + recovered), 0) AS messages",
+        "avg(nullif(hit_hop, 0)) AS mean",
+        "percentile(nullif(hit_hop, 0), array(0.5, 0.99, 1.0)) AS hops",
     ).collect()[0]
-    counts = walks.where("hit_hop IS NOT NULL").groupBy("hit_hop").count().collect()
+    counts = walks.where("hit_hop > 0").groupBy("hit_hop").count().collect()
     results = {
         (each["kind"], each["by"]): each["count"]
         for each in records.where("kind IN ('located', 'nobody')")
@@ -103,6 +108,7 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
     }
     p50, p99, most = row["hops"] or (None, None, None)
     return WalkCounts(
+        at_once=row["at_once"],
         started=row["started"],
         hits=row["hits"],
         missed=row["missed"],
@@ -114,8 +120,59 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
         nobody=sum(count for (kind, _), count in results.items() if kind == "nobody"),
         blocked=row["blocked"],
         recovered=row["recovered"],
+        messages=row["messages"],
         hops={"mean": row["mean"], "p50": p50, "p99": p99, "max": most},
         hop_counts=tuple(sorted((each["hit_hop"], each["count"]) for each in counts)),
+    )
+
+
+@dataclass(frozen=True)
+class WalkStep:
+    """A message of a walk: from where, to where; `again`: after it was blocked (C4)."""
+
+    hop: int
+    node: str
+    peer: str
+    again: bool
+
+
+@dataclass(frozen=True)
+class ExampleWalk:
+    """One walk for one attribute, step by step."""
+
+    attribute: str
+    limit: int
+    steps: tuple[WalkStep, ...]
+    host: str | None  # the access point that it met; None: it missed
+
+
+def example_walk(walks: DataFrame, records: DataFrame) -> ExampleWalk | None:
+    """The walk that shows most: one that was blocked, went on and hit, if there is any; else one
+    that hit, or the longest. None if no walk took a step."""
+    shown = "CASE WHEN hit AND recovered = 1 THEN 0 WHEN recovered > 0 THEN 1 WHEN hit THEN 2 END"
+    chosen = (
+        walks.where("hops > 0 AND started IS NOT NULL")
+        .selectExpr("walk", "attribute", "hop_limit", f"coalesce({shown}, 3) AS rank", "-hops AS h")
+        .orderBy("rank", "h", "walk", "attribute")
+        .limit(1)
+        .collect()
+    )
+    if not chosen:
+        return None
+    (row,) = chosen
+    mine = records.where((records.walk == row["walk"]) & (records.attribute == row["attribute"]))
+    seen = mine.select("kind", "hop", "node", "peer").collect()
+    steps = [
+        WalkStep(each["hop"], each["node"], each["peer"], each["kind"] == "walk_recovered")
+        for each in seen
+        if each["kind"] in ("walk_hop", "walk_recovered")
+    ]
+    hosts = [each["peer"] for each in seen if each["kind"] == "walk_hit"]
+    return ExampleWalk(
+        row["attribute"],
+        row["hop_limit"],
+        tuple(sorted(steps, key=lambda step: step.hop)),
+        hosts[0] if hosts else None,
     )
 
 

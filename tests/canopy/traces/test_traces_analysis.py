@@ -114,6 +114,7 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     o.write(o.names[0], "nobody", attribute="b", hops=10)
     o.walk(0, "a", 3, hit=True, blocked=True)
     o.walk(0, "a", 2, hit=False)
+    o.walk(0, "a", 0, hit=True)  # in the publisher's own table
     o.stop(data=100, kill=1)
     return o, notes
 
@@ -286,10 +287,18 @@ def test_walks_are_counted_by_walk_and_by_ring(faulty: Analysed) -> None:
     summary = faulty.summary
     assert (summary.walks, summary.walk_hits, summary.ring_hits, summary.nobody) == (3, 1, 1, 1)
     assert summary.walk_hit_rate == pytest.approx(1 / 3)
+    assert summary.table_hits == 1, "no walk was needed"
     assert summary.walks_findable == 2
-    assert (summary.blocked, summary.recovered) == (1, 1)
+    assert (summary.blocked, summary.recovered, summary.walk_messages) == (1, 1, 6)
     assert summary.walk_hops == {"mean": 3.0, "p50": 3.0, "p99": 3.0, "max": 3.0}
     assert summary.tree_hops["max"] == 1.0
+
+
+def test_the_report_says_what_the_walks_did_and_draws_one(faulty: Analysed) -> None:
+    page = (faulty.out / "report.html").read_text()
+    assert "1 of the 2 for attributes that have a tree hit (50 %), after 3 hops" in page
+    assert "1 search needed no walk: the tree stood in" in page
+    assert "walked for the tree of a: 4 steps, with a limit of 10, blocked" in page
 
 
 def test_the_report_says_what_went_wrong_and_how_far_it_got(faulty: Analysed) -> None:

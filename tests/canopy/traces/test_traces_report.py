@@ -11,8 +11,9 @@ from canopy.traces.analysis.report.sections import walks_text
 from canopy.traces.analysis.walks import WalkCounts
 
 COUNTS = WalkCounts(
-    started=124, hits=68, missed=56, unfinished=0, findable=90, hit_rate=68 / 124, by_walk=68,
-    by_ring=22, nobody=101, blocked=0, recovered=0, hops={"mean": 1.5}, hop_counts=((1, 68),),
+    at_once=0, started=124, hits=68, missed=56, unfinished=0, findable=90, hit_rate=68 / 124,
+    by_walk=68, by_ring=22, nobody=101, blocked=0, recovered=0, messages=300, hops={"mean": 1.5},
+    hop_counts=((1, 68),),
 )  # fmt: skip
 
 
@@ -30,6 +31,14 @@ def test_without_walks_there_is_no_share_of_them() -> None:
     assert "0 of" not in text
     without = walks_text(replace(COUNTS, hits=0, findable=0, by_walk=0))
     assert "124 walks set out. The other" not in without
+
+
+def test_searches_that_end_in_the_own_table_are_no_walks() -> None:
+    all_known = walks_text(replace(COUNTS, at_once=68, started=0, hits=0, missed=0, findable=0))
+    assert "No walk was needed: all 68 trees that were searched for stood in" in all_known
+    some = walks_text(replace(COUNTS, at_once=40))
+    assert "40 searches needed no walk: the tree stood in the publisher's own table." in some
+    assert "124 walks set out" in some
 
 
 def test_labels_of_marks_have_a_line_each_above_the_columns() -> None:

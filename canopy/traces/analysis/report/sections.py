@@ -19,6 +19,7 @@ from canopy.traces.analysis.report.pictures import (
     run_over_time,
     stacked,
 )
+from canopy.traces.analysis.report.walk_picture import walk_picture
 from canopy.traces.analysis.report.wording import duration, number, percent, size
 from overlay.wording import counted
 
@@ -168,7 +169,8 @@ def tree_discovery(findings: Findings) -> str:
     shares = f"<h3>{counted(searches, 'search', 'searches')} for the tree of an attribute</h3>"
     shares += stacked(
         [
-            BarShare("found by a random walk", walks.by_walk, "leaf"),
+            BarShare("in the publisher's own table", walks.at_once, "leafwash"),
+            BarShare("found by a random walk", max(walks.by_walk - walks.at_once, 0), "leaf"),
             BarShare("found by the ring", walks.by_ring, "sky"),
             BarShare("without subscriptions, as the ring says", walks.nobody, "sand"),
         ],
@@ -180,11 +182,12 @@ def tree_discovery(findings: Findings) -> str:
             _hop_bars(walks.hop_counts, "walks"), "Hops of the walks that hit", "walks", height=150
         )
     text = (
-        "<p>A publisher searches for the tree of each attribute: with a random walk through the "
-        "overlay, which is a <em>hit</em> if it meets an access point of the tree, else by the "
-        "ring, where each attribute has an owner. Results are cached, so that later events go "
-        "directly to the tree; that an attribute has no subscriptions is asked again after some "
-        "seconds.</p>" + walks_text(walks)
+        "<p>A publisher searches for the tree of each attribute: in its own table of access "
+        "points, which gossip fills, then with a random walk through the overlay, which is a "
+        "<em>hit</em> if it meets an access point of the tree, else by the ring, where each "
+        "attribute has an owner. Results are cached, so that later events go directly to the tree; "
+        "that an attribute has no subscriptions is asked again after some seconds.</p>"
+        + walks_text(walks)
     )
     if walks.unfinished:
         text += f"<p>{counted(walks.unfinished, 'walk')} left no record of an end.</p>"
@@ -203,6 +206,8 @@ def tree_discovery(findings: Findings) -> str:
             f"to theirs, and {number(summary.tree_hops['max'])} at most; 0 hops means that the "
             "publisher served the interval itself.</p>"
         )
+    if drawn := walk_picture(findings.walk, findings.names):
+        hops += f"<h3>One walk</h3>{drawn}"
     return section("finding", "How events found their trees", shares + hops, text)
 
 
@@ -210,12 +215,18 @@ def walks_text(walks: WalkCounts) -> str:
     """The walks of the searches in sentences: of all, those for existing trees; of these, the hits.
     One that is lost begins again, so there may be more walks than searches."""
     if not walks.started:
+        if walks.at_once:
+            trees = f"all {counted(walks.at_once, 'tree')} that were searched for stood in the"
+            return f"<p><strong>No walk was needed: {trees} publishers' own tables.</strong></p>"
         return (
             "<p>No walk was needed: each publisher knew the owners on the ring when it searched "
             "(and <code>walk.first</code> was off).</p>"
         )
     lost = walks.started - walks.findable
     every = f"{counted(walks.started, 'walk')} set out."
+    if walks.at_once:
+        needed = f"{counted(walks.at_once, 'search', 'searches')} needed no walk"
+        every = f"{needed}: the tree stood in the publisher's own table. {every}"
     if walks.findable:
         mean = f", after {number(walks.hops['mean'])} hops on average" if walks.hits else ""
         share = percent(walks.hits / walks.findable)
@@ -260,8 +271,10 @@ def cost(findings: Findings) -> str:
     text = (
         f"<p><strong>{number(summary.messages)} data-plane messages</strong> (an event or an "
         "attribute that is sent from one node to another) were needed: "
-        f"<strong>{number(summary.messages_per_delivery)} per delivery</strong>. Acknowledgements "
-        f"and maintenance took {number(summary.other_messages)} more.</p>"
+        f"<strong>{number(summary.messages_per_delivery)} per delivery</strong>. "
+        f"{number(summary.walk_messages)} of them were steps of walks, which a publisher makes "
+        "once for each attribute and not for each event. Acknowledgements and maintenance took "
+        f"{number(summary.other_messages)} more.</p>"
         "<p>The <em>effective distribution cost</em> of the CBDLO paper is the number of messages "
         "divided by the share of expected deliveries that was made, so that lost events do "
         f"not lower it: {number(summary.effective_distribution_cost)}.</p>"
