@@ -69,8 +69,11 @@ def counted(world: World, name: str) -> int:
     return sum(world.node(each).counters.get(name, 0) for each in world.names())
 
 
-@pytest.mark.parametrize("routing", ["pivot", "counting"])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "routing"),
+    [(variant, "pivot") for variant in VARIANTS]
+    + [(variant, "counting") for variant in VARIANTS if variant != "delegates"],  # has none
+)
 def test_events_of_a_publisher_come_in_the_order_of_publication(variant: str, routing: str) -> None:
     seed = [*VARIANTS].index(variant) + 1
     tree = {"routing": routing, "order_hold": 0.25, **VARIANTS[variant]}
