@@ -424,7 +424,7 @@ def busy_virtual_node_cut_at_its_edge() -> None:
 @fault(
     "C6",
     "tests/upper_tree/owner/test_tree_growth.py",
-    "test_a_load_that_swings_by_a_fifth_changes_no_map",
+    "test_a_busy_virtual_node_is_cut_where_its_load_has_its_parts",
 )
 def busy_parts_merged() -> None:
     """Virtual nodes are merged as if no event asked for anything."""
