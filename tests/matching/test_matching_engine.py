@@ -313,7 +313,7 @@ def test_an_event_looks_at_a_part_of_the_blocks() -> None:
     """The tree puts those together that fail together; in order of arrival all blocks are alive."""
     rng = random.Random(3)
     items = []
-    for label in range(15_000):
+    for label in range(6_000):
         names = rng.sample("abcdef", 3)
         lows = [rng.random() * 0.7 for _ in names]
         parts = [attr(n).between(low, low + 0.3) for n, low in zip(names, lows, strict=True)]
