@@ -205,7 +205,7 @@ def outage_row(seed: int, nodes: int, pause: float, settings: Settings) -> Row:
         "p90_ms": round(1_000 * took[len(took) * 9 // 10], 1),
         "most_ms": round(1_000 * took[-1], 1),
         "delivered": len(world.clients.deliveries),
-        "walks_lost": found["walks_lost"],
+        "walks_unanswered": found["walks_unanswered"],
     }
 
 

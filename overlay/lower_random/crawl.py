@@ -188,7 +188,7 @@ class Crawl(Machine):
     def _report_lost(self, messages: Iterable[Message]) -> None:
         for walk in messages:
             if isinstance(walk, Walk):
-                self.port.count("walks_lost")
+                self.port.count("walks_unanswered")
                 miss = WalkMiss(walk.number, walk.hop, walk.attributes, lost=True)
                 self.port.send(walk.origin, miss)
 

@@ -190,7 +190,7 @@ def test_a_walk_to_a_silent_node_is_reported_lost_and_begins_again_with_half_of_
     )
     assert nodes["A"][0].of(WalkFound) == [WalkFound(point("x", "H"), 2)]
     assert not nodes["A"][0].of(WalkFailed)
-    assert nodes["B"][0].counts["walks_lost"] == 1
+    assert nodes["B"][0].counts["walks_unanswered"] == 1
 
 
 def test_walks_that_are_lost_again_and_again_end_after_the_halving() -> None:

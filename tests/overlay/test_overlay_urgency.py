@@ -18,6 +18,7 @@ def delays(**tree: float) -> dict[str, list[float]]:
     world.subscribe("n1", "type = 'hot'", level=1)
     world.subscribe("n2", "type = 'cold'", level=5)
     acknowledged(world)
+    world.publish("n3", {"type": "mild"})  # so that the tree is found
     world.run(5.0)
     for driver in world.drivers.values():
         driver.processor = SLOW
