@@ -41,7 +41,7 @@ class DryRunTotals:
 
     @property
     def code(self) -> int:
-        """The exit code."""
+        """Exit code: 1 if there was no event to ask for, 5 if some host did not answer, else 0."""
         if not self.events:
             return FAILURE
         return TIME_OUT if self.doubtful else OK

@@ -131,7 +131,8 @@ def sub(
 def _compare(
     diff: tuple[str, str], as_json: bool, timeout: float, connect: str | None, wait: float
 ) -> int:
-    """Carry out `--diff`."""
+    """Print what the second selector of `diff` gains and loses beside the first, by intervals and
+    by the events that the node remembers. Returns the exit code."""
     from canopy.cli.difference import show_difference
 
     with open_client(connect, wait) as client:

@@ -226,7 +226,7 @@ class _AsyncConsumer(Consumer[AsyncLink, T, E]):
         timeout: float,
         on_closed: Callable[[object], object],
     ) -> None:
-        """As for `Consumer`."""
+        """The parameters are those of `Consumer`."""
         super().__init__(link, wanted, reconnect, timeout, on_closed)
         self._runtime = runtime
 

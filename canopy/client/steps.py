@@ -50,7 +50,7 @@ class Link(Protocol):
         """The gathered events that have come, waiting for the first."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection to the node; the calls above then fail."""
 
 
 def pipelined(

@@ -226,7 +226,7 @@ class _BlockingConsumer(Consumer[ControlClient, T, E]):
         timeout: float = SUBACK_TIMEOUT,
         on_closed: Callable[[object], object] = lambda consumer: None,
     ) -> None:
-        """As for `Consumer`."""
+        """The parameters are those of `Consumer`."""
         super().__init__(link, wanted, reconnect, timeout, on_closed)
         self._closed = threading.Event()
 

@@ -177,7 +177,7 @@ class Crawl(Machine):
         self._silent.pop(event.peer.id, None)
 
     def on_link_up(self, event: LinkUp) -> None:
-        """As `on_link_recovered`."""
+        """The peer is linked anew, so walks may go there again."""
         self._silent.pop(event.peer.id, None)
 
     def on_link_down(self, event: LinkDown) -> None:

@@ -52,7 +52,7 @@ class ColumnsDialog(ModalScreen[ColumnsRequest | None]):
             yield self._list
 
     def on_mount(self) -> None:
-        """Focus the list."""
+        """Put the cursor into the list of columns."""
         self._list.focus()
 
     def on_option_list_option_selected(self) -> None:

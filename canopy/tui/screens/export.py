@@ -51,7 +51,7 @@ class ExportDialog(ModalScreen[str]):
                 yield Button("Cancel", id="cancel")
 
     def on_mount(self) -> None:
-        """Focus the name."""
+        """Put the cursor into the field for the file's name."""
         self.query_one("#path", Input).focus()
 
     def on_checkbox_changed(self, event: Checkbox.Changed) -> None:

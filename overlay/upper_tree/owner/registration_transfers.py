@@ -82,7 +82,7 @@ class RegistrationTransfers(Machine):
         return transfer.awaits(host)
 
     def on_transfer_due(self, timer: TransferDue) -> None:
-        """Send more."""
+        """Send the next registrations of the transfers under way, `TRANSFERRED_AT_ONCE` at most."""
         self._more.rang()
         self._done = (self.port.now, 0)
         self._send_some()

@@ -43,7 +43,7 @@ class RouteQueue(Machine):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
+        """Whether no pair of event and tree waits to be routed."""
         return not self._waiting
 
     def add(self, pairs: Iterable[PendingPair], stale: bool = False) -> None:

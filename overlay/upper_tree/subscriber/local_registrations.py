@@ -30,7 +30,7 @@ class LocalRegistration:
 
     @property
     def key(self) -> RegistrationKey:
-        """(attribute, registration id)."""
+        """What the registration is known by at owner and hosts: its attribute and its id."""
         return self.registration.attribute, self.registration.id
 
 

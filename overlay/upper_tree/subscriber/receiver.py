@@ -140,7 +140,7 @@ class ReadyLookup:
         self._arrivals = {id(each.event): each.arrival for each in ready}
 
     def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
-        """As it came."""
+        """How this event came to subscriptions that are registered in the trees `pivots`."""
         return self._arrivals[id(event)](pivots, event)
 
     def resolve_later(
