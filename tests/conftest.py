@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -48,9 +49,16 @@ class GroupScheduling(LoadScopeScheduling):
         return group_of(nodeid.partition("::")[0])
 
 
+@given(strategies.none())
+def start_hypothesis(_: None) -> None:
+    """Has Hypothesis register its random generator, for which it asks the garbage collector who
+    refers to it: what is frozen is no answer."""
+
+
 def pytest_collection_finish() -> None:
     """As in a node's process: the garbage collector passes over all modules and collected tests,
     a tenth of the suite's processor time otherwise."""
+    start_hypothesis()
     freeze_heap()
 
 
