@@ -138,6 +138,7 @@ class CheckedSubscriber(EnduranceClient):
     def __init__(self, node: str, where: str, ledger: Ledger, wanted: tuple[int, ...]) -> None:
         super().__init__(node, where, ledger)
         self.wanted = wanted
+        self.arrived = 0.0  # when something last did
         self.is_subscribed = threading.Event()
 
     def work(self, client: ControlClient) -> None:
@@ -172,6 +173,10 @@ class CheckedSubscriber(EnduranceClient):
     def _listen(self, client: ControlClient, sessions: dict[str, Session], timeout: float) -> None:
         found = client.deliveries(timeout)
         now = time.monotonic()
+        if found:
+            if self.arrived:
+                self.ledger.was_quiet(self.node, self.arrived, now)
+            self.arrived = now
         for one in found:
             number = int(str(one.event.attributes["id"]))
             asked = self.ledger.asked[number]

@@ -15,6 +15,9 @@ is healed, what is under way arrives, and each delivery is held against an oracl
 * `without_receipt`: events whose publisher does not know what became of them; their own node was
   killed, mostly (`timed_out` counts the requests of others);
 * `longest_turn_ms`: the longest turn of a node that was not paused: so long it did nothing else;
+  `longest_turn_cpu_ms`: the most processor time of one turn, which other processes do not lengthen;
+* `longest_silence_s`: the longest time without a delivery to a client whose own node was well;
+  `silences`: how many were longer than a second;
 * `gaps`: how often a subscription's client heard of a gap; `reported`: the deliveries that these
   gaps count.
 
@@ -88,7 +91,7 @@ class Endurance:
         third = max(1, len(names) // 3)
         self.publishing, self.subscribing = names[:third], names[third : 2 * third]
         self.memory: dict[str, int] = {}
-        self.longest_turn = 0
+        self.turns = dict.fromkeys(TURNS, 0)
         self._asked_at = time.monotonic()
         self._reported_at = -REPORT_EVERY
 
@@ -137,7 +140,7 @@ class Endurance:
     def _publish(self, sources: list[LoadPublisher]) -> Injector:
         """Faults and events until there were enough of both, or the time is over."""
         options, began = self.options, time.monotonic()
-        profile = HOSTILE if options.hostile else USUAL
+        profile = (HOSTILE if options.hostile else USUAL).only(options.kinds)
         pressure = Pressure(self.nodes, sources)
         plan = (options.seed, options.faults, options.every, profile, pressure.press)
         injector = Injector(self.nodes, self.ledger, *plan)
@@ -191,7 +194,8 @@ class Endurance:
 
     def _note_turn(self, name: str, status: Status | None) -> None:
         if status is not None and not self.nodes.nodes[name].has_stood_still:
-            self.longest_turn = max(self.longest_turn, status.counters[LONGEST])
+            for counter in TURNS:
+                self.turns[counter] = max(self.turns[counter], status.counters[counter])
 
     def _more(
         self, injector: Injector, clients: Sequence[EnduranceClient], began: float, seconds: float
@@ -213,7 +217,7 @@ class Endurance:
             "ended": sum(node.ended for node in self.nodes.nodes.values()),
             "timed_out": sum(client.timeouts for client in clients),
             "memory_most_mb": round(max(self.memory.values()) / 1e6, 1),
-            "longest_turn_ms": self.longest_turn,
+            **{f"{counter}_ms": longest for counter, longest in self.turns.items()},
             "counters": dict(counters),
             "story": [[round(at - began, 2), text] for at, text in injector.story],
             "errors": sorted({error for client in clients for error in client.errors}),
@@ -233,8 +237,8 @@ COUNTERS: Final = (
 """Of the nodes as they are at the end; those that were killed have taken theirs along."""
 
 
-LONGEST: Final = "longest_turn"
-"""A counter that is not added up: the longest of all nodes is reported, in milliseconds."""
+TURNS: Final = ("longest_turn", "longest_turn_cpu")
+"""Counters that are not added up: the longest of all nodes is reported, in milliseconds."""
 
 
 def is_good(report: dict[str, Any]) -> bool:
@@ -261,6 +265,8 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=1, help="of the faults (1)")
     add("--seeds", type=int, default=1, help="runs, with this seed and those after it (1)")
     add("--hostile", action="store_true", help="harder faults: see above")
+    kinds = [kind for kind, _ in HOSTILE.kinds]
+    add("--kinds", nargs="+", default=(), choices=kinds, help="with --hostile: only these faults")
     add("--json", action="store_true", help="print everything, the story of the faults included")
     add("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
     add("--log", default="info", help="what the nodes log (info)")

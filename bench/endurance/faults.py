@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf
 from random import Random
@@ -39,6 +39,11 @@ class Profile:
     pause: tuple[float, float] = (1.0, 20.0)
     isolate: tuple[float, float] = (0.5, 15.0)
     halves: tuple[float, float] = (5.0, 90.0)
+
+    def only(self, kinds: Sequence[str]) -> Profile:
+        """The same with these of its kinds only; with all of them if none is named."""
+        found = tuple(each for each in self.kinds if not kinds or each[0] in kinds)
+        return replace(self, kinds=found)
 
 
 USUAL: Final = Profile(

@@ -38,6 +38,13 @@ HELD: Final = 8.0
 """Seconds for which a node may hold what it cannot deliver: `links.dead_after`, and some to find
 another way; ample."""
 
+SILENT: Final = 1.0
+"""Seconds without a delivery to a client, of events that it usually gets many times a second."""
+
+RECOVERED: Final = 12.0
+"""Seconds that a node itself may need after it was out of reach: to register again, and for what
+waited for it. Others are not excused."""
+
 SHOWN: Final = 40
 """Lost events that are named in the report."""
 
@@ -109,6 +116,8 @@ class Ledger:
         self.kills: list[tuple[float, str]] = []
         self.silences: list[tuple[str, float, float]] = []  # node, from, to
         self.last_arrival = 0.0
+        self.quiet: list[tuple[str, float, float]] = []
+        """Node, from, to: when a subscriber's client got nothing for longer than `SILENT`."""
         self._lock = threading.Lock()
 
     def ask(self, count: int, now: float, source: str = "") -> range:
@@ -144,6 +153,26 @@ class Ledger:
         for session in self.sessions:
             if session.node == name and session.until == inf:
                 session.until = now
+
+    def was_quiet(self, node: str, since: float, until: float) -> None:
+        """Nothing arrived at a client of `node` between these two deliveries."""
+        if until - since > SILENT:
+            self.quiet.append((node, since, until))
+
+    def silences_of_others(self) -> list[float]:
+        """Seconds of each time in `quiet`, longest first, but for those of a node that was down,
+        stood still or was cut off, from then until `RECOVERED` after it."""
+        return sorted(
+            (
+                until - since
+                for node, since, until in self.quiet
+                if not any(
+                    node == other and begun < until and since < ended + RECOVERED
+                    for other, begun, ended in self.silences
+                )
+            ),
+            reverse=True,
+        )
 
     def receipts(self) -> int:
         """How many events have theirs."""
@@ -213,6 +242,8 @@ class Ledger:
             "reported": sum(gap.count for session in self.sessions for gap in session.gaps),
             "sessions": len(self.sessions),
             "delay_s": {name: share(delays, at) for name, at in QUANTILES},
+            "longest_silence_s": round(max(self.silences_of_others(), default=0.0), 2),
+            "silences": len(self.silences_of_others()),
             "missing": [self._named(*one, began) for one in (lost or missing)[:SHOWN]],
         }
 

@@ -100,6 +100,9 @@ class TrioDriver:
         self._turns = 0
         self.longest_turn = 0.0
         """Seconds of the longest turn so far, disk included: so long the node did nothing else."""
+        self.longest_turn_cpu = 0.0
+        """Most seconds of processor time of a turn so far; less than the longest turn took where
+        the disk or other processes were waited for."""
 
     # What the node calls: every method queues and returns.
 
@@ -181,7 +184,7 @@ class TrioDriver:
     def turn(self, handler: Callable[..., None], *arguments: Any) -> None:
         """Give the node one input by calling `handler`, then do the steps at the end of a turn."""
         self._turns += 1
-        began = self.clock()
+        began, began_cpu = self.clock(), time.thread_time()
         handler(*arguments)
         try:
             if self._folder is not None:
@@ -195,6 +198,7 @@ class TrioDriver:
                 connection.send_now()
             self._written.clear()
         self.longest_turn = max(self.longest_turn, self.clock() - began)
+        self.longest_turn_cpu = max(self.longest_turn_cpu, time.thread_time() - began_cpu)
         deadline = self.node.deadline()
         if deadline is not None and deadline < self._alarm:
             self._timer.unpark_all()

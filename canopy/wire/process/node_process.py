@@ -324,6 +324,7 @@ class NodeProcess:
         counters["client_dropped"] = self._control.dropped
         counters["clients_refused"] = self._control.refused
         counters["longest_turn"] = round(self.driver.longest_turn * 1_000)
+        counters["longest_turn_cpu"] = round(self.driver.longest_turn_cpu * 1_000)
         counters["traces_lost"] = self._traces.lost if self._traces else 0
         uptime, pid, lost = time.monotonic() - self._began, os.getpid(), self.folder.lost
         clients = self._control.clients
