@@ -133,7 +133,7 @@ def test_two_owners_of_one_message_or_timer_are_refused() -> None:
         rig.turns.build([Speaker(rig.turns, rig.log)])
 
 
-def test_everybody_hears_a_local_event_in_the_order_of_the_machines() -> None:
+def test_all_machines_get_a_local_event_in_their_order() -> None:
     rig = Rig()
     rig.turns.emit(Said("a"))
     assert rig.turns.run()
@@ -263,7 +263,7 @@ def test_status_shows_this_node(world: World) -> None:
     assert sum(world.status(name).trees for name in world.names()) >= 1
 
 
-def test_peers_tell_neighbours_and_links(world: World) -> None:
+def test_peers_shows_neighbours_and_links(world: World) -> None:
     answer = world.ask("n0", GetPeers(world.clients.request()))
     assert isinstance(answer, Peers)
     assert sorted(p.node for p in answer.peers) == sorted(ids(world)[1:])
@@ -334,7 +334,7 @@ def test_a_node_that_drains_ends_its_subscriptions_hands_over_and_is_done() -> N
     assert [shown.delivery.subscription for shown in world.clients.deliveries] == [stays.identity]
 
 
-def test_a_lonely_node_serves_itself() -> None:
+def test_a_single_node_serves_itself() -> None:
     world = grown(1)
     world.subscribe("n0", "x > 1")
     acknowledged(world)

@@ -410,7 +410,7 @@ def test_arrows_are_one_way() -> None:
     none(c for path, m, tree in parsed() for c in wrong_arrows(m, path.name == "__init__.py", tree))
 
 
-def test_machines_have_no_io_no_clock_and_no_chance_of_their_own() -> None:
+def test_machines_have_no_io_no_clock_and_no_global_generator() -> None:
     machines = [
         entry
         for entry in parsed()
@@ -419,7 +419,7 @@ def test_machines_have_no_io_no_clock_and_no_chance_of_their_own() -> None:
     none(c for _, m, tree in machines for c in impure(m, tree))
 
 
-def test_nobody_loops_over_a_set() -> None:
+def test_no_machine_loops_over_a_set() -> None:
     product = (entry for entry in parsed() if not below(entry[1], "tests"))
     none(c for _, m, tree in product for c in unordered_consumers_excused(set_loops(m, tree), tree))
 
@@ -437,7 +437,7 @@ def test_folders_show_their_concepts() -> None:
     none(f"{folder} has {n} modules" for folder, n in folders.items() if n > FOLDER_FILES)
 
 
-def test_imports_have_no_circles() -> None:
+def test_imports_have_no_cycles() -> None:
     none(f"a circle of imports: {' -> '.join(circle)}" for circle in circles(import_graph()))
 
 

@@ -36,7 +36,7 @@ def test_arrows() -> None:
     assert not of("node", "if __name__ == '__main__':\n    import canopy.cli.main")
 
 
-def test_circles() -> None:
+def test_import_cycles() -> None:
     assert circles({"a": ["b"], "b": ["c"], "c": ["a"]}) == [["a", "b", "c"]]
     assert not circles({"a": ["b", "c"], "b": ["c"], "c": []})
 

@@ -149,7 +149,7 @@ def known_owner_replaces_the_walk() -> None:
 @fault(
     "C9",
     "tests/overlay/finding/test_overlay_walks.py",
-    "test_the_summary_is_asked_for_when_the_traffic_repays_the_question",
+    "test_the_summary_is_asked_for_when_there_is_enough_traffic",
 )
 def summary_asked_for_at_the_first_event() -> None:
     """A publisher asks for a tree's summary however few events it has for the tree."""

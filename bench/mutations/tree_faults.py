@@ -109,7 +109,7 @@ def suback_before_installed() -> None:
 @fault(
     "C5",
     "tests/upper_tree/summaries/test_tree_summary_server.py",
-    "test_a_registration_at_odds_waits_for_every_cache_holder",
+    "test_a_registration_that_contradicts_waits_for_every_cache_holder",
 )
 def suback_before_invalidation() -> None:
     """A SUBACK does not wait until no publisher has a cached summary that lacks the
@@ -254,7 +254,7 @@ def replanted_trees_answered_early() -> None:
 @fault(
     "P5",
     "tests/upper_tree/owner/test_tree_adopting.py",
-    "test_a_lost_clusters_trees_are_served_without_a_word_of_their_subscribers",
+    "test_a_lost_clusters_trees_are_served_before_their_subscribers_register_again",
 )
 def adopted_trees_lose_registrations() -> None:
     """Each tree of a lost cluster is adopted with one of its registrations."""

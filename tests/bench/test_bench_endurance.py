@@ -60,7 +60,7 @@ def wanted_numbers(ledger: Ledger, count: int, at: float) -> list[int]:
     return found
 
 
-def test_the_oracle_distinguishes_lost_twice_spurious_and_excused() -> None:
+def test_the_oracle_distinguishes_lost_duplicate_spurious_and_excused() -> None:
     ledger = Ledger()
     session = ledger.begin(LEVEL, "a", since=10.0)
     early = wanted_numbers(ledger, 1, 9.0)
@@ -107,7 +107,7 @@ def test_a_gap_in_matching_covers_what_was_accepted_in_it() -> None:
     assert [each["event"] for each in found["missing"]] == [early]
 
 
-def test_what_a_node_accepted_before_it_left_is_owed() -> None:
+def test_what_a_node_accepted_before_it_left_is_expected() -> None:
     ledger = Ledger()
     ledger.begin(LEVEL, "b", since=0.0)
     (accepted,) = wanted_numbers(ledger, 1, 10.0)
@@ -118,7 +118,7 @@ def test_what_a_node_accepted_before_it_left_is_owed() -> None:
     assert ledger.verdict(0.0)["lost_in_flight"] == 1
 
 
-def test_a_session_is_owed_nothing_that_was_under_way_at_its_end() -> None:
+def test_what_was_under_way_at_the_end_of_a_session_is_not_expected() -> None:
     ledger = Ledger()
     ledger.begin(LEVEL, "a", since=0.0)
     (before,) = wanted_numbers(ledger, 1, 1.0)

@@ -35,7 +35,7 @@ def test_a_copy_that_starts_later_ends_the_node_that_it_was_copied_from(dials: s
     assert b.numbers(a) == ([1, 2] if dials == "node" else [2])
 
 
-def test_a_process_that_speaks_when_a_later_one_is_known_is_informed() -> None:
+def test_a_process_that_sends_when_a_later_one_is_known_is_informed() -> None:
     """It had no link when the later one came."""
     world = LinkWorld()
     a, b = world.host("a", incarnation=5), world.host("b")

@@ -25,7 +25,7 @@ def busy(host: Host) -> int:
     return sum(each.state != "NOT_CONNECTED" for each in host.links.sessions())
 
 
-def test_more_callers_than_sessions_are_all_heard_and_nobody_is_lost() -> None:
+def test_more_callers_than_sessions_are_all_answered_and_none_is_lost() -> None:
     world = LinkWorld()
     hub = world.host("hub")
     callers = [world.host(f"c{number:02}") for number in range(5 * MOST)]

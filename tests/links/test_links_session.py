@@ -113,7 +113,7 @@ def test_the_restarted_side_may_be_the_one_that_dials() -> None:
     assert a.links.connected("b")
 
 
-def test_nobody_at_the_address_is_retried_with_backoff_and_then_given_up() -> None:
+def test_an_address_without_a_node_is_retried_with_backoff_and_then_given_up() -> None:
     world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     world.no_route["b:1"] = None
@@ -131,7 +131,7 @@ def test_nobody_at_the_address_is_retried_with_backoff_and_then_given_up() -> No
     assert b.numbers(a) == [3]
 
 
-def test_where_nobody_listens_the_second_dial_is_the_last() -> None:
+def test_where_no_node_listens_the_second_dial_is_the_last() -> None:
     world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
@@ -170,7 +170,7 @@ def test_two_that_dial_each_other_end_with_the_smaller_ones_connection() -> None
     assert (a.numbers(b), b.numbers(a)) == ([2], [1])
 
 
-def test_somebody_else_at_the_address_fails_the_expected_session_only() -> None:
+def test_another_node_at_the_address_fails_the_expected_session_only() -> None:
     world = LinkWorld()
     a, c = world.host("a"), world.host("c")
     a.send(c, 1)
@@ -185,7 +185,7 @@ def test_somebody_else_at_the_address_fails_the_expected_session_only() -> None:
     assert world.live() == 1
 
 
-def test_an_unexpected_stranger_becomes_a_session_of_its_own() -> None:
+def test_an_unexpected_caller_gets_a_session_of_its_own() -> None:
     world = LinkWorld()
     a, c = world.host("a"), world.host("c")
     a.send(Peer("b", c.peer.address), 2)
@@ -212,7 +212,7 @@ def test_leaving_says_goodbye_after_what_was_queued() -> None:
     assert len(b.dialled) == 0
 
 
-def test_an_unused_link_rests_without_a_word_upwards_and_wakes_for_a_message() -> None:
+def test_an_unused_link_rests_without_an_event_and_wakes_for_a_message() -> None:
     world = LinkWorld(delay=0.1)
     a, b = world.host("a", idle_close=10.0), world.host("b", idle_close=1_000.0)
     a.send(b, 1)

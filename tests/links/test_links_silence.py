@@ -135,7 +135,7 @@ def test_two_that_watch_each_other_need_no_more_than_one_that_does() -> None:
     assert len(a.downs()) == 1
 
 
-def test_a_link_that_nobody_watches_is_silent_until_it_is_used() -> None:
+def test_a_link_that_is_not_watched_is_silent_until_it_is_used() -> None:
     world = LinkWorld()
     a, b = world.pair()
     before = len(a.written) + len(b.written)
@@ -158,7 +158,7 @@ def test_a_watched_link_is_not_idle_for_the_other_side_either() -> None:
     assert len(b.dialled) == 0
 
 
-def test_a_node_that_stood_still_takes_nobody_for_dead() -> None:
+def test_a_node_that_stood_still_takes_no_peer_for_dead() -> None:
     world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     for one, other in ((a, b), (b, a)):
@@ -183,7 +183,7 @@ def test_silence_goes_on_to_count_after_standing_still() -> None:
     assert (down.end, "silent" in down.reason) == (SessionEnd.UNREACHABLE, True)
 
 
-def test_a_peer_that_begins_anew_lives() -> None:
+def test_a_peer_that_starts_again_is_alive() -> None:
     world = LinkWorld()
     a, b = world.pair()
     world.kill(b)
@@ -224,7 +224,7 @@ def test_what_a_silent_link_holds_is_reported_soon_and_more_of_it_each_time() ->
     assert not a.downs()
 
 
-def test_a_dial_that_nobody_answers_is_a_silent_link() -> None:
+def test_a_dial_without_an_answer_is_a_silent_link() -> None:
     world = LinkWorld(delay=5.0)
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
@@ -253,7 +253,7 @@ def test_a_silence_that_is_over_is_reported_and_the_next_is_reported_from_the_st
     assert a.of(LinkSuspected)[-1].unacknowledged == (Note(2),)
 
 
-def test_a_peer_that_speaks_is_given_twice_the_time_to_acknowledge() -> None:
+def test_a_peer_that_sends_is_given_twice_the_time_to_acknowledge() -> None:
     world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)

@@ -279,7 +279,7 @@ def test_many_attributes_go_on_several_walks() -> None:
         a_walk("x", trace="o" * 2_000),
     ],
 )
-def test_a_walk_that_no_honest_node_sends_breaks_the_link(walk: Walk) -> None:
+def test_a_malformed_walk_breaks_the_link(walk: Walk) -> None:
     port = one_node()
     walker(port, "a")
     with pytest.raises(ProtocolError):

@@ -130,7 +130,7 @@ def test_who_is_informed_of_a_stale_point_drops_it_and_keeps_newer_ones() -> Non
     assert not port.sent
 
 
-def test_nobody_enters_through_the_dead_until_they_are_heard_of_again() -> None:
+def test_dead_access_points_are_not_used_until_they_are_heard_of_again() -> None:
     port, points = table()
     for attribute in "xy":
         points.learn(point(attribute, "p"))

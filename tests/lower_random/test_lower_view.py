@@ -186,7 +186,7 @@ def test_the_first_neighbour_is_asked_at_once_and_the_oldest_each_period() -> No
     assert message.neighbours[0] == Neighbour(port.me, 0, True)
 
 
-def test_a_newcomer_asks_on_at_once_until_no_new_node_is_named() -> None:
+def test_a_new_node_asks_on_at_once_until_no_new_node_is_named() -> None:
     port, view, _ = alone(size=5)
     port.hear(LinkUp(peer("a"), True))
     offered = (Neighbour(peer("a"), 0), Neighbour(peer("b"), 9), Neighbour(peer("c"), 4))
@@ -316,7 +316,7 @@ def test_an_exchange_beyond_all_bounds_breaks_the_link() -> None:
         port.hear(Shuffle((Neighbour(peer("x"), -1),), (), ()), peer("a"))
 
 
-def test_filled_means_full_or_nobody_new_or_alone() -> None:
+def test_filled_means_full_or_no_new_nodes_or_alone() -> None:
     port, view, _ = alone(size=2)
     assert view.is_alone
     assert view.is_filled

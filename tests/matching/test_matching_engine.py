@@ -254,7 +254,7 @@ def _code(coder: Coder, value: Any) -> int:
     return coder.strings.code(value) if isinstance(value, str) else number_code(value)
 
 
-def test_strings_are_found_when_their_room_is_used_up() -> None:
+def test_strings_are_found_when_their_table_is_full() -> None:
     """Each falls between the one before and "a1": a gap has few dozen halvings in it."""
     index: Index[int] = Index(1)
     texts = ["a", "a1", *(f"a{'0' * number}1" for number in range(1, 80))]

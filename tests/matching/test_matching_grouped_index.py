@@ -191,7 +191,7 @@ def test_a_batch_larger_than_a_call_keeps_its_places(groups_wanted: int) -> None
         batch = [{"x": number % groups_wanted, "y": "z"} for number in range(300)]
 
 
-def test_many_groups_and_labels_find_their_room() -> None:
+def test_many_groups_and_labels_fit() -> None:
     groups: GroupedIndex[int, int] = GroupedIndex(change_over=4)
     for number in range(200):
         groups.add(number, compile_selector(f"x >= {number}"), number // 2)
@@ -203,7 +203,7 @@ def test_many_groups_and_labels_find_their_room() -> None:
     assert 2 not in groups
 
 
-def test_what_few_of_many_blocks_tell_is_all_there_is_to_find() -> None:
+def test_groups_in_few_of_many_blocks_are_found() -> None:
     # Seven groups are found in any block; the eighth, and one that Python has to be asked about,
     # have a predicate or two somewhere among thousands.
     rng = Random(3)

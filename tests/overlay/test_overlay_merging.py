@@ -132,7 +132,7 @@ SLOW = Conditions(latency_low=0.05, latency_high=0.2, loss=0.02)
         (5, (5, 5), ONE, SLOW),
     ],
 )
-def test_two_overlays_that_meet_become_one_and_nobody_misses_an_event(
+def test_two_overlays_that_meet_become_one_and_no_subscriber_misses_an_event(
     seed: int, sizes: tuple[int, int], chosen: Settings, network: Conditions | None
 ) -> None:
     apart = Apart(seed, sizes, chosen, network)

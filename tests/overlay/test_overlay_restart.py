@@ -56,7 +56,7 @@ def registered(world: World) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 7])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_everybody_at_once_is_killed_and_started_again(seed: int, nodes: int) -> None:
+def test_all_nodes_at_once_are_killed_and_started_again(seed: int, nodes: int) -> None:
     world = served(seed, nodes)
     held = registered(world)
     ring = world.node("n0").ring.id

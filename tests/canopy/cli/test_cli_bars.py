@@ -32,7 +32,7 @@ def test_a_step_has_its_bar_and_is_full_at_its_end(
     assert second.finished
 
 
-def test_plain_lines_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with Display() as display:
         steps(display)
     out, err = capsys.readouterr()
@@ -40,7 +40,7 @@ def test_plain_lines_where_nobody_watches(capsys: pytest.CaptureFixture[str]) ->
     assert err.splitlines() == ["publishing [1] …", "! something [else]", "waiting …", "  3 left"]
 
 
-def test_bars_that_nobody_sees_cost_nothing() -> None:
+def test_bars_that_are_not_shown_cost_nothing() -> None:
     with Bars(quiet=True) as bars:
         bars.begin("a", 2)
         bars.show(1, facts="half")

@@ -171,7 +171,7 @@ class TestConfig:
         assert main(["node", "--config", str(tmp_path / "c.yaml")]) == 2
 
 
-def test_every_command_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     for section in COMMANDS.values():
         for name in section:
             shown = out_of(capsys, name, "--help")

@@ -111,7 +111,7 @@ class TestCommandLine:
         assert self.run("--subscriptions", str(tmp_path / "s.yaml"), "--out", out) == 2
         assert not (tmp_path / "out").exists()
 
-    def test_a_folder_of_somebody_else_is_left_alone(
+    def test_a_folder_that_the_demo_did_not_make_is_left_alone(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (tmp_path / "precious").write_text("x")
@@ -389,7 +389,7 @@ class TestVerdict:
         assert not found["exact"]
         assert any("no event of the feed could be read" in each for each in found["problems"])
 
-    def test_people_read_it(self, tmp_path: Path) -> None:
+    def test_the_plain_output_is_readable(self, tmp_path: Path) -> None:
         from rich.console import Console
 
         out = io.StringIO()

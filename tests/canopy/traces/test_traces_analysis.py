@@ -424,7 +424,7 @@ def test_a_subscription_ends_with_the_process_of_its_node_and_not_with_one_that_
     assert not eventful.summary.exact
 
 
-def test_a_run_in_which_nothing_happened_does_not_speak_of_it(right: Analysed) -> None:
+def test_a_run_without_incidents_has_no_section_of_them(right: Analysed) -> None:
     assert "What happened" not in (right.out / "report.html").read_text()
 
 

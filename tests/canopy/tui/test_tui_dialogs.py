@@ -214,7 +214,7 @@ def test_an_own_fault_is_one_line() -> None:
     play(scenario)
 
 
-def test_a_name_that_nobody_has_seen_is_pointed_out() -> None:
+def test_an_attribute_name_that_was_never_seen_is_pointed_out() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.until(lambda: rig.app.attachment.up)
         await rig.press("a")

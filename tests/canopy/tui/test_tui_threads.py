@@ -76,7 +76,7 @@ def test_a_question_while_away_is_refused_and_a_poll_is_silent(asked: Asked) -> 
     assert asked.replies == [Failed(0, "unknown", "not connected to a node")]
 
 
-def test_a_person_goes_before_polls_and_a_poll_waits_once(asked: Asked) -> None:
+def test_a_users_question_goes_before_polls_and_a_poll_waits_once(asked: Asked) -> None:
     asked.start()
     with asked.node.lock:  # the thread waits inside the first question
         asked.ask(GetStatus(1))

@@ -51,7 +51,7 @@ def test_a_value_is_bounded() -> None:
     assert len(logfmt("x" * 1_000_000)) < 3_000
 
 
-def test_a_log_that_nobody_reads_harms_nothing() -> None:
+def test_a_log_without_a_reader_blocks_nothing() -> None:
     out = io.StringIO()
     out.close()
     Log("info", out).error("anything")

@@ -101,7 +101,7 @@ def test_if_the_standby_dies_too_a_match_broker_nominates_itself(seed: int) -> N
     assert new.registry.entries == [f"{KEY}:kept".encode()]
 
 
-def test_without_a_majority_nobody_is_elected() -> None:
+def test_without_a_majority_no_candidate_is_elected() -> None:
     world = grown(1, nodes=5, clusters=1, size=5, election=UNRECOVERED)
     node = primary(world)
     dead = others(world, node)[:2]
@@ -293,7 +293,7 @@ def test_whoever_is_killed_or_cut_off_nothing_committed_is_lost(seed: int) -> No
     world.members_agree()
 
 
-def test_the_lease_ends_before_anybody_else_may_be_elected() -> None:
+def test_the_lease_ends_before_another_member_may_be_elected() -> None:
     world = grown(1, nodes=5, clusters=1, size=5)
     node = primary(world)
     cut_off(world, node)

@@ -204,7 +204,7 @@ def test_the_new_owner_of_a_split_keeps_its_arc_and_the_others_forget_it() -> No
     assert [node.registry.entries for node in world.primaries()] == voter_log
 
 
-def test_a_member_that_was_released_comes_back_as_nobody() -> None:
+def test_a_member_that_was_released_comes_back_without_a_role() -> None:
     world = grown(6, nodes=4, clusters=1, size=3)
     (leader,) = world.primaries()
     member = world.member(leader.clusters.members()[-1].id)

@@ -52,7 +52,7 @@ def test_who_asks_itself_favours_itself() -> None:
     assert not ask(voter, one).granted
 
 
-def test_a_grant_says_for_how_long_nobody_else_gets_one() -> None:
+def test_a_grant_says_for_how_long_no_other_candidate_gets_one() -> None:
     _, (voter, one, two, _) = bereft()
     voter.clusters.heartbeat._asked_timeout = 3.0
     answer = ask(voter, one, pre_vote=False)
@@ -124,7 +124,7 @@ def test_on_a_slow_network_each_rank_leaves_time_for_those_before_it() -> None:
     assert second.clusters.election.campaign is not None or second.clusters.is_primary
 
 
-def test_where_all_are_unwell_somebody_stands_all_the_same() -> None:
+def test_where_all_are_unhealthy_one_becomes_candidate_all_the_same() -> None:
     world, rest = bereft()
     for node in rest:
         node.clusters.election.on_local_stall(LocalStall(1.5))

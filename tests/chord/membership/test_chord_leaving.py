@@ -73,7 +73,7 @@ def test_a_standby_that_starts_to_leave_meanwhile_refuses_and_another_takes_over
     everything_is_there(world)
 
 
-def test_with_nobody_to_hand_over_to_the_primary_just_goes() -> None:
+def test_without_a_ring_neighbour_to_hand_over_to_the_primary_just_goes() -> None:
     world = RingWorld()
     node = world.add(founder=True)
     node.clusters.leave()

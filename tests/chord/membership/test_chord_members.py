@@ -59,7 +59,7 @@ def test_a_node_in_no_cluster_leaves_at_once() -> None:
     assert not node.view.idle
 
 
-def test_a_leaving_member_goes_in_bounded_time_even_if_nobody_releases_it() -> None:
+def test_a_leaving_member_goes_in_bounded_time_even_if_no_primary_releases_it() -> None:
     world = grown(2, nodes=6, clusters=1)
     founder, going = primary(world), member(world, "broker")
     founder.registry.hosts_for_long = True
@@ -116,7 +116,7 @@ def test_a_member_that_was_declared_lost_wrongly_is_informed_and_recruited_again
     world.members_agree()
 
 
-def test_without_a_majority_a_member_waits_for_its_primary_and_knocks() -> None:
+def test_without_a_majority_a_member_waits_for_its_primary_and_asks_it_again() -> None:
     world = grown(4, nodes=2, clusters=1, size=2, election=UNRECOVERED)
     founder, waiting = primary(world), member(world, "standby")
     world.crash(founder)
@@ -127,7 +127,7 @@ def test_without_a_majority_a_member_waits_for_its_primary_and_knocks() -> None:
     assert len(knocks) >= 3
 
 
-def test_a_description_is_trusted_only_if_it_is_newer_and_from_who_may_speak() -> None:
+def test_a_description_is_trusted_only_if_it_is_newer_and_from_who_may_send_it() -> None:
     world = grown(5, nodes=8, clusters=1, size=5)
     founder, node = primary(world), member(world, "broker")
     own = cluster_of(node)
@@ -163,7 +163,7 @@ def test_leaving_a_cluster_one_is_no_member_of_is_answered() -> None:
     assert [m for _, _, m in world.sent] == [Released(cluster_of(founder).key)]
 
 
-def test_everybody_watches_those_whose_silence_matters() -> None:
+def test_each_member_watches_those_whose_silence_matters() -> None:
     world = grown(6, nodes=16, clusters=3)
     for node in world.members.values():
         cluster = node.clusters.cluster

@@ -54,7 +54,7 @@ def test_a_split_waits_for_members_enough() -> None:
     assert len(world.arcs()) == 2
 
 
-def test_with_nobody_left_to_recruit_six_members_are_enough() -> None:
+def test_with_no_node_left_to_recruit_six_members_are_enough() -> None:
     world, node = one_cluster(1, nodes=SPLIT_LEAST)
     split(node)
     world.run(EXHAUSTED_AFTER / 2)
@@ -272,7 +272,7 @@ def test_only_the_own_primary_can_make_one_a_primary() -> None:
     assert [m.accepted for m in refusals] == [False, False]
 
 
-def test_nobody_takes_over_with_a_part_of_the_state() -> None:
+def test_no_primary_takes_over_with_a_part_of_the_state() -> None:
     world, node = one_cluster(1)
     slow_split(world, node)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]

@@ -58,7 +58,7 @@ def rings(world: RingWorld) -> list[str]:
 
 
 @pytest.mark.parametrize(("clusters", "size"), [(1, 3), (1, 1), (3, 3)])
-def test_the_smaller_ring_id_wins_and_everybody_goes_over(clusters: int, size: int) -> None:
+def test_the_smaller_ring_id_wins_and_all_nodes_go_over(clusters: int, size: int) -> None:
     world, loser, winner = two_rings(clusters, size, nodes=12)
     won, arcs = winner[0].ring.id, len(leaders(winner))
     link(loser[0], winner[-1])
@@ -133,7 +133,7 @@ def test_another_primary_begins_the_merging_anew() -> None:
     world.members_agree()
 
 
-def test_a_node_whose_ring_nobody_leads_goes_over_by_itself() -> None:
+def test_a_node_whose_ring_has_no_primary_goes_over_by_itself() -> None:
     world, loser, winner = two_rings()
     outsider = next(n for n in loser if n.clusters.role == "none")
     for node in loser:

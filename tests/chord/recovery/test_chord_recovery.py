@@ -331,7 +331,7 @@ def test_what_is_ours_already_is_not_taken_from_a_lost_cluster_of_which_we_know_
     assert (grown_to.start, grown_to.key) == (own.key, own.key), "the whole ring"
 
 
-def test_an_arc_that_another_fork_has_is_given_up_though_it_was_to_go_to_somebody_else() -> None:
+def test_an_arc_that_another_fork_has_is_given_up_though_it_was_to_go_to_another_cluster() -> None:
     world = grown(4, nodes=12, clusters=1)
     (node,) = world.primaries()
     own = node.clusters.cluster

@@ -134,7 +134,7 @@ def test_hints_are_bounded() -> None:
     assert len(known.hints()) == HINTS_MOST
 
 
-def test_who_did_not_answer_is_shunned_for_a_while() -> None:
+def test_who_did_not_answer_is_avoided_for_a_while() -> None:
     known = KnownClusters(3)
     known.mark_unreachable("p", 100.0)
     assert not known.reachable(peer("p"), 100.0 + UNREACHABLE_FOR - 1)

@@ -155,7 +155,7 @@ def test_stale_knowledge_leads_forward_from_owner_to_owner() -> None:
         assert late.ring.owner(key) == owner.clusters.cluster
 
 
-def test_a_lookup_that_goes_in_circles_is_dropped() -> None:
+def test_a_lookup_that_goes_in_a_loop_is_dropped() -> None:
     world = grown(1, nodes=12, clusters=2)
     outsider = next(n for n in world.members.values() if not n.clusters.is_primary)
     key = next(k for k in KEYS if not outsider.clusters.owns(k))

@@ -78,7 +78,7 @@ def test_a_primary_that_was_cut_off_comes_back_into_the_ring() -> None:
     world.ring_is_whole()
 
 
-def test_nobody_is_accepted_as_predecessor_inside_the_own_arc() -> None:
+def test_no_cluster_is_accepted_as_predecessor_inside_the_own_arc() -> None:
     world = grown(1, nodes=12, clusters=2)
     node = world.primaries()[0]
     own = node.clusters.cluster
@@ -159,7 +159,7 @@ def test_fingers_are_powers_of_two_away() -> None:
     assert finger_key("0" * 40, 159) == "8" + "0" * 39
 
 
-def test_a_better_successor_has_to_speak_for_itself() -> None:
+def test_a_better_successor_has_to_confirm_itself() -> None:
     """The original protocol adopts what the successor says of its predecessor; if that one is
     dead, the ring is broken there until it is found out."""
     world = grown(4, nodes=24, clusters=4)

@@ -84,7 +84,7 @@ def test_what_only_the_owner_can_say_it_is_asked_once_the_walk_has_failed(
     assert len(missed) == len(asked)
 
 
-def test_the_summary_is_asked_for_when_the_traffic_repays_the_question(
+def test_the_summary_is_asked_for_when_there_is_enough_traffic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A question and its answer are two messages; below `tree.summary_visits` events there is

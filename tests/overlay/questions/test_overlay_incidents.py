@@ -32,7 +32,7 @@ def id_of(world: World, name: str) -> str:
     return world.drivers[name].disk.node
 
 
-def test_members_tell_of_a_killed_primary_and_of_the_next() -> None:
+def test_members_report_a_killed_primary_and_the_next() -> None:
     world = grown(6, 1, settings(cluster={"size": 3}))
     wait(world, lambda: len(with_role(world, "broker")) == 1, 30, "a full cluster")
     (old,), (broker,) = with_role(world, "primary"), with_role(world, "broker")

@@ -227,7 +227,7 @@ def test_a_subscription_that_lapsed_is_not_acknowledged_until_it_is_registered_a
     assert not rig.port.answers(Subscriptions)[0].subscriptions[0].acknowledged, "its lease is over"
 
 
-def test_a_node_that_leaves_ends_everybodys_subscriptions() -> None:
+def test_a_node_that_leaves_ends_the_subscriptions_of_all_programs() -> None:
     rig = Rig()
     rig.subscribe("x > 1")
     rig.subscribe("y > 1", client=2)

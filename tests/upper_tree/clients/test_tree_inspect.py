@@ -80,7 +80,7 @@ def test_the_ring_is_collected_and_every_primary_reports_its_trees() -> None:
     assert second.addresses == {"q": "q:1", "r": "r:1", "b": "b:1"}
 
 
-def test_a_cluster_that_does_not_tell_in_time_is_shown_without_its_trees() -> None:
+def test_a_cluster_that_does_not_answer_in_time_is_shown_without_its_trees() -> None:
     rig = Rig()
     rig.ask(5, GetRing(7))
     rig.collected(OTHER)
@@ -102,7 +102,7 @@ def test_a_way_around_that_is_not_closed_is_said_so(complete: bool) -> None:
     assert answer.complete is complete
 
 
-def test_a_ring_that_nobody_knows_is_empty_and_one_that_is_silent_times_out() -> None:
+def test_an_unknown_ring_is_empty_and_a_silent_one_times_out() -> None:
     rig = Rig()
     rig.ask(5, GetRing(7))
     rig.collected(complete=False)
@@ -145,7 +145,7 @@ def test_where_on_a_ring_that_does_not_answer() -> None:
     assert rig.inspection._queries == {}
 
 
-def test_where_is_not_answered_by_somebody_elses_ring() -> None:
+def test_where_takes_only_the_answer_of_its_own_lookup() -> None:
     rig = Rig()
     rig.ask(5, Where(7, ""))
     rig.ask(6, GetRing(8))
@@ -448,7 +448,7 @@ def test_an_event_by_the_users_id_is_asked_for_at_the_neighbours() -> None:
 
 
 @pytest.mark.parametrize("silent", [True, False])
-def test_an_event_that_nobody_remembers_is_said_so(silent: bool) -> None:
+def test_an_event_that_no_node_remembers_is_reported_as_such(silent: bool) -> None:
     rig = WhyRig("a")
     rig.why("nowhere")
     if silent:

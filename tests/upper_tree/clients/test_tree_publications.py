@@ -85,7 +85,7 @@ def test_a_receipt_waits_until_every_tree_has_every_event() -> None:
     assert rig.clients.receipts == {}
 
 
-def test_a_receipt_for_what_nobody_wants_is_given_at_once() -> None:
+def test_a_receipt_for_events_without_subscribers_is_given_at_once() -> None:
     rig = Rig()
     rig.publish({"x": 9})
     rig.publish({"x": 8}, receipt=True)

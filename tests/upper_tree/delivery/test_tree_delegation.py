@@ -86,7 +86,7 @@ class Rig:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 40])
-def test_all_are_reached_and_nobody_sends_more_than_the_fan_out(count: int) -> None:
+def test_all_are_reached_and_no_node_sends_more_than_the_fan_out(count: int) -> None:
     rig = Rig(count)
     rig.publish(event(1, x=5))
     rig.net.flush()
@@ -140,7 +140,7 @@ def test_the_trees_of_one_host_share_one_fan_out() -> None:
     assert sorted(found) == [("x", "x0"), ("x", "x1"), ("y", "y0"), ("y", "y1")]
 
 
-def test_counting_sends_to_everybody_itself_as_the_paper_has_it() -> None:
+def test_counting_sends_to_all_recipients_itself_as_the_paper_has_it() -> None:
     rig = Rig(5, settings(tree={"fan_out": 2, "routing": "counting"}))
     rig.publish(event(1, x=5))
     assert sum(rig.copies()) == rig.copies()[0] == 5
@@ -158,7 +158,7 @@ def test_delegates_take_turns() -> None:
 
 
 @pytest.mark.parametrize("place", range(2))
-def test_a_delegate_that_is_lost_before_it_has_the_event_costs_nobody_else_anything(
+def test_a_delegate_that_is_lost_before_it_has_the_event_delays_no_other_recipient(
     place: int,
 ) -> None:
     rig = Rig(9)

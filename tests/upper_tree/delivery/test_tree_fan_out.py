@@ -23,7 +23,9 @@ def reached(recipients: tuple[int, ...], most: int, hop: int = 1, whose: int = 0
 
 
 @given(st.integers(0, 700), st.integers(2, 17), st.integers(0, 2**32 - 1))
-def test_everybody_is_reached_once_within_the_logarithm(count: int, most: int, whose: int) -> None:
+def test_each_recipient_is_reached_once_within_the_logarithm(
+    count: int, most: int, whose: int
+) -> None:
     found = reached(tuple(range(count)), most, whose=whose)
     assert sorted(found) == list(range(count))
     # `h` levels reach most + most^2 + … + most^h; one more for what rounding leaves over.
@@ -41,7 +43,7 @@ def test_few_recipients_need_no_delegate() -> None:
     assert spread((), 3) == []
 
 
-def test_everybody_is_a_delegate_in_turn() -> None:
+def test_each_recipient_is_a_delegate_in_turn() -> None:
     plans = [dict(spread(range(5), 2, whose)) for whose in range(5)]
     assert [list(plan) for plan in plans] == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 0]]
     assert plans[3] == {3: (0, 2), 4: (1,)}

@@ -149,7 +149,7 @@ def test_a_node_that_begins_anew_is_sent_to_directly() -> None:
     assert rig.host.port.counts["deliveries_sent_again"] == 1
 
 
-def test_what_nobody_can_bring_is_held_and_costs_one_message_at_a_time() -> None:
+def test_what_no_relay_can_deliver_is_held_and_costs_one_message_at_a_time() -> None:
     rig = Rig(20, settings(tree={"fan_out": 30}))
     rig.delegation.relays.others = lambda: tuple(peer(f"s{n}") for n in range(1, 20))
     del rig.net.nodes["s0"]

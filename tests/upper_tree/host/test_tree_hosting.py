@@ -260,7 +260,7 @@ def test_a_host_that_waits_for_its_interval_gives_back() -> None:
     assert delivered(node) == []
 
 
-def test_an_event_that_runs_in_circles_is_given_back() -> None:
+def test_an_event_that_is_forwarded_in_a_loop_is_given_back() -> None:
     node = host()
     assign(node, LOW)
     visit(node, event(1, x=50), hop=HOP_BOUND + 1)

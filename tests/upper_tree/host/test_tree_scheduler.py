@@ -140,7 +140,7 @@ def test_a_slice_is_a_part_of_what_waits_so_that_the_urgent_overtake_the_rest() 
     assert served(node)[0] == 500
 
 
-def test_where_nobody_names_a_level_a_slice_is_what_takes_its_time() -> None:
+def test_without_named_levels_a_slice_is_bounded_by_its_time() -> None:
     node = host()
     node.hosting.trees["type"].uninstall("s/0")
     node.hosting.trees["type"].uninstall("s/1")

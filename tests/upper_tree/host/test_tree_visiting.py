@@ -62,7 +62,7 @@ def test_what_a_tree_finds_that_the_event_does_not_visit_here_is_not_delivered()
     assert [m.attributes for m in node.port.take(Visit)] == [("x",)]
 
 
-def test_a_witness_of_another_tree_does_not_hide_the_one_that_counts() -> None:
+def test_a_match_in_a_tree_that_is_not_visited_does_not_hide_another() -> None:
     node = host()
     assign(node, "x", LOW)
     assign(node, "y", LOW, MIDDLE, HIGH)

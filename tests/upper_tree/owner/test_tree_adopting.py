@@ -88,7 +88,7 @@ def ids(found: Rig) -> list[str]:
 ALL = ["s/0", "s/1", "s/2", "s/3", "t/9"]
 
 
-def test_a_lost_clusters_trees_are_served_without_a_word_of_their_subscribers() -> None:
+def test_a_lost_clusters_trees_are_served_before_their_subscribers_register_again() -> None:
     found = rig()
     lose(found)
     found.settle(3)

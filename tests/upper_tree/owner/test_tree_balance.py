@@ -78,7 +78,7 @@ def test_neighbours_that_have_little_are_merged_again() -> None:
     assert served(rig.hosts[host], event(1, x=3)) == ["s/0"]
 
 
-def test_a_tree_without_registrations_is_uprooted_after_a_while() -> None:
+def test_a_tree_without_registrations_is_removed_after_a_while() -> None:
     rig = Rig("h1")
     rig.register("x > 1")
     rig.owner.port.hear(Unregister("x", ("s/0",)), S)

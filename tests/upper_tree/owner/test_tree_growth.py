@@ -131,7 +131,7 @@ def test_a_steady_load_changes_no_map_after_a_while(total: float) -> None:
     rig.check_served()
 
 
-def test_a_load_that_swings_by_a_fifth_changes_no_map() -> None:
+def test_a_load_that_varies_by_a_fifth_changes_no_map() -> None:
     rig = Grown(brokers=3, idle=9)
     rig.ask(3.0, 30.0)
     before = rig.owner.owner.trees["x"].tree.map.version
@@ -228,7 +228,7 @@ def test_a_node_refuses_that_has_no_time_or_leaves(why: str) -> None:
     assert [answer.willing for answer in node.port.take(HostAnswer)] == [False]
 
 
-def test_members_that_lead_host_as_well_where_there_is_nobody_else() -> None:
+def test_members_that_lead_host_as_well_where_there_is_no_other_node() -> None:
     rig = Grown(brokers=3)
     rig.ask(2.6)
     assert "p" in rig.used

@@ -206,7 +206,7 @@ def test_a_plan_for_a_load_stands_while_the_load_does() -> None:
     assert len(made) < 10, "plans that do not help are made less and less often"
 
 
-def test_hosts_that_nearly_nobody_asks_for_anything_are_given_up() -> None:
+def test_hosts_with_hardly_any_requests_are_given_up() -> None:
     placement = Placement(1_000)
     nodes = [node._replace(hosts=(host.id,)) for node, host in
              zip(asked(*[0.45] * 12), MANY, strict=False)]  # fmt: skip

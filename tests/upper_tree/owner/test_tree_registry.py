@@ -99,7 +99,7 @@ def test_a_suback_needs_its_own_log_entry() -> None:
     assert acknowledged(node) == ["s/1"]
 
 
-def test_another_hosts_word_is_no_word_of_the_host() -> None:
+def test_a_report_by_another_host_does_not_count_for_the_host() -> None:
     node = owner()
     ask_for(node, "s/0")
     node.clusters.commit()
@@ -186,7 +186,7 @@ def test_a_repeated_registration_is_acknowledged_again_and_written_once() -> Non
     assert sum(isinstance(operation, RegistrationAdded) for operation in written) == 1
 
 
-def test_a_registration_for_somebody_else_is_an_error() -> None:
+def test_a_registration_for_another_owner_is_an_error() -> None:
     node = owner()
     forged = registration("s/0", "x", "x > 1", S)
     with pytest.raises(ProtocolError, match="of another subscriber"):

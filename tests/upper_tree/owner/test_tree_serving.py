@@ -253,7 +253,7 @@ def test_a_suback_waits_for_the_end_of_a_lost_hosts_lease() -> None:
     assert TERM * 0.5 < given < TERM
 
 
-def test_nobody_waits_for_a_host_that_left() -> None:
+def test_a_host_that_left_is_not_waited_for() -> None:
     rig = Rig("h1", "h2", replicas=2)
     rig.register("x > 1")
     rig.settle(2.0)
@@ -264,7 +264,7 @@ def test_nobody_waits_for_a_host_that_left() -> None:
     assert [m.ids for m in rig.owner.port.take(Registered)] == [("s/1",)]
 
 
-def test_an_owner_without_followers_lets_nobody_serve() -> None:
+def test_an_owner_without_followers_grants_no_serving_lease() -> None:
     rig = Rig("h1", replicas=1)
     rig.register("x > 1")
     rig.settle(2.0)

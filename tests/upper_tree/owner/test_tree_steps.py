@@ -262,7 +262,7 @@ def test_that_host_is_not_waited_for_when_it_is_lost_before_it_answers() -> None
     assert register_and_install(rig) == ["s/9"]
 
 
-def test_the_word_of_a_host_that_was_lost_since_does_not_count() -> None:
+def test_the_report_of_a_host_that_was_lost_since_does_not_count() -> None:
     rig = Rig("h1")
     rig.register("x > 1")
     rig.owner.port.take(Registered)

@@ -54,7 +54,7 @@ def test_null_is_no_reason_to_refuse() -> None:
         ({"x": -(2**63)}, b""),
     ],
 )
-def test_a_glance_at_a_batch_admits_nothing_that_a_close_look_refuses(
+def test_the_batch_check_admits_nothing_that_the_check_of_each_event_refuses(
     attributes: Any, payload: bytes
 ) -> None:
     draft = Draft(attributes, payload)
@@ -69,7 +69,7 @@ def test_a_glance_at_a_batch_admits_nothing_that_a_close_look_refuses(
 
 
 @pytest.mark.parametrize("values", [(1, 2), (True, False), ("a", "b"), (0.5, -2.0)])
-def test_a_glance_sees_what_many_values_of_one_kind_are(values: Any) -> None:
+def test_the_batch_check_recognises_many_values_of_one_kind(values: Any) -> None:
     alike = glance([Draft({"x": value, "y": 1.0}) for value in values * MIN_EVENTS])
     assert alike is not None
     assert alike.names == ("x", "y")

@@ -188,7 +188,7 @@ def test_each_owner_is_asked_for_what_it_owns() -> None:
     assert node.asked() == [("ox", ("x",)), ("oy", ("y",))]
 
 
-def test_an_answer_that_nobody_waits_for_is_not_trusted_as_absence() -> None:
+def test_an_answer_without_a_pending_question_is_not_trusted_as_absence() -> None:
     node = Seeker()
     node.finder.seek(["y"])  # walks, and no owner was asked
     node.answer("x", "y")
@@ -342,7 +342,7 @@ def test_an_answer_to_no_question_of_ours_is_not_trusted() -> None:
     assert admitted(node)
 
 
-def test_a_recall_ends_a_summary_and_an_older_word_of_another_owner_is_doubted() -> None:
+def test_a_recall_ends_a_summary_and_an_older_answer_of_another_owner_is_doubted() -> None:
     node = Seeker()
     node.ring.learn(cluster_of("o"))
     for _ in range(2):

@@ -49,7 +49,7 @@ def test_a_queue_that_shrinks_ends_at_nothing() -> None:
     assert predicted_queue(HostLoad(0.0, 100.0, 10), 1.0) == 0
 
 
-def test_of_a_host_whose_rate_is_not_known_its_word_alone_counts() -> None:
+def test_of_a_host_whose_rate_is_not_known_its_own_report_counts() -> None:
     assert predicted_queue(HostLoad(500.0, 0.0, 7), 3.0) == 7
 
 

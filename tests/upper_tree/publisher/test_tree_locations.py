@@ -162,7 +162,7 @@ def test_the_doubt_ends() -> None:
     assert known.learn_absent("x", until=31.0, epoch=1, now=21.0)
 
 
-def test_a_former_owners_word_about_an_arc_is_doubted_for_a_term() -> None:
+def test_a_former_owners_answer_about_an_arc_is_doubted_for_a_term() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
     key = attribute_key("x")
     arc = Cluster("ring", key, f"{int(key, 16) - 1:040x}", (2, 0), peer("new"))

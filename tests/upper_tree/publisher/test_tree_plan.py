@@ -110,7 +110,7 @@ def test_a_host_is_skipped_only_if_none_of_its_trees_admits_the_event() -> None:
     assert way == {"b": (peer("b"), ("x", "y"))}
 
 
-def test_nobody_looks_for_a_while_where_hardly_an_event_skips_a_host() -> None:
+def test_summaries_are_not_consulted_for_a_while_where_hardly_an_event_skips_a_host() -> None:
     known = LocationCache(100, ReplicaSelector("me", 3.0))
     at(known, "x", "b", "x > 5")
     at(known, "y", "b", "y > 5")

@@ -125,7 +125,7 @@ def test_an_event_visits_the_tree_of_each_attribute_that_has_a_value_and_the_eve
     assert rig.finder.sought == [((EVENT_TREE, "x", "y"), False)]
 
 
-def test_unknown_trees_are_sought_once_for_all_events_of_a_batch() -> None:
+def test_unknown_trees_are_looked_for_once_for_all_events_of_a_batch() -> None:
     rig = Rig()
     rig.publish({"x": 1, "y": 1}, {"x": 2})
     assert rig.finder.sought == [(("x", "y"), False)]
@@ -233,7 +233,7 @@ def test_events_that_waited_go_when_the_tree_is_found() -> None:
     assert rig.visits() == [("h", ("x",), [1, 2])]
 
 
-def test_another_life_of_this_node_is_not_meant() -> None:
+def test_another_incarnation_of_this_node_is_not_meant() -> None:
     rig = Rig()
     rig.know("x", "h")
     rig.publish({"x": 1})

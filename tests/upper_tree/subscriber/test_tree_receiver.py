@@ -225,7 +225,7 @@ def test_a_lease_ends_a_term_after_its_last_renewal() -> None:
     assert leases.lapsed(tree, now=15.0) == ("s/0", "s/1", "t/0")
 
 
-def test_a_new_life_of_the_subscriber_ends_the_leases_of_the_old_one() -> None:
+def test_a_new_incarnation_of_the_subscriber_ends_the_leases_of_the_old_one() -> None:
     tree, leases = leased()
     leases.renew("s", 1, now=0.0)
     assert leases.lapsed(tree, now=1.0) == ()

@@ -142,7 +142,7 @@ def test_a_refusal_goes_on_to_the_owner_that_was_named() -> None:
     assert rig.registered() == [("new_owner", ["a/0"])]
 
 
-def test_two_that_refuse_in_turn_are_not_asked_in_a_circle() -> None:
+def test_two_nodes_that_refuse_in_turn_are_not_asked_in_a_loop() -> None:
     rig = Rig()
     rig.subscribe("x = 1")
     rig.registered()

@@ -174,7 +174,7 @@ def test_a_renewal_at_a_former_owner_is_no_gap() -> None:
     assert rig.ring.asked == [attribute_key("x")], "the next one finds its owner"
 
 
-def test_nobody_looks_before_something_is_due() -> None:
+def test_leases_are_not_examined_before_one_is_due() -> None:
     rig = Rig()
     rig.subscribe("x > 0")
     rig.registrar.unsubscribe("a")
@@ -190,7 +190,7 @@ def test_nobody_looks_before_something_is_due() -> None:
 
 
 @pytest.mark.parametrize("trouble", [OwnerRefused(("y",)), LinkDown(OWNER, "", left=False)])
-def test_after_trouble_the_next_look_is_soon(trouble: LocalEvent) -> None:
+def test_after_a_failure_the_next_check_is_soon(trouble: LocalEvent) -> None:
     rig = Rig()
     rig.subscribe("y > 0", "b")
     rig.port.sent.clear()

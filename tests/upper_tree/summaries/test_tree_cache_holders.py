@@ -130,7 +130,7 @@ def test_a_primary_trusts_itself_no_longer_than_it_leads_for_certain() -> None:
     assert logged(node) == []
 
 
-def test_who_owns_nothing_any_more_remembers_nobody_who_asks() -> None:
+def test_a_node_that_owns_nothing_any_more_remembers_no_cache_holders() -> None:
     node = owner()
     node.port.hear(AskTree(("x",)), P)
     node.clusters.commit()
@@ -234,7 +234,9 @@ def test_who_is_back_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("how", ["forked", "replanted", "logged"])
-def test_where_others_may_have_cached_something_everybody_waits_for_the_term(how: str) -> None:
+def test_where_others_may_have_cached_something_all_registrations_wait_for_the_term(
+    how: str,
+) -> None:
     """The cache holders of the other branch of a fork are not known."""
     node = new_owner(*([CacheHoldersChanged((), (), True)] if how == "logged" else []))
     cluster = node.clusters.cluster

@@ -102,7 +102,7 @@ def test_who_holds_the_present_summary_learns_that_it_is_good() -> None:
     assert rig.port.counts["summaries_made"] == 1
 
 
-def test_a_registration_at_odds_waits_for_every_cache_holder() -> None:
+def test_a_registration_that_contradicts_waits_for_every_cache_holder() -> None:
     rig = Rig()
     assert rig.register("s/0", "x > 10")
     rig.answer()
@@ -154,7 +154,7 @@ def test_a_cache_holder_that_does_not_answer_is_waited_out() -> None:
     assert rig.acknowledged() == ["s/1"]
 
 
-def test_a_young_word_survives_the_answer_to_an_old_recall() -> None:
+def test_a_new_summary_stays_valid_when_an_older_recall_is_answered() -> None:
     rig = Rig()
     rig.register("s/0", "x > 10")
     rig.answer()

@@ -62,7 +62,7 @@ def test_a_registration_that_a_host_lacks_is_found(world: World) -> None:
     assert broken(world) == []
 
 
-def test_a_registration_that_nobody_has_any_more_is_found(world: World) -> None:
+def test_a_registration_without_a_subscriber_is_found(world: World) -> None:
     node = world.node("n4")
     key = next(iter(node.registrar.registrations))
     placed = node.registrar.registrations.pop(key)
@@ -92,7 +92,7 @@ def test_a_host_that_does_not_know_the_way_is_found(world: World) -> None:
     assert check_routes(world) == []
 
 
-def test_a_way_that_leads_astray_or_in_circles_is_found() -> None:
+def test_a_lookup_that_ends_wrongly_or_in_a_loop_is_found() -> None:
     def tree(serves: bool, on: str) -> Any:
         entry = SimpleNamespace(hosts=[Peer(on, "")])
         return SimpleNamespace(
@@ -197,7 +197,7 @@ def test_small_rings_have_all_that_there_are() -> None:
     assert chord_violations({"10": ("50",), "50": ()}, 4) != []
 
 
-def test_a_ring_in_the_world_that_skips_somebody_is_found(world: World) -> None:
+def test_a_ring_in_the_world_that_skips_a_cluster_is_found(world: World) -> None:
     assert check_chord(world) == []
     name = with_role(world, "primary")[0]
     pointers = world.node(name).ring.state.pointers

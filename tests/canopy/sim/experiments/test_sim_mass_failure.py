@@ -33,7 +33,7 @@ def test_survivors_get_everything_when_a_fifth_is_killed() -> None:
     assert report.entries_max <= 60
 
 
-def test_who_stands_still_costs_nobody_else_anything() -> None:
+def test_a_node_that_stands_still_costs_the_others_nothing() -> None:
     stages: list[str] = []
     plan = msgspec.structs.replace(SMALL, pause=3.0)
     report = measure(plan, WireCodec(), lambda stage, share: stages.append(stage))

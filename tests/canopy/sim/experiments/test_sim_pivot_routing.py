@@ -175,7 +175,7 @@ def test_a_run_that_the_sample_hardly_met_is_not_taken_for_idle() -> None:
     assert hosting.max_over_mean < 7  # 11 if what the sample shows is taken as it is
 
 
-def test_nobody_sends_more_than_the_fan_out_also_where_many_are_dead() -> None:
+def test_no_node_sends_more_than_the_fan_out_also_where_many_are_dead() -> None:
     wide = plan(fail=0.2, matching=120.0, styles=(PROPOSED,))
     style = proposed(measure(wide, 1))
     assert style.delivered == style.expected > 2_000

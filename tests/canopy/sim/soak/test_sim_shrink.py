@@ -134,7 +134,7 @@ def test_the_story_is_the_way_of_the_event_and_what_was_done_meanwhile(bad: Verd
             assert f"peer={subscriber}" in line
 
 
-def test_nodes_that_are_gone_take_what_befell_them_along() -> None:
+def test_removed_nodes_take_their_faults_along() -> None:
     scenario = Scenario(
         nodes=4,
         faults=(

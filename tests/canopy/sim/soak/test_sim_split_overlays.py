@@ -62,6 +62,6 @@ def test_only_nodes_of_one_side_hear_of_each_other_while_an_overlay_is_divided()
     assert not division.parts("a", "c", 9.0)
 
 
-def test_somebody_is_in_the_first_overlay() -> None:
+def test_the_first_overlay_has_a_node() -> None:
     with pytest.raises(ScenarioError, match="apart"):
         parse_scenario("{nodes: 3, apart: 3}")

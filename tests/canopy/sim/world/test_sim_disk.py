@@ -62,7 +62,7 @@ def restored(world: World) -> list[int]:
     return [int(record) for record in found if not record.startswith(b"started")]
 
 
-def test_what_is_stored_is_durable_before_anybody_hears_of_it() -> None:
+def test_what_is_stored_is_durable_before_it_is_sent() -> None:
     world = two()
     world.drivers["n0"].disk.conditions = DiskConditions(sync_low=0.5, sync_high=0.5)
     store(world, 1)
@@ -75,7 +75,7 @@ def test_what_is_stored_is_durable_before_anybody_hears_of_it() -> None:
     assert heard(world) == [1, 2]
 
 
-def test_a_crash_during_the_sync_loses_only_what_nobody_heard_of() -> None:
+def test_a_crash_during_the_sync_loses_only_what_was_not_sent() -> None:
     kept = []
     for seed in range(60):
         world = two(seed)

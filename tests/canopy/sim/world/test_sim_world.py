@@ -77,7 +77,7 @@ def test_loss_is_about_what_was_asked_for() -> None:
     assert len(second.frames) == 1000 - world.network.lost
 
 
-def test_a_dial_to_nobody_is_refused() -> None:
+def test_a_dial_to_an_address_without_a_node_is_refused() -> None:
     world = make()
     name = world.add_node(seeds=["10.9.9.9:1"])
     world.run(1)
@@ -235,7 +235,7 @@ def test_an_uplink_is_shared_and_a_throttled_way_is_not() -> None:
     assert spread() == pytest.approx([0, one])
 
 
-def test_a_throttle_ends_with_heal_and_a_good_bye_waits_for_its_frames() -> None:
+def test_a_throttle_ends_with_heal_and_a_goodbye_waits_for_its_frames() -> None:
     world, one, two = listening()
     world.network.throttle(one, "", 10)
     for number in range(5):

@@ -424,7 +424,7 @@ async def test_what_cannot_be_encoded_is_refused_here(tmp_path: Path) -> None:
         await outside(work)
 
 
-async def test_nobody_there_is_said_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_missing_node_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="canopy node --data"):
         ControlClient.connect(tmp_path / "nowhere")
     with pytest.raises(UnreachableError, match="no node runs"):

@@ -115,7 +115,7 @@ def test_a_copy_on_the_same_machine_does_not_start(tmp_path: Path) -> None:
     moved.close()
 
 
-def test_a_lock_file_that_a_killed_process_left_stops_nobody(
+def test_a_lock_file_that_a_killed_process_left_stops_no_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(id_lock.tempfile, "tempdir", str(tmp_path / "tmp"))

@@ -59,7 +59,7 @@ class Side:
         return any(id_.startswith(other.name) for id_ in self.seen)
 
 
-def test_two_overlays_become_one_and_nobody_misses_an_event(overlay: Overlay) -> None:
+def test_two_overlays_become_one_and_no_subscriber_misses_an_event(overlay: Overlay) -> None:
     one, other = sides = Side(overlay, "a"), Side(overlay, "b")
     for _ in range(10):
         for side in sides:

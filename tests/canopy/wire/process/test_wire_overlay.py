@@ -52,7 +52,7 @@ def test_events_reach_the_subscriber_on_another_node(overlay: Overlay) -> None:
     assert "drained=True" in overlay.log(0)
 
 
-def test_a_peer_list_where_nobody_answers(overlay: Overlay) -> None:
+def test_a_peer_list_where_no_peer_answers(overlay: Overlay) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound, and without a listener
         deserted = f"127.0.0.1:{held.getsockname()[1]}"
@@ -91,7 +91,9 @@ def strangers() -> dict[str, bytes]:
     }
 
 
-def test_strangers_are_closed_with_a_reason_and_the_node_is_unharmed(overlay: Overlay) -> None:
+def test_foreign_connections_are_closed_with_a_reason_and_the_node_goes_on(
+    overlay: Overlay,
+) -> None:
     client = overlay.start()
     wait_ready(client)
     client.request(Subscribe(0, "a = 1"), PATIENCE)

@@ -89,7 +89,7 @@ def records(data: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains_and_the_log_shows_the_life(
+def test_a_signal_drains_and_the_log_shows_each_step(
     processes: Processes, number: signal.Signals
 ) -> None:
     process = processes.start(name="it")

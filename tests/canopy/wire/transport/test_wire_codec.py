@@ -90,7 +90,7 @@ def test_a_latency_level_that_there_is_not_is_refused(level: object) -> None:
 @pytest.mark.parametrize(
     "pace", [[-1.0, 1.0, 1], [1.0, float("nan"), 1], [1.0, float("inf"), 1], [1.0, 1.0, -1]]
 )
-def test_a_pace_that_nobody_can_have_is_refused(pace: list[Any]) -> None:
+def test_an_impossible_pace_is_refused(pace: list[Any]) -> None:
     body = msgspec.msgpack.encode([["Accepted", 1, [], [], pace]])
     with pytest.raises(ProtocolError):
         CODEC.decode(body)
