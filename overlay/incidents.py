@@ -28,8 +28,8 @@ from overlay.links.events import IdentityConflict, LinkDown, LinkUp
 from overlay.machine import Machine, NodeId, Port
 
 MAX_INCIDENTS: Final = 200
-"""Incidents that a node remembers. Guess: an hour of trouble; to be measured by how far back people
-scroll."""
+"""Incidents that a node remembers. Guess: an hour with faults; to be measured by how far back
+people scroll."""
 
 MAX_PEERS_DOWN: Final = 1_000
 """Peers whose link is down that are remembered, to report when they are back. Guess: more than a

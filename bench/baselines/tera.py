@@ -1,7 +1,7 @@
 """*TERA*: topics, each with an overlay of its subscribers (Baldoni, Beraldi, Quéma, DEBS 2007).
 
 An event has a topic. A random walk looks for a node whose access-point table (50 entries) knows
-somebody in the topic's overlay; there the event is broadcast: every subscriber hands it to all
+a member of the topic's overlay; there the event is broadcast: every subscriber hands it to all
 its neighbours in the topic's overlay but the one it came from. CBDLO's figure 7 gives 100 topics,
 a table of 50 and at most 10 hops; the degree of the topic overlays is not given
 (docs/lab/figures.md).
@@ -84,7 +84,7 @@ class Tera:
         return messages, len(seen)
 
     def _overlay(self, members: list[int], topic: int) -> dict[int, list[int]]:
-        """Undirected, everybody with at least DEGREE neighbours where there are so many."""
+        """Undirected, each node with at least DEGREE neighbours where there are so many."""
         rng = Random(f"{self._seed}/topic/{topic}")
         links: dict[int, dict[int, None]] = {node: {} for node in members}
         degree = min(DEGREE, len(members) - 1)

@@ -74,7 +74,7 @@ def stage(harness: Path, to: Path, seed: int, parts: bool) -> Path:
     ignored = shutil.ignore_patterns("cache", "run", "deb", "venv", "__pycache__", "results")
     shutil.copytree(harness, to, ignore=ignored)
     if (harness / "deb").is_dir():
-        (to / "deb").symlink_to(harness / "deb")  # the servers, should somebody have unpacked them
+        (to / "deb").symlink_to(harness / "deb")  # the servers, if they have been unpacked
     for name in ("One", "Eight"):
         file = to / "adapters" / f"canopy_{name.lower()}.py"
         file.write_text(CONTESTANT.format(name=name))

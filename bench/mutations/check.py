@@ -62,8 +62,8 @@ class Catch(msgspec.Struct, frozen=True):
 
 def soak(fault: str, first: int, seeds: int) -> tuple[int | None, str]:
     """(first bad seed or None, what was wrong) of a soak with `fault` planted ("": none)."""
-    door = ["-m", "bench.mutations.run", fault] if fault else ["-m", "canopy"]
-    command = [*door, "sim", "soak", "--seed", str(first), "--seeds", str(seeds)]
+    entry = ["-m", "bench.mutations.run", fault] if fault else ["-m", "canopy"]
+    command = [*entry, "sim", "soak", "--seed", str(first), "--seeds", str(seeds)]
     try:
         done = subprocess.run(
             [sys.executable, *command, "--json", "--quiet", "--shrink", "0"],

@@ -94,7 +94,7 @@ def dry_run_leaves_out_the_event_tree() -> None:
     "test_who_said_that_it_leaves_is_not_lost_when_it_is_dialled_afterwards",
 )
 def leaving_nodes_are_lost() -> None:
-    """A node that said that it leaves counts as lost when somebody dials it afterwards."""
+    """A node that said that it leaves counts as lost when a node dials it afterwards."""
     original = IncidentLog.on_link_down
 
     def on_link_down(self: IncidentLog, event: LinkDown) -> None:

@@ -96,7 +96,7 @@ def leases_end_in_one_turn() -> None:
     "test_a_program_that_asks_very_much_at_once_lets_others_be_heard",
 )
 def all_commands_without_a_pause() -> None:
-    """A node carries out all that a program has asked for before it hears anybody else."""
+    """A node carries out all that a program has asked for before it serves any other program."""
     replace_constant(server, "TURNS_TOGETHER", 1 << 60)
 
 

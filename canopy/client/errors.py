@@ -28,7 +28,7 @@ class UnreachableError(ControlError):
 
 class NodeFullError(UnreachableError):
     """The node runs and serves as many programs as it may, its setting `clients.programs` (exit
-    code 1: it refused). Whoever looks for a node that went away tries again."""
+    code 1: it refused). A program that looks for a node that went away tries again."""
 
 
 class DeniedError(ControlError):

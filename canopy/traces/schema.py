@@ -72,7 +72,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "walk_miss": ("walk", "attribute", "hop"),
     # the result of the search, at the publisher
     "located": ("attribute", "by", "hops"),  # found, by walk or ring
-    "nobody": ("attribute", "hops"),  # the owner says that there are no subscriptions to it
+    "absent": ("attribute", "hops"),  # the owner says that there are no subscriptions to it
     # the tree (C7): a data-plane message that carries an event to or within a tree
     "visit": ("event", "attribute", "hop", "peer"),  # sent to peer, hop-th message of this event
     "match": ("event", "attribute", "lo", "hi", "version", "recipients"),

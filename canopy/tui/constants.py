@@ -70,7 +70,7 @@ CLIPBOARD_BYTES: Final = 74_994
 
 # --- dialogs and panes ---
 
-CANDIDATES: Final = 50  # completions of a selector at most: more than anybody scrolls through
+CANDIDATES: Final = 50  # completions of a selector at most: more than are scrolled through
 
 VALUE_SAMPLE: Final = 300
 """Events that are searched for an attribute's values; takes a few milliseconds."""
@@ -78,7 +78,7 @@ VALUE_SAMPLE: Final = 300
 VALUES: Final = 20  # values that are proposed for an attribute. Guess: two screens of candidates
 
 DRAFT_CHARACTERS: Final = 200_000
-"""Characters of a test event: far more than anybody types, far less than a frame may have."""
+"""Characters of a test event: far more than is typed, far less than a frame may have."""
 
 SELECTOR_CHARACTERS: Final = 16_384  # characters of a selector; the compiler's own limit is lower
 HEX_DUMP: Final = 512  # bytes of a binary payload that are shown. Guess: a screen

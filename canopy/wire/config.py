@@ -308,8 +308,8 @@ def check_addresses(config: NodeConfig) -> None:
     if not is_loopback(host) and not config.insecure:
         raise ConfigError(
             f"listen: {config.listen} can be reached by other machines, and this node has neither "
-            f"a key nor a certificate: anybody could join, read and forge. Listen on 127.0.0.1, "
-            f"or add --insecure if you trust everybody on the network"
+            f"a key nor a certificate: any program could join, read and forge. Listen on "
+            f"127.0.0.1, or add --insecure if you trust all users of the network"
         )
     if host in ("0.0.0.0", "::") and not config.advertise:
         raise ConfigError(

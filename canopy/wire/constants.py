@@ -148,7 +148,7 @@ SOCKET_PATH_LIMIT: Final = 107
 """Bytes of a Unix socket's path: `sun_path` of Linux has 108 with the closing zero, unix(7)."""
 
 CONFIG_FILE_LIMIT: Final = 1 << 20
-"""Bytes of a configuration file. Guess: far more than anybody writes."""
+"""Bytes of a configuration file. Guess: far more than is needed."""
 
 LOG_VALUE_LIMIT: Final = 2_000
 """Characters of one value in a log line, since reasons may come from a peer. Guess: a traceback of

@@ -80,7 +80,7 @@ MAX_HELLOS = 32
 # --- seeds ---
 
 MAX_SEEDS = 1_024
-"""Addresses in the peer list. Guess: more than anybody writes into a file."""
+"""Addresses in the peer list. Guess: more than a file ever has."""
 
 SEED_RECHECK = 600.0
 """A seed whose link was suspended for want of use was alive then, and is dialled again after so
@@ -117,4 +117,4 @@ delay."""
 
 EVICTION_BATCH = 64
 """Links that are evicted together: finding the least recently used looks at all of them, so it is
-not done for every newcomer. Guess; to be measured by the longest turn of a node at its limit."""
+not done for every new link. Guess; to be measured by the longest turn of a node at its limit."""

@@ -92,8 +92,8 @@ class Welcome(Frame, frozen=True):
 class Superseded(Frame, frozen=True):
     """A later process has the receiver's id: the receiver's own word counts no more.
 
-    Sent to whoever speaks as a node of which the sender knows a later process. After a mere restart
-    the former process is no longer there to receive it.
+    Sent to a process that speaks as a node of which the sender knows a later process. After a mere
+    restart the former process is no longer there to receive it.
     """
 
     peer: Peer  # the receiver's id, with the address of the later process

@@ -162,7 +162,7 @@ class LinkSession(HasDeadline):
         return (process, number) < (self.peer_process, self.peer_number)
 
     def update_address(self, peer: Peer) -> None:
-        """Take `peer`'s address unless the peer itself has named one: both are hearsay, and the
+        """Take `peer`'s address unless the peer itself has named one: both are second-hand, and the
         newer one may be better."""
         if self.peer_process == UNKNOWN and self.peer.address != peer.address:
             self.peer = peer

@@ -7,7 +7,7 @@ that were idle for longest are suspended, as if ``links.idle_close`` had come ea
 sides keep the session's numbers, so that nothing is lost, and either resumes when it has something
 to send. A link may be evicted only if nothing is queued or unacknowledged on it, if this node does
 not watch it, and if it was idle for some heartbeats: a peer that watches it probes once in each. If
-no link is idle the newcomer is refused, and tries again with back-off.
+no link is idle the new link is refused, and its peer tries again with back-off.
 
 Dormant sessions cost no connection but some memory, so that they are bounded, too
 (`constants.MAX_DORMANT_SESSIONS`). The one that is dormant for longest is forgotten: if the peer

@@ -182,7 +182,8 @@ class AccessPoints(Machine):
         self._tombstones.remove(event.peer.id)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """Contact with the peer failed: all its points leave, and hearsay of them is ignored."""
+        """Contact with the peer failed: all its points leave, and what other nodes say of them is
+        ignored."""
         self._tombstones.add(event.peer.id, self._shuffles)
         for attribute in list(self._table):
             self._keep(attribute, lambda each: each.point.peer.id != event.peer.id)

@@ -1,8 +1,8 @@
 """Tombstones: which nodes were found dead, and when, in shuffles (C1).
 
-Other nodes have not noticed yet and go on naming the dead. Hearsay about a node is ignored if it is
-older than the node's tombstone. Ages are counted in shuffles; all nodes shuffle at about the same
-rate, so an age from elsewhere can be compared. Direct contact removes a tombstone at once.
+Other nodes have not noticed yet and go on naming the dead. What others say about a node is ignored
+if it is older than the node's tombstone. Ages are counted in shuffles; all nodes shuffle at about
+the same rate, so an age from elsewhere can be compared. Direct contact removes a tombstone at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Tombstones:
         self._died_in.pop(peer_id, None)
 
     def covers(self, peer_id: NodeId, age: int, now: int) -> bool:
-        """Whether hearsay about `peer_id` that is `age` shuffles old, in shuffle `now`, is from
-        before its death."""
+        """Whether second-hand news of `peer_id` that is `age` shuffles old, in shuffle `now`, is
+        from before its death."""
         died = self._died_in.get(peer_id)
         return died is not None and now - age <= died

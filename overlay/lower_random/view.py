@@ -125,7 +125,7 @@ class View(Machine):
         if asked is None:
             return  # given up meanwhile
         self._is_settled = not self._merge(sender, message, [sender.id, *asked[1]])
-        if not self.is_filled:  # each reply brought new nodes: a newcomer fills its view at once
+        if not self.is_filled:  # each reply brought new nodes: a new node fills its view at once
             self._shuffle_with_oldest()
 
     def _shuffle_with_oldest(self) -> None:

@@ -1,6 +1,6 @@
 """Attribute trees: where events meet subscriptions (CBDLO's upper layer, C5 to C10).
 
-Per attribute that anybody subscribes to there is one tree over the attribute's values. It has three
+Per attribute with subscriptions there is one tree over the attribute's values. It has three
 kinds of participants, and a node can be all of them at once:
 
     subscriber                     owner                              host

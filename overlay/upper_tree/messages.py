@@ -196,7 +196,7 @@ class TreeAnswer(Message, frozen=True):
 class Invalidate(Message, frozen=True):
     """Drop the cached summaries (or *no subscribers*) of these trees: each has a subscriber now
     that it does not admit. Answered before the SUBACK is given. `number`: of the last copy that the
-    owner granted anybody."""
+    owner granted any host."""
 
     attributes: tuple[str, ...]
     number: int = 0
@@ -256,8 +256,8 @@ class TreesHosted(Message, frozen=True):
 
 
 class StillHosting(Message, frozen=True):
-    """From a host to whoever leads the arc of a lost owner: I serve trees of it. Answered by
-    `TreesHosted`. `epoch`: it would not listen to any lower one."""
+    """From a host to the primary that leads the arc of a lost owner: I serve trees of it. Answered
+    by `TreesHosted`. `epoch`: it would not listen to any lower one."""
 
     key: Key
     epoch: int = 0

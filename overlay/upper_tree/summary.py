@@ -1,4 +1,4 @@
-"""C5, C9: what a publisher may know of a tree's registrations, so that it skips visits in vain.
+"""C5, C9: what a publisher may know of a tree's registrations, so that it skips needless visits.
 
 A summary is a short list of *boxes*. A box says: an event that has all of these attributes, each
 with a value in its interval. Each registered conjunction lies in some box, so an event that no box

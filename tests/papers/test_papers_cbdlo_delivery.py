@@ -221,9 +221,9 @@ def test_an_entrance_without_the_tree_starts_a_new_walk_of_half_the_hops() -> No
     publisher = Publisher(COUNTING)
     publisher.know("x", "gone")
     publisher.publish({"x": 1})
-    publisher.finder.sought.clear()
+    publisher.finder.requested.clear()
     publisher.port.hear(TreeMoved(7, "x", (1,)), peer("gone"))
-    assert publisher.finder.sought == [(("x",), True)]
+    assert publisher.finder.requested == [(("x",), True)]
     seeker = Seeker(COUNTING)
     seeker.finder.seek(["x"], stale=True)
     assert seeker.walker.walks == [(("x",), COUNTING.walk.hops // 2)]

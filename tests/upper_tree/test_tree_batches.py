@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overlay.client import Draft
 from overlay.upper_tree.batches import BATCH_BYTES, BATCH_ITEMS, cut_evenly
-from overlay.upper_tree.publisher.admission import Alike
+from overlay.upper_tree.publisher.admission import UniformBatch
 from tests.upper_tree.publisher.test_tree_publisher import Rig
 
 
@@ -19,5 +19,5 @@ def test_a_batch_that_looks_alike_is_cut_by_its_largest_event() -> None:
     rig = Rig()
     rig.know("x", "h")
     drafts = [Draft({"x": number}) for number in range(4)]
-    rig.publisher.publish(drafts, Alike(("x",), BATCH_BYTES // 2))
+    rig.publisher.publish(drafts, UniformBatch(("x",), BATCH_BYTES // 2))
     assert [len(sequences) for _, _, sequences in rig.visits()] == [2, 2]

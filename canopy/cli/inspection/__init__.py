@@ -1,7 +1,7 @@
 """Commands that ask a running node what it knows, and print the answers.
 
 ``show`` has `canopy status`, `peers`, `ring` and `where`: one node, and the overlay as it knows it;
-``top`` is the whole overlay at a glance, ``subs`` the subscriptions of all programs (`canopy subs
+``top`` is the whole overlay in one table, ``subs`` the subscriptions of all programs (`canopy subs
 rm` ends them), ``why`` the reasons for which an event reached a subscription or did not.
 ``watching`` repeats such a look at intervals, drawn in the place of the one before.
 

@@ -41,8 +41,8 @@ NODE = re.compile(r"\b[0-9a-f]{16}\b")
 def explain(world: World, violation: Violation, most: int = MOST) -> tuple[str, ...]:
     """The violation and the records it follows from, as lines; nodes by their names.
 
-    What befell the nodes and trees on the way gives way to the event's own steps, the oldest first,
-    where it is too much."""
+    What happened to the nodes and trees on the way gives way to the event's own steps, the oldest
+    first, where it is too much."""
     if violation.about:
         steps, around = _event_story(world, *(*violation.about, "")[:2])
     else:
@@ -88,7 +88,7 @@ def _changes(world: World, text: str) -> list[Record]:
 
 
 def _event_story(world: World, event: str, subscription: str) -> tuple[list[Record], list[Record]]:
-    """(steps of the event and the subscription, what befell nodes and trees on their way)."""
+    """(steps of the event and the subscription, what happened to nodes and trees on their way)."""
     records = world.recorder.records
     own = [r for r in records if r.fields.get("event") == event]
     if not own:
@@ -107,7 +107,7 @@ def _event_story(world: World, event: str, subscription: str) -> tuple[list[Reco
         if fields.get("event") == event:
             ends = (record.node, fields.get("peer"))
             return not subscription or record.kind not in OTHERS or target in ends
-        if record.kind in ("located", "nobody"):
+        if record.kind in ("located", "absent"):
             return record.node == publisher and begin - BEFORE <= record.time <= end
         return fields.get("subscription") == subscription != "" and record.kind in OWN
 

@@ -54,7 +54,7 @@ LEASES = 2.0
 def check_trees(world: World, calm_since: float = 0.0) -> list[Violation]:
     """Subscribers, owners and hosts agree about registrations and maps.
 
-    `calm_since`: when the last primary began, who grants a full lease to everybody.
+    `calm_since`: when the last primary began, which grants a full lease to every subscriber.
     """
     ends = [s.ended for s in world.clients.subscriptions if s.ended is not None]
     forgotten_at = max([calm_since, *ends]) + LEASES * world.settings.tree.lease

@@ -1,6 +1,6 @@
 """Chord's three, as Zave has them ("How to make Chord correct", IEEE TSE 2017), of clusters (P2).
 
-1. Every successor list has its full length (or everybody else, in a ring that is smaller).
+1. Every successor list has its full length (or all others, in a ring that is smaller).
 2. Every list has a successor that lives.
 3. There are enough principals. A *principal* is a node that no list skips: in no list, begun with
    its owner, do two neighbours stand on both sides of it. With one more of them than a list is long
@@ -34,7 +34,7 @@ def check_chord(world: World) -> list[Violation]:
 
 
 def chord_violations(lists: Mapping[Key, Sequence[Key]], length: int) -> list[str]:
-    """`lists`: of everybody who lives, whom it takes for its successors, nearest first. `length`:
+    """`lists`: of every live cluster, which it takes for its successors, nearest first. `length`:
     how many a full list has. What is wrong, in words."""
     found = []
     full = min(length, len(lists) - 1)
@@ -48,7 +48,7 @@ def chord_violations(lists: Mapping[Key, Sequence[Key]], length: int) -> list[st
     principals = len(lists) - len(skipped)
     if principals < min(length + 1, len(lists)):
         whom = ", ".join(key[:8] for key in skipped)
-        found.append(f"{principals} principals are not enough: somebody skips {whom}")
+        found.append(f"{principals} principals are not enough: some list skips {whom}")
     return found
 
 

@@ -1,6 +1,6 @@
 """Many nodes fail at one moment: what the survivors still get, and what it costs.
 
-A share of the nodes is killed without a word to anybody, or stands still for a while, all at once,
+A share of the nodes is killed without notice, or stands still for a while, all at once,
 while events flow. Each delivery that a live subscriber should get is counted by when its event was
 published, and how long it took:
 

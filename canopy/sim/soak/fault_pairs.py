@@ -41,7 +41,7 @@ WHILE = 10.0
 """Seconds that a disturbance of the network or the disks lasts: longer than `links.dead_after`."""
 
 ALONE = 60.0
-"""Seconds after which a newcomer that reaches no other founds a ring, where two join: what events
+"""Seconds after which a new node that reaches no other founds a ring, where two join: what events
 of such a ring could match in the other is the soak's affair (`divisions`)."""
 
 Role = Literal["", "primary", "standby", "broker", "none"]
@@ -154,7 +154,7 @@ def disk(conditions: DiskConditions, role: Role) -> Disturbance:
 
 
 def all_killed(rng: Random) -> tuple[Fault, ...]:
-    """Everybody at once; they come back in some order."""
+    """All nodes at once; they come back in some order."""
     order = rng.sample(range(NODES), NODES)
     back = [Fault(BACK + 0.2 * n, "restart", nodes=(node,)) for n, node in enumerate(order)]
     return (Fault(0, "crash", nodes=tuple(range(NODES))), *back)

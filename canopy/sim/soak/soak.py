@@ -134,7 +134,7 @@ def draw_scenario(seed: int) -> Scenario:
     if divided:
         network = Conditions()
     if network != Conditions():
-        # Whoever hears of no ring in time founds one. Rings that meet become one, but what one has
+        # Who hears of no ring in time founds one. Rings that meet become one, but what one has
         # registered meanwhile sees nothing of the other's: the oracle knows only those of `apart`.
         settings = msgspec.structs.replace(settings, ring=RingSettings(found_after=60.0))
     scenario = Scenario(

@@ -1,4 +1,4 @@
-"""The Node as it is, with a meter at its door: what it hands to its links is counted by kind.
+"""The Node as it is, with a meter at its output: what it hands to its links is counted by kind.
 
 Nothing else differs from the Node of a process; what a node sends to itself costs nothing and is
 not counted, as in `Node.send`.

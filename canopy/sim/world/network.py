@@ -230,7 +230,7 @@ class Network:
             del self._throttled[sender, receiver]
 
     def heal(self) -> None:
-        """Everybody reaches everybody, as fast as the conditions allow."""
+        """All nodes reach each other, as fast as the conditions allow."""
         self._sides = {}
         self._throttled = {}
         self._blocked = {}

@@ -50,7 +50,7 @@ TURN_SLACK: Final = 0.001
 # --- what the report shows ---
 
 EXAMPLES_SHOWN: Final = 100
-"""Missing and wrong pairs that are listed. Guess: more than anybody reads."""
+"""Missing and wrong pairs that are listed. Guess: more than is ever read."""
 
 SUBSCRIPTIONS_SHOWN: Final = 60
 """Subscriptions that are listed, those with faults first. Guess, as above."""

@@ -35,7 +35,7 @@ NEEDED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "subscription": ("subscribe", "suback", "unsubscribe", "deliver"),
     "walk": ("walk_start", "walk_hop", "walk_blocked", "walk_recovered", "walk_hit", "walk_miss"),
-    "attribute": ("walk_start", "walk_hit", "walk_miss", "located", "nobody"),
+    "attribute": ("walk_start", "walk_hit", "walk_miss", "located", "absent"),
 }
 """The fields that records of these kinds must have."""
 

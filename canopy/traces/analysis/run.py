@@ -208,7 +208,7 @@ class _Analysis:
             walks=walk_counts.started,
             walk_hits=walk_counts.hits,
             ring_hits=walk_counts.by_ring,
-            nobody=walk_counts.nobody,
+            absent=walk_counts.absent,
             walk_hit_rate=walk_counts.hit_rate,
             walks_findable=walk_counts.findable,
             walk_hops=walk_counts.hops,

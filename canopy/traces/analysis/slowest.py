@@ -87,7 +87,7 @@ def _walks(
     """The records of all walks that were under way for one of the slow events."""
     first = min(row["published"] for row in slow) - TURN_SLACK
     last = max(row["published"] + row["latency_ms"] / 1_000 for row in slow)
-    near = seen.where("kind LIKE 'walk|_%' ESCAPE '|' OR kind IN ('located', 'nobody')").where(
+    near = seen.where("kind LIKE 'walk|_%' ESCAPE '|' OR kind IN ('located', 'absent')").where(
         f"time BETWEEN {first!r}D AND {last!r}D"
     )
     walks = near.where(
@@ -112,7 +112,7 @@ def _path(slow: dict[str, Any], found: list[dict[str, Any]]) -> DeliveryPath:
     for row in found:
         if row["event"] == slow["event"]:
             on_it = _concerns(row, slow)
-        elif row["kind"] in ("located", "nobody"):
+        elif row["kind"] in ("located", "absent"):
             on_it = row["node"] == slow["publisher"] and begun - TURN_SLACK <= row["time"] <= ended
             on_it = on_it and bool(walks)
         else:

@@ -37,7 +37,7 @@ class AnalysisSummary:
     walks: int
     walk_hits: int
     ring_hits: int
-    nobody: int
+    absent: int
     walk_hit_rate: float | None
     walks_findable: int
     """Walks for an attribute that has a tree; without subscriptions no walk can hit."""

@@ -4,7 +4,7 @@ A walk searches each of its attributes separately, so everything is counted per 
 walk *hits* when it meets an access point. Where the publisher's own table has one, at hop 0, there
 was no need to walk, and it is counted apart. After a walk without a hit the attribute is looked up
 on the ring, which finds the tree or no subscriptions. The publisher records the result (`located`
-by walk or ring, `nobody`), and does not search for a known entry again.
+by walk or ring, `absent`), and does not search for a known entry again.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class WalkCounts:
     hit_rate: float | None  # of all walks
     by_walk: int  # searches that ended so: `located` records …
     by_ring: int
-    nobody: int  # … and those of attributes without subscriptions
+    absent: int  # … and those of attributes without subscriptions
     blocked: int
     recovered: int
     messages: int  # steps of walks, one per attribute, of the data plane
@@ -101,7 +101,7 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
     counts = walks.where("hit_hop > 0").groupBy("hit_hop").count().collect()
     results = {
         (each["kind"], each["by"]): each["count"]
-        for each in records.where("kind IN ('located', 'nobody')")
+        for each in records.where("kind IN ('located', 'absent')")
         .groupBy("kind", "by")
         .count()
         .collect()
@@ -117,7 +117,7 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
         hit_rate=row["hits"] / row["started"] if row["started"] else None,
         by_walk=results.get(("located", "walk"), 0),
         by_ring=results.get(("located", "ring"), 0),
-        nobody=sum(count for (kind, _), count in results.items() if kind == "nobody"),
+        absent=sum(count for (kind, _), count in results.items() if kind == "absent"),
         blocked=row["blocked"],
         recovered=row["recovered"],
         messages=row["messages"],

@@ -11,7 +11,7 @@ from overlay.wording import counted
 
 BAR, SHORT_BAR = 24, 8  # cells of the longest bar of registrations, and where room is scarce
 WIDE = 70  # cells from which there is room
-SHOWN = 200  # virtual nodes that are drawn: more than anybody scrolls through
+SHOWN = 200  # virtual nodes that are drawn: more than are scrolled through
 
 
 class TreePicture(Static):

@@ -2,7 +2,7 @@
 
 There should be one ring. A node without seeds founds it at once. Others found one only after a time
 in which no node they reached knew of a ring, and then only the smallest id among those who see each
-other does, so that a group of newcomers does not found one each; a node that reached none founds
+other does, so that a group of new nodes does not found one each; a node that reached none founds
 alone and serves its local clients. The first cluster owns the whole ring.
 
 Slow starts and partitions still make several rings. Where two meet, the smaller id wins, so a

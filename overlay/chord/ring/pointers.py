@@ -1,8 +1,8 @@
 """A primary's pointers: predecessor and successor list (P2, Zave's corrected Chord).
 
-The original protocol (SIGCOMM 2001) adopts a new successor on hearsay and keeps the rest of its
-list; Zave ("Reasoning about identifier spaces: How to make Chord correct", IEEE TSE 2017) shows
-that this loses the ring. The rules here are the corrected ones:
+The original protocol (SIGCOMM 2001) adopts a new successor on another node's word and keeps the
+rest of its list; Zave ("Reasoning about identifier spaces: How to make Chord correct", IEEE TSE
+2017) shows that this loses the ring. The rules here are the corrected ones:
 
 * a cluster becomes our first successor only by its own reply, never by what others say of it, and
   its list replaces the rest of ours **in the same step**, so that a list is always what one live

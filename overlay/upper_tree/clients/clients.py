@@ -61,7 +61,7 @@ from overlay.upper_tree.events import (
     SubscriptionLapsed,
     SubscriptionReady,
 )
-from overlay.upper_tree.publisher.admission import glance, refusal
+from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
@@ -351,7 +351,7 @@ class LocalClients(Machine):
     def _admit(self, together: list[tuple[int, Publish]]) -> None:
         """Publications whose events look alike set out as one batch."""
         drafts = [draft for _, command in together for draft in command.events]
-        alike = glance(drafts)
+        alike = uniform_batch(drafts)
         if alike is None:
             for client, command in together:
                 self._admit_closely(client, command)

@@ -14,7 +14,7 @@ ENDED_AT_ONCE = 256
 
 ENDED_MOST = 256
 """Subscriptions that have ended and that `canopy why` can still explain. Some kilobytes each. Not
-measured; by how long after the end of a program somebody asks."""
+measured; by how long after the end of a program its events are asked about."""
 
 SUBSCRIPTIONS_NAMED = 10
 """Subscriptions that are named where one is asked for that is not there: what fits on a screen."""

@@ -95,7 +95,7 @@ class DryRunQuery(msgspec.Struct):
     events: tuple[dict[str, Value | None], ...]
     found: list[Found]
     open: dict[tuple[str, int], DryVisit]
-    sought: dict[str, None] = {}  # attributes whose owner is being looked up
+    lookups: dict[str, None] = {}  # attributes whose owner is being looked up
 
     def without_hosts(self) -> dict[str, None]:
         """The attributes whose owner has not answered."""
@@ -160,16 +160,16 @@ class DryRuns(Machine):
         self._find_owners(query)
 
     def _find_owners(self, query: DryRunQuery) -> None:
-        query.sought = query.without_hosts()
-        for attribute in query.sought:
+        query.lookups = query.without_hosts()
+        for attribute in query.lookups:
             self.ring.find(attribute_key(attribute))
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """Ask it where the trees are of all attributes that it owns and a dry run waits for."""
         for number, query in self._queries.items():
-            mine = [name for name in query.sought if event.cluster.owns(attribute_key(name))]
+            mine = [name for name in query.lookups if event.cluster.owns(attribute_key(name))]
             for name in mine:
-                del query.sought[name]
+                del query.lookups[name]
             for names in in_batches(mine, weigh_text):
                 self.port.send(event.cluster.primary, FindHosts(number, names))
 
@@ -238,7 +238,7 @@ class DryRuns(Machine):
         self._finish(message.number, query)
 
     def on_ask_again(self, timer: AskAgain) -> None:
-        """Somebody is silent: look its owner up anew, or ask another host."""
+        """A node is silent: look its owner up anew, or ask another host."""
         query = self._queries.get(timer.number)
         if query is not None:
             self._find_owners(query)

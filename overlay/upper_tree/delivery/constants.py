@@ -27,8 +27,8 @@ would be measured by how long links between live nodes are broken."""
 
 RELAYS_MOST = 4
 """Relays that are tried for a node within `RELAY_FAILED_FOR`: other hosts are often behind the same
-broken switch, and each of them dials the node in vain. Not measured; would be measured by how long
-deliveries are held for nodes that some relay reaches."""
+broken switch, and each of them dials the node without success. Not measured; would be measured by
+how long deliveries are held for nodes that some relay reaches."""
 
 RELAY_FAILED_FOR = 60.0
 """Seconds that a relay that gave back is passed over: as long as a lease (`tree.lease`)."""

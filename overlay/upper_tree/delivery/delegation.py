@@ -8,9 +8,9 @@ acknowledged (the link's own acknowledgement, which follows the delegate's turn)
 the delegate's share anew. What a delegate cannot deliver it gives back to the host, which sends it
 itself, as it would have done at first. A link can be broken while both its ends live (P3): what the
 host cannot deliver goes to a *relay*, any other node, as if that were a delegate. If the relay
-cannot reach the node either, the host holds what is for it until somebody does (holding.py), unless
-the node's process has ended, or another node has its address. The interested node removes what
-comes twice.
+cannot reach the node either, the host holds what is for it until one of them does (holding.py),
+unless the node's process has ended, or another node has its address. The interested node removes
+what comes twice.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class SampledTree(NamedTuple):
 
 
 class ServedLoads:
-    """What this host reports. Measured anew every `LOADS_PERIOD` seconds, when somebody asks."""
+    """What this host reports. Measured anew every `LOADS_PERIOD` seconds, when it is asked for."""
 
     def __init__(self, port: Port, meter: LoadMeter, waiting: Callable[[], int]) -> None:
         """`waiting`: how many events wait here."""

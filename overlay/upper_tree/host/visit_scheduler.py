@@ -71,7 +71,9 @@ class VisitScheduler:
         self._alarm = Alarm(port, MatchDue())
         self._began: float | None = None  # when the work began that the alarm follows
         self._served = 0  # events since then
-        self._graded_at = -GRADED_FOR  # when an event last came that somebody names a level for
+        self._graded_at = (
+            -GRADED_FOR
+        )  # when an event last came that a subscription names a level for
 
     def take(self, visit: Visit) -> None:
         """A visit has come: serve it now or later."""

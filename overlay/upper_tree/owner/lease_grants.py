@@ -78,7 +78,7 @@ class LeaseGrants:
         self._hosts: dict[NodeId, LeaseGrant] = {}
         self._attended: dict[NodeId, Peer] = {}
         self._due = Alarm(port, ServingBeatDue())
-        self._number = 0  # of the last beat to anybody: never used again by this process
+        self._number = 0  # of the last beat to any host: never used again by this process
 
     def begin(self, hosts: Iterable[Peer]) -> None:
         """This node is the primary now: `hosts` may have leases from the one before."""

@@ -4,7 +4,7 @@ A map changes in two steps, so that an event finds all registrations wherever it
 
 1. *prepare*: hosts that gain an interval get its registrations and serve it already (`Assign`
    with the coming version, answered by `Assigned`), beside those that serve it now;
-2. *commit*: the new map is written to the log; everybody else gets it, and who loses an interval
+2. *commit*: the new map is written to the log; all other hosts get it, and who loses an interval
    stops serving it.
 
 A registration that comes meanwhile goes to the hosts of both maps (1), or waits until the hosts

@@ -358,7 +358,9 @@ class Registry(Machine):
 
     def _acknowledge_due(self, owned: OwnedTree, ids: Iterable[str] | None = None) -> None:
         """Give the SUBACKs of a tree that are due; `ids`: of these registrations only."""
-        if self._hosts.has_serving_stale(owned):  # it may serve what it prepared in vain
+        if self._hosts.has_serving_stale(
+            owned
+        ):  # it may serve what it prepared and was not confirmed
             return
         owned.trust_acknowledgements()
         due = owned.take_due(lambda pending: self._is_due(owned, pending), ids)

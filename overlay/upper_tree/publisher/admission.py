@@ -1,8 +1,8 @@
 """What a program may publish: an event's attributes, their values and its size.
 
-Nearly all is admissible, and what a program publishes together looks alike. So a batch is glanced
-at attribute by attribute, in a few calls for all its events; only where that does not settle it
-each event is looked at by itself.
+Nearly all is admissible, and what a program publishes together looks alike. So a batch is checked
+attribute by attribute, in a few calls for all its events; only where that does not settle it each
+event is checked by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES, MAX_NAME
 FLOATS, TEXTS, TRUTHS, INTEGERS = {float}, {str}, {bool}, {int}
 
 
-class Alike(NamedTuple):
+class UniformBatch(NamedTuple):
     """What the events of an admissible batch have in common."""
 
     names: tuple[str, ...]
@@ -30,9 +30,9 @@ class Alike(NamedTuple):
     """None is over so many bytes."""
 
 
-def glance(drafts: Sequence[Draft]) -> Alike | None:
-    """The batch as `Alike` if its events have the same attributes, each with a value, and are all
-    admissible; None if they are few, or would have to be checked one by one."""
+def uniform_batch(drafts: Sequence[Draft]) -> UniformBatch | None:
+    """The batch as `UniformBatch` if its events have the same attributes, each with a value, and
+    are all admissible; None if they are few, or would have to be checked one by one."""
     columns = columns_of([draft.attributes for draft in drafts])
     if columns is None:
         return None
@@ -54,7 +54,7 @@ def glance(drafts: Sequence[Draft]) -> Alike | None:
                 return None
         elif kinds != TRUTHS:
             return None
-    return Alike(tuple(columns), size) if size <= ITEM_MOST else None
+    return UniformBatch(tuple(columns), size) if size <= ITEM_MOST else None
 
 
 def refusal(draft: Draft) -> str | None:

@@ -91,7 +91,7 @@ owner waits a quarter of a second or more before it makes one (owner/summary_sta
 
 REFRESH_SUMMARY = 0.8
 """The share of the term after which a used summary is asked for again: sooner would cost messages,
-later some visits in vain while the answer is on its way. Not measured; would be measured by
+later some needless visits while the answer is on its way. Not measured; would be measured by
 both."""
 
 REFRESH_TOGETHER = 0.4
@@ -128,7 +128,7 @@ SEARCH_TOGETHER = 0.5
 walk of ten hops of 20 ms, a lookup and an answer take. Beyond, the order of the first events is not
 kept. Not measured; would be measured by how long searches take in an overlay over continents."""
 
-SOUGHT_MOST = 256
+SEARCHES_MOST = 256
 """Trees whose search others wait for; the searches that began first are forgotten."""
 
 SEARCH_PAUSE = 0.25
@@ -137,7 +137,7 @@ long arcs move."""
 
 SEARCH_PAUSE_SHARE = 0.25
 """Of the time that an event has waited for a tree that no host serves now: its outage is a quarter
-longer at most, and questions and visits in vain are few. (At a fixed pace they filled slow links,
+longer at most, and needless questions and visits are few. (At a fixed pace they filled slow links,
 and what hosts wait for came too late: a seed of the soak.)"""
 
 SEARCH_PAUSE_MOST = 4.0

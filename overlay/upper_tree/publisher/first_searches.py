@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from overlay.bounded import BoundedDict
-from overlay.upper_tree.publisher.constants import SEARCH_TOGETHER, SOUGHT_MOST
+from overlay.upper_tree.publisher.constants import SEARCH_TOGETHER, SEARCHES_MOST
 
 
 class FirstSearches:
     """The trees for which some events wait, of one publisher. Times are the Port's seconds."""
 
     def __init__(self) -> None:
-        self._sought: BoundedDict[str, float] = BoundedDict(SOUGHT_MOST)  # and since when
+        self._unfinished: BoundedDict[str, float] = BoundedDict(SEARCHES_MOST)  # and since when
         self._found: dict[str, float] = {}  # and when
 
     @property
@@ -28,14 +28,14 @@ class FirstSearches:
         return self._found
 
     @property
-    def sought(self) -> Mapping[str, float]:
+    def unfinished(self) -> Mapping[str, float]:
         """Trees that are looked for, or held, and since when."""
-        return self._sought
+        return self._unfinished
 
     def began(self, attribute: str, now: float) -> None:
         """Nothing is known of this tree, and an event waits for it."""
-        if attribute not in self._sought:
-            self._sought[attribute] = now
+        if attribute not in self._unfinished:
+            self._unfinished[attribute] = now
 
     def found(self, attribute: str, now: float) -> None:
         """The tree is found: `take` says when it may be visited."""
@@ -43,22 +43,24 @@ class FirstSearches:
 
     def ended(self, attribute: str) -> None:
         """The tree has no subscribers."""
-        self._sought.pop(attribute, None)
+        self._unfinished.pop(attribute, None)
         self._found.pop(attribute, None)
 
     def take(self, now: float) -> tuple[list[str], list[str], float | None]:
         """The trees that may be visited now by all that waits for them; the searches that the
         others wait for, and after how many seconds to ask again (None: there are no others)."""
         found = self._found
-        for attribute in [name for name, at in self._sought.items() if at + SEARCH_TOGETHER <= now]:
+        for attribute in [
+            name for name, at in self._unfinished.items() if at + SEARCH_TOGETHER <= now
+        ]:
             if attribute not in found:
-                del self._sought[attribute]
-        waited_for = {name: at for name, at in self._sought.items() if name not in found}
-        first = min([at for name, at in found.items() if name in self._sought], default=now)
+                del self._unfinished[attribute]
+        waited_for = {name: at for name, at in self._unfinished.items() if name not in found}
+        first = min([at for name, at in found.items() if name in self._unfinished], default=now)
         if not waited_for or first + SEARCH_TOGETHER <= now:
             ready = list(found)
         else:
-            ready = [name for name in found if name not in self._sought]
+            ready = [name for name in found if name not in self._unfinished]
         for attribute in ready:
             self.ended(attribute)
         if not found:

@@ -25,7 +25,7 @@ from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, History, Skipped
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, SentBefore, TreeMoved
-from overlay.upper_tree.publisher.admission import Alike
+from overlay.upper_tree.publisher.admission import UniformBatch
 from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes
 from overlay.upper_tree.publisher.constants import CHECK_LEAST, MOVES, PAIRS_AT_ONCE
 from overlay.upper_tree.publisher.first_searches import FirstSearches
@@ -119,7 +119,7 @@ class Publisher(Machine):
 
     # --- publishing ---
 
-    def publish(self, drafts: Sequence[Draft], alike: Alike | None = None) -> list[Event]:
+    def publish(self, drafts: Sequence[Draft], alike: UniformBatch | None = None) -> list[Event]:
         """Give the events their identities and send them off. They have been checked; `alike`:
         what all have in common, if they have the same attributes, and values for them."""
         publisher, incarnation = self.port.me.id, self.incarnation
@@ -215,7 +215,7 @@ class Publisher(Machine):
         known that its tree has no subscriber for the event; seek the trees of the others. `stale`:
         hosts that were known proved wrong."""
         now = self.port.now
-        sought: dict[str, None] = {}
+        to_find: dict[str, None] = {}
         skipped: list[PendingPair] = []
         unknown: dict[str, None] = {}
         routed: dict[NodeId, tuple[Peer, dict[int, tuple[Event, list[str]]]]] = {}
@@ -227,7 +227,7 @@ class Publisher(Machine):
             host = self.locations.host_for(attribute, pending.places[attribute])
             if host is None:
                 self.pending.await_tree(pair)
-                sought[attribute] = None
+                to_find[attribute] = None
                 if not stale:
                     self._searches.began(attribute, now)
             elif host.id != self.port.me.id and self._may_skip(pair, unknown):
@@ -244,14 +244,14 @@ class Publisher(Machine):
                     by_trees.setdefault(key, []).append(event)
             visits.setdefault(host.id, (host, []))[1].extend(by_trees.items())
         self.pending.drop(skipped)
-        if sought:
-            self.finder.seek(sought, stale)
+        if to_find:
+            self.finder.seek(to_find, stale)
         self._ask_summaries(list(unknown))
 
     def _awaited(self) -> tuple[SentBefore, ...]:
         """What waits for trees that were looked for lately."""
         found: list[SentBefore] = []
-        for name, since in self._searches.sought.items():
+        for name, since in self._searches.unfinished.items():
             numbers = self.pending.awaiting(name)
             age = self.port.now - since
             if numbers and age < self._recent.window:
@@ -395,7 +395,7 @@ class Publisher(Machine):
         self._together.rang()
         self.port.emit(TreesFound())
 
-    # --- trouble ---
+    # --- silent hosts and lost links ---
 
     def on_link_down(self, event: LinkDown) -> None:
         """What was sent to this host and is not accepted is sent to another one."""

@@ -75,7 +75,7 @@ class RouteQueue(Machine):
 
 
 def _is_unsent(pair: PendingPair, since: float) -> bool:
-    """Whether a pair is pending, and since this time was neither sent nor sought."""
+    """Whether a pair is pending, and since this time was neither sent nor searched for."""
     pending, attribute = pair
     _, when = pending.pairs.get(attribute, ("", inf))
     return when <= since

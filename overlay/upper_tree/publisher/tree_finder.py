@@ -220,7 +220,7 @@ class TreeFinder(Machine):
             if self.locations.learn_absent(attribute, until, message.epoch, now):
                 del self.searches[attribute]
                 self.port.count("lookups_absent")
-                self.port.trace("nobody", attribute=attribute, hops=search.hops)
+                self.port.trace("absent", attribute=attribute, hops=search.hops)
                 self.port.emit(TreeAbsent(attribute, until))
 
     def on_not_owner(self, sender: Peer, message: NotOwner) -> None:

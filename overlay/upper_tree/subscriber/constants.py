@@ -53,7 +53,7 @@ a publisher wait no more. 50 ms of a busy node. Not measured; would be measured 
 
 ORDERED_SOURCES, ORDERED_HOSTS = 1_024, 64
 """Publishers, and hosts of each, of which it is remembered up to where they have delivered: those
-heard of first are forgotten, and then waited for in vain. Some 10 MB at most."""
+heard of first are forgotten, and then waited for without need. Some 10 MB at most."""
 
 # --- receiver.py ---
 

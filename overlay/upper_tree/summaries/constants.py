@@ -34,7 +34,7 @@ LOCATIONS_MOST = 64
 would be measured by the size of answers against visits that are passed on."""
 
 DEFERRED_MOST = 4_096
-"""Questions that wait for the log, the oldest dropped first: whoever gets no answer asks again. Not
+"""Questions that wait for the log, the oldest dropped first: who gets no answer asks again. Not
 measured; would be measured by questions per commit of a busy owner."""
 
 # --- summary_builder.py ---

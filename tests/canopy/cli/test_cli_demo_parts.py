@@ -311,7 +311,7 @@ ANALYSIS = AnalysisSummary(
     version=1, nodes=3, published=10, expected=4, delivered=4, missing=0, dropped=0,
     duplicates=0, spurious=0, early=0, ending=0, unknown=0, refused=0, drops=0,
     subscriptions=1, unreadable_subscriptions=0, table_hits=2, walks=1, walks_findable=1,
-    walk_hits=1, ring_hits=2, nobody=0,
+    walk_hits=1, ring_hits=2, absent=0,
     walk_hit_rate=1.0, walk_hops={"mean": 1.0},
     blocked=0, recovered=0, walk_messages=4, tree_hops={}, messages=12, other_messages=5,
     messages_per_delivery=3.0,

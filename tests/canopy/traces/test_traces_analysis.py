@@ -111,7 +111,7 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     o.write(o.names[0], "refused", reason="NaN is no value")
     o.write(o.names[0], "walk_start", walk="vain", attribute="b", hops=10)
     o.write(o.names[0], "walk_miss", walk="vain", attribute="b", hop=10)
-    o.write(o.names[0], "nobody", attribute="b", hops=10)
+    o.write(o.names[0], "absent", attribute="b", hops=10)
     o.walk(0, "a", 3, hit=True, blocked=True)
     o.walk(0, "a", 2, hit=False)
     o.walk(0, "a", 0, hit=True)  # in the publisher's own table
@@ -285,7 +285,7 @@ def test_messages_of_a_killed_node_are_counted_from_its_records(
 
 def test_walks_are_counted_by_walk_and_by_ring(faulty: Analysed) -> None:
     summary = faulty.summary
-    assert (summary.walks, summary.walk_hits, summary.ring_hits, summary.nobody) == (3, 1, 1, 1)
+    assert (summary.walks, summary.walk_hits, summary.ring_hits, summary.absent) == (3, 1, 1, 1)
     assert summary.walk_hit_rate == pytest.approx(1 / 3)
     assert summary.table_hits == 1, "no walk was needed"
     assert summary.walks_findable == 2

@@ -12,7 +12,7 @@ from canopy.traces.analysis.walks import WalkCounts
 
 COUNTS = WalkCounts(
     at_once=0, started=124, hits=68, missed=56, unfinished=0, findable=90, hit_rate=68 / 124,
-    by_walk=68, by_ring=22, nobody=101, blocked=0, recovered=0, messages=300, hops={"mean": 1.5},
+    by_walk=68, by_ring=22, absent=101, blocked=0, recovered=0, messages=300, hops={"mean": 1.5},
     hop_counts=((1, 68),),
 )  # fmt: skip
 

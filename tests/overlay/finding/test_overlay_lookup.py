@@ -22,7 +22,7 @@ def test_an_event_right_after_the_suback_of_a_new_attribute_arrives(seed: int) -
     for number in range(6):
         world.publish(f"n{number}", {"new": 1})
     world.run(1)
-    absent = [r.fields["attribute"] for r in world.recorder.records if r.kind == "nobody"]
+    absent = [r.fields["attribute"] for r in world.recorder.records if r.kind == "absent"]
     assert absent.count("new") >= 5
     subscription = world.subscribe("n3", "new = 2")
     wait(world, lambda: subscription.acknowledged is not None, 3, "SUBACK, long before the term")

@@ -44,7 +44,7 @@ class Rig:
         """The owner of everything, q, is found."""
         self.dry_runs.dry_run(5, DryRun(9, tuple(map(Draft, events))))
         self.port.turn()
-        for attribute in list(self.dry_runs._queries[1].sought):
+        for attribute in list(self.dry_runs._queries[1].lookups):
             self.node.ring.answer(attribute, cluster_of("q"))
 
     def hosts(self, *locations: Location, absent: tuple[str, ...] = ()) -> None:
@@ -89,7 +89,7 @@ def test_each_value_is_asked_for_at_the_host_of_its_virtual_node() -> None:
     rig = Rig()
     rig.dry_runs.dry_run(5, DryRun(9, (Draft({"x": 5}), Draft({"x": 50}))))
     rig.port.turn()
-    for attribute in list(rig.dry_runs._queries[1].sought):
+    for attribute in list(rig.dry_runs._queries[1].lookups):
         rig.node.ring.answer(attribute, cluster_of("q"))
     low, high = Interval(BOTTOM, place(10)), Interval(place(10), TOP)
     rig.hosts(
@@ -194,7 +194,7 @@ def test_a_dry_run_message_by_message() -> None:
     kinds = (FindHosts, HostsFound, AskMatches, MatchesFound, AskAgain)
     said = Transcript(trees.net, names, kinds)
     dry_runs.dry_run(5, DryRun(9, (Draft({"x": 5, "y": 1}),)))
-    for attribute in list(dry_runs._queries[1].sought):
+    for attribute in list(dry_runs._queries[1].lookups):
         asker.ring.answer(attribute, cluster)
     trees.net.deliver(("me", "p"))
     trees.net.deliver(("p", "me"))

@@ -1,4 +1,4 @@
-"""What a program may publish: a close look at each event, and a glance at a batch."""
+"""What a program may publish: the check of each event, and of a uniform batch at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from matching import check_value
 from matching.columnar import MIN_EVENTS
 from overlay.client import Draft
-from overlay.upper_tree.publisher.admission import glance, refusal
+from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES, MAX_NAME
 
 
@@ -59,20 +59,20 @@ def test_the_batch_check_admits_nothing_that_the_check_of_each_event_refuses(
 ) -> None:
     draft = Draft(attributes, payload)
     good = Draft(dict.fromkeys(attributes, 1.5))
-    alike = glance([*[good] * MIN_EVENTS, draft, good])
+    alike = uniform_batch([*[good] * MIN_EVENTS, draft, good])
     if alike is not None:
         assert refusal(draft) is None
         assert alike.names == tuple(attributes)
         assert alike.largest >= len(msgspec.msgpack.encode(draft))
         assert None not in attributes.values()
-    assert glance([*[draft] * MIN_EVENTS, Draft({"other": 1})]) is None, "not the same names"
+    assert uniform_batch([*[draft] * MIN_EVENTS, Draft({"other": 1})]) is None, "not the same names"
 
 
 @pytest.mark.parametrize("values", [(1, 2), (True, False), ("a", "b"), (0.5, -2.0)])
 def test_the_batch_check_recognises_many_values_of_one_kind(values: Any) -> None:
-    alike = glance([Draft({"x": value, "y": 1.0}) for value in values * MIN_EVENTS])
+    alike = uniform_batch([Draft({"x": value, "y": 1.0}) for value in values * MIN_EVENTS])
     assert alike is not None
     assert alike.names == ("x", "y")
-    assert glance([Draft({"x": values[0]})] * (MIN_EVENTS - 1)) is None, (
+    assert uniform_batch([Draft({"x": values[0]})] * (MIN_EVENTS - 1)) is None, (
         "few are looked at one by one"
     )

@@ -35,11 +35,11 @@ from tests.support.world import WorldNode, one_node, peer
 
 
 class FakeFinder(TreeFinder):
-    """Notes what is sought; the test answers with `TreeFound` and `TreeAbsent`."""
+    """Notes what is requested; the test answers with `TreeFound` and `TreeAbsent`."""
 
     def __init__(self, port: WorldNode, chosen: Settings, locations: LocationCache) -> None:
         super().__init__(port, chosen, self, FakeRing(port), locations)
-        self.sought: list[tuple[tuple[str, ...], bool]] = []
+        self.requested: list[tuple[tuple[str, ...], bool]] = []
         self.asked: list[str] = []
         self.summaries_asked: list[str] = []
 
@@ -47,7 +47,7 @@ class FakeFinder(TreeFinder):
         raise AssertionError("not used")
 
     def seek(self, attributes: Iterable[str], stale: bool = False) -> None:
-        self.sought.append((tuple(attributes), stale))
+        self.requested.append((tuple(attributes), stale))
 
     def ask_ring(self, attributes: Iterable[str]) -> None:
         self.asked += attributes
@@ -122,13 +122,13 @@ def test_events_get_their_identities_in_order() -> None:
 def test_an_event_visits_the_tree_of_each_attribute_that_has_a_value_and_the_event_tree() -> None:
     rig = Rig(event_tree=True)
     rig.publish({"x": 1, "y": "a", "gone": None})
-    assert rig.finder.sought == [((EVENT_TREE, "x", "y"), False)]
+    assert rig.finder.requested == [((EVENT_TREE, "x", "y"), False)]
 
 
 def test_unknown_trees_are_looked_for_once_for_all_events_of_a_batch() -> None:
     rig = Rig()
     rig.publish({"x": 1, "y": 1}, {"x": 2})
-    assert rig.finder.sought == [(("x", "y"), False)]
+    assert rig.finder.requested == [(("x", "y"), False)]
     assert rig.visits() == []
 
 
@@ -192,10 +192,10 @@ def test_a_slow_absence_does_not_end_events_that_are_younger_than_it_is_good_for
     until = rig.port.now - 1
     rig.publish({"x": 2})
     rig.locations.learn_absent("x", until, 1, rig.port.now)
-    rig.finder.sought.clear()
+    rig.finder.requested.clear()
     rig.port.hear(TreeAbsent("x", until))
     assert rig.done() == [1]
-    assert [names for names, _ in rig.finder.sought] == [("x",)], "it is asked for once more"
+    assert [names for names, _ in rig.finder.requested] == [("x",)], "it is asked for once more"
 
 
 def test_an_absence_is_asked_for_anew_before_it_ends() -> None:
@@ -204,10 +204,10 @@ def test_an_absence_is_asked_for_anew_before_it_ends() -> None:
     rig.locations.learn_absent("y", rig.port.now + 10, 1, rig.port.now)
     rig.port.advance(6)
     rig.publish({"x": 1, "y": 1})
-    assert rig.finder.sought == []
+    assert rig.finder.requested == []
     rig.port.advance(2)
     rig.publish({"x": 2, "y": 1})
-    assert rig.finder.sought == [(("y",), False)]
+    assert rig.finder.requested == [(("y",), False)]
     assert rig.visits() == [("h", ("x",), [1]), ("h", ("x",), [2])], "and nothing waits for it"
 
 
@@ -269,7 +269,7 @@ def test_moved_goes_by_another_entry_or_looks_with_half_a_walk() -> None:
     assert rig.visits() == [("b", ("x",), [1])]
     rig.moved("b", "x", 1)
     assert rig.visits() == []
-    assert rig.finder.sought == [(("x",), True)]
+    assert rig.finder.requested == [(("x",), True)]
 
 
 def test_a_stale_access_point_is_not_passed_on_any_more() -> None:
@@ -317,7 +317,7 @@ def test_a_lost_link_sends_what_was_under_way_another_way() -> None:
     rig.visits()
     rig.port.hear(LinkDown(peer("h"), "dead", False))
     assert rig.visits() == [("other", ("x",), [1])]
-    assert rig.finder.sought == []
+    assert rig.finder.requested == []
 
 
 def test_silence_asks_the_ring() -> None:

@@ -2,8 +2,8 @@
 
 All events go to the tree of `type`, which `plan.replicas` hosts serve. There is one type of event
 per latency level, equally frequent, at random times (a Poisson stream) from all publishers. Each
-event matches the same number of subscriptions, each on a node of its own; whoever subscribes to a
-type names that type's level.
+event matches the same number of subscriptions, each on a node of its own; which of them subscribes
+to a type names that type's level.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ STEPS: Final[dict[str, tuple[str, str]]] = {
     "walk_hit": ("walk hits", "sand"),
     "walk_miss": ("walk misses", "clay"),
     "located": ("tree found", "sand"),
-    "nobody": ("no subscriptions", "sand"),
+    "absent": ("no subscriptions", "sand"),
     "visit": ("sent to the tree", "sky"),
     "match": ("matched", "leaf"),
     "forward": ("sent to subscriber", "sky"),

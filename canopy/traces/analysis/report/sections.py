@@ -165,14 +165,14 @@ def _round_duration(ms: float) -> str:
 def tree_discovery(findings: Findings) -> str:
     """How trees were found: by walk, by the ring, or not; hops of walks and in trees."""
     walks, summary = findings.walk_counts, findings.summary
-    searches = walks.by_walk + walks.by_ring + walks.nobody
+    searches = walks.by_walk + walks.by_ring + walks.absent
     shares = f"<h3>{counted(searches, 'search', 'searches')} for the tree of an attribute</h3>"
     shares += stacked(
         [
             BarShare("in the publisher's own table", walks.at_once, "leafwash"),
             BarShare("found by a random walk", max(walks.by_walk - walks.at_once, 0), "leaf"),
             BarShare("found by the ring", walks.by_ring, "sky"),
-            BarShare("without subscriptions, as the ring says", walks.nobody, "sand"),
+            BarShare("without subscriptions, as the ring says", walks.absent, "sand"),
         ],
         "searches",
     )
