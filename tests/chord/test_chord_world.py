@@ -2,7 +2,7 @@
 
 What must hold at every moment: no key is served twice. What must hold when it is quiet again: the
 arcs cover the ring, the pointers are those of an ideal ring, lookups find the one true owner, every
-standby has its primary's log, and what was committed is still there. (Anybody may crash, primaries
+standby has its primary's log, and what was committed is still there. (Any node may crash, primaries
 too; clusters lose no majority here, which is another mechanism's matter, P5.)
 """
 

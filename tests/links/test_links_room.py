@@ -1,4 +1,4 @@
-"""A node that many know: links give way to newcomers, and seeds at rest are left alone (M5, C1)."""
+"""A node that many know: links give way to new ones, and seeds at rest are left alone (M5, C1)."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Apart:
         self.world.subscribe(node, f"{'abcd'[number % 4]} BETWEEN {number % 40} AND 30")
 
     def publish(self, count: int) -> None:
-        """From everybody in turn, fifty a second."""
+        """From all nodes in turn, fifty a second."""
         names = list(self.side)
         for _ in range(count):
             number = self.published = self.published + 1
@@ -76,7 +76,7 @@ class Apart:
 
     def missing(self) -> list[str]:
         """Of an event that was published in the same overlay, or later than there was one, after
-        the SUBACK: whoever did not see it. No subscriber sees anything twice, or what does not
+        the SUBACK: who did not see it. No subscriber sees anything twice, or what does not
         match."""
         clients = self.world.clients
         events = {e.identity: e for e in clients.publications}

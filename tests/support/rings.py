@@ -189,7 +189,7 @@ class RingWorld(World):
                 assert pointers.predecessor.primary.id == before.primary.id
 
     def members_agree(self) -> None:
-        """At rest: everybody is what the description of its cluster says."""
+        """At rest: each node is what the description of its cluster says."""
         described: dict[NodeId, Key] = {}
         for cluster in self.arcs():
             for member in cluster.members():

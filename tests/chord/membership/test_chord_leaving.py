@@ -1,4 +1,4 @@
-"""Primaries that leave (P1): the standby goes on, and everybody goes in bounded time."""
+"""Primaries that leave (P1): the standby goes on, and all members go in bounded time."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ def test_without_a_majority_a_member_waits_for_its_primary_and_asks_it_again() -
     world.sent.clear()
     world.run(20)
     assert waiting.clusters.role == "standby"
-    knocks = [m for s, to, m in world.sent if s == waiting.peer.id and to == founder.peer.id]
-    assert len(knocks) >= 3
+    asked = [m for s, to, m in world.sent if s == waiting.peer.id and to == founder.peer.id]
+    assert len(asked) >= 3
 
 
 def test_a_description_is_trusted_only_if_it_is_newer_and_from_who_may_send_it() -> None:

@@ -214,7 +214,7 @@ def test_who_falls_silent_before_it_is_decided_serves_nothing_when_it_wakes() ->
 
 
 def test_what_is_decided_holds_though_both_who_agreed_on_it_die() -> None:
-    """The old primary dies before it can say so, the coming one is started again: it asks whoever
+    """The old primary dies before it can say so, the coming one is started again: it asks who
     leads the old cluster by then."""
     world, node = one_cluster(1)
     coming = asked(world, node)

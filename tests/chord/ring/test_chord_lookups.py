@@ -186,7 +186,7 @@ def test_hops_grow_with_the_logarithm_of_the_clusters() -> None:
     world.run(120)  # fingers
     asker = world.primaries()[0]
     pointers = asker.ring.state.pointers
-    for node in world.primaries():  # the cache would know everybody: only pointers and fingers
+    for node in world.primaries():  # the cache would know all clusters: only pointers and fingers
         state = node.ring.state
         own = node.clusters.cluster
         assert own is not None

@@ -202,7 +202,7 @@ def test_a_receipt_waits_for_what_the_walk_did_not_find() -> None:
     (publication,) = world.publish(publisher, {"a": 1, "nothing": 1}, receipt=True)
     world.run(0.9)
     assert len(world.clients.deliveries) == 1
-    assert publication.admitted is None, "nobody can say yet that `nothing` has no subscribers"
+    assert publication.admitted is None, "no node can say yet that `nothing` has no subscribers"
     wait(world, lambda: publication.admitted is not None, 10, "the receipt")
     world.drivers[primary].resume()
     assert_exact(world)

@@ -312,7 +312,7 @@ def test_a_subscription_that_there_is_not_is_refused_and_others_are_named() -> N
     assert (failed.request, failed.code) == (9, "unknown")
     assert "'nosuch'" in failed.reason
     assert "big, small" in failed.reason
-    assert rig.port.sent_to(AskEvent) == [], "before anybody is asked"
+    assert rig.port.sent_to(AskEvent) == [], "before any node is asked"
 
 
 def test_a_subscription_that_has_ended_is_explained_if_it_was_shown_the_event_or_is_named() -> None:
@@ -444,7 +444,7 @@ def test_an_event_by_the_users_id_is_asked_for_at_the_neighbours() -> None:
     rig.port.hear(EventFacts(1, event(1, x=1, id="quake"), ("arrived",), "b"), peer("b"))
     assert rig.explained().id == "quake"
     rig.port.hear(EventFacts(1, event(2, x=1, id="quake"), (), "b"), peer("b"))
-    assert len(rig.port.replies) == 1, "whoever knows it first is trusted"
+    assert len(rig.port.replies) == 1, "the first that knows it is trusted"
 
 
 @pytest.mark.parametrize("silent", [True, False])

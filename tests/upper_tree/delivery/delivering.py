@@ -13,7 +13,7 @@ from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.relays import Relays
 
 
-def everybody(node: NodeId) -> bool:
+def any_node(node: NodeId) -> bool:
     """Registered for ever."""
     return True
 
@@ -22,7 +22,7 @@ def make_holding(
     port: Port,
     chosen: Settings | None = None,
     others: Callable[[], Sequence[Peer]] = tuple,
-    is_registered: Callable[[NodeId], bool] = everybody,
+    is_registered: Callable[[NodeId], bool] = any_node,
 ) -> Holding:
     """Of a node whose relays are `others`."""
     chosen = chosen or Settings()

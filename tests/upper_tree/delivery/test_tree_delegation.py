@@ -265,9 +265,11 @@ def test_a_share_too_large_for_one_message_goes_in_several(monkeypatch: pytest.M
 def test_the_largest_message_fits_into_a_frame() -> None:
     port = one_node("h")
     deliveries = Deliveries(port, CopyBudget(1), make_holding(port), 1)
-    everybody = [Recipient(Peer(f"{n:016x}", "h" * 40), "a" * 40, EVERYTHING) for n in range(9_000)]
+    recipients = [
+        Recipient(Peer(f"{n:016x}", "h" * 40), "a" * 40, EVERYTHING) for n in range(9_000)
+    ]
     for number in range(40):
-        deliveries.spread(event(number, text="t" * 50_000), everybody)
+        deliveries.spread(event(number, text="t" * 50_000), recipients)
     deliveries.send()
     messages = port.take(Deliver)
     assert max(len(WireCodec().encode_one(message)) for message in messages) < MAX_BODY

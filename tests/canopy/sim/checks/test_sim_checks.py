@@ -177,7 +177,7 @@ RING = {"10": ("30", "50"), "30": ("50", "70"), "50": ("70", "10"), "70": ("10",
         ({"30": ("40", "60")}, ("30 has no successor that lives",)),
         ({"70": ("30", "50")}, ()),  # skips 10, but three principals are enough
         ({"30": ("70", "10"), "10": ("50", "70")}, ("2 principals are not enough",)),
-        ({"30": ("10", "50")}, ("somebody skips 30, 50, 70",)),  # not in the ring's order
+        ({"30": ("10", "50")}, ("some list skips 30, 50, 70",)),  # not in the ring's order
     ],
 )
 def test_chords_three(changed: dict[str, tuple[str, ...]], words: tuple[str, ...]) -> None:

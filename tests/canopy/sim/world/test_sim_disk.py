@@ -22,7 +22,7 @@ STORE = 7  # the client whose commands store
 
 
 class Keeper(FakeNode):
-    """Stores the number of each command of the client STORE, and then says it to everybody."""
+    """Stores the number of each command of the client STORE, and then sends it to all nodes."""
 
     def command(self, client: int, command: Any) -> None:
         if client != STORE:

@@ -72,7 +72,7 @@ def test_two_overlays_become_one_and_no_subscriber_misses_an_event(overlay: Over
         assert time.monotonic() < met + WITHIN
         for side in sides:
             side.go_on()
-    both = [side.published for side in sides]  # from here on everybody sees everything
+    both = [side.published for side in sides]  # from here on all programs see everything
     for _ in range(10):
         for side in sides:
             side.go_on()

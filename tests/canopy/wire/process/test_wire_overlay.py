@@ -1,4 +1,4 @@
-"""Real nodes as real processes: wire and overlay together, and what a stranger can do to them."""
+"""Real nodes as real processes: wire and overlay together, and bytes from foreign programs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def handshake(overlay_name: str = "canopy", protocol: int = 1) -> bytes:
     return NODE_FRAMES.encode(Hello(protocol, overlay_name, peer, 1, 0, 0, 1 << 20))
 
 
-def strangers() -> dict[str, bytes]:
+def foreign_bytes() -> dict[str, bytes]:
     rng = random.Random(11)
     batch = Batch(0, 0, 1 << 20, 0, False, b"garbage")
     deep = struct.pack(">I", 60_000) + b"\x91" * 60_000
@@ -98,7 +98,7 @@ def test_foreign_connections_are_closed_with_a_reason_and_the_node_goes_on(
     wait_ready(client)
     client.request(Subscribe(0, "a = 1"), PATIENCE)
     host, port = status(client).address.split(":")
-    for name, words in strangers().items():
+    for name, words in foreign_bytes().items():
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as sock:
             sock.sendall(words)
             sock.shutdown(socket.SHUT_WR)

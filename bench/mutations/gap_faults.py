@@ -1,0 +1,156 @@
+"""Faults of holding deliveries for a node out of reach, and of reporting what it misses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from bench.mutations.planting import fault, replace
+from overlay.chord.events import Elected
+from overlay.client import Event
+from overlay.links.events import LinkUp
+from overlay.machine import Peer
+from overlay.upper_tree.clients.gap_reports import GapOver, GapReports
+from overlay.upper_tree.clients.local_subscription import LocalSubscription
+from overlay.upper_tree.delivery.gap_notices import GapNotices, PendingNotice
+from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode
+from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.events import MatchingInterrupted
+from overlay.upper_tree.messages import (
+    Deliver,
+)
+from overlay.upper_tree.owner.registry import Registry
+
+OUT_OF_REACH = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
+
+
+@fault(
+    "promise: what is for a node out of reach is held",
+    OUT_OF_REACH,
+    "test_halves_that_are_apart_for_less_than_a_lease_miss_nothing",
+)
+def out_of_reach_not_held() -> None:
+    """A host gives up at once what is for a node out of its reach, and says nothing."""
+
+    def put_back(self: Holding, peer: Peer, messages: Sequence[Deliver]) -> None:
+        self.port.count("deliveries_lost", sum(len(each.events) for each in messages))
+
+    replace(Holding.put_back, put_back)
+
+
+@fault(
+    "promise: what is for a node out of reach is held",
+    OUT_OF_REACH,
+    "test_a_node_that_stands_still_for_less_than_its_lease_misses_nothing",
+)
+def held_not_released() -> None:
+    """A host goes on holding when the link to a node comes up."""
+
+    def on_link_up(self: Holding, event: LinkUp) -> None:
+        pass
+
+    replace(Holding.on_link_up, on_link_up)
+
+
+@fault(
+    "I12",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_bytes_are_bounded_too_and_the_node_that_most_is_held_for_loses",
+)
+def held_without_bound() -> None:
+    """A host holds whatever comes for nodes out of reach."""
+
+    def excess(self: HeldDeliveries) -> Iterator[tuple[HeldNode, Deliver]]:
+        return iter(())
+
+    replace(HeldDeliveries.excess, excess)
+
+
+@fault(
+    "promise: what is given up is reported",
+    OUT_OF_REACH,
+    "test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs",
+)
+def given_up_unreported() -> None:
+    """A host traces what it gives up and does not report it to the node."""
+
+    def given_up(self: GapNotices, peer: Peer, events: Sequence[Event], reason: str) -> None:
+        pass
+
+    replace(GapNotices.given_up, given_up)
+
+
+@fault(
+    "promise: what is given up is reported",
+    OUT_OF_REACH,
+    "test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs",
+)
+def given_up_untraced() -> None:
+    """A host reports to a node what it gave up and writes no trace record of it."""
+
+    def _drop(self: Holding, peer: Peer, messages: Iterable[Deliver], reason: str) -> list[Deliver]:
+        return [message for message in messages if message.events]
+
+    replace(Holding._drop, _drop)
+
+
+@fault(
+    "promise: what is given up is reported",
+    OUT_OF_REACH,
+    "test_what_a_lease_does_not_outlast_is_reported_to_the_programs",
+)
+def lapse_unreported() -> None:
+    """That its registrations had ended is not reported to a node, nor by it to its programs."""
+
+    def on_matching_interrupted(self: GapNotices, event: MatchingInterrupted) -> None:
+        pass
+
+    def on_gap_over(self: GapReports, timer: GapOver) -> None:
+        self._over.rang()
+
+    replace(GapNotices.on_matching_interrupted, on_matching_interrupted)
+    replace(GapReports.on_gap_over, on_gap_over)
+
+
+@fault(
+    "promise: what is given up is reported",
+    OUT_OF_REACH,
+    "test_what_a_side_without_the_log_did_not_match_is_reported_when_it_has_healed",
+)
+def overridden_fork_unreported() -> None:
+    """A primary that overrides a fork does not report to subscribers that the fork may have lacked
+    them."""
+
+    def on_elected(self: Registry, event: Elected) -> None:
+        pass
+
+    replace(Registry.on_elected, on_elected)
+
+
+@fault(
+    "promise: what is given up is reported",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_a_notice_names_attributes_and_since_when_nothing_was_matched",
+)
+def attributes_of_the_first_only() -> None:
+    """A notice of deliveries that were given up names the attributes of the first of them."""
+    original = PendingNotice._concern
+
+    def _concern(self: PendingNotice, attributes: Iterable[str] | None) -> None:
+        if not self._attributes:
+            original(self, attributes)
+
+    replace(original, _concern)
+
+
+@fault(
+    "promise: what is given up is reported",
+    "tests/upper_tree/clients/test_tree_gap_reports.py",
+    "test_a_conjunction_that_needs_no_attribute_may_miss_any_event",
+)
+def gap_concerns_known_attributes_only() -> None:
+    """A program hears of missing events only if its selectors use one of their attributes."""
+
+    def may_miss(self: LocalSubscription, attributes: Collection[str]) -> bool:
+        return any(name in attributes for name in self.predicate.attributes)
+
+    replace(LocalSubscription.may_miss, may_miss)

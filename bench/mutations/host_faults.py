@@ -1,0 +1,156 @@
+"""Faults of the hosts: what they serve and match, and the copies that they send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace as changed
+
+from bench.mutations.planting import fault, replace
+from matching import Cut, Interval
+from overlay.client import Event
+from overlay.links.events import MessageDropped
+from overlay.machine import Peer
+from overlay.upper_tree.delivery.delegation import Delegation
+from overlay.upper_tree.delivery.fan_out import CopyBudget
+from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.visit_scheduler import VisitScheduler
+from overlay.upper_tree.host.visiting import VisitHandler
+from overlay.upper_tree.messages import (
+    Accepted,
+    Assign,
+    Assigned,
+    Deliver,
+    Visit,
+)
+
+OUT_OF_REACH = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
+
+
+@fault("C6")
+def host_keeps_first_map() -> None:
+    """A host ignores every partition map after its first."""
+    original = Hosting.on_assign
+
+    def on_assign(self: Hosting, sender: Peer, message: Assign) -> None:
+        tree = self.trees.get(message.attribute)
+        if tree is None or tree.version == (0, 0) or not message.intervals:
+            original(self, sender, message)
+        elif not self._is_fenced(message.attribute, message.version[0]):
+            self.port.send(sender, Assigned(message.attribute, message.version))
+
+    replace(original, on_assign)
+
+
+@fault("C6")
+def host_keeps_ended_registrations() -> None:
+    """A host keeps registrations that their subscriber has ended."""
+
+    def uninstall(self: HostedTree, id_: str) -> None:
+        pass
+
+    replace(HostedTree.uninstall, uninstall)
+
+
+@fault("C6")
+def host_accepts_foreign_events() -> None:
+    """A host accepts events for a tree that it does not serve and drops them."""
+
+    def _give_back(self: VisitHandler, attribute: str, sequences: list[int]) -> None:
+        incarnation = self.visit.events[0].incarnation if self.visit.events else 0
+        accepted = Accepted(incarnation, (((attribute,), tuple(sequences)),), ())
+        self.port.send(self.visit.origin, accepted)
+        self.port.count("visits_given_back", len(sequences))
+
+    replace(VisitHandler._give_back, _give_back)
+
+
+@fault("C6")
+def interval_without_lower_end() -> None:
+    """A host does not count an interval's lower end as part of it."""
+    original = HostedTree.span
+
+    def span(self: HostedTree, spot: Cut) -> Interval | None:
+        found = original(self, spot)
+        return None if found is not None and found.lo == spot else found
+
+    replace(original, span)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_serving.py",
+    "test_a_host_without_a_lease_gives_events_back",
+)
+def host_serves_without_lease() -> None:
+    """A host serves a tree though its owner's lease has run out."""
+
+    def has_lease(self: Hosting, tree: HostedTree) -> bool:
+        return True
+
+    replace(Hosting.has_lease, has_lease)
+
+
+@fault(
+    "M3",
+    OUT_OF_REACH,
+    "test_publishers_are_slowed_down_to_what_a_subscriber_s_link_carries",
+)
+def hosts_not_held_back() -> None:
+    """A host goes on accepting events while the link to a subscriber carries less."""
+
+    original = VisitScheduler.take
+
+    def take(self: VisitScheduler, visit: Visit) -> None:
+        self.is_held_back = bool  # never
+        original(self, visit)
+
+    replace(original, take)
+
+
+@fault("C11")
+def delegate_keeps_share() -> None:
+    """A delegate does not pass on the deliveries of its share."""
+    original = Delegation._pass_on
+
+    def _pass_on(
+        self: Delegation, message: Deliver, hop: int, host: Peer | None, traced: bool = True
+    ) -> None:
+        original(self, changed(message, onward=((),) * len(message.onward)), hop, host, traced)
+
+    replace(original, _pass_on)
+
+
+@fault("C11")
+def host_sends_all_copies() -> None:
+    """A host sends all copies of an event itself, however many, and uses no delegates."""
+
+    def room(self: CopyBudget, event: Event) -> int:
+        return 1_000_000
+
+    replace(CopyBudget.room, room)
+
+
+@fault("C11")
+def copies_limited_per_handling() -> None:
+    """A node limits the copies of each handling of an event and not those of all together."""
+
+    def spend(self: CopyBudget, events: Sequence[Event], copies: int = 1) -> None:
+        pass
+
+    replace(CopyBudget.spend, spend)
+
+
+@fault(
+    "promise: what is given up is reported",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_what_finds_no_room_on_a_link_is_not_lost",
+)
+def dropped_on_link_unheeded() -> None:
+    """A delivery that finds no room on a link is lost."""
+
+    def on_message_dropped(self: Delegation, event: MessageDropped) -> None:
+        pass
+
+    replace(Delegation.on_message_dropped, on_message_dropped)
