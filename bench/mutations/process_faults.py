@@ -156,7 +156,7 @@ def both_copies_stop() -> None:
 
 @fault(
     "traces: judged independently",
-    "tests/canopy/traces/test_traces_analysis.py",
+    "tests/canopy/traces/test_traces_incidents.py",
     "test_a_subscription_ends_with_the_process_of_its_node_and_not_with_one_that_slept",
 )
 def subscription_outlives_its_process() -> None:

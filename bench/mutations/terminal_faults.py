@@ -60,7 +60,7 @@ def feeds_share_ids() -> None:
 
 @fault(
     "commands: events",
-    "tests/canopy/cli/test_cli_feeds.py",
+    "tests/canopy/cli/test_cli_feed_formats.py",
     "TestTables::test_a_field_may_be_as_long_as_a_line",
 )
 def short_fields_in_tables() -> None:

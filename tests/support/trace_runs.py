@@ -14,9 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from canopy.traces.analysis import AnalysisSummary, analyze
 from canopy.traces.writer import TraceWriter
 
 START = 1_790_000_000.0
+ABOVE_5 = ["cmp", ">", ["attr", "a"], ["lit", 5]]
+EVIL = "<script>alert('x')</script> & \"quotes\""
+"""Text that a page must not show unescaped."""
 Tree = list[Any]
 
 
@@ -352,3 +356,27 @@ def busy_run(folder: Path, nodes: int = 12, events: int = 400, seed: int = 7) ->
         overlay.wait(rng.expovariate(20))
     overlay.stop(data=events // 2)
     return overlay
+
+
+@dataclass
+class Analysed:
+    """A run, its report's folder, the summary, the stages that were announced, and notes."""
+
+    overlay: Overlay
+    out: Path
+    summary: AnalysisSummary
+    stages: list[tuple[str, int, int]]
+    notes: dict[str, str]
+
+    def table(self, spark: Any, name: str) -> list[dict[str, Any]]:
+        frame = spark.read.parquet(str(self.out / "tables" / name))
+        return [row.asDict() for row in frame.collect()]
+
+
+def analysed(
+    spark: Any, overlay: Overlay, out: Path, notes: dict[str, str] | None = None
+) -> Analysed:
+    """Analyse what `overlay` has written; the report goes to `out`."""
+    stages: list[tuple[str, int, int]] = []
+    summary = analyze(overlay.folder, out, None, lambda *a: stages.append(a), session=spark)
+    return Analysed(overlay, out, summary, stages, notes or {})
