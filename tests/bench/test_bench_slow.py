@@ -15,7 +15,7 @@ from bench.node.slow_reader import Apart
 from bench.node.slow_subscriber import PROGRAM, DelayRecorder, Slow, SteadyPublisher, quantile
 from bench.recovery.measure import Progress
 from overlay.client import Delivery, Draft, Event, Publish, Published, Status, Subscribed
-from tests.support.wire_rig import PATIENCE, rig
+from tests.support.real.wire_rig import PATIENCE, rig
 
 
 class FakeClient:

@@ -11,6 +11,6 @@
 
 Ready-made nodes of a room: `walks` (lower layer), `trees` (owner, hosts), `rings` (ring and
 clusters). `link_world` has sessions on the simulator's network, `overlays` whole nodes in the
-simulator, `wire_rig` one driver with real sockets, `real_overlay` processes. A protocol that is
-best read as a story is compared with a `transcript`.
+simulator; `real` is a room of its own, with sockets and processes. A protocol that is best read as
+a story is compared with a `transcript`.
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.canopy.cli.scripted_node import answer
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 
 @pytest.fixture

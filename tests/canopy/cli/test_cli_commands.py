@@ -17,7 +17,7 @@ import pytest
 from canopy.cli.main import COMMANDS, main
 from overlay.client import Command, Failed, Reply, Subscribed
 from tests.canopy.cli.scripted_node import answer, out_of
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 

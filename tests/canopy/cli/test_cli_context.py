@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from canopy.cli.main import canopy, main
 from canopy.client.contexts import contexts_path
 from overlay.client import Attributes, Command, GetAttributes, GetPeers, Peers, Reply
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 
 def answer(command: Command) -> Iterator[Reply]:

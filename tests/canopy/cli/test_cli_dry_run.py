@@ -27,7 +27,7 @@ from overlay.client import (
     Subscriptions,
 )
 from overlay.info import EventRecipients, RecipientInfo, SubscriptionInfo
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 HERE, THERE = "a" * 16, "b" * 16
 MINE = SubscriptionInfo(f"{HERE}.1.1", "quakes", "mag > 4", True, 0, ("mag",), 1)

@@ -9,7 +9,7 @@ import pytest
 from canopy.cli.main import main
 from overlay.client import Why
 from tests.canopy.cli.scripted_node import out_of
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 

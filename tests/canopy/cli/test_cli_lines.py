@@ -30,7 +30,7 @@ from overlay.client import (
     Subscribe,
     Subscribed,
 )
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 JSON = "application/json"
 

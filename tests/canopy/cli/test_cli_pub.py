@@ -18,7 +18,7 @@ import pytest
 from canopy.cli.main import main
 from overlay.client import Command, GetStatus, Publish, Reply, Status
 from tests.canopy.cli.scripted_node import answer, out_of
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 

@@ -24,7 +24,7 @@ from overlay.client import (
     Subscribed,
 )
 from tests.canopy.cli.scripted_node import answer, event, out_of
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 

@@ -28,7 +28,7 @@ from overlay.client import (
     Subscriptions,
 )
 from overlay.info import ClientInfo, SubscriptionInfo
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 STATUS = Status(
     0, "a" * 16, "127.0.0.1:1", True, False, 1, "none", "", "", 1, 1, 2, 0, 0, "pivot", {}, {},

@@ -23,7 +23,7 @@ from overlay.client import (
     Status,
 )
 from overlay.info import ClusterInfo, PeerInfo
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 ME, B, C, D = (letter * 16 for letter in "abcd")
 STATUS = Status(

@@ -15,7 +15,7 @@ import canopy.aio
 import canopy.trio
 from canopy.client.contexts import contexts_path
 from overlay.client import Command, Done, GetPeers, Reply
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 
 def answer(command: Command) -> Iterator[Reply]:

@@ -21,7 +21,7 @@ import canopy.aio
 import canopy.trio
 from canopy.client.asynchronous import AsyncClient, AsyncSubscription
 from overlay.client import GetStatus, Status
-from tests.support.real_overlay import PATIENCE, Overlay, wait_ready
+from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 
 pytestmark = pytest.mark.process
 

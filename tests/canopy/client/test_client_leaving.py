@@ -24,7 +24,7 @@ from overlay.client import (
     Subscribed,
     Unsubscribe,
 )
-from tests.support.fake_control import FakeControl
+from tests.support.real.fake_control import FakeControl
 
 PublishMany = Callable[..., canopy.Receipt]
 

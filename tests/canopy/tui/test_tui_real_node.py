@@ -10,7 +10,7 @@ from textual.widgets import TabbedContent
 import canopy
 from canopy.tui.model.client import connector
 from tests.canopy.tui.tui_pilot import Rig, play
-from tests.support.real_overlay import Overlay, status, wait_ready
+from tests.support.real.real_overlay import Overlay, status, wait_ready
 
 
 @pytest.mark.process

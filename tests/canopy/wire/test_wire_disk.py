@@ -25,8 +25,8 @@ from canopy.wire.process.node_process import NodeProcess, run_node
 from canopy.wire.transport.framing import NODE_FRAMES
 from overlay.driving import DrivenNode
 from overlay.links.messages import Ack, Frame
-from tests.support.echo_node import EchoNode
-from tests.support.wire_rig import PATIENCE, rig
+from tests.support.real.echo_node import EchoNode
+from tests.support.real.wire_rig import PATIENCE, rig
 
 
 @pytest.fixture(autouse=True)

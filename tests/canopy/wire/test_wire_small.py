@@ -17,7 +17,7 @@ from canopy.wire.log import Forward, Log, logfmt
 from canopy.wire.process.telemetry import Sampler
 from matching import check_value
 from overlay.machine import Peer
-from tests.support.echo_node import EchoNode
+from tests.support.real.echo_node import EchoNode
 
 
 def test_a_log_line_has_time_level_event_and_fields() -> None:

@@ -36,7 +36,7 @@ from overlay.client import (
     Subscribed,
     Unsubscribe,
 )
-from tests.support.wire_rig import PATIENCE, Rig, rig
+from tests.support.real.wire_rig import PATIENCE, Rig, rig
 
 pytestmark = pytest.mark.trio
 T = TypeVar("T")

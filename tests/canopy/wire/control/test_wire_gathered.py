@@ -11,7 +11,7 @@ import trio
 
 from canopy.wire.transport.framing import COMMAND_FRAMES, LENGTH, PREFIX, REPLY_FRAMES
 from overlay.client import Event, Gathered, Reply, Subscribe
-from tests.support.wire_rig import PATIENCE, Rig, rig
+from tests.support.real.wire_rig import PATIENCE, Rig, rig
 
 pytestmark = pytest.mark.trio
 

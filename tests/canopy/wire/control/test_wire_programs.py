@@ -19,7 +19,7 @@ from canopy.tui.model.inbox import Inbox
 from canopy.tui.model.requester import Requester
 from canopy.wire.config import load_config
 from overlay.client import GetStatus, Publish, Status
-from tests.support.wire_rig import PATIENCE, rig
+from tests.support.real.wire_rig import PATIENCE, rig
 
 pytestmark = pytest.mark.trio
 T = TypeVar("T")

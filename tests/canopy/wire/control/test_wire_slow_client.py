@@ -36,7 +36,7 @@ from overlay.client import (
     Subscribed,
     Unsubscribe,
 )
-from tests.support.wire_rig import PATIENCE, Rig, rig
+from tests.support.real.wire_rig import PATIENCE, Rig, rig
 
 ROOT = Path(__file__).parents[4]
 SIZE: Final = 10_000  # bytes of a payload; a delivery of one has some 50 more
@@ -260,7 +260,12 @@ async def test_what_is_gathered_is_held_and_reported_in_the_same_way(tmp_path: P
 def test_a_process_keeps_no_more_for_a_program_that_does_not_consume(tmp_path: Path) -> None:
     config = {"listen": "127.0.0.1:0", "data": str(tmp_path), "directory": False}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.echo_process", msgspec.json.encode(config).decode()],
+        [
+            sys.executable,
+            "-m",
+            "tests.support.real.echo_process",
+            msgspec.json.encode(config).decode(),
+        ],
         cwd=ROOT,
         stderr=subprocess.DEVNULL,
     )

@@ -11,8 +11,8 @@ import pytest
 
 from bench.processes.fault_proxy import FaultProxy, Faults
 from overlay.client import Subscribe
-from tests.support.proxied_overlay import Flow, ProxiedOverlay, wait_for
-from tests.support.real_overlay import PATIENCE, status
+from tests.support.real.proxied_overlay import Flow, ProxiedOverlay, wait_for
+from tests.support.real.real_overlay import PATIENCE, status
 
 pytestmark = pytest.mark.process
 NODES = 6

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from bench.processes.fault_proxy import FaultProxy, Faults
-from tests.support.namespaces import Namespaces, reason_against
-from tests.support.proxied_overlay import (
+from tests.support.real.namespaces import Namespaces, reason_against
+from tests.support.real.proxied_overlay import (
     Flow,
     FlowingOverlay,
     ProxiedOverlay,
     ScatteredOverlay,
     wait_for,
 )
-from tests.support.real_overlay import status
+from tests.support.real.real_overlay import status
 
 pytestmark = [pytest.mark.process, pytest.mark.faults]
 NODES = 6

@@ -11,7 +11,7 @@ import pytest
 
 from canopy.client.blocking import ControlClient
 from overlay.client import Draft, GetIncidents, Incidents, Publish, Subscribe
-from tests.support.real_overlay import PATIENCE, Overlay, status, wait_ready
+from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,7 @@ import pytest
 
 from canopy.client.blocking import ControlClient
 from overlay.client import Draft, Dropped, Publish, Subscribe
-from tests.support.real_overlay import PATIENCE, Overlay, status, wait_ready
+from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 pytestmark = pytest.mark.process
 

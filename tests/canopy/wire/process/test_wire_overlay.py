@@ -15,7 +15,7 @@ from canopy.wire.transport.framing import NODE_FRAMES, FrameReader
 from overlay.client import Draft, DryRun, Publish, Recipients, Subscribe, Subscribed
 from overlay.links.messages import Batch, Frame, Hello
 from overlay.machine import Peer
-from tests.support.real_overlay import PATIENCE, Overlay, delivered, status, wait_ready
+from tests.support.real.real_overlay import PATIENCE, Overlay, delivered, status, wait_ready
 
 pytestmark = pytest.mark.process
 

@@ -25,7 +25,7 @@ from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.process.node_process import NodeProcess, build_node
 from overlay.client import Done, Drain, Feed, GetStatus, Status, Subscribe
-from tests.support.echo_node import EchoNode
+from tests.support.real.echo_node import EchoNode
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[4]
@@ -42,7 +42,7 @@ class Processes:
     def start(self, *more: str, **config: Any) -> subprocess.Popen[str]:
         config = {"listen": "127.0.0.1:0", "data": str(self.data), "directory": False, **config}
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.echo_process", json.dumps(config), *more],
+            [sys.executable, "-m", "tests.support.real.echo_process", json.dumps(config), *more],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,

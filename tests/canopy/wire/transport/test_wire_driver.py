@@ -14,7 +14,7 @@ from canopy.wire.folder import DataFolder
 from canopy.wire.transport import connection as connection_module
 from canopy.wire.transport.framing import NODE_FRAMES, FrameReader
 from overlay.links.messages import Ack, Batch, Bye, Frame
-from tests.support.wire_rig import PATIENCE, Rig, rig
+from tests.support.real.wire_rig import PATIENCE, Rig, rig
 
 pytestmark = pytest.mark.trio
 

@@ -16,7 +16,7 @@ from canopy.wire.driver import TrioDriver
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from overlay.client import Command, Event, Reply
-from tests.support.echo_node import EchoNode
+from tests.support.real.echo_node import EchoNode
 
 PATIENCE = 20.0  # seconds after which a test that waits has failed
 

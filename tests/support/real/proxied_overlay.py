@@ -16,8 +16,8 @@ from canopy.sim.experiments.recovery.plan import members
 from canopy.sim.experiments.recovery.verdict import RecoveryVerdict, judge
 from overlay.client import GetRing, RingClusters
 from overlay.info import ClusterInfo
-from tests.support.namespaces import Namespaces
-from tests.support.real_overlay import PATIENCE, Overlay, status, wait_ready
+from tests.support.real.namespaces import Namespaces
+from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 CONFIG = """
 directory: false  # addresses come through the proxy only

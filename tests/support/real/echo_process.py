@@ -1,5 +1,5 @@
 """A process that runs `canopy.wire.process.node_process` with an `EchoNode`: ``python -m
-tests.support.echo_process``.
+tests.support.real.echo_process``.
 
 Arguments: a JSON object with keys of `NodeConfig`, and what else the node is to do: ``stubborn``
 never drains, ``buggy`` fails its own assertion at the first command.
@@ -14,7 +14,7 @@ from canopy.wire.config import load_config
 from canopy.wire.process.node_process import NodeProcess, run_node
 from overlay.client import Command
 from overlay.driving import DrivenNode
-from tests.support.echo_node import EchoNode
+from tests.support.real.echo_node import EchoNode
 
 
 class BuggyNode(EchoNode):
