@@ -14,10 +14,8 @@ from overlay.links.events import LinkDown
 from overlay.upper_tree.clients.dry_run import AskAgain, DryRuns, question
 from overlay.upper_tree.clients.explaining import trees_for
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
-from overlay.upper_tree.messages import (
-    EVENT_TREE,
-    AskMatches,
-)
+from overlay.upper_tree.inspection_messages import AskMatches
+from overlay.upper_tree.messages import EVENT_TREE
 from overlay.upper_tree.subscriber.receiver import Receiver
 
 

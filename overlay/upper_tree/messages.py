@@ -8,7 +8,7 @@ from zlib import crc32
 
 import msgspec
 
-from matching import Interval, Value
+from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import LEVELS, Event
 from overlay.machine import Key, Message, NodeId, Peer, Version
@@ -456,91 +456,3 @@ class DeliveriesGivenUp(Message, frozen=True):
     lapsed: bool = False
     lapsed_for: float = 0.0
     attributes: tuple[str, ...] = ()
-
-
-# --- inspection (`canopy ring`, `where`, `why`, `pub --dry-run`) ---
-
-
-class AskTrees(Message, frozen=True):
-    """Which attributes does the receiver's cluster own? Where is the tree of `attribute` ("": of
-    none in particular)?"""
-
-    number: int
-    attribute: str = ""
-
-
-class TreesReport(Message, frozen=True, tag="Trees"):
-    """Answer to AskTrees. `entries` with the number of registrations in each."""
-
-    number: int
-    key: Key
-    attributes: tuple[str, ...]
-    version: Version
-    entries: tuple[tuple[Entry, int], ...]
-    led_for: float = -1.0  # seconds
-    silent: tuple[NodeId, ...] = ()  # members that the primary does not hear
-
-
-class FindHosts(Message, frozen=True):
-    """Which hosts have the trees of these attributes, which your cluster owns? Nothing is noted of
-    the asker, unlike with `AskTree`. The answer repeats `number`; only a primary answers."""
-
-    number: int
-    attributes: tuple[str, ...]
-
-
-class HostsFound(Message, frozen=True):
-    """Answer to FindHosts: the virtual nodes of the trees that exist, and the attributes that have
-    none. Those that the sender's cluster does not own are in neither."""
-
-    number: int
-    locations: tuple[Location, ...]
-    absent: tuple[str, ...]
-
-
-class AskMatches(Message, frozen=True):
-    """Which registrations here match these events, which are not published? `events` are numbers of
-    the asker, in the order of `attributes`; `trees`: attributes, each with the numbers of the
-    events that would visit its tree at this host."""
-
-    number: int
-    events: tuple[int, ...]
-    attributes: tuple[dict[str, Value | None], ...]
-    trees: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-class NodeMatch(msgspec.Struct, frozen=True, array_like=True):
-    """One node that an event would be sent to: how many of its subscriptions match, and their ids,
-    as far as the answer has room for them."""
-
-    peer: Peer
-    subscriptions: int
-    ids: tuple[str, ...]
-
-
-class MatchesFound(Message, frozen=True):
-    """Answer to AskMatches, in the order of its `events`. `nodes`: how many each would be sent to;
-    `listed` are those that the answer has room for. `moved`: trees with the numbers of the events
-    whose values this host does not serve."""
-
-    number: int
-    events: tuple[int, ...]
-    nodes: tuple[int, ...]
-    listed: tuple[tuple[NodeMatch, ...], ...]
-    moved: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-class AskEvent(Message, frozen=True):
-    """What does the receiver remember of this event, which it published, or was shown?"""
-
-    number: int
-    event: str
-
-
-class EventFacts(Message, frozen=True):
-    """Answer to AskEvent: the event (None: unknown or forgotten), and its way as text."""
-
-    number: int
-    event: Event | None
-    path: tuple[str, ...]
-    node: NodeId

@@ -31,7 +31,12 @@ from overlay.chord.messages import (
 )
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.machine import Message, NodeId, Peer, Timer
-from overlay.upper_tree.messages import AskMatches, FindHosts, HostsFound, MatchesFound
+from overlay.upper_tree.inspection_messages import (
+    AskMatches,
+    FindHosts,
+    HostsFound,
+    MatchesFound,
+)
 from overlay.wording import counted
 from tests.support.world import World, WorldNode
 

@@ -30,15 +30,14 @@ from overlay.machine import Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, MAX_BATCH, in_batches, weigh_event, weigh_text
 from overlay.upper_tree.clients.constants import DRY_RUN_AGAIN, QUERY_TIMEOUT
-from overlay.upper_tree.messages import (
-    EVENT_TREE,
+from overlay.upper_tree.inspection_messages import (
     AskMatches,
     FindHosts,
     HostsFound,
-    Location,
     MatchesFound,
     NodeMatch,
 )
+from overlay.upper_tree.messages import EVENT_TREE, Location
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.partition import ranked

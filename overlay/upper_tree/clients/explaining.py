@@ -27,7 +27,7 @@ from overlay.upper_tree.clients.constants import (
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.event_history import Remembered
 from overlay.upper_tree.events import DeliveriesMissed
-from overlay.upper_tree.messages import AskEvent, EventFacts
+from overlay.upper_tree.inspection_messages import AskEvent, EventFacts
 from overlay.upper_tree.partition import describe
 from overlay.wording import counted
 

@@ -17,7 +17,7 @@ from overlay.client import Failed, GetRing, Located, Reply, RingClusters, Where
 from overlay.info import ClusterInfo, VirtualNodeInfo
 from overlay.machine import Key, Machine, Peer, Port, Timer
 from overlay.upper_tree.clients.constants import QUERY_TIMEOUT
-from overlay.upper_tree.messages import AskTrees, TreesReport
+from overlay.upper_tree.inspection_messages import AskTrees, TreesReport
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.partition import describe
 

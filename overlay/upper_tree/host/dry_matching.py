@@ -14,7 +14,12 @@ from matching import Value, place
 from overlay.machine import NodeId, Peer, ProtocolError
 from overlay.upper_tree.host.constants import LISTED_MOST
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
-from overlay.upper_tree.messages import EVENT_TREE, AskMatches, MatchesFound, NodeMatch
+from overlay.upper_tree.inspection_messages import (
+    AskMatches,
+    MatchesFound,
+    NodeMatch,
+)
+from overlay.upper_tree.messages import EVENT_TREE
 
 
 def dry_matches(

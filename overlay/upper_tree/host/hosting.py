@@ -42,8 +42,8 @@ from overlay.upper_tree.host.served_loads import SampledTree
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
 from overlay.upper_tree.host.visiting import AnnouncedLocations, VisitHandler, check_visit
+from overlay.upper_tree.inspection_messages import AskMatches
 from overlay.upper_tree.messages import (
-    AskMatches,
     Assign,
     Assigned,
     Install,

@@ -12,14 +12,16 @@ from overlay.client import Draft, DryRun, Recipients
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.clients.dry_run import NO_HOST, NO_OWNER, AskAgain, DryRuns
-from overlay.upper_tree.messages import (
-    EVENT_TREE,
+from overlay.upper_tree.inspection_messages import (
     AskMatches,
     FindHosts,
     HostsFound,
-    Location,
     MatchesFound,
     NodeMatch,
+)
+from overlay.upper_tree.messages import (
+    EVENT_TREE,
+    Location,
     Register,
 )
 from tests.support.transcript import Transcript

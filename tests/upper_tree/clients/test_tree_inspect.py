@@ -31,7 +31,13 @@ from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.event_history import NOTES, OTHERS_MOST, EventArrival, History, ShownTo
 from overlay.upper_tree.events import DeliveriesMissed
-from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, TreesReport
+from overlay.upper_tree.inspection_messages import (
+    AskEvent,
+    AskTrees,
+    EventFacts,
+    TreesReport,
+)
+from overlay.upper_tree.messages import Entry, Register
 from tests.support.trees import KEY, OwnerNode, cluster_of, event, registration
 from tests.support.world import one_node, peer
 

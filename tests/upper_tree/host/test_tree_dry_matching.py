@@ -10,13 +10,12 @@ from matching import BOTTOM, EVERYTHING, Interval, place
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.host.constants import LISTED_MOST
+from overlay.upper_tree.inspection_messages import AskMatches, MatchesFound
 from overlay.upper_tree.messages import (
     EVENT_TREE,
-    AskMatches,
     Assign,
     Deliver,
     Install,
-    MatchesFound,
     Registration,
 )
 from tests.support.trees import HostNode, registration
