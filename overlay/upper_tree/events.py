@@ -8,7 +8,7 @@ from typing import Protocol
 from matching import Cut, Interval
 from overlay.client import Event
 from overlay.machine import LocalEvent, Peer
-from overlay.upper_tree.messages import SentBefore
+from overlay.upper_tree.messages import DeliveriesGivenUp, SentBefore
 
 
 class TreeFound(LocalEvent, frozen=True):
@@ -49,18 +49,9 @@ class SubscriptionLapsed(LocalEvent, frozen=True):
 
 
 class DeliveriesMissed(LocalEvent, frozen=True):
-    """Another node has given up deliveries to this one, or has ended its registrations
-    (`DeliveriesGivenUp` has the fields)."""
+    """Another node has given up deliveries to this one, or has ended its registrations."""
 
-    count: int
-    first: str
-    last: str
-    since: float
-    until: float
-    reason: str
-    lapsed: bool
-    lapsed_for: float = 0.0
-    attributes: tuple[str, ...] = ()
+    notice: DeliveriesGivenUp
 
 
 class MatchingInterrupted(LocalEvent, frozen=True):

@@ -54,13 +54,13 @@ from overlay.upper_tree.clients.gap_reports import GapReports
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import (
-    DeliveriesMissed,
     EventsAccepted,
     PublicationsCame,
     RoomAgain,
     SubscriptionLapsed,
     SubscriptionReady,
 )
+from overlay.upper_tree.messages import DeliveriesGivenUp
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
@@ -107,7 +107,7 @@ class LocalClients(Machine):
         self.receipts: dict[int, PendingReceipt] = {}  # by sequence
         self.gatherers: dict[int, None] = {}
         self._gaps = GapReports(port, self.subscriptions)
-        self.missed: Sequence[DeliveriesMissed] = self._gaps.missed
+        self.missed: Sequence[DeliveriesGivenUp] = self._gaps.missed
         """The last reports of deliveries that other nodes gave up, for `canopy why`."""
         self._number = 0
         self._leaving = False

@@ -26,8 +26,8 @@ from overlay.upper_tree.clients.constants import (
 )
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.event_history import Remembered
-from overlay.upper_tree.events import DeliveriesMissed
 from overlay.upper_tree.inspection_messages import AskEvent, EventFacts
+from overlay.upper_tree.messages import DeliveriesGivenUp
 from overlay.upper_tree.partition import describe
 from overlay.wording import counted
 
@@ -209,7 +209,7 @@ def reason_for(
     mine: LocalSubscription,
     event: Event,
     remembered: Remembered | None,
-    missed: Iterable[DeliveriesMissed],
+    missed: Iterable[DeliveriesGivenUp],
 ) -> Reason:
     """Why one subscription got the event or not. `missed`: what other nodes reported of deliveries
     to this one."""
@@ -232,7 +232,9 @@ def reason_for(
     return Reason(mine.id, mine.name, mine.predicate.text, shown, summary, lines, *where)
 
 
-def why_not_shown(mine: LocalSubscription, event: Event, missed: Iterable[DeliveriesMissed]) -> str:
+def why_not_shown(
+    mine: LocalSubscription, event: Event, missed: Iterable[DeliveriesGivenUp]
+) -> str:
     """What may have become of an event that the subscription matches and was not shown."""
     missed = list(missed)
     reported = [one for one in missed if one.count and one.since <= event.time <= one.until]

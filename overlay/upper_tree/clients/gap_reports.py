@@ -16,6 +16,7 @@ from overlay.machine import Alarm, Machine, Port, Timer
 from overlay.upper_tree.clients.constants import GAP_LASTS, MISSED_MOST, NAMED_MOST
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.events import DeliveriesMissed
+from overlay.upper_tree.messages import DeliveriesGivenUp
 
 
 class GapOver(Timer, frozen=True):
@@ -44,7 +45,7 @@ class GapReports(Machine):
     def __init__(self, port: Port, subscriptions: Mapping[str, LocalSubscription]) -> None:
         """`subscriptions`: of all programs, by id, as they are when a notice comes."""
         super().__init__(port)
-        self.missed: deque[DeliveriesMissed] = deque(maxlen=MISSED_MOST)
+        self.missed: deque[DeliveriesGivenUp] = deque(maxlen=MISSED_MOST)
         """The last notices, for `canopy why`."""
         self._subscriptions = subscriptions
         self._open: OpenGap | None = None
@@ -52,17 +53,18 @@ class GapReports(Machine):
 
     def on_deliveries_missed(self, event: DeliveriesMissed) -> None:
         """Another node has given up deliveries to this one, or did not match for it."""
-        self.missed.append(event)
-        where = (event.count, event.first, event.last, event.since, event.until)
-        attributes = frozenset(event.attributes)
-        if not event.lapsed:
-            reason = f"{event.count} deliveries to this node were given up: {event.reason}"
+        found = event.notice
+        self.missed.append(found)
+        where = (found.count, found.first, found.last, found.since, found.until)
+        attributes = frozenset(found.attributes)
+        if not found.lapsed:
+            reason = f"{found.count} deliveries to this node were given up: {found.reason}"
             self._report(Dropped(0, "unreachable", reason, *where), attributes)
             return
-        reason = f"events that were published meanwhile may be missing: {event.reason}"
-        notice = Dropped(0, "lapsed", reason, *where, seconds=event.lapsed_for)
+        reason = f"events that were published meanwhile may be missing: {found.reason}"
+        notice = Dropped(0, "lapsed", reason, *where, seconds=found.lapsed_for)
         self._report(notice, attributes)
-        since = self.port.now - event.lapsed_for if event.lapsed_for else None
+        since = self.port.now - found.lapsed_for if found.lapsed_for else None
         gap = OpenGap(since, attributes)
         if self._open is None:
             self._open = gap

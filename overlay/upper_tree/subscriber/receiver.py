@@ -293,7 +293,7 @@ class Receiver(Machine):
         if message.count < 0 or not message.lapsed_for >= 0.0:
             raise ProtocolError("less than nothing was given up")
         self.port.count("deliveries_missed", message.count)
-        self.port.emit(DeliveriesMissed(*msgspec.structs.astuple(message)))
+        self.port.emit(DeliveriesMissed(message))
 
     def _unseen(self, events: Sequence[Event]) -> Sequence[Event]:
         """The events that have not come before, each once."""

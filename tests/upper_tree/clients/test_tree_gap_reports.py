@@ -10,6 +10,7 @@ from overlay.upper_tree.clients.constants import GAP_LASTS, NAMED_MOST
 from overlay.upper_tree.clients.gap_reports import GapReports
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.events import DeliveriesMissed
+from overlay.upper_tree.messages import DeliveriesGivenUp
 from tests.support.world import WorldNode, one_node
 
 
@@ -33,7 +34,8 @@ class Node:
         """What each client hears of a notice about events with these attributes."""
         where = (4, "p.1.1", "p.1.9", 10.0, 20.0, "a reason")
         is_lapsed = lapsed_for is not None
-        self.port.hear(DeliveriesMissed(*where, is_lapsed, lapsed_for or 0.0, attributes))
+        notice = DeliveriesGivenUp(*where, is_lapsed, lapsed_for or 0.0, attributes)
+        self.port.hear(DeliveriesMissed(notice))
         return self.replies()
 
     def replies(self) -> dict[int, Dropped]:

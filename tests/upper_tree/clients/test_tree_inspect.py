@@ -30,14 +30,13 @@ from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.event_history import NOTES, OTHERS_MOST, EventArrival, History, ShownTo
-from overlay.upper_tree.events import DeliveriesMissed
 from overlay.upper_tree.inspection_messages import (
     AskEvent,
     AskTrees,
     EventFacts,
     TreesReport,
 )
-from overlay.upper_tree.messages import Entry, Register
+from overlay.upper_tree.messages import DeliveriesGivenUp, Entry, Register
 from tests.support.trees import KEY, OwnerNode, cluster_of, event, registration
 from tests.support.world import one_node, peer
 
@@ -414,7 +413,7 @@ def test_why_not_has_a_reason_for_each_case(attributes: dict[str, Any], words: s
 def test_why_names_the_drops_that_were_reported(since: float, lapsed: bool, words: str) -> None:
     rig = WhyRig()
     rig.arrived(event(1, x=9))  # published at 0.0
-    rig.clients.missed.append(DeliveriesMissed(3, "p.1.1", "p.1.4", since, 2.0, "slow", lapsed))
+    rig.clients.missed.append(DeliveriesGivenUp(3, "p.1.1", "p.1.4", since, 2.0, "slow", lapsed))
     rig.why("pub.1.1", "big")
     (reason,) = rig.explained().reasons
     assert reason.summary.endswith(words)

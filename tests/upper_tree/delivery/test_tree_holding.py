@@ -336,7 +336,8 @@ def test_the_interested_node_passes_it_on_and_refuses_nonsense() -> None:
     node = Interested(one_node("me"))
     node.port.hear(DeliveriesGivenUp(3, "p.1.2", "p.1.4", 2.0, 4.0, LEASE), peer("h"))
     (missed,) = node.port.of(DeliveriesMissed)
-    assert (missed.count, missed.first, missed.last, missed.lapsed) == (3, "p.1.2", "p.1.4", False)
+    found = missed.notice
+    assert (found.count, found.first, found.last, found.lapsed) == (3, "p.1.2", "p.1.4", False)
     with pytest.raises(ProtocolError):
         node.port.hear(DeliveriesGivenUp(-1, "", "", 0.0, 0.0, ""), peer("h"))
 
