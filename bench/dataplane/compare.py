@@ -112,12 +112,22 @@ def chosen(systems: Sequence[str], harness: Path) -> Iterator[Contestant]:
             yield one
 
 
-def run(folder: Path, one: Contestant, size: int, variant: str, mode: str, seconds: float) -> Row:
-    """One run of the harness in processes of its own; what it found, or `error`."""
+def run(
+    folder: Path,
+    one: Contestant,
+    size: int,
+    variant: str,
+    mode: str,
+    seconds: float,
+    settings: dict[str, str],
+) -> Row:
+    """One run of the harness in processes of its own, with these settings in the environment; what
+    it found, or `error`."""
     arguments = [one.adapter, str(size), variant, str(PAYLOAD), one.filter, mode, str(seconds)]
     paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     environment = {
         **os.environ,
+        **settings,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(p for p in paths if p)),
     }
     try:
@@ -152,6 +162,7 @@ def row(one: Contestant, size: int, variant: str, speed: list[Row], delay: list[
 
     found: Row = {
         "system": one.system,
+        "adapter": one.adapter,
         "shape": one.shape,
         "subscriptions": size,
         "variant": variant,
@@ -172,6 +183,9 @@ def row(one: Contestant, size: int, variant: str, speed: list[Row], delay: list[
 def measure(options: argparse.Namespace, contestants: list[Contestant], work: Path) -> list[Row]:
     """Measure all rows. Each repetition runs all contestants once."""
     rows = []
+    room = str(options.room or "")
+    settings = dict.fromkeys(("CANOPY_TREE__HOST_ENTRIES", "CANOPY_TREE__SPLIT_AT"), room)
+    settings = settings if room else {}
     for variant in options.variants:
         parts = variant == "parts"
         folder = work / ("parts" if parts else "eight")
@@ -185,14 +199,15 @@ def measure(options: argparse.Namespace, contestants: list[Contestant], work: Pa
                     if one.system == "gossipsub" and size > GOSSIP_MOST:
                         continue
                     say(f"{variant:>5} {size:>6,}  {one.system}, {one.shape} … ", end="")
-                    got = run(folder, one, size, variant, "tput", options.seconds)
+                    how = (options.seconds, settings)
+                    got = run(folder, one, size, variant, "tput", *how)
                     speed.setdefault(one, []).append(got)
                     if not options.no_latency and one.system != "gossipsub":
-                        later = run(folder, one, size, variant, "lat", options.seconds)
+                        later = run(folder, one, size, variant, "lat", *how)
                         delay.setdefault(one, []).append(later)
                     say(got.get("error") or f"{got['ev_s']:,.0f} events/s")
             rows += [row(one, size, variant, speed[one], delay.get(one, [])) for one in speed]
-    return rows
+    return [{**each, "room": options.room} for each in rows] if room else rows
 
 
 def table(rows: list[Row]) -> None:
@@ -221,6 +236,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     add("--seconds", type=float, default=4.0, help="of publishing in each run (4)")
     add("--repeats", type=int, default=1, help="medians of so many runs (1)")
     add("--seed", type=int, default=1, help="of events and subscriptions; 1 is the harness's own")
+    add("--room", type=int, help="registrations that a host has room for (the setting's default)")
     add("--no-latency", action="store_true", help="only throughput")
     return parser.parse_args(args)
 

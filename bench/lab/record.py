@@ -1,12 +1,15 @@
 """Keeps what a bench measured: ``bench/results/NAME.json``, from which the lab's tables are made.
 
     python -m bench.lab.record matching -- python -m bench.matching.compare --json
-    python -m bench.lab.record routing-full -- canopy sim run --load paper --nodes 200 --json
+    python -m bench.lab.record recovery --without trials -- canopy sim recovery --json
+    python -m bench.lab.record --again memory slow-subscriber
 
 The command prints one JSON object, or a list of them: the rows. The file also has the command, the
 commit (marked ``+`` where the tree differs from it), the date, the processor, the number of cores
 and the load before and after (of the last minute), so that a reader knows what the figures are
-worth. Rows of another command in the same file are kept: each command replaces its own.
+worth. Rows of another command in the same file are kept: each command replaces its own, and rows
+that are marked as transcribed. `--without` leaves keys out of the rows, at any depth: what is long
+and in no table. `--again` runs all commands of the files that are named.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -44,17 +48,29 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def measure(command: Sequence[str]) -> dict[str, Any]:
-    """Run `command` and return its rows with where and when they were measured.
+def without(found: Any, keys: Sequence[str]) -> Any:
+    """What was found, without these keys of dictionaries at any depth."""
+    if isinstance(found, dict):
+        return {key: without(value, keys) for key, value in found.items() if key not in keys}
+    return [without(one, keys) for one in found] if isinstance(found, list) else found
 
-    Raises subprocess.CalledProcessError if it fails and ValueError if it prints no JSON."""
+
+def measure(command: Sequence[str], left_out: Sequence[str] = ()) -> dict[str, Any]:
+    """Run `command` and return its rows, without the keys `left_out`, with where and when they were
+    measured.
+
+    Raises ValueError if it prints no JSON. An exit code other than 0 is kept with the rows: a bench
+    that has found a loss says so with both."""
     before = os.getloadavg()[0]
     begun = datetime.now(UTC)
-    argv = [sys.executable if word == "python" else word for word in command]
-    printed = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout
-    found = json.loads(printed)
+    known = {"python": [sys.executable], "canopy": [sys.executable, "-m", "canopy"]}
+    argv = [*known.get(command[0], command[:1]), *command[1:]]
+    done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    found = without(json.loads(done.stdout), left_out)
     return {
-        "command": " ".join(command),
+        "command": shlex.join(command),
+        **({"without": list(left_out)} if left_out else {}),
+        **({"exit_code": done.returncode} if done.returncode else {}),
         "commit": commit(),
         "date": begun.date().isoformat(),
         "processor": processor(),
@@ -65,9 +81,14 @@ def measure(command: Sequence[str]) -> dict[str, Any]:
 
 
 def keep(path: Path, run: dict[str, Any]) -> None:
-    """Put `run` in the place of the former one of the same command in the file at `path`."""
+    """Put `run` in the place of the former one of the same command in the file at `path`, and of
+    what was transcribed."""
     runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    runs = [former for former in runs if former["command"] != run["command"]]
+    runs = [
+        former
+        for former in runs
+        if former["command"] != run["command"] and "transcribed" not in former
+    ]
     write(path, [*runs, run])
 
 
@@ -90,11 +111,24 @@ def main(args: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", help="the file: bench/results/NAME.json")
-    parser.add_argument("command", nargs="+", help="what to run, behind --")
-    options = parser.parse_args(args)
-    keep(RESULTS / f"{options.name}.json", measure(options.command))
-    print(f"bench/results/{options.name}.json; now: python -m bench.lab.tables", file=sys.stderr)
+    parser.add_argument("name", nargs="+", help="the file: bench/results/NAME.json")
+    parser.add_argument("--again", action="store_true", help="the commands of these files")
+    parser.add_argument("--without", action="append", default=[], metavar="KEY", help="leave out")
+    given = list(sys.argv[1:] if args is None else args)
+    place = given.index("--") if "--" in given else len(given)
+    options, command = parser.parse_args(given[:place]), given[place + 1 :]
+    if options.again == bool(command) or (command and len(options.name) > 1):
+        parser.error("either one file and, behind --, its command, or --again and files")
+    for name in options.name:
+        path = RESULTS / f"{name}.json"
+        wanted = [(command, options.without)]
+        if options.again:
+            runs = json.loads(path.read_text(encoding="utf-8"))
+            wanted = [(shlex.split(run["command"]), run.get("without", [])) for run in runs]
+        for words, left_out in wanted:
+            print(f"{path.name}: {shlex.join(words)}", file=sys.stderr, flush=True)
+            keep(path, measure(words, left_out))
+    print("now: python -m bench.lab.tables", file=sys.stderr)
     return 0
 
 

@@ -7,10 +7,23 @@ A table in a page stands behind a comment that says what it is made of:
 
     <!-- table: matching.json | size=1000000 | workload: a million | us_per_event .1f: µs -->
 
-the file; conditions on the rows (``key=value``, all of which hold); and the columns in order, each
-a row's key (a path with dots where the row is nested), a format as in Python's format language, and
-the header. A value that a row has not is an empty cell. Keys that begin with ``run.`` are those of
-the run that the row belongs to (``run.commit``, ``run.load``).
+the file; conditions on the rows (``key=value``, all of which hold); and the columns in order:
+
+    us_per_event .1f: µs                          a key, a format as in Python's format language
+                                                  and the header
+    ours.cpu_s/theirs.cpu_s .2f: CPU              the quotient of two values
+    {delivered:,} of {expected:,}: delivered      a text with several values
+
+A key is a path with dots where a row is nested, numbers for places in lists. A value that a row has
+not makes an empty cell. Keys that begin with ``run.`` are those of the run that the row belongs to
+(``run.commit``, ``run.load``). Rows are taken as the command printed them; these words change that:
+
+    each=series.0.curves    the rows are the elements of this list, or the items of this dictionary
+                            as ``name`` and ``value``, each with the keys of the row around it
+    by=size,kind | across=system
+                            rows with the same values of `by` become one, in which each row stands
+                            under its value of `across`: ``zenoh.p50_ms``
+    transposed              rows become columns: a line for each column of the comment
 """
 
 from __future__ import annotations
@@ -28,7 +41,11 @@ from bench.lab.record import RESULTS, ROOT
 
 PAGES: Final = ROOT / "docs" / "lab"
 MARK: Final = re.compile(r"^<!-- table: (?P<spec>.*?) -->\n(?P<table>(?:\|.*\n)*)", re.M)
-COLUMN: Final = re.compile(r"(?P<key>[\w.%]+)(?: (?P<format>[^\s:]+))?: ?(?P<header>.*)")
+COLUMN: Final = re.compile(r"(?P<key>[\w./%-]+)(?: (?P<format>[^\s:]+))?: ?(?P<header>.*)")
+TEXT: Final = re.compile(r"(?P<key>(?:[^{}:]*\{[^{}]*\})+[^{}:]*): ?(?P<header>.*)")
+PLACE: Final = re.compile(r"\{(?P<key>[^{}:]+)(?::(?P<format>[^{}]*))?\}")
+
+Row = dict[str, Any]
 
 
 class TableError(Exception):
@@ -42,21 +59,83 @@ class Column(NamedTuple):
     format: str
     header: str
 
+    def text(self, row: Row) -> str:
+        """The cell of this column for a row."""
+        if "{" not in self.key:
+            return cell(value(row, self.key), self.format)
+        if any(value(row, place["key"]) is None for place in PLACE.finditer(self.key)):
+            return ""
+        return PLACE.sub(lambda m: cell(value(row, m["key"]), m["format"] or ""), self.key)
+
+
+class Spec(NamedTuple):
+    """What a table's comment asks for."""
+
+    file: str
+    columns: list[Column]
+    wanted: dict[str, str]
+    words: dict[str, str]
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        """Read a comment. Raises TableError."""
+        name, *parts = (part.strip() for part in text.split("|"))
+        found = cls(name, [], {}, {})
+        for part in parts:
+            key, is_given, is_ = part.partition("=")
+            if column := TEXT.fullmatch(part) or COLUMN.fullmatch(part):
+                how = column.groupdict().get("format") or ""
+                found.columns.append(Column(column["key"], how, column["header"]))
+            elif part == "transposed" or key in ("each", "by", "across"):
+                found.words[key] = is_
+            elif is_given:
+                found.wanted[key] = is_
+            else:
+                raise TableError(
+                    f"neither a column (key: header) nor a condition (key=value): {part}"
+                )
+        return found
+
 
 def value(row: Any, key: str) -> Any:
-    """What the row has under a path of keys with dots between them; None if it has not."""
+    """What the row has under a path of keys with dots between them, or the quotient of two such
+    values; None if it has not."""
     if isinstance(row, dict) and key in row:
         return row[key]
+    if "/" in key:
+        above, below = (value(row, part) for part in key.split("/"))
+        return above / below if above is not None and below else None
     for part in key.split("."):
-        row = row.get(part) if isinstance(row, dict) else None
+        if isinstance(row, list):
+            row = row[int(part)] if part.isdigit() and int(part) < len(row) else None
+        else:
+            row = row.get(part) if isinstance(row, dict) else None
     return row
 
 
-def rows_of(path: Path) -> Iterator[dict[str, Any]]:
+def rows_of(path: Path) -> Iterator[Row]:
     """The rows of all runs in a file, each with its run under ``run``."""
     for run in json.loads(path.read_text(encoding="utf-8")):
         for row in run["rows"]:
             yield {**row, "run": {key: item for key, item in run.items() if key != "rows"}}
+
+
+def elements(row: Row, path: str) -> list[Row]:
+    """The rows inside a row: elements of a list, or items of a dictionary."""
+    found = value(row, path)
+    if isinstance(found, dict):
+        return [{**row, "name": name, "value": item} for name, item in found.items()]
+    return [{**row, **element} for element in found or ()]
+
+
+def joined(rows: Sequence[Row], by: Sequence[str], across: str) -> list[Row]:
+    """One row for all rows with the same values of `by`, with each under its value of `across`."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        same = tuple(value(row, key) for key in by)
+        one = found.setdefault(same, {key: row[key] for key in (*by, "run")})
+        one[str(value(row, across))] = row
+    return list(found.values())
 
 
 def cell(found: Any, how: str) -> str:
@@ -68,32 +147,27 @@ def cell(found: Any, how: str) -> str:
     return format(found, how) if how else str(found)
 
 
-def table(spec: str, results: Path) -> str:
+def table(text: str, results: Path) -> str:
     """The lines of the table that a comment asks for. Raises TableError."""
-    name, *parts = (part.strip() for part in re.split(r"(?<!\\)\|", spec))
-    path = results / name
+    spec = Spec.parse(text)
+    path = results / spec.file
     if not path.exists():
-        raise TableError(f"there is no bench/results/{name}")
-    columns: list[Column] = []
-    wanted: dict[str, str] = {}
-    for part in parts:
-        if found := COLUMN.fullmatch(part):
-            columns.append(Column(found["key"], found["format"] or "", found["header"]))
-        elif "=" in part:
-            key, _, is_ = part.partition("=")
-            wanted[key] = is_
-        else:
-            raise TableError(f"neither a column (key: header) nor a condition (key=value): {part}")
+        raise TableError(f"there is no bench/results/{spec.file}")
+    rows = list(rows_of(path))
+    if "each" in spec.words:
+        rows = [inner for row in rows for inner in elements(row, spec.words["each"])]
     rows = [
-        row
-        for row in rows_of(path)
-        if all(str(value(row, key)) == is_ for key, is_ in wanted.items())
+        row for row in rows if all(str(value(row, key)) == is_ for key, is_ in spec.wanted.items())
     ]
     if not rows:
-        raise TableError(f"bench/results/{name} has no row with {wanted}")
-    lines = [[column.header for column in columns]]
-    lines += [[cell(value(row, c.key), c.format) for c in columns] for row in rows]
-    rule = "|" + "---|" * len(columns)
+        raise TableError(f"bench/results/{spec.file} has no row with {spec.wanted}")
+    if "across" in spec.words:
+        rows = joined(rows, spec.words.get("by", "").split(","), spec.words["across"])
+    lines = [[column.header for column in spec.columns]]
+    lines += [[column.text(row) for column in spec.columns] for row in rows]
+    if "transposed" in spec.words:
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    rule = "|" + "---|" * len(lines[0])
     texts = ("|" + "".join(f" {text} |" if text else " |" for text in line) for line in lines)
     return "\n".join([next(texts), rule, *texts, ""])
 

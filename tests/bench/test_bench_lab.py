@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.lab import record
 from bench.lab.record import RESULTS, keep, measure
 from bench.lab.tables import PAGES, TableError, page, table
 
@@ -50,6 +51,39 @@ def test_columns_have_keys_formats_and_headers(results: Path) -> None:
     ]
 
 
+def test_a_cell_may_have_several_values_or_a_quotient(results: Path) -> None:
+    spec = "rows.json | {us:.1f} µs of {size:,}: text | size/us .0f: quotient | {deep.p50} ms: p50"
+    assert table(spec, results).splitlines()[2:] == [
+        "| 2.0 µs of 1,000 | 490 | 12345 ms |",
+        "| 1.0 µs of 10 | 10 | |",
+    ]
+
+
+def test_rows_inside_of_rows(tmp_path: Path) -> None:
+    inner = [{"curves": [{"mode": "a", "y": [1, 2]}, {"mode": "b", "y": [3]}], "seed": 7}]
+    keep(tmp_path / "rows.json", {**RUN, "rows": [{"series": inner, "seed": 1}]})
+    spec = "rows.json | each=series.0.curves | {mode}, {seed}: mode | y.1: second"
+    assert table(spec, tmp_path).splitlines()[2:] == ["| a, 1 | 2 |", "| b, 1 | |"]
+    keep(tmp_path / "items.json", {**RUN, "rows": [{"us": {"a": 1, "b": 2}, "size": 64}]})
+    spec = "items.json | each=us | by=name | across=size | name: what | 64.value .1f: 64"
+    assert table(spec, tmp_path).splitlines()[2:] == ["| a | 1.0 |", "| b | 2.0 |"]
+
+
+def test_rows_of_several_systems_stand_side_by_side(tmp_path: Path) -> None:
+    rows = [{"size": n, "system": s, "us": n * f} for n in (1, 2) for f, s in ((2, "a"), (3, "b"))]
+    keep(tmp_path / "rows.json", {**RUN, "rows": rows})
+    spec = "rows.json | by=size | across=system | size: size | a.us: a | b.us: b | b.us/a.us: b / a"
+    assert table(spec, tmp_path).splitlines()[2:] == ["| 1 | 2 | 3 | 1.5 |", "| 2 | 4 | 6 | 1.5 |"]
+
+
+def test_a_table_may_be_transposed(results: Path) -> None:
+    assert table("rows.json | transposed | kind: | us .1f: µs", results).splitlines() == [
+        "| | a|b | c |",
+        "|---|---|---|",
+        "| µs | 2.0 | 1.0 |",
+    ]
+
+
 def test_conditions_choose_rows(results: Path) -> None:
     assert table("rows.json | size=10 | us: µs", results).splitlines()[2:] == ["| 1.0 |"]
 
@@ -85,6 +119,42 @@ def test_a_command_is_run_and_its_former_rows_replaced(tmp_path: Path) -> None:
     runs = json.loads(path.read_text(encoding="utf-8"))
     assert [run["rows"] for run in runs] == [[{"a": 2}, {"a": 3}], ROWS]
     assert len(runs[0]["load"]) == 2
+
+
+def test_what_was_transcribed_goes_when_it_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    keep(path, {**RUN, "command": "copied", "transcribed": True, "rows": ROWS})
+    keep(path, {**RUN, "rows": ROWS})
+    assert [run["command"] for run in json.loads(path.read_text(encoding="utf-8"))] == ["x"]
+
+
+def test_long_keys_may_be_left_out_of_rows() -> None:
+    printed = '[{"rows": [{"a": 1, "trials": [1, 2]}], "trials": 3}]'
+    run = measure([sys.executable, "-c", f"print({printed!r})"], ["trials"])
+    assert run["rows"] == [{"rows": [{"a": 1}]}]
+
+
+def test_the_commands_of_a_file_are_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with what it left out, also where its rows were transcribed; a bad exit code is kept."""
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    path = tmp_path / "rows.json"
+    code = 'import sys; print(\'{"a": 2, "b": [1]}\'); sys.exit(%d)'
+    one, two = (["python", "-c", code % bad] for bad in (0, 3))
+    assert record.main(["rows", "--without", "b", "--", *one]) == 0
+    keep(path, {**measure(two), "rows": [{"a": 1}], "transcribed": True})
+    assert record.main(["--again", "rows"]) == 0
+    first, second = json.loads(path.read_text(encoding="utf-8"))
+    assert first["rows"] == [{"a": 2}]
+    assert second["rows"] == [{"a": 2, "b": [1]}]
+    assert (first.get("exit_code"), second["exit_code"]) == (None, 3)
+
+
+@pytest.mark.parametrize("given", [["rows"], ["--again", "rows", "--", "x"], ["a", "b", "--", "x"]])
+def test_what_is_neither_a_command_nor_again_is_refused(given: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        record.main(given)
 
 
 def test_what_is_no_json_is_refused() -> None:
