@@ -192,7 +192,6 @@ MAX_CONFIGURATIONS: Final = 32
 """Runs of one `sim replay`. Guess: the columns of a table that can still be compared."""
 
 REPORT_INTERVAL: Final = 10.0  # between two lines of progress of `sim soak` and `sim pairs`
-STAGE_INTERVAL: Final = 2.0  # between two lines of progress of one stage of `sim routing`
 LINE_INTERVAL: Final = 1.0  # between two lines of progress of one stage of a run
 
 REDRAW_INTERVAL: Final = 0.1

@@ -11,7 +11,7 @@ attribute that nearly every event has, that tree is cut into as many virtual nod
 registrations fill, and where ranges are wide each event belongs to most of them. Under the rarest
 attribute the trees of popular attributes hold only conjunctions that ask for nothing rarer. These
 are few, and they are the ones that match most; they fit on one host, which every event visits
-anyway (owner/placement.py). docs/lab/routing.md has the figures of both.
+anyway (owner/placement.py). docs/lab/routing.md has the figures.
 
 Popularity is a count of *conjunctions that ask for the attribute*, wherever they are registered.
 Counted by tree it would turn itself round: what is avoided would look rare.
@@ -33,7 +33,7 @@ from overlay.upper_tree.summary import Box
 
 POINT = 1 / 64
 """The share of an attribute's values that one value is taken for. These three are not measured;
-they would be measured by the visits per event of `canopy sim lean` over them."""
+they would be measured by the visits per event of `canopy sim run --load paper` over them."""
 BOUNDED = 1 / 4
 """… that an interval with two ends is taken for. See `POINT`."""
 HALF = 1 / 2

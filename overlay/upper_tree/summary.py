@@ -89,13 +89,9 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
         return any(contains(outer, box) for outer in self.boxes)
 
 
-def summarise(conjunctions: Iterable[Conjunction], most: int, slack: float = 0.0) -> Summary:
-    """A summary of at most `most` (at least 1) boxes.
-
-    `slack`: how far ends are pushed outwards, as a share (0 to 1) of all ends that the attribute's
-    intervals have.
-    """
-    pieces = merging([box_of(one) for one in conjunctions], most, slack)
+def summarise(conjunctions: Iterable[Conjunction], most: int) -> Summary:
+    """A summary of at most `most` (at least 1) boxes."""
+    pieces = merging([box_of(one) for one in conjunctions], most)
     while True:
         try:
             next(pieces)
@@ -130,16 +126,12 @@ class _Scale:
             for name, at in box
         }
 
-    def box(self, spans: _Spans, slack: float) -> Box:
-        """… and back, with its intervals widened by `slack`."""
-        out = []
-        for name, (lo, hi) in sorted(spans.items()):
-            ends = self.ends[name]
-            push = int(slack * len(ends))
-            out.append(
-                (name, Interval(ends[max(lo - push, 0)], ends[min(hi + push, len(ends) - 1)]))
-            )
-        return tuple(out)
+    def box(self, spans: _Spans) -> Box:
+        """… and back."""
+        return tuple(
+            (name, Interval(self.ends[name][lo], self.ends[name][hi]))
+            for name, (lo, hi) in sorted(spans.items())
+        )
 
     def size(self, spans: _Spans) -> float:
         """The estimated share of events that a box admits."""
@@ -203,7 +195,7 @@ def _order(box: Box) -> tuple[tuple[str, Cut, Cut], ...]:
     return tuple((name, interval.lo, interval.hi) for name, interval in box)
 
 
-def merging(boxes: list[Box], most: int, slack: float = 0.0) -> Generator[None, None, Summary]:
+def merging(boxes: list[Box], most: int) -> Generator[None, None, Summary]:
     """`summarise` of the boxes around conjunctions (`box_of`), in pieces of about `GROUP` boxes."""
     scale = _Scale(boxes)
     found: list[_Cluster] = []
@@ -217,7 +209,7 @@ def merging(boxes: list[Box], most: int, slack: float = 0.0) -> Generator[None, 
             if len(clusters) > max(1, most * len(group) // len(boxes)):
                 _merge_cheapest(clusters, scale)
         found += clusters
-    kept = sorted((scale.box(cluster.spans, slack) for cluster in found), key=_order)
+    kept = sorted((scale.box(cluster.spans) for cluster in found), key=_order)
     return Summary(tuple(kept))
 
 

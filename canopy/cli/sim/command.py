@@ -21,7 +21,6 @@ from canopy.cli.sim.figure import figure
 from canopy.cli.sim.pairs import pairs
 from canopy.cli.sim.recovery import recovery
 from canopy.cli.sim.replay import replay
-from canopy.cli.sim.routing import routing
 from canopy.cli.sim.scaling import scaling
 from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
 from canopy.cli.sim.soak import soak
@@ -39,7 +38,7 @@ def sim() -> None:
     """Run the overlay in a simulated network."""
 
 
-for each in (soak, failure, figure, pairs, replay, recovery, routing, scaling, timeliness):
+for each in (soak, failure, figure, pairs, replay, recovery, scaling, timeliness):
     sim.add_command(each)
 
 
