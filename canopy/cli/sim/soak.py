@@ -28,6 +28,7 @@ class SoakTotals:
 
     def __init__(self) -> None:
         self.began = time.monotonic()
+        self.cpu_began = time.process_time()
         self.shown_at = self.began
         self.seeds = 0
         self.simulated_s = 0.0
@@ -48,9 +49,12 @@ class SoakTotals:
     def facts(self) -> dict[str, Any]:
         """The totals as the JSON object of `--json`."""
         spent = time.monotonic() - self.began
+        cpu = time.process_time() - self.cpu_began
         return {
             "seeds": self.seeds,
             "seconds": round(spent, 1),
+            "cpu_s": round(cpu, 1),
+            "seeds_per_cpu_hour": round(self.seeds * 3600 / cpu) if cpu else 0,
             "seeds_per_hour": round(self.seeds * 3600 / spent) if spent else 0,
             "simulated_hours": round(self.simulated_s / 3600, 3),
             "published": self.events,
