@@ -15,8 +15,10 @@ from canopy.cli.sim.command import sim
 from canopy.sim.scenario.scenario import check_nodes, parse_scenario
 from canopy.sim.soak.soak import draw_scenario, judge_seed, soak
 from canopy.wire.transport.codec import WireCodec
+from overlay.machine import Peer
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.messages import Uninstall
 
 
 def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
@@ -45,7 +47,10 @@ def test_some_seeds_are_green_and_the_same_each_time() -> None:
 
 
 def test_a_bad_seed_ends_the_soak_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Hosting, "on_uninstall", lambda self, sender, message: None)
+    def kept(self: Hosting, sender: Peer, message: Uninstall) -> None:
+        """The node does nothing."""
+
+    monkeypatch.setattr(Hosting, "on_uninstall", kept)
     done = CliRunner().invoke(sim, ["soak", "--seeds", "30", "--json", "--quiet", "--shrink", "0"])
     assert done.exit_code == 1
     facts = json.loads(done.stdout)
@@ -55,6 +60,7 @@ def test_a_bad_seed_ends_the_soak_with_its_command(monkeypatch: pytest.MonkeyPat
     assert bad == f"seed {facts['bad'][0]} is bad:"
     assert re.fullmatch(r"registration: \S+ of n\d+ at its host \w+ still has .*", finding)
     assert facts["seeds_per_hour"] > 0
+    assert facts["seeds_per_cpu_hour"] > 0
 
 
 def test_an_exception_in_a_node_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
