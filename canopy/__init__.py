@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from canopy.client.frames import OpaqueEvent
     from canopy.client.notices import Disconnected, Gap
-    from canopy.client.publishing import Receipt
+    from canopy.client.publishing import PublishResult
     from canopy.client.synchronous import Client, Gathering, Subscription, connect
     from overlay.client import Delivery, Draft, Event
 
@@ -59,7 +59,7 @@ __all__ = [
     "NodeFullError",
     "NodeLeavingError",
     "OpaqueEvent",
-    "Receipt",
+    "PublishResult",
     "SelectorRefusedError",
     "Subscription",
     "SubscriptionEndedError",
@@ -85,7 +85,7 @@ _HOMES: Final = {
     ),
     "canopy.client.frames": ("OpaqueEvent",),
     "canopy.client.notices": ("Disconnected", "Gap"),
-    "canopy.client.publishing": ("Receipt",),
+    "canopy.client.publishing": ("PublishResult",),
     "canopy.client.synchronous": ("Client", "Gathering", "Subscription", "connect"),
     "overlay.client": ("Delivery", "Draft", "Event"),
 }

@@ -38,7 +38,7 @@ from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.cli.feeds import FeedEvent, Item, Refusal
-    from canopy.client.publishing import Receipt
+    from canopy.client.publishing import PublishResult
     from canopy.client.synchronous import Client
     from overlay.client import Draft
 
@@ -59,7 +59,7 @@ class FeedTotals:
     listed: list[tuple[str, Refusal]] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)
 
-    def publish(self, drafts: Sequence[Draft], done: Receipt) -> None:
+    def publish(self, drafts: Sequence[Draft], done: PublishResult) -> None:
         """Count a batch's events that were published, and note which are the first and the last of
         all."""
         from canopy.cli.feeds import id_text

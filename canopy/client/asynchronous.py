@@ -21,7 +21,7 @@ from canopy.client.publishing import (
     Attributes,
     Drafting,
     Publishing,
-    Receipt,
+    PublishResult,
     check_one,
 )
 from canopy.client.resubscription import (
@@ -113,7 +113,7 @@ class AsyncClient:
         *,
         receipt: bool = False,
         timeout: float = 30.0,
-    ) -> Receipt:
+    ) -> PublishResult:
         """Publish one event, as `canopy.Client.publish`."""
         drafts = [self._drafting.draft(event, payload, payload_type)]
         return check_one(await self.publish_many(drafts, receipt=receipt, timeout=timeout))
@@ -124,7 +124,7 @@ class AsyncClient:
         *,
         receipt: bool = False,
         timeout: float = 30.0,
-    ) -> Receipt:
+    ) -> PublishResult:
         """Publish events in batches, as `canopy.Client.publish_many`."""
         batches = self._drafting.batches(events, receipt)
         return await carry_out(self._publishing.steps(batches, receipt, timeout))

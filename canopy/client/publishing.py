@@ -1,4 +1,4 @@
-"""From a program's events to publications, and from their replies to a receipt (no IO)."""
+"""From a program's events to publications, and from their replies to a result (no IO)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Attributes: TypeAlias = Mapping[str, Value | None]
 """An event: names to booleans, numbers, strings, or None."""
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class PublishResult(msgspec.Struct, frozen=True):
     """The outcome of published events, in their order."""
 
     identities: tuple[str, ...]
@@ -41,8 +41,8 @@ class Receipt(msgspec.Struct, frozen=True):
     refused: tuple[tuple[int, str], ...] = ()
     """(place, reason) of each event that the node refused."""
     accepted: bool = False
-    """Whether every tree that the events visit has accepted them: a receipt was asked for. Else
-    the node has only admitted them."""
+    """Whether every tree that the events visit has accepted them, as was asked for with `receipt`.
+    Else the node has only admitted them."""
 
     @property
     def count(self) -> int:
@@ -110,9 +110,9 @@ class Outbox(Generic[L]):
         self._unanswered: dict[int, Sent[L]] = {}  # by identity
 
     @property
-    def receipt(self) -> Receipt:
-        """The receipt of the batches that were answered."""
-        return receipt_of(self._replies, self._asked)
+    def result(self) -> PublishResult:
+        """The result of the batches that were answered."""
+        return result_of(self._replies, self._asked)
 
     def sent(self, command: Publish, link: L, number: int) -> Sent[L]:
         """A publication has left; `answered` or `refused` follows."""
@@ -137,21 +137,21 @@ class Outbox(Generic[L]):
         error.add_note(f"the first {error.answered} events are published{doubt}, no others are")
 
 
-def receipt_of(replies: Sequence[Published], asked: bool) -> Receipt:
-    """One receipt for the replies to all publications."""
+def result_of(replies: Sequence[Published], asked: bool) -> PublishResult:
+    """One result for the replies to all publications, which were `asked` for a receipt or not."""
     identities: list[str] = []
     refused: list[tuple[int, str]] = []
     for reply in replies:
         refused += [(len(identities) + place, reason) for place, reason in reply.refused]
         identities += reply.identities
-    return Receipt(tuple(identities), tuple(refused), asked)
+    return PublishResult(tuple(identities), tuple(refused), asked)
 
 
-def check_one(receipt: Receipt) -> Receipt:
-    """The receipt of a single event; EventRefusedError if the node refused it."""
-    if receipt.refused:
-        raise EventRefusedError("refused", f"the event was refused: {receipt.refused[0][1]}")
-    return receipt
+def check_one(result: PublishResult) -> PublishResult:
+    """The result of a single event; EventRefusedError if the node refused it."""
+    if result.refused:
+        raise EventRefusedError("refused", f"the event was refused: {result.refused[0][1]}")
+    return result
 
 
 class Publishing(Generic[L]):
@@ -170,7 +170,9 @@ class Publishing(Generic[L]):
         self._pause = pause
         self._patience = patience
 
-    def steps(self, batches: Iterable[Publish], receipt: bool, timeout: float) -> Steps[Receipt]:
+    def steps(
+        self, batches: Iterable[Publish], receipt: bool, timeout: float
+    ) -> Steps[PublishResult]:
         """Publish `batches`, each answered within `timeout`. A ControlError that ends it says what
         is published (`Outbox.interrupted`)."""
         outbox: Outbox[L] = Outbox(receipt)
@@ -185,7 +187,7 @@ class Publishing(Generic[L]):
         except ControlError as error:
             outbox.interrupted(error)
             raise
-        return outbox.receipt
+        return outbox.result
 
     def _send(self, outbox: Outbox[L], command: Publish, timeout: float) -> Steps[Sent[L]]:
         link, number = yield partial(self._begin, command, timeout)

@@ -19,7 +19,7 @@ from canopy.client.publishing import (
     Attributes,
     Drafting,
     Publishing,
-    Receipt,
+    PublishResult,
     check_one,
 )
 from canopy.client.resubscription import (
@@ -107,7 +107,7 @@ class Client:
         *,
         receipt: bool = False,
         timeout: float = 30.0,
-    ) -> Receipt:
+    ) -> PublishResult:
         """Publish one event: attributes by name, and opaque bytes of payload with their type.
 
         Returns when the node has admitted it, with `receipt` when every tree that it visits has
@@ -125,9 +125,9 @@ class Client:
         *,
         receipt: bool = False,
         timeout: float = 30.0,
-    ) -> Receipt:
+    ) -> PublishResult:
         """Publish events in batches, which is much faster than one by one. Those that the node
-        refuses are in the receipt's `refused`; the others are published. `timeout`: seconds for the
+        refuses are in the result's `refused`; the others are published. `timeout`: seconds for the
         answer to each batch, and for a node to take what a leaving one has refused as a whole.
         Raises as `publish`; the error's `answered` and `in_doubt` say which events are
         published."""

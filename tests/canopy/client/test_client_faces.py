@@ -94,28 +94,28 @@ class TestSynchronous:
     def test_ten_lines(self, node: Node) -> None:
         with canopy.connect(node.data) as client, client.subscribe("n > 1") as some:
             assert client.publish({"n": 1}).count == 1
-            receipt = client.publish({"n": 2, "id": "two"}, b"bytes", "text/plain", receipt=True)
-            assert receipt.accepted
+            result = client.publish({"n": 2, "id": "two"}, b"bytes", "text/plain", receipt=True)
+            assert result.accepted
             (event,) = take(some, 1)
         assert isinstance(event, canopy.Event)
-        assert event.identity == receipt.identities[0]
+        assert event.identity == result.identities[0]
         assert event.attributes == {"n": 2, "id": "two", "type": "event"}
         assert (event.payload, event.payload_type) == (b"bytes", "text/plain")
 
-    def test_many_events_and_their_receipt(self, node: Node) -> None:
+    def test_many_events_and_their_result(self, node: Node) -> None:
         events: list[dict[str, Any]] = [{"n": n} for n in range(1_500)]
         events[700] = {"n": float("nan")}
         with canopy.connect(node.data) as client, client.subscribe("n >= 0") as all_:
-            receipt = client.publish_many(events, receipt=True)
-            assert receipt.count == 1_499
-            ((place, reason),) = receipt.refused
+            result = client.publish_many(events, receipt=True)
+            assert result.count == 1_499
+            ((place, reason),) = result.refused
             assert place == 700
             assert "n" in reason
-            assert receipt.identities[700] == ""
+            assert result.identities[700] == ""
             found = take(all_, 1_499)
             assert all_.gaps == all_.gaps.__class__()
         assert {e.identity for e in found if isinstance(e, canopy.Event)} == {
-            identity for identity in receipt.identities if identity
+            identity for identity in result.identities if identity
         }
 
     def test_gathering_hands_each_event_out_once(self, node: Node) -> None:
@@ -260,9 +260,9 @@ class TestAsynchronous:
         async def main() -> None:
             async with CONNECT[kind](node.data) as client:
                 async with client.subscribe("n > 1") as some:
-                    receipt = await client.publish({"n": 2}, receipt=True)
+                    result = await client.publish({"n": 2}, receipt=True)
                     async for event in some:
-                        assert event.identity == receipt.identities[0]
+                        assert event.identity == result.identities[0]
                         break
                 status = await client.ask(GetStatus(0), Status)
                 assert status.subscriptions == 0

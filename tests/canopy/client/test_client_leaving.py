@@ -26,24 +26,28 @@ from overlay.client import (
 )
 from tests.support.real.fake_control import FakeControl
 
-PublishMany = Callable[..., canopy.Receipt]
+PublishMany = Callable[..., canopy.PublishResult]
 
 
-def with_client(data: Path, events: Iterable[dict[str, Any]], **options: Any) -> canopy.Receipt:
+def with_client(
+    data: Path, events: Iterable[dict[str, Any]], **options: Any
+) -> canopy.PublishResult:
     with canopy.connect(data, **options) as client:
         return client.publish_many(events)
 
 
-def with_trio(data: Path, events: Iterable[dict[str, Any]], **options: Any) -> canopy.Receipt:
-    async def main() -> canopy.Receipt:
+def with_trio(data: Path, events: Iterable[dict[str, Any]], **options: Any) -> canopy.PublishResult:
+    async def main() -> canopy.PublishResult:
         async with canopy.trio.connect(data, **options) as client:
             return await client.publish_many(events)
 
     return trio.run(main)
 
 
-def with_asyncio(data: Path, events: Iterable[dict[str, Any]], **options: Any) -> canopy.Receipt:
-    async def main() -> canopy.Receipt:
+def with_asyncio(
+    data: Path, events: Iterable[dict[str, Any]], **options: Any
+) -> canopy.PublishResult:
+    async def main() -> canopy.PublishResult:
         async with canopy.aio.connect(data, **options) as client:
             return await client.publish_many(events)
 
@@ -83,8 +87,8 @@ def test_what_a_leaving_node_refused_is_sent_again_once(
 ) -> None:
     node = LeavingNode(taken=1, refused=3)
     with FakeControl(tmp_path, node.answer):
-        receipt = publish(tmp_path, ({"n": n} for n in range(4 * BATCH)))
-    assert receipt.count == 4 * BATCH
+        result = publish(tmp_path, ({"n": n} for n in range(4 * BATCH)))
+    assert result.count == 4 * BATCH
     assert sorted(node.numbers, key=str) == sorted(range(4 * BATCH), key=str)
 
 

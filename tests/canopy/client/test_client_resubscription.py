@@ -11,7 +11,7 @@ from canopy.client.errors import (
     UnreachableError,
 )
 from canopy.client.notices import Disconnected, Gap, gap_of
-from canopy.client.publishing import BATCH, BATCH_BYTES, Drafting, Receipt, receipt_of
+from canopy.client.publishing import BATCH, BATCH_BYTES, Drafting, PublishResult, result_of
 from canopy.client.resubscription import Resubscription, Wanted
 from overlay.client import (
     Done,
@@ -163,9 +163,9 @@ class TestPublishing:
         assert [len(c.events) for c in Drafting().batches(large, receipt=False)] == [2, 2, 1]
         assert not list(Drafting().batches([], receipt=False))
 
-    def test_one_receipt_for_all_replies(self) -> None:
+    def test_one_result_for_all_replies(self) -> None:
         replies = [Published(1, 2, "p", 1, 5), Published(2, 3, "p", 1, 7, ((1, "NaN"),))]
-        receipt = receipt_of(replies, asked=True)
+        result = result_of(replies, asked=True)
         identities = ("p.1.5", "p.1.6", "p.1.7", "", "p.1.8")
-        assert receipt == Receipt(identities, ((3, "NaN"),), True)
-        assert receipt.count == 4
+        assert result == PublishResult(identities, ((3, "NaN"),), True)
+        assert result.count == 4
