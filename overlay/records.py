@@ -47,7 +47,7 @@ class Recovered(NamedTuple):
     damaged: bool
 
 
-def pack(number: int, records: Sequence[bytes]) -> bytes:
+def pack_block(number: int, records: Sequence[bytes]) -> bytes:
     """The bytes of the block `number` (from 0) with these records; there may be none."""
     body = b"".join(LENGTH.pack(len(record)) + record for record in records)
     return HEAD.pack(MARK, len(body), _digest(number, body), number) + body

@@ -241,7 +241,7 @@ class Ledger:
             "gaps": sum(len(session.gaps) for session in self.sessions),
             "reported": sum(gap.count for session in self.sessions for gap in session.gaps),
             "sessions": len(self.sessions),
-            "delay_s": {name: share(delays, at) for name, at in QUANTILES},
+            "delay_s": {name: quantile(delays, at) for name, at in QUANTILES},
             "longest_silence_s": round(max(self.silences_of_others(), default=0.0), 2),
             "silences": len(self.silences_of_others()),
             "missing": [self._named(*one, began) for one in (lost or missing)[:SHOWN]],
@@ -266,6 +266,6 @@ class Ledger:
 QUANTILES: Final = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("most", 1.0))
 
 
-def share(values: Sequence[float], at: float) -> float | None:
+def quantile(values: Sequence[float], at: float) -> float | None:
     """A quantile of sorted values, by nearest rank; None of none."""
     return round(values[min(len(values) - 1, int(at * len(values)))], 4) if values else None

@@ -36,9 +36,9 @@ timeout_option = click.option(
 
 
 def _located(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    from canopy.cli.contexts.store import located
+    from canopy.cli.contexts.store import resolve_folder
 
-    return located(value)
+    return resolve_folder(value)
 
 
 def connect_option(command: F) -> F:

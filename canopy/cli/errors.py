@@ -86,7 +86,7 @@ def report(error: BaseException) -> int:
             return FAILURE
     code = known_code(error)
     if code is not None:
-        say(explain(error))
+        say(message_of(error))
         return code
     if os.environ.get("CANOPY_DEBUG") == "1":
         import traceback
@@ -112,7 +112,7 @@ def known_code(error: BaseException) -> int | None:
     return None
 
 
-def explain(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """The error's message; for a selector with a caret under the place of the error."""
     caret = getattr(error, "caret", None)
     if caret is not None:

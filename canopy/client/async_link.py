@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from canopy.client.errors import CommandTimeoutError, UnreachableError
 from canopy.client.frames import OpaqueEvent
-from canopy.client.locating import explain, find_socket
+from canopy.client.locating import connection_error, find_socket
 from canopy.client.session import READ_SIZE, ControlSession, expected
 from canopy.client.steps import Steps, asked
 from overlay.client import Command, Delivery, Reply
@@ -118,7 +118,7 @@ class AsyncLink:
             if not await runtime.within(timeout, attempt):
                 raise CommandTimeoutError(f"the node at {path} does not answer")
         except OSError as error:
-            raise explain(error, path) from None
+            raise connection_error(error, path) from None
         return AsyncLink(runtime, opened[0], str(path), credit)
 
     async def request(self, command: Command, timeout: float) -> Reply:

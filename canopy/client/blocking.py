@@ -27,7 +27,7 @@ from typing import TypeVar
 
 from canopy.client.errors import CommandTimeoutError, ControlError
 from canopy.client.frames import OpaqueEvent, Sized
-from canopy.client.locating import explain, find_socket
+from canopy.client.locating import connection_error, find_socket
 from canopy.client.session import READ_SIZE, ControlSession, expected
 from canopy.client.steps import Steps, asked
 from overlay.client import CREDIT, Command, Delivery, Reply
@@ -85,7 +85,7 @@ class ControlClient:
             sock.connect(str(path))
         except OSError as error:
             sock.close()
-            raise explain(error, path) from None
+            raise connection_error(error, path) from None
         return cls(sock, str(path), credit)
 
     def __enter__(self) -> ControlClient:

@@ -41,7 +41,7 @@ def find_socket(where: str | Path | None) -> Path:
     return path
 
 
-def explain(error: OSError, path: Path) -> ControlError:
+def connection_error(error: OSError, path: Path) -> ControlError:
     """The ControlError for an error of `connect`, with what to do."""
     if isinstance(error, PermissionError):
         return DeniedError(f"not allowed to talk to the node at {path}: it belongs to another user")

@@ -127,7 +127,7 @@ def load_config(
     merged: dict[str, Any] = {}
     for source, layer in layers:
         typed = convert(layer, source)  # each alone, so that an error names its source
-        merge(merged, pick(typed, layer))
+        merge_layer(merged, named_keys(typed, layer))
     config = convert(merged, " and ".join(source for source, _ in layers) or "defaults")
     if config.links.frame > MAX_BODY:
         raise ConfigError(f"links.frame: {config.links.frame} is more than {MAX_BODY} bytes")
@@ -141,24 +141,24 @@ def convert(values: Mapping[str, Any], source: str) -> NodeConfig:
     try:
         return msgspec.convert(values, NodeConfig, strict=strict)
     except msgspec.ValidationError as error:
-        reason = explain(str(error))
+        reason = plain_error(str(error))
         key, colon, what = reason.partition(": ")
         if source == FROM_ENVIRONMENT and colon:
             key = ENVIRONMENT + key.partition("[")[0].replace(".", "__").upper()
         raise ConfigError(f"{source}: {key}{colon}{what}") from None
 
 
-def pick(typed: SettingsGroup, layer: Mapping[str, Any]) -> dict[str, Any]:
+def named_keys(typed: SettingsGroup, layer: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that `layer` names, with their converted values."""
     picked = {}
     for key, value in layer.items():
         found = getattr(typed, key)
         inner = isinstance(found, SettingsGroup) and isinstance(value, Mapping)
-        picked[key] = pick(found, value) if inner else msgspec.to_builtins(found)
+        picked[key] = named_keys(found, value) if inner else msgspec.to_builtins(found)
     return picked
 
 
-def explain(message: str) -> str:
+def plain_error(message: str) -> str:
     """msgspec's message as ``key.path: what is wrong``, with a guess for a misspelt key."""
     text, _, path = message.partition(" - at `")
     path = path.rstrip("`").removeprefix("$").removeprefix(".")
@@ -182,11 +182,11 @@ def explain(message: str) -> str:
     return f"{key}: unknown key; {hint}"
 
 
-def merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+def merge_layer(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
     """Lay `layer` over `into`; groups are merged key by key, everything else is replaced."""
     for key, value in layer.items():
         if isinstance(value, Mapping) and isinstance(into.get(key), dict):
-            merge(into[key], value)
+            merge_layer(into[key], value)
         else:
             into[key] = dict(value) if isinstance(value, Mapping) else value
 

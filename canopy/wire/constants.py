@@ -171,7 +171,7 @@ be many. Guess; to be measured by dials per second of a node whose seeds are all
 ENTRY_ADDRESSES: Final = 16
 """Addresses of one entry. Guess; to be measured by how many of them a joining node tries."""
 
-STOP_WAIT: Final = 1.0
+THREAD_STOP_WAIT: Final = 1.0
 """How long to wait for the directory's thread to end; it is a daemon thread, so nothing is lost."""
 
 BUCKET_SIZE: Final = 8
@@ -180,7 +180,7 @@ BUCKET_SIZE: Final = 8
 
 PARALLEL_QUERIES: Final = 3  # Kademlia's alpha (Maymounkov and Mazières 2002, section 2.3)
 
-QUERY_TIMEOUT: Final = 0.3
+CONTACT_TIMEOUT: Final = 0.3
 """Until a contact on loopback counts as dead; an answer takes about a millisecond. The library's
 five seconds held up every lookup next to a dead contact."""
 

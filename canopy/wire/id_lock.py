@@ -49,7 +49,7 @@ class IdLock:
                 owner = os.pread(self._file, OWNER_LIMIT, 0).decode(errors="replace")
                 os.close(self._file)
                 self._file = -1
-                raise CopiedFolderError(refusal(node, folder, owner)) from None
+                raise CopiedFolderError(id_in_use(node, folder, owner)) from None
             if os.fstat(self._file).st_nlink:
                 break
             os.close(self._file)  # its owner removed it while this process waited for it
@@ -66,7 +66,7 @@ class IdLock:
             self._file = -1
 
 
-def refusal(node: str, folder: Path, owner: str) -> str:
+def id_in_use(node: str, folder: Path, owner: str) -> str:
     """Why a process may not start with this id, and what to do. `owner`: the lock file's text."""
     process, _, other = owner.partition("\n")
     return (

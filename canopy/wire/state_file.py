@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from canopy.wire.constants import STATE_LIMIT
 from canopy.wire.durable import DiskError, FolderError, refused, write_durably
-from overlay.records import Recovered, pack, recover
+from overlay.records import Recovered, pack_block, recover
 
 OWNER: Final = re.compile(rb"owner:([0-9a-f]{16}):([1-9][0-9]{0,18})")
 """The file's own record. The node's are MessagePack arrays, which begin with another byte."""
@@ -151,7 +151,7 @@ class StateFile:
         return self._error
 
     def _append(self, records: list[bytes] | tuple[bytes, ...]) -> None:
-        data, at = pack(self._number, records), self._size
+        data, at = pack_block(self._number, records), self._size
         while data:
             written = os.pwrite(self._file, data, at)
             data, at = data[written:], at + written
@@ -160,7 +160,7 @@ class StateFile:
 
     def _replace(self, records: list[bytes] | tuple[bytes, ...]) -> None:
         """Replace the whole file by one block."""
-        block = pack(0, (self._owner, *records))
+        block = pack_block(0, (self._owner, *records))
         write_durably(self._path, block)
         file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self.close()

@@ -22,7 +22,7 @@ PATH_MOST = 64
 """Steps that `canopy why` shows of one event. Not measured; would be measured by the longest way
 that an event goes."""
 
-OTHERS_MOST = 8
+SAME_ID_MOST = 8
 """Identities of other events with the same id that `canopy why` shows: what fits on a screen."""
 
 NOTES = 4
@@ -171,7 +171,7 @@ class History:
         newest, *others = sorted(alike.values(), key=lambda e: (e.time, e.sequence), reverse=True)
         remembered = self._recall(newest)
         remembered.alike = len(alike)
-        remembered.others = tuple(other.identity for other in others[:OTHERS_MOST])
+        remembered.others = tuple(other.identity for other in others[:SAME_ID_MOST])
         return remembered
 
     def latest(self) -> Iterator[Event]:

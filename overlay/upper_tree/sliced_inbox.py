@@ -87,8 +87,8 @@ class SlicedInbox(Machine):
     def take(self, sender: Peer, message: Message) -> None:
         """Do what is asked for now, or when its turn comes."""
         for part in parts(message):
-            self._waiting.append((sender, part, weigh(part)))
-            self._weight += weigh(part)
+            self._waiting.append((sender, part, turn_cost(part)))
+            self._weight += turn_cost(part)
         try:
             self._continue()
         finally:
@@ -156,7 +156,7 @@ def parts(message: Message) -> Iterator[Message]:
             yield message
 
 
-def weigh(message: Message) -> int:
+def turn_cost(message: Message) -> int:
     """The registrations whose taking costs as much as this part."""
     match message:
         case Install(registrations=many) | Register(registrations=many):

@@ -47,7 +47,7 @@ def box_of(conjunction: Conjunction) -> Box:
     return tuple(sorted(conjunction.pivots(), key=lambda pivot: pivot[0]))
 
 
-def contains(outer: Box, inner: Box) -> bool:
+def box_covers(outer: Box, inner: Box) -> bool:
     """Whether each event that `inner` admits is admitted by `outer` too."""
     asked = dict(inner)
     for name, interval in outer:
@@ -86,7 +86,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     def covers(self, box: Box) -> bool:
         """Whether all events that `box` admits are admitted. One box of the summary has to hold it
         whole: False may be said of what several hold together."""
-        return any(contains(outer, box) for outer in self.boxes)
+        return any(box_covers(outer, box) for outer in self.boxes)
 
 
 def summarise(conjunctions: Iterable[Conjunction], most: int) -> Summary:

@@ -72,7 +72,7 @@ def trees_of(visit: Visit) -> Iterable[str]:
     return dict.fromkeys([*visit.attributes, *(name for trees, _ in visit.apart for name in trees)])
 
 
-def pick(visit: Visit, places: Sequence[int]) -> Visit:
+def select_events(visit: Visit, places: Sequence[int]) -> Visit:
     """The visit with the events at these places (ascending) alone."""
     events = tuple([visit.events[place] for place in places])
     apart: list[tuple[Trees, tuple[int, ...]]] = []

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from matching import EVERYTHING, Interval, place
 from overlay.client import Event
 from overlay.machine import ProtocolError
-from overlay.upper_tree.delivery.held_deliveries import split
+from overlay.upper_tree.delivery.held_deliveries import split_by_tree
 from overlay.upper_tree.host.visiting import check_visit
 from overlay.upper_tree.messages import Accepted, Deliver, TreeMoved, Visit
-from overlay.upper_tree.visits import groups_of, pick, trees_of, visits_of
+from overlay.upper_tree.visits import groups_of, select_events, trees_of, visits_of
 from tests.support.overlays import settings
 from tests.support.trees import HostNode, event, registration
 from tests.support.world import peer
@@ -51,7 +51,7 @@ def test_messages_have_all_events_in_order_and_say_which_trees_they_visit(
         visited = {name for names, _ in groups_of(visit) for name in names}
         assert visited == set(trees_of(visit)) & visited
         places = sorted(data.draw(st.sets(st.sampled_from(range(len(visit.events))))))
-        part = pick(visit, places)
+        part = select_events(visit, places)
         assert [e.sequence for e in part.events] == [visit.events[p].sequence for p in places]
         kept = {e.sequence: names for names, some in groups_of(part) for e in some}
         assert kept == {e.sequence: found[e.sequence] for e in part.events}
@@ -107,7 +107,7 @@ def test_a_host_delivers_in_the_order_of_publication_and_answers_for_all(
     assert events == sorted(events)
     due = [number for number, names in enumerate(trees, 1) if names != ("z",)]
     assert sorted(dict.fromkeys(events)) == due
-    for part in (part for message in sent for part in split(message)):
+    for part in (part for message in sent for part in split_by_tree(message)):
         assert part.interval == (EVERYTHING if part.attribute == "x" else low)
         assert all(part.attribute in e.attributes for e in part.events)
     answered = {(name, s) for m in node.port.take(Accepted)

@@ -9,7 +9,7 @@ import click
 
 from canopy.cli.completion import context_names
 from canopy.cli.connect import connect_option, json_option, open_client
-from canopy.cli.contexts.store import located
+from canopy.cli.contexts.store import resolve_folder
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import console, print_json, table
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _nodes(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> list[str]:
-    return [folder for folder in map(located, value) if folder is not None]
+    return [folder for folder in map(resolve_folder, value) if folder is not None]
 
 
 @click.command()

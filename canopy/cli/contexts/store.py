@@ -82,7 +82,7 @@ def _write(path: Path, found: Contexts) -> None:
         raise
 
 
-def located(where: str | None) -> str | None:
+def resolve_folder(where: str | None) -> str | None:
     """The data folder that `--connect` means: that of a context of this name, else `where` itself;
     without one that of the current context, or None (the default folder). A path with a slash is
     never a context. Raises ContextError, and UnknownContextError for what is neither a context nor

@@ -26,7 +26,7 @@ from overlay.wording import counted
 
 
 @dataclass
-class PublishResult:
+class PublishedFeed:
     """How many events were published, and which lines were refused."""
 
     published: int = 0
@@ -35,7 +35,7 @@ class PublishResult:
 
 def publish(
     plan: DemoPlan, overlay: Overlay, source: Path | None, on_progress: Callable[[float, str], None]
-) -> PublishResult:
+) -> PublishedFeed:
     """Publish the plan's feed; calls `on_progress(share, text)` as it goes on.
 
     Raises DemoError.
@@ -52,8 +52,8 @@ def _file(
     clients: list[ControlClient],
     source: Path,
     on_progress: Callable[[float, str], None],
-) -> PublishResult:
-    outcome = PublishResult()
+) -> PublishedFeed:
+    outcome = PublishedFeed()
     started = time.monotonic()
     with source.open("rb") as stream:
         size = max(1, source.stat().st_size)
@@ -98,7 +98,7 @@ def room_of(plan: DemoPlan) -> int:
 
 def batches(
     items: Iterator[FeedEvent | Refusal],
-    outcome: PublishResult,
+    outcome: PublishedFeed,
     rate: float = 0.0,
     room: int = DEMO_BATCH_BYTES,
 ) -> Iterator[list[FeedEvent]]:
@@ -132,7 +132,7 @@ def _telemetry(
     overlay: Overlay,
     clients: list[ControlClient],
     on_progress: Callable[[float, str], None],
-) -> PublishResult:
+) -> PublishedFeed:
     """Let every node publish its telemetry for a time, and pause while some program is behind, so
     that nothing is dropped. The analysis counts the events."""
     period = SAMPLE_PERIOD * max(1.0, len(clients) / SAMPLING_NODES)
@@ -149,7 +149,7 @@ def _telemetry(
             _sample(clients, period, plan.duration - passed)
         time.sleep(min(0.2, plan.duration - passed))
     _sample(clients, 0.0)
-    return PublishResult()
+    return PublishedFeed()
 
 
 def _sample(clients: Sequence[ControlClient], period: float, at_most: float = 0.0) -> None:

@@ -10,7 +10,7 @@ from canopy.cli.demo import folder, summary
 from canopy.cli.demo.display import Display
 from canopy.cli.demo.overlay import Overlay
 from canopy.cli.demo.plan import DemoPlan, to_json
-from canopy.cli.demo.publisher import PublishResult, publish
+from canopy.cli.demo.publisher import PublishedFeed, publish
 from canopy.cli.demo.quiescence import await_quiescence
 from canopy.cli.demo.subscribers import Subscribers
 from overlay.wording import counted
@@ -40,7 +40,7 @@ def run_demo(plan: DemoPlan, source: Path | None, display: Display) -> dict[str,
         notes += [f"node {node.number} did not leave in time and was killed" for node in killed]
     notes += subscribers.notices
     analysis = _analyse(plan, display)
-    found = summary.summarise(
+    found = summary.summarise_demo(
         plan, analysis, outcome, subscribers.delivered, notes, subscribers.dropped
     )
     summary.write(plan.out, found)
@@ -54,7 +54,7 @@ def _live(
     overlay: Overlay,
     subscribers: Subscribers,
     display: Display,
-) -> PublishResult:
+) -> PublishedFeed:
     """The steps of the running overlay: start, join, subscribe, publish, await quiescence."""
     nodes = plan.nodes
     display.step("Starting the nodes", nodes)

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from canopy.cli.constants import SUMMARY_REFUSED_LISTED, SUMMARY_REFUSED_PRINTED
 from canopy.cli.demo.plan import DemoPlan
-from canopy.cli.demo.publisher import PublishResult
+from canopy.cli.demo.publisher import PublishedFeed
 from canopy.cli.output import table
 from overlay.wording import counted
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary
 
 
-def summarise(
+def summarise_demo(
     plan: DemoPlan,
     analysis: AnalysisSummary,
-    outcome: PublishResult,
+    outcome: PublishedFeed,
     seen: Mapping[str, int],
     notes: list[str],
     dropped: int = 0,

@@ -21,7 +21,7 @@ from canopy.cli.feeds.drafts import (
     is_attribute,
     set_type,
     show,
-    split,
+    split_fields,
 )
 from canopy.cli.feeds.jsontext import JSON, dump, is_json_type
 from matching import Value
@@ -49,7 +49,7 @@ def cloudevent_draft(fields: Mapping[str, Any]) -> Draft:
     rest: dict[str, Any] = {}
     if isinstance(data, Mapping):
         check_fields(data)
-        attributes, rest = split(data)
+        attributes, rest = split_fields(data)
         for name, value in rest.items():
             check_nested(name, value)
         for name, value in context.items():

@@ -128,7 +128,7 @@ def check_nested(name: str, value: Any, level: int = 0, *, json: bool = True) ->
         raise BadEventError(f"{show(name)}: {check_value(value)}")
 
 
-def split(fields: Mapping[str, Any]) -> tuple[dict[str, Value | None], dict[str, Any]]:
+def split_fields(fields: Mapping[str, Any]) -> tuple[dict[str, Value | None], dict[str, Any]]:
     """Checked `fields` as (attributes, fields for the payload)."""
     attributes: dict[str, Value | None] = {}
     rest: dict[str, Any] = {}
@@ -145,7 +145,7 @@ def fields_of(
 ) -> tuple[dict[str, Value | None], dict[str, Any]]:
     """A whole event's attributes and the fields for its payload. Raises BadEventError."""
     check_fields(fields)
-    attributes, rest = split(fields)
+    attributes, rest = split_fields(fields)
     for name, value in rest.items():
         check_nested(name, value, json=json)
     set_type(attributes, rest)

@@ -21,7 +21,7 @@ from canopy.cli.feeds.drafts import (
     check_nested,
     is_scalar,
     set_type,
-    split,
+    split_fields,
 )
 from canopy.cli.feeds.jsontext import draft_of, parse
 from matching import Value
@@ -61,7 +61,7 @@ def feature_draft(feature: Any) -> Draft:
     if not isinstance(properties, Mapping):
         raise BadEventError("the properties are not an object")
     check_fields(properties)
-    attributes, rest = split(properties)
+    attributes, rest = split_fields(properties)
     point, odd = _point(feature.get("geometry"))
     own: dict[str, Any] = dict(point)
     identity = feature.get("id")

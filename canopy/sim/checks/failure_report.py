@@ -38,7 +38,7 @@ WORD = re.compile(r"[\w.$]+")
 NODE = re.compile(r"\b[0-9a-f]{16}\b")
 
 
-def explain(world: World, violation: Violation, most: int = MOST) -> tuple[str, ...]:
+def trace_violation(world: World, violation: Violation, most: int = MOST) -> tuple[str, ...]:
     """The violation and the records it follows from, as lines; nodes by their names.
 
     What happened to the nodes and trees on the way gives way to the event's own steps, the oldest

@@ -31,11 +31,11 @@ from overlay.machine import Key
 from overlay.upper_tree.batches import ITEM_MOST
 from overlay.upper_tree.clients.constants import PUBLISH_TOGETHER
 from overlay.upper_tree.delivery.constants import (
-    UNREACHABLE_MOST as DELIVERIES_UNREACHABLE_MOST,
+    LOST_PEERS_MOST as DELIVERIES_UNREACHABLE_MOST,
 )
 from overlay.upper_tree.event_history import NOTES
 from overlay.upper_tree.host.constants import EVENTS_MOST
-from overlay.upper_tree.owner.constants import MAX_STALE_HOSTS, UNREACHABLE_MOST
+from overlay.upper_tree.owner.constants import LOST_NODES_MOST, MAX_STALE_HOSTS
 from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES
 from overlay.upper_tree.sliced_inbox import WAITING_MOST
 
@@ -269,7 +269,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("copies of logs", len(node.clusters.observed_logs.copies), OBSERVED_LOGS_MOST),
         ("history", len(node.clients.history), NOTES * settings.tree.history),
         ("open walks", node.crawl.open_walks, MAX_OPEN_WALKS + 1),
-        ("unreachable hosts", node.owner.hosts.unreachable, UNREACHABLE_MOST),
+        ("unreachable hosts", node.owner.hosts.unreachable, LOST_NODES_MOST),
         (
             "pending pairs",
             node.publisher.pending.pairs,

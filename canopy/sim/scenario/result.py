@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from canopy.sim.checks.deliveries import check_deliveries, reported_gaps
-from canopy.sim.checks.failure_report import explain, explainable_first
+from canopy.sim.checks.failure_report import explainable_first, trace_violation
 from canopy.sim.checks.oracle import expectation
 from canopy.sim.checks.routing_cost import RoutingCost, ways
 from canopy.sim.checks.violation import Violation
@@ -54,7 +54,7 @@ class Result(msgspec.Struct, frozen=True):
         return not self.violations
 
 
-def summarise(
+def summarise_run(
     world: World,
     scenario: Scenario,
     before: list[Violation],
@@ -103,6 +103,7 @@ def summarise(
         traffic=world.traffic.report(world.node_seconds),
         violations=tuple(violations),
         stories=tuple(
-            explain(world, violation) for violation in explainable_first(violations)[:MOST_STORIES]
+            trace_violation(world, violation)
+            for violation in explainable_first(violations)[:MOST_STORIES]
         ),
     )

@@ -21,7 +21,7 @@ from canopy.sim.checks.tree_routes import check_routes
 from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.scenario.paper_load import PaperWorkload
-from canopy.sim.scenario.result import Result, summarise
+from canopy.sim.scenario.result import Result, summarise_run
 from canopy.sim.scenario.scenario import ClientAction, Scenario
 from canopy.sim.scenario.workload import Workload
 from canopy.sim.world.clients import Division, SimulatedSubscription
@@ -217,7 +217,9 @@ class Run:
         clusters = 0
         if check_state:
             clusters = sum(1 for name in world.names() if world.node(name).clusters.is_primary)
-        return summarise(world, self.scenario, self.violations, state, clusters, real=check_state)
+        return summarise_run(
+            world, self.scenario, self.violations, state, clusters, real=check_state
+        )
 
     # --- helpers ---
 

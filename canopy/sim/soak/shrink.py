@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from canopy.sim.checks.failure_report import explain, explainable_first
+from canopy.sim.checks.failure_report import explainable_first, trace_violation
 from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.run import Run
 from canopy.sim.scenario.scenario import ClientAction, Fault, Scenario, ScenarioError, check_nodes
@@ -102,7 +102,9 @@ class Shrinker:
         if not same:
             return False
         if verdict.result is not None:
-            verdict = replace(verdict, stories=(explain(run.world, same[0]), *verdict.stories))
+            verdict = replace(
+                verdict, stories=(trace_violation(run.world, same[0]), *verdict.stories)
+            )
         self.best = verdict
         self._run = run
         return True

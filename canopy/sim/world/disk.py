@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from overlay.records import HEAD, pack, recover
+from overlay.records import HEAD, pack_block, recover
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -32,7 +32,7 @@ class DiskConditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     room: Annotated[int, Meta(ge=0)] | None = None  # bytes that fit; absent: endless
 
 
-class DiskError(Exception):
+class SimulatedDiskError(Exception):
     """The disk refuses: an error, or no room."""
 
 
@@ -49,7 +49,7 @@ class Disk:
         self.address = address
         self.incarnation = 0
         self.conditions = DiskConditions()
-        self.data = bytearray(pack(0, ()))
+        self.data = bytearray(pack_block(0, ()))
         """The state file, as far as it is durable or was torn."""
         self.waiting: list[bytes] = []
         """Records that were stored, but are not durable."""
@@ -105,7 +105,7 @@ class Disk:
         now = self.conditions
         if now.fail and self._rng.random() < now.fail:
             self.tear()
-            raise DiskError("input/output error")
+            raise SimulatedDiskError("input/output error")
         self._check_room()
         self._write(self._block())
         self.syncs += 1
@@ -135,7 +135,7 @@ class Disk:
         self.data += left
 
     def _block(self) -> bytes:
-        return pack(0 if self._anew else self._number, self.waiting)
+        return pack_block(0 if self._anew else self._number, self.waiting)
 
     def _write(self, block: bytes) -> None:
         if self._anew:
@@ -150,4 +150,4 @@ class Disk:
         room = self.conditions.room
         if room is not None and len(self.data) + sum(map(len, self.waiting)) > room:
             self.tear()
-            raise DiskError("no space left on device")
+            raise SimulatedDiskError("no space left on device")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from canopy.sim.world.disk import Disk, DiskError
+from canopy.sim.world.disk import Disk, SimulatedDiskError
 from canopy.sim.world.network import Network
 from canopy.sim.world.processor import Processor
 from canopy.sim.world.recorder import Recorder
@@ -268,7 +268,7 @@ class SimDriver:
             if self._stored:
                 self._stored = False
                 self.disk.sync()
-        except DiskError as error:
+        except SimulatedDiskError as error:
             self._world.happened.append((self._world.now, f"disk of {self.name}: {error}"))
             self._world.crash(self.name)
             return

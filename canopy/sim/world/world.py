@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 
 from canopy.sim.world.clients import Clients, Publication, SimulatedSubscription
-from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, DiskError
+from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, SimulatedDiskError
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
 from canopy.sim.world.network import Network
 from canopy.sim.world.processor import Processor
@@ -278,7 +278,7 @@ class World(Scheduler):
             restored = disk.begin()
         except DiskDamagedError:
             return self._start(name, self._empty_disk(name, disk.address))
-        except DiskError:
+        except SimulatedDiskError:
             return False
         whose = disk.node if disk.node in self._wiped else name
         rng = self.generator(f"{whose}/{disk.incarnation}")

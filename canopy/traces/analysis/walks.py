@@ -190,10 +190,10 @@ def count_trees(trees: DataFrame) -> TreeHops:
     matched = trees.where("matches > 0").groupBy("hops").count().collect()
     counts = sorted((each["hops"], each["count"]) for each in matched)
     total = sum(count for _, count in counts)
-    return TreeHops(total, weighted(counts), tuple(counts))
+    return TreeHops(total, weighted_percentiles(counts), tuple(counts))
 
 
-def weighted(counts: list[tuple[int, int]]) -> dict[str, float | None]:
+def weighted_percentiles(counts: list[tuple[int, int]]) -> dict[str, float | None]:
     """mean, p50, p99 and max of (value, count) pairs that are sorted by value."""
     total = sum(count for _, count in counts)
     if not total:

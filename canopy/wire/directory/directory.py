@@ -24,7 +24,7 @@ import msgspec
 import trio
 
 from canopy.wire.addresses import is_loopback, split_address
-from canopy.wire.constants import ENTRY_ADDRESSES, STOP_WAIT
+from canopy.wire.constants import ENTRY_ADDRESSES, THREAD_STOP_WAIT
 from canopy.wire.log import Forward, Log
 
 if TYPE_CHECKING:
@@ -83,14 +83,14 @@ class Directory:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; waits at most `STOP_WAIT` seconds."""
+        """End the thread; waits at most `THREAD_STOP_WAIT` seconds."""
         loop, thread = self._loop, self._thread
         if loop is not None and thread is not None:
             try:
                 loop.call_soon_threadsafe(loop.stop)
             except RuntimeError:
                 return  # closed already
-            thread.join(STOP_WAIT)
+            thread.join(THREAD_STOP_WAIT)
 
     def join(self, addresses: Sequence[str], then: Callable[[], None]) -> None:
         """Contact the directories at `addresses` if no other is known yet; then call `then`."""

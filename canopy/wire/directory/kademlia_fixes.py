@@ -6,7 +6,7 @@ Each fault was observed:
   four remote calls of the paper (Maymounkov and Mazières 2002) are answered. The library decodes
   anything, and one malformed datagram ended the program.
 - An answer after its time-out is ignored instead of raising.
-- A dead contact costs `QUERY_TIMEOUT` instead of five seconds.
+- A dead contact costs `CONTACT_TIMEOUT` instead of five seconds.
 - A new contact gets the values that are nearest to it (the library hashes the keys once more and so
   sends wrong ones), at most `WELCOME_MOST`: one ping caused 1,001 datagrams from a node with 1,000
   values.
@@ -36,9 +36,9 @@ from msgspec import Meta
 from canopy.wire.addresses import is_loopback
 from canopy.wire.constants import (
     BUCKET_SIZE,
+    CONTACT_TIMEOUT,
     DATAGRAM_LIMIT,
     PARALLEL_QUERIES,
-    QUERY_TIMEOUT,
     STORED_VALUES,
     VALUE_AGE,
     VALUE_LIMIT,
@@ -109,7 +109,7 @@ class HardenedProtocol(KademliaProtocol):  # type: ignore[misc]
 
     def __init__(self, source: Contact, storage: BoundedStorage, k: int) -> None:
         super().__init__(source, storage, k)
-        self._wait_timeout = QUERY_TIMEOUT
+        self._wait_timeout = CONTACT_TIMEOUT
         self.refused = 0
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:

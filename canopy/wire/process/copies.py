@@ -27,7 +27,7 @@ def boot_number() -> int:
     return int(time.time() * 1e6) << 8 | randbits(8)
 
 
-def explain(conflict: IdentityConflict, folder: Path) -> str:
+def explain_conflict(conflict: IdentityConflict, folder: Path) -> str:
     """What happened, and what to do, for the log."""
     other = f"{conflict.peer.address} (its start {conflict.incarnation})"
     if conflict.must_stop:

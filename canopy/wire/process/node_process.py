@@ -39,7 +39,7 @@ from canopy.wire.durable import CopiedFolderError, DiskError, FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.process.compiling import prepare_engine
-from canopy.wire.process.copies import boot_number, explain, tell_other
+from canopy.wire.process.copies import boot_number, explain_conflict, tell_other
 from canopy.wire.process.feed import FeedError, TelemetryFeed
 from canopy.wire.process.listening import StartError, listen, raise_file_limit
 from canopy.wire.process.memory import freeze_heap, return_large_blocks
@@ -285,7 +285,7 @@ class NodeProcess:
         self._conflict = conflict
         if conflict is None:
             return
-        text = explain(conflict, self.folder.path)
+        text = explain_conflict(conflict, self.folder.path)
         if conflict.must_stop:
             raise CopiedFolderError(text)
         self.log.warning("identity_conflict", reason=text)

@@ -263,7 +263,7 @@ class DryRuns(Machine):
         for (attribute, event), visited in query.open.items():
             unanswered[event][attribute] = NO_OWNER if visited.replicas is None else NO_HOST
         infos = tuple(
-            recipients(found, missing)
+            event_recipients(found, missing)
             for found, missing in zip(query.found, unanswered, strict=True)
         )
         self.port.reply(query.client, Recipients(query.request, infos))
@@ -316,7 +316,7 @@ def question(
     return AskMatches(number, tuple(numbers), tuple(events[event] for event in numbers), trees)
 
 
-def recipients(found: Found, unanswered: Mapping[str, str]) -> EventRecipients:
+def event_recipients(found: Found, unanswered: Mapping[str, str]) -> EventRecipients:
     """What the program is answered about one event."""
     listed = tuple(
         RecipientInfo(match.peer.id, match.peer.address, match.subscriptions, match.ids)

@@ -142,7 +142,7 @@ class Inspection(Machine):
             return
         query.answers[message.key] = message
         if query.attribute is not None:
-            found = located(query, query.attribute, message)
+            found = located_tree(query, query.attribute, message)
             self._answer(message.number, found)
         elif len(query.answers) == len(query.clusters):
             self._answer(message.number, self._ring(query))
@@ -182,7 +182,7 @@ def cluster_info(cluster: Cluster, trees: TreesReport | None) -> ClusterInfo:
     )
 
 
-def located(query: OverlayQuery, attribute: str, trees: TreesReport) -> Located:
+def located_tree(query: OverlayQuery, attribute: str, trees: TreesReport) -> Located:
     """A tree for people and programs."""
     nodes = tuple(
         VirtualNodeInfo(

@@ -38,7 +38,7 @@ COPIED_MOST = 16_384
 copied. 2 MB; some seconds of a busy link. Not measured; would be measured by duplicates after a
 silence under full load."""
 
-UNREACHABLE_MOST = 4_096
+LOST_PEERS_MOST = 4_096
 """Unreachable nodes that are remembered, as many as there may be links. Those that were lost first
 are forgotten, and so tried somewhat longer."""
 

@@ -31,7 +31,7 @@ from overlay.links.events import (
 from overlay.machine import LocalEvent, Machine, Message, Peer, Port
 from overlay.upper_tree.delivery.deliveries import Deliveries, recipients_of
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.delivery.held_deliveries import split
+from overlay.upper_tree.delivery.held_deliveries import split_by_tree
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.relays import keys_of, take_copied
 from overlay.upper_tree.messages import Deliver, Undelivered
@@ -102,7 +102,7 @@ class Delegation(Machine):
         if isinstance(message, Undelivered):
             self.on_undelivered(self.port.me, message)
         elif isinstance(message, Deliver):
-            for part in split(message):
+            for part in split_by_tree(message):
                 if part.onward:
                     self._spread_anew(part)
                 if part.host is not None:
@@ -203,4 +203,4 @@ class Delegation(Machine):
 
 def deliveries_of(messages: Iterable[Message]) -> list[Deliver]:
     """The `Deliver` messages among these, split so that each is of one tree."""
-    return [one for each in messages if isinstance(each, Deliver) for one in split(each)]
+    return [one for each in messages if isinstance(each, Deliver) for one in split_by_tree(each)]

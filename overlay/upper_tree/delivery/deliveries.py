@@ -24,7 +24,7 @@ from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
 from overlay.upper_tree.delivery.constants import SHARE_MOST
 from overlay.upper_tree.delivery.event_counts import by_source
 from overlay.upper_tree.delivery.fan_out import CopyBudget, rotation, spread
-from overlay.upper_tree.delivery.held_deliveries import split
+from overlay.upper_tree.delivery.held_deliveries import split_by_tree
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.messages import DelegateShare, Deliver, SentBefore
 
@@ -241,7 +241,7 @@ class Deliveries:
 
     def _trace(self, peer: Peer, message: Deliver) -> None:
         """Write a `forward` record for each event that is sampled."""
-        for part in split(message) if self.port.sampled(message.events) else ():
+        for part in split_by_tree(message) if self.port.sampled(message.events) else ():
             for event in self.port.sampled(part.events):
                 self.port.trace(
                     "forward", event=event.identity, attribute=part.attribute, peer=peer.id,

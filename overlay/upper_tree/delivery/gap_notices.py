@@ -20,11 +20,11 @@ from overlay.client import Event
 from overlay.links.events import LinkDown, LinkUp, MessageDropped, SessionEnd
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.upper_tree.delivery.constants import (
+    LOST_PEERS_MOST,
     NOTICE_ATTRIBUTES,
     NOTICE_FOR,
     NOTICE_PAUSE,
     ON_ITS_WAY,
-    UNREACHABLE_MOST,
 )
 from overlay.upper_tree.events import MatchingInterrupted
 from overlay.upper_tree.messages import DeliveriesGivenUp
@@ -123,12 +123,12 @@ def _published(event: Event) -> float:
 
 
 class GapNotices(Machine):
-    """Keeps the notices that wait. Bounded: `UNREACHABLE_MOST` nodes, the earliest dropped
+    """Keeps the notices that wait. Bounded: `LOST_PEERS_MOST` nodes, the earliest dropped
     first."""
 
     def __init__(self, port: Port) -> None:
         super().__init__(port)
-        self._pending: BoundedDict[NodeId, PendingNotice] = BoundedDict(UNREACHABLE_MOST)
+        self._pending: BoundedDict[NodeId, PendingNotice] = BoundedDict(LOST_PEERS_MOST)
         self._alarm = Alarm(port, NoticeDue())
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ from matching import Interval
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.batches import weigh_event
-from overlay.upper_tree.delivery.constants import UNREACHABLE_MOST
+from overlay.upper_tree.delivery.constants import LOST_PEERS_MOST
 from overlay.upper_tree.messages import Deliver
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class HeldDeliveries:
         self.events_most = events_most
         self.bytes = 0
         self.events = 0
-        self._nodes: BoundedDict[NodeId, HeldNode] = BoundedDict(UNREACHABLE_MOST)
+        self._nodes: BoundedDict[NodeId, HeldNode] = BoundedDict(LOST_PEERS_MOST)
 
     def __contains__(self, node: NodeId) -> bool:
         return node in self._nodes
@@ -112,7 +112,7 @@ class HeldDeliveries:
     @property
     def has_room(self) -> bool:
         """Whether one more node may be added without forgetting another one."""
-        return len(self._nodes) < UNREACHABLE_MOST
+        return len(self._nodes) < LOST_PEERS_MOST
 
     def add(self, peer: Peer, now: float) -> HeldNode:
         """A node is out of reach from now on."""
@@ -128,14 +128,14 @@ class HeldDeliveries:
 
     def append(self, held: HeldNode, message: Deliver) -> None:
         """Hold a delivery behind the others."""
-        size = weigh(message)
+        size = delivery_bytes(message)
         held.messages.append((message, size))
         self._count(held, size, len(message.events))
 
     def put_back(self, held: HeldNode, messages: Iterable[Deliver]) -> None:
         """Hold deliveries, in order, that are older than all that is held."""
         for message in reversed(list(messages)):
-            size = weigh(message)
+            size = delivery_bytes(message)
             held.messages.appendleft((message, size))
             self._count(held, size, len(message.events))
 
@@ -164,12 +164,12 @@ class HeldDeliveries:
             yield most, self.take(most)
 
 
-def weigh(message: Deliver) -> int:
+def delivery_bytes(message: Deliver) -> int:
     """Estimated bytes of a delivery's events (`weigh_event`)."""
     return sum([weigh_event(event.attributes, event.payload) for event in message.events])
 
 
-def split(message: Deliver) -> list[Deliver]:
+def split_by_tree(message: Deliver) -> list[Deliver]:
     """The same as several messages, so that all events of each came through one part of a tree."""
     if not message.apart:
         return [message]

@@ -47,7 +47,12 @@ from overlay.upper_tree.delivery.constants import (
     RELAY_TRIAL,
 )
 from overlay.upper_tree.delivery.gap_notices import GapNotices
-from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode, Reach, split
+from overlay.upper_tree.delivery.held_deliveries import (
+    HeldDeliveries,
+    HeldNode,
+    Reach,
+    split_by_tree,
+)
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered
 
@@ -106,7 +111,7 @@ class Holding(Machine):
             self.held.append(held, message)
             self._respect_bound()
         elif held.reach is Reach.LOST:
-            self.give_back(message.host, peer, split(message))
+            self.give_back(message.host, peer, split_by_tree(message))
         else:
             self.port.send(peer, message)
 
@@ -118,7 +123,7 @@ class Holding(Machine):
 
     def relay(self, relay: Peer, peer: Peer, message: Deliver) -> None:
         """Send a delivery through a relay."""
-        for each in split(message):
+        for each in split_by_tree(message):
             self.port.count("deliveries_relayed", len(each.events))
             share = DelegateShare(each.attribute, each.interval, (peer,))
             onward = ((share,),) * len(each.events)
@@ -199,7 +204,7 @@ class Holding(Machine):
         else:
             self.port.count("deliveries_handed_over", sum([len(m.events) for m in messages]))
             for message in messages:
-                self.give_back(other, peer, split(message))
+                self.give_back(other, peer, split_by_tree(message))
 
     def _add(self, peer: Peer) -> HeldNode:
         if not self.held.has_room:

@@ -27,10 +27,10 @@ from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port
 from overlay.upper_tree.delivery.constants import (
     COPIED_MOST,
+    LOST_PEERS_MOST,
     RELAY_FAILED_FOR,
     RELAYS_MOST,
     RETRY_FOR,
-    UNREACHABLE_MOST,
 )
 from overlay.upper_tree.messages import Deliver, Undelivered
 
@@ -76,14 +76,14 @@ class SuspectedNode(msgspec.Struct):
 
 
 class Relays:
-    """Bounded: `UNREACHABLE_MOST` nodes, with some relays each; suspected are those with a
+    """Bounded: `LOST_PEERS_MOST` nodes, with some relays each; suspected are those with a
     session."""
 
     def __init__(self, port: Port, others: Callable[[], Sequence[Peer]]) -> None:
         """`others`: nodes that may relay."""
         self.port = port
         self.others = others
-        self._unreachable: BoundedDict[NodeId, UnreachableNode] = BoundedDict(UNREACHABLE_MOST)
+        self._unreachable: BoundedDict[NodeId, UnreachableNode] = BoundedDict(LOST_PEERS_MOST)
         self._suspected: dict[NodeId, SuspectedNode] = {}
 
     # --- suspected links ---

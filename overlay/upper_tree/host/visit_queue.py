@@ -18,7 +18,7 @@ import heapq
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.host.constants import BYTES_MOST, EVENTS_MOST
 from overlay.upper_tree.messages import Visit
-from overlay.upper_tree.visits import pick
+from overlay.upper_tree.visits import select_events
 
 
 class VisitQueue:
@@ -55,8 +55,8 @@ class VisitQueue:
         self.bytes -= size
         most = max(1, most)
         if len(visit.events) > most:
-            self._put(due, order, pick(visit, range(most, len(visit.events))))
-            visit = pick(visit, range(most))
+            self._put(due, order, select_events(visit, range(most, len(visit.events))))
+            visit = select_events(visit, range(most))
         return visit
 
     def _put(self, due: float, order: int, visit: Visit) -> None:

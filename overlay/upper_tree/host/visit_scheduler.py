@@ -41,7 +41,7 @@ from overlay.upper_tree.host.urgency import DEFAULT_LEVEL, TYPE
 from overlay.upper_tree.host.visit_queue import VisitQueue
 from overlay.upper_tree.host_load import HostLoad, LoadMeter
 from overlay.upper_tree.messages import Visit
-from overlay.upper_tree.visits import pick, trees_of
+from overlay.upper_tree.visits import select_events, trees_of
 
 
 class MatchDue(Timer, frozen=True):
@@ -154,4 +154,4 @@ class VisitScheduler:
             found.setdefault(level, []).append(place)
         if not self.by_level or len(found) == 1:
             return {next(iter(found), DEFAULT_LEVEL): visit}
-        return {level: pick(visit, places) for level, places in found.items()}
+        return {level: select_events(visit, places) for level, places in found.items()}

@@ -25,7 +25,7 @@ SCAN_SHARE = 64
 
 # --- host_supervisor.py ---
 
-UNREACHABLE_MOST = 10_000
+LOST_NODES_MOST = 10_000
 """Lost nodes that are remembered until they are back, the oldest forgotten first. By the nodes that
 a member of the largest cluster loses for good within a day."""
 

@@ -17,7 +17,7 @@ from overlay.machine import Key, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.events import LeasesOver
 from overlay.upper_tree.messages import ServingReply, StillHosting, StopsHosting, TreesHosted
-from overlay.upper_tree.owner.constants import UNREACHABLE_MOST
+from overlay.upper_tree.owner.constants import LOST_NODES_MOST
 from overlay.upper_tree.owner.lease_grants import LeaseGrants, ServingBeatDue
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
@@ -57,7 +57,7 @@ class HostSupervisor(Machine):
         self._clusters = clusters
         self._trees = trees
         self._authority = authority
-        self._unreachable: BoundedDict[NodeId, None] = BoundedDict(UNREACHABLE_MOST)
+        self._unreachable: BoundedDict[NodeId, None] = BoundedDict(LOST_NODES_MOST)
         self._leaving: dict[NodeId, Peer] = {}  # members that want to be released
 
     # --- the role ---

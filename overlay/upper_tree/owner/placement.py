@@ -132,7 +132,7 @@ def fair_share(nodes: Sequence[PlacedNode], hosts: int, elsewhere: float = 0.0) 
     return max(TARGET, total / max(1, hosts))
 
 
-def make_plan(
+def plan_placement(
     nodes: Sequence[PlacedNode],
     popularity: Mapping[str, int],
     hosts: Sequence[Peer],
@@ -284,7 +284,7 @@ class Placement:
         ):
             self._hosts = ids
             self._next_plan_at = now + PLAN_PERIOD
-            self.plan = make_plan(nodes, popularity, hosts, self.room, self.replicas, use)
+            self.plan = plan_placement(nodes, popularity, hosts, self.room, self.replicas, use)
         return self.plan
 
     def _relieves(self, nodes: Sequence[PlacedNode], now: float) -> bool:

@@ -111,13 +111,13 @@ class RegistrationTransfers(Machine):
         get = transfer.owned.tree.registrations.get
         part = [registration for id_ in ids if (registration := get(id_)) is not None]
         for gained, hosts in transfer.groups:
-            wanted = [one for one in part if overlaps(one, gained)]
+            wanted = [one for one in part if lies_in_any(one, gained)]
             for some in in_batches(wanted, weigh_registration):
                 message = Install(transfer.owned.attribute, self._owner.epoch, some)
                 for host in hosts:
                     self.port.send(host, message)
 
 
-def overlaps(registration: Registration, intervals: Sequence[Interval]) -> bool:
+def lies_in_any(registration: Registration, intervals: Sequence[Interval]) -> bool:
     """Whether a registration lies in one of the intervals, wholly or in part."""
     return any(registration.interval.overlaps(interval) for interval in intervals)

@@ -134,7 +134,7 @@ class ReportedLoads:
         """Forget hosts that have not reported for long, and virtual nodes with no load any more."""
         for host in [h for h, state in self._hosts.items() if now - state.at > REPORT_VALID]:
             self.forget(host, now)
-        for key in [k for k, node in self._nodes.items() if node.recent(now)[0] < IDLE_LEAST]:
+        for key in [k for k, node in self._nodes.items() if node.recent(now)[0] < LOAD_LEAST]:
             if not self._nodes[key].reports:
                 del self._nodes[key]
 
@@ -210,7 +210,7 @@ class ReportedLoads:
         return list({attribute: None for state in states for attribute, _ in state.nodes})
 
 
-IDLE_LEAST = 0.001
+LOAD_LEAST = 0.001
 """A virtual node whose recent most is less is forgotten: no threshold is as low."""
 
 

@@ -117,6 +117,6 @@ def suspect_silent(
     return waited_for
 
 
-def weigh(event: Event) -> int:
+def event_bytes(event: Event) -> int:
     """Estimated bytes of an event on the wire."""
     return weigh_event(event.attributes, event.payload)

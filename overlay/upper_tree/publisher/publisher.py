@@ -30,10 +30,10 @@ from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes
 from overlay.upper_tree.publisher.constants import CHECK_LEAST, MOVES, PAIRS_AT_ONCE
 from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.location_cache import LocationCache
-from overlay.upper_tree.publisher.pending_event import PendingPair, weigh
+from overlay.upper_tree.publisher.pending_event import PendingPair, event_bytes
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.route_queue import RouteQueue
-from overlay.upper_tree.publisher.routing_plan import RoutedEvents, make_plan
+from overlay.upper_tree.publisher.routing_plan import RoutedEvents, plan_routing
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.recent_visits import RecentVisits
 from overlay.upper_tree.visits import Group, visits_of
@@ -129,7 +129,7 @@ class Publisher(Machine):
         ]
         self._sequence += len(events)
         by_names = by_attributes(events) if alike is None else {alike.names: events}
-        largest = max(map(weigh, events), default=0) if alike is None else alike.largest
+        largest = max(map(event_bytes, events), default=0) if alike is None else alike.largest
         if events:
             self.history.published(events)
         for names in by_names:
@@ -173,7 +173,7 @@ class Publisher(Machine):
         one."""
         found = None
         if self._may_plan(names):
-            found = make_plan(names, self.locations, self.port.me.id, self.port.now)
+            found = plan_routing(names, self.locations, self.port.me.id, self.port.now)
         if found is None:
             return self.pending.add_single(events, names, largest)
         if found.expiring:
@@ -307,7 +307,7 @@ class Publisher(Machine):
                 return (tuple(events),)  # a larger visit would become a delivery that no link takes
             if remote and largest:
                 return cut_evenly(events, largest)
-            return in_batches(events, weigh)
+            return in_batches(events, event_bytes)
 
         if remote:
             for names, events in groups:

@@ -108,7 +108,7 @@ class BatchPlan(NamedTuple):
         return RoutedEvents(route, tuple(skipped), events)
 
 
-def make_plan(
+def plan_routing(
     names: list[str], locations: LocationCache, me: NodeId, now: float
 ) -> BatchPlan | None:
     """The plan for events with these attributes, `$event` among them; None: each by itself."""

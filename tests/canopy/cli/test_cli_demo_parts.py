@@ -33,7 +33,7 @@ from canopy.cli.demo.plan import (
     parse_subscriptions,
     read_subscriptions,
 )
-from canopy.cli.demo.publisher import PublishResult, await_taken, batches, publish, room_of
+from canopy.cli.demo.publisher import PublishedFeed, await_taken, batches, publish, room_of
 from canopy.cli.demo.usgs import fetch
 from canopy.cli.feeds import Refusal, read_feed, weight
 from canopy.cli.main import main
@@ -154,14 +154,14 @@ def test_nothing_is_published_while_deliveries_wait_for_a_program(
 
 def test_a_feed_is_cut_into_batches_and_refusals_are_kept() -> None:
     lines = b"".join(b'{"n": %d}\nno\n' % n for n in range(2 * DEMO_BATCH + 1))
-    outcome = PublishResult()
+    outcome = PublishedFeed()
     found = list(batches(read_feed(io.BytesIO(lines)), outcome))
     assert [len(batch) for batch in found] == [DEMO_BATCH, DEMO_BATCH, 1]
     assert [e.draft.attributes["n"] for batch in found for e in batch] == list(
         range(2 * DEMO_BATCH + 1)
     )
     assert [r.number for r in outcome.refused] == [2 * n + 2 for n in range(2 * DEMO_BATCH + 1)]
-    slow = list(batches(read_feed(io.BytesIO(lines)), PublishResult(), rate=100))
+    slow = list(batches(read_feed(io.BytesIO(lines)), PublishedFeed(), rate=100))
     assert len(slow[0]) == 10
 
 
@@ -171,7 +171,7 @@ def test_a_batch_has_room_at_a_program_whose_subscriptions_all_match() -> None:
     room = room_of(plan)
     assert room == CREDIT // 5
     lines = b"".join(b'{"n": %d, "text": "%s"}\n' % (n, b"t" * 20_000) for n in range(20))
-    found = list(batches(read_feed(io.BytesIO(lines)), PublishResult(), 0.0, room))
+    found = list(batches(read_feed(io.BytesIO(lines)), PublishedFeed(), 0.0, room))
     assert [e.draft.attributes["n"] for batch in found for e in batch] == list(range(20))
     assert len(found) > 2
     for batch in found:
@@ -327,8 +327,8 @@ class TestVerdict:
 
     def of(self, out: Path, received: int = 4, published: int = 10, **changes: Any) -> Any:
         analysis = dataclasses.replace(ANALYSIS, **changes)
-        outcome = PublishResult(published, [Refusal(5, "broken")])
-        return summary.summarise(self.plan(out), analysis, outcome, {"[all]": received}, [])
+        outcome = PublishedFeed(published, [Refusal(5, "broken")])
+        return summary.summarise_demo(self.plan(out), analysis, outcome, {"[all]": received}, [])
 
     def test_all_that_is_promised_is_there(self, tmp_path: Path) -> None:
         found = self.of(tmp_path)
@@ -353,8 +353,8 @@ class TestVerdict:
 
     def test_drops_are_named_in_the_verdict(self, tmp_path: Path) -> None:
         analysis = dataclasses.replace(ANALYSIS, drops=2)
-        outcome, notes = PublishResult(10), ["at node 0: 2 deliveries were dropped"]
-        found = summary.summarise(
+        outcome, notes = PublishedFeed(10), ["at node 0: 2 deliveries were dropped"]
+        found = summary.summarise_demo(
             self.plan(tmp_path), analysis, outcome, {"[all]": 2}, notes, dropped=2
         )
         assert (found["exact"], found["missing"], found["dropped"]) == (False, 0, 2)

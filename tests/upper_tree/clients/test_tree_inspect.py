@@ -29,7 +29,7 @@ from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
-from overlay.upper_tree.event_history import NOTES, OTHERS_MOST, EventArrival, History, ShownTo
+from overlay.upper_tree.event_history import NOTES, SAME_ID_MOST, EventArrival, History, ShownTo
 from overlay.upper_tree.inspection_messages import (
     AskEvent,
     AskTrees,
@@ -379,7 +379,7 @@ def test_of_several_events_with_one_id_the_newest_is_explained_and_the_others_ar
     answer = rig.explained()
     assert (answer.event, answer.alike) == ("me.1.11", 12)
     assert answer.others[:2] == ("me.1.10", "me.1.9")
-    assert len(answer.others) == OTHERS_MOST
+    assert len(answer.others) == SAME_ID_MOST
     rig.port.answers(Explained)
     rig.why("me.1.4")
     assert (rig.explained().event, rig.explained().alike) == ("me.1.4", 1)

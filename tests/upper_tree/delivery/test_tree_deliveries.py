@@ -13,7 +13,7 @@ from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.delivery.held_deliveries import split
+from overlay.upper_tree.delivery.held_deliveries import split_by_tree
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
@@ -28,7 +28,7 @@ found_in = st.lists(st.lists(st.sampled_from(["", *TREES]), min_size=4, max_size
 
 def ways(message: Deliver) -> dict[int, str]:
     """By event: the tree that it came through."""
-    return {e.sequence: part.attribute for part in split(message) for e in part.events}
+    return {e.sequence: part.attribute for part in split_by_tree(message) for e in part.events}
 
 
 def send(found: list[list[str]], copies: CopyBudget) -> list[tuple[str, Deliver]]:
@@ -74,9 +74,11 @@ def test_parts_have_all_events_once() -> None:
         "x", EVERYTHING, 2, events, apart=(("y", EVERYTHING, (0, 3)), ("z", EVERYTHING, (1,)))
     )
     assert ways(message) == {0: "y", 1: "z", 2: "x", 3: "y", 4: "x"}
-    assert split(Deliver("x", EVERYTHING, 2, events)) == [Deliver("x", EVERYTHING, 2, events)]
+    assert split_by_tree(Deliver("x", EVERYTHING, 2, events)) == [
+        Deliver("x", EVERYTHING, 2, events)
+    ]
     all_apart = Deliver("x", EVERYTHING, 2, events[:1], apart=(("y", EVERYTHING, (0,)),))
-    assert [(part.attribute, part.apart) for part in split(all_apart)] == [("y", ())]
+    assert [(part.attribute, part.apart) for part in split_by_tree(all_apart)] == [("y", ())]
 
 
 def receiver(port: WorldNode) -> Receiver:

@@ -16,7 +16,7 @@ from overlay.chord.events import ClusterForked
 from overlay.client import Event
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.delivery.held_deliveries import split
+from overlay.upper_tree.delivery.held_deliveries import split_by_tree
 from overlay.upper_tree.host.constants import FORMER_FOR, HOP_BOUND
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.messages import (
@@ -305,7 +305,7 @@ def test_counting_names_the_registrations_and_sends_once_per_tree() -> None:
         install(node, made)
     visit(node, event(1, x=5, y=5), event(2, x=5, y=0), attributes=("x", "y"))
     sent = [(m.attribute, [e.sequence for e in m.events], m.registrations)
-            for whole in node.port.take(Deliver) for m in split(whole)]  # fmt: skip
+            for whole in node.port.take(Deliver) for m in split_by_tree(whole)]  # fmt: skip
     assert sent == [("x", [1, 2], (("s/0",), ("s/0",))), ("y", [1], (("s/0",),))]
 
 

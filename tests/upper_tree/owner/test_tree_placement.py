@@ -16,7 +16,7 @@ from overlay.upper_tree.owner.placement import (
     Placement,
     Plan,
     fair_share,
-    make_plan,
+    plan_placement,
 )
 from overlay.upper_tree.pivots import Popularity, better_pivot
 from overlay.upper_tree.summary import box_of
@@ -42,13 +42,13 @@ def hosts_of(found: dict[tuple[str, object], tuple[Peer, ...]]) -> dict[str, Nod
 
 
 def test_few_registrations_share_one_host() -> None:
-    plan = make_plan(parts(10, 10, 10), popular(3), HOSTS, 100)
+    plan = plan_placement(parts(10, 10, 10), popular(3), HOSTS, 100)
     assert hosts_of(plan.hosts) == {"t0": "a", "t1": "a", "t2": "a"}
     assert plan.wanted == 1
 
 
 def test_trees_that_are_popular_together_are_on_one_host() -> None:
-    plan = make_plan(parts(30, 30, 30, 30), popular(4), HOSTS, 100)
+    plan = plan_placement(parts(30, 30, 30, 30), popular(4), HOSTS, 100)
     found = hosts_of(plan.hosts)
     assert found["t0"] == found["t1"] != found["t2"] == found["t3"]
 
@@ -57,7 +57,7 @@ def test_a_run_goes_where_most_of_it_is() -> None:
     there = [*parts(30, 30, host="a"), *(p._replace(attribute=f"u{n}", hosts=("c",))
              for n, p in enumerate(parts(30, 30)))]  # fmt: skip
     known = {"u0": 9, "u1": 8, "t0": 2, "t1": 1}
-    found = hosts_of(make_plan(there, known, HOSTS, 100).hosts)
+    found = hosts_of(plan_placement(there, known, HOSTS, 100).hosts)
     assert found == {"t0": "a", "t1": "a", "u0": "c", "u1": "c"}
 
 
@@ -65,7 +65,7 @@ def test_a_run_goes_where_most_of_it_is() -> None:
 def test_every_part_has_a_host_and_rooms_are_kept_where_hosts_suffice(
     sizes: list[int], count: int
 ) -> None:
-    found = make_plan(parts(*sizes), popular(len(sizes)), HOSTS[:count], 100)
+    found = plan_placement(parts(*sizes), popular(len(sizes)), HOSTS[:count], 100)
     hosts = hosts_of(found.hosts)
     assert sorted(hosts) == sorted(f"t{n}" for n in range(len(sizes)))
     if found.wanted <= count:
@@ -101,9 +101,9 @@ def test_replicas_are_on_different_hosts_within_their_rooms(
     sizes: list[int], count: int, replicas: int
 ) -> None:
     hosts = [peer(name) for name in "abcdefg"[:count]]
-    found = make_plan(parts(*sizes), popular(len(sizes)), hosts, 100, replicas).hosts
+    found = plan_placement(parts(*sizes), popular(len(sizes)), hosts, 100, replicas).hosts
     assert len(found) == len(sizes)
-    run_of = hosts_of(make_plan(parts(*sizes), popular(len(sizes)), hosts, 100).hosts)
+    run_of = hosts_of(plan_placement(parts(*sizes), popular(len(sizes)), hosts, 100).hosts)
     load: dict[NodeId, int] = {}
     runs: dict[NodeId, dict[NodeId, None]] = {}
     for (attribute, _), chosen in found.items():
@@ -116,7 +116,7 @@ def test_replicas_are_on_different_hosts_within_their_rooms(
 
 def test_each_run_has_its_own_hosts_where_there_are_enough() -> None:
     hosts = [peer(name) for name in "abcdef"]
-    found = make_plan(parts(60, 60), popular(2), hosts, 100, 3)
+    found = plan_placement(parts(60, 60), popular(2), hosts, 100, 3)
     groups = [{host.id for host in chosen} for chosen in found.hosts.values()]
     assert [len(group) for group in groups] == [3, 3]
     assert not groups[0] & groups[1]
@@ -153,7 +153,7 @@ def test_busy_trees_are_spread_so_that_no_host_is_asked_for_much_more_than_its_s
     shares: list[float], replicas: int
 ) -> None:
     nodes = asked(*shares)
-    found = make_plan(nodes, popular(len(nodes)), MANY, 1_000, replicas)
+    found = plan_placement(nodes, popular(len(nodes)), MANY, 1_000, replicas)
     fair = fair_share(nodes, len(MANY))
     assert max(share_by_host(nodes, found.hosts).values()) <= 2 * fair
 
@@ -162,21 +162,21 @@ def test_trees_that_events_visit_together_stay_together_with_as_many_replicas_as
     None
 ):
     nodes = asked(*[0.6] * 5, alone=False)
-    found = make_plan(nodes, popular(5), MANY, 1_000, 3).hosts
+    found = plan_placement(nodes, popular(5), MANY, 1_000, 3).hosts
     (hosts,) = set(found.values())
     assert len(hosts) == 6
     assert max(share_by_host(nodes, found).values()) == pytest.approx(0.5)
 
 
 def test_a_value_that_many_events_have_gets_replicas() -> None:
-    found = make_plan(asked(4.0, 0.1), popular(2), MANY, 1_000, 1).hosts
+    found = plan_placement(asked(4.0, 0.1), popular(2), MANY, 1_000, 1).hosts
     assert len(found["t0", EVERYTHING]) == 8
     assert len(found["t1", EVERYTHING]) == 1
 
 
 def test_where_hosts_are_few_each_takes_its_share_of_all() -> None:
     nodes = asked(*[0.5] * 12)
-    found = make_plan(nodes, popular(12), MANY[:4], 1_000, 1).hosts
+    found = plan_placement(nodes, popular(12), MANY[:4], 1_000, 1).hosts
     load = share_by_host(nodes, found)
     assert len(load) == 4
     assert max(load.values()) <= 2.0
@@ -185,7 +185,7 @@ def test_where_hosts_are_few_each_takes_its_share_of_all() -> None:
 def test_a_host_that_is_asked_for_much_elsewhere_is_given_less() -> None:
     nodes = asked(0.4, 0.4)
     use = HostUse({"n00": 0.9}, ("n00",))
-    found = make_plan(nodes, popular(2), MANY[:3], 1_000, 1, use).hosts
+    found = plan_placement(nodes, popular(2), MANY[:3], 1_000, 1, use).hosts
     assert {host.id for hosts in found.values() for host in hosts} == {"n01", "n02"}
 
 

@@ -9,7 +9,7 @@ from matching import BOTTOM, TOP, Interval, compile_selector, place
 from overlay.upper_tree.messages import Location, TreeSummary
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.publisher.routing_plan import BatchPlan, make_plan
+from overlay.upper_tree.publisher.routing_plan import BatchPlan, plan_routing
 from overlay.upper_tree.publisher.summary_cache import CHECKS_LEAST, USELESS_FOR
 from overlay.upper_tree.summary import summarise
 from tests.support.trees import event
@@ -42,7 +42,7 @@ def test_what_a_plan_says_is_what_host_for_says(
         else:
             known.forget_node(name)
     right = known.host_for("x", place(value))
-    found = make_plan(["x"], known, "a", NOW)
+    found = plan_routing(["x"], known, "a", NOW)
     if right is None:
         assert found is None
         return
@@ -58,7 +58,7 @@ def test_a_tree_of_one_other_host_is_planned_while_its_summary_is_asked_for() ->
     known = LocationCache(100, ReplicaSelector("me", 3.0))
     known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), (peer("b"),)))
     for unknown in (["x"], []):
-        found = make_plan(["x"], known, "a", NOW)
+        found = plan_routing(["x"], known, "a", NOW)
         assert found is not None
         assert found.fixed == {"b": (peer("b"), ("x",))}
         assert list(found.unknown) == unknown
@@ -68,12 +68,12 @@ def test_a_tree_of_one_other_host_is_planned_while_its_summary_is_asked_for() ->
 def test_trees_without_subscribers_are_left_out_and_unknown_ones_are_not_planned() -> None:
     known = LocationCache(100, ReplicaSelector("me", 3.0))
     known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), (peer("a"),)))
-    assert make_plan(["x", "y"], known, "a", NOW) is None
+    assert plan_routing(["x", "y"], known, "a", NOW) is None
     known.learn_absent("y", NOW + 5, 1, NOW)
-    found = make_plan(["x", "y"], known, "a", NOW)
+    found = plan_routing(["x", "y"], known, "a", NOW)
     assert found is not None
     assert found.fixed == {"a": (peer("a"), ("x",))}
-    assert make_plan(["x", "y"], known, "a", NOW + 6) is None, "its term is over"
+    assert plan_routing(["x", "y"], known, "a", NOW + 6) is None, "its term is over"
 
 
 def at(known: LocationCache, attribute: str, host: str, selector: str = "") -> None:
@@ -100,7 +100,7 @@ def test_a_host_is_skipped_only_if_none_of_its_trees_admits_the_event() -> None:
     known = LocationCache(100, ReplicaSelector("me", 3.0))
     at(known, "x", "b", "x > 5")
     at(known, "y", "b", "y > 5")
-    found = make_plan(["x", "y"], known, "a", NOW)
+    found = plan_routing(["x", "y"], known, "a", NOW)
     assert found is not None
     assert route_events(found, {"x": 1, "y": 9}, {"x": 1, "y": 1}, {"x": 9, "y": 1}) == [
         (["b"], (), [0, 2]),
@@ -115,14 +115,14 @@ def test_summaries_are_not_consulted_for_a_while_where_hardly_an_event_skips_a_h
     at(known, "x", "b", "x > 5")
     at(known, "y", "b", "y > 5")
     for number in range(CHECKS_LEAST):
-        found = make_plan(["x", "y"], known, "a", NOW)
+        found = plan_routing(["x", "y"], known, "a", NOW)
         assert found is not None
         assert [one.trees for one in found.skippable] == [("x", "y")]
         assert found.route_events([event(number, x=9 - number % 2 * 9, y=number % 2 * 9)])[0].route
-    found = make_plan(["x", "y"], known, "a", NOW)
+    found = plan_routing(["x", "y"], known, "a", NOW)
     assert found is not None
     assert (found.skippable, list(found.fixed), found.is_fixed) == ([], ["b"], True)
-    later = make_plan(["x", "y"], known, "a", NOW + USELESS_FOR + 1)
+    later = plan_routing(["x", "y"], known, "a", NOW + USELESS_FOR + 1)
     assert later is not None
     assert list(later.unknown) == ["x", "y"], "it is tried anew"
 
@@ -132,7 +132,7 @@ def test_one_tree_without_a_summary_makes_the_others_at_its_host_not_worth_a_loo
     at(known, "x", "b", "x > 5")
     at(known, "y", "b")
     at(known, "z", "c", "z > 5")
-    found = make_plan(["x", "y", "z"], known, "a", NOW)
+    found = plan_routing(["x", "y", "z"], known, "a", NOW)
     assert found is not None
     assert found.fixed == {"b": (peer("b"), ("x", "y"))}
     assert [one.trees for one in found.skippable] == [("z",)]
@@ -149,7 +149,7 @@ def test_a_spread_tree_is_left_out_where_its_summary_says_no(
     known.summaries.claim_refresh("x", NOW)
     found = summarise(compile_selector(f"x >= {least}").conjunctions, 8)
     known.learn_summary(TreeSummary("x", 7, found), NOW + 10, 1, NOW)
-    planned = make_plan(["x"], known, "a", NOW)
+    planned = plan_routing(["x"], known, "a", NOW)
     assert planned is not None
     ((way, skipped, _),) = planned.route_events([event(1, x=value)])
     host = "b" if value < bound * 5 else "c"

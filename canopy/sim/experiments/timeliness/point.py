@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from canopy.sim.experiments.timeliness.plan import Mode, TimelinessPlan
-from canopy.sim.experiments.timeliness.report import Point, latency_of, weighted
+from canopy.sim.experiments.timeliness.report import Point, latency_of, weighted_latency
 from canopy.sim.world.clients import Publication
 from canopy.sim.world.world import World
 from overlay.client import LEVELS
@@ -129,7 +129,7 @@ class Stage:
         served = sorted((n for n in self._matched.values() if n), reverse=True)
         return Point(
             rate, self.matching, expected, len(everything), latency_of(everything), levels,
-            weighted(levels), waited, tuple(served),
+            weighted_latency(levels), waited, tuple(served),
         )  # fmt: skip
 
     def _publish(self, rate: int, count: int) -> list[Publication]:

@@ -27,7 +27,7 @@ class Point(msgspec.Struct, frozen=True):
     delivered: int
     all: Latency
     levels: tuple[Latency, ...]  # of the subscribers of level 1, 2, …
-    urgency_ms: float  # the mean, weighted by urgency (`weighted`)
+    urgency_ms: float  # the mean, weighted by urgency (`weighted_latency`)
     waited: int  # events that a host put into its queue
     served: tuple[int, ...]  # events that each host matched, the busiest first
 
@@ -65,7 +65,7 @@ def latency_of(seconds: Sequence[float]) -> Latency:
     return Latency(len(ordered), round(1000 * mean, 4), round(1000 * ordered[rank - 1], 4))
 
 
-def weighted(levels: Sequence[Latency]) -> float:
+def weighted_latency(levels: Sequence[Latency]) -> float:
     """The mean latency where a delivery of level l counts LEVELS + 1 - l times.
 
     Which of several events of the same cost is served first changes nothing about their mean

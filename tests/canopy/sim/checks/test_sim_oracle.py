@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from canopy.sim.checks.deliveries import check_deliveries
-from canopy.sim.checks.failure_report import explain
+from canopy.sim.checks.failure_report import trace_violation
 from canopy.sim.checks.oracle import expectation
 from canopy.sim.checks.ownership import arc_violations
 from canopy.sim.checks.violation import Violation
@@ -152,7 +152,7 @@ def test_an_unanswered_command_is_reported() -> None:
 def test_a_violation_has_a_story() -> None:
     world, _ = busy()
     identity = world.clients.publications[3].identity
-    _, *story = explain(world, Violation("missing", "text", (identity,)))
+    _, *story = trace_violation(world, Violation("missing", "text", (identity,)))
     kinds = [line.split()[2] for line in story]
     assert [kind for kind in kinds if kind != "start"] == ["publish", "deliver", "deliver"]
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from canopy.cli.sim.command import sim
 from canopy.sim.experiments.timeliness.experiment import experiment
 from canopy.sim.experiments.timeliness.plan import MODES, TimelinessPlan
-from canopy.sim.experiments.timeliness.report import Latency, Point, latency_of, weighted
+from canopy.sim.experiments.timeliness.report import Latency, Point, latency_of, weighted_latency
 from canopy.sim.world.processor import Processor
 from canopy.wire.transport.codec import WireCodec
 
@@ -73,8 +73,8 @@ def test_the_99th_percentile_is_the_nearest_rank() -> None:
 
 def test_the_mean_by_urgency_counts_level_1_five_times() -> None:
     levels = [Latency(10, 1.0, 0), *[Latency(0, 0, 0)] * 3, Latency(10, 7.0, 0)]
-    assert weighted(levels) == 2.0
-    assert weighted([Latency(0, 0, 0)] * 5) == 0
+    assert weighted_latency(levels) == 2.0
+    assert weighted_latency([Latency(0, 0, 0)] * 5) == 0
 
 
 def test_the_command_writes_json_and_picture_and_repeats_itself(tmp_path: Path) -> None:

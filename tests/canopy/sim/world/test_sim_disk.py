@@ -15,7 +15,7 @@ from canopy.wire.folder import DataFolder
 from overlay.client import Done, Reply, Unsubscribe
 from overlay.links.messages import Ack
 from overlay.machine import Peer
-from overlay.records import HEAD, pack, recover
+from overlay.records import HEAD, pack_block, recover
 from tests.support.fake_node import FakeNode
 
 STORE = 7  # the client whose commands store
@@ -206,12 +206,12 @@ def test_torn_tails_are_read_alike_by_a_real_folder(tmp_path: Path) -> None:
 
 
 def test_zeros_at_the_end_are_no_records() -> None:
-    block = pack(0, [b"one", b""])
+    block = pack_block(0, [b"one", b""])
     assert recover(block + bytes(10 * HEAD.size)) == ([b"one", b""], len(block), 1, False)
 
 
 def test_a_whole_block_behind_one_that_is_not_is_damage() -> None:
-    blocks = [pack(number, [b"%d" % number]) for number in range(4)]
+    blocks = [pack_block(number, [b"%d" % number]) for number in range(4)]
     for lost in range(4):
         for how in (b"", b"x", blocks[lost][:-1], blocks[lost][:3] + b"?" + blocks[lost][4:]):
             data = b"".join([*blocks[:lost], how, *blocks[lost + 1 :]])
