@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies
+from hypothesis import HealthCheck, given, settings, strategies
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -27,6 +27,10 @@ if os.environ.get(VARIABLE):
 
     plant(os.environ[VARIABLE])
 
+
+# No test may depend on how busy the machine is.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 ROOT = Path(__file__).parents[1]
 

@@ -152,6 +152,38 @@ def new_primary_skips_cache_holders() -> None:
 
 
 @fault(
+    "P4",
+    "tests/upper_tree/summaries/test_tree_cache_holders.py",
+    "test_who_reports_no_copy_leaves_the_log_and_is_not_waited_for_by_the_next_primary",
+)
+def holders_without_copies_stay() -> None:
+    """Cache holders that report no copy stay in the log: if they are lost later, the next primary
+    waits for them."""
+    original = CacheHolders._is_over
+
+    def _is_over(self: CacheHolders, node: NodeId, now: float) -> bool:
+        self._without.clear()
+        return original(self, node, now)
+
+    replace(CacheHolders._is_over, _is_over)
+
+
+@fault(
+    "P4",
+    "tests/upper_tree/summaries/test_tree_cache_holders.py",
+    "test_who_reports_no_copy_and_is_granted_one_at_once_stays_in_the_log",
+)
+def holder_without_copies_leaves_though_granted() -> None:
+    """A cache holder that reported no copy leaves the log, though it was sent a summary since."""
+
+    def lease(self: CacheHolders, peer: Peer) -> float:
+        self._until[peer.id] = self.port.now + self.term
+        return self.term
+
+    replace(CacheHolders.lease, lease)
+
+
+@fault(
     "P1",
     "tests/upper_tree/summaries/test_tree_cache_holders.py",
     "test_no_summary_is_sent_before_a_majority_knows_the_cache_holder",

@@ -10,7 +10,8 @@ changes seldom; they are the *cache holders*:
   no answer of an older epoch that is still on its way. Those copies are invalidated like the new
   primary's own. A SUBACK waits for those who have not answered until their copies have expired for
   certain: one `tree.summary_term`.
-* A publisher without a valid copy leaves the log when its link is down, or after a while.
+* A publisher without a valid copy leaves the log when its link is down, when it reports that it has
+  none, or after a while.
 
 Some are in no log: those to whom a cluster sent summaries that forked off, or lost its log (P5)
 without a complete replica (owner/restoration.py). Then it is unknown whom to ask, and SUBACKs wait
@@ -35,7 +36,12 @@ from overlay.upper_tree.messages import AskCached, CacheReport
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import HOLDERS_PER_ENTRY, CacheHoldersChanged
-from overlay.upper_tree.summaries.constants import HOLDERS_MOST, KEEP_FOR, SWEEP_SHARE
+from overlay.upper_tree.summaries.constants import (
+    HOLDERS_MOST,
+    KEEP_FOR,
+    REPORTS_TOGETHER,
+    SWEEP_SHARE,
+)
 from overlay.upper_tree.summaries.invalidation_table import InvalidationTable
 
 
@@ -63,6 +69,7 @@ class CacheHolders(Machine):
         self._unreported: dict[NodeId, Peer] = {}  # former primaries' holders that did not report
         self._unreported_until = 0.0  # then all copies of these have expired
         self._unasked: dict[NodeId, None] = {}  # of these, those who may have lost the question
+        self._without: dict[NodeId, None] = {}  # reported no copy, and were granted none since
         self._sweep = Alarm(port, HolderSweep())
 
     # --- before a publisher is sent something that it may cache ---
@@ -86,6 +93,7 @@ class CacheHolders(Machine):
         if peer.id == self.port.me.id:
             return min(self.term, self.clusters.lease_left)
         self._until[peer.id] = self.port.now + self.term
+        self._without.pop(peer.id, None)
         self._sweep.within(self.term * SWEEP_SHARE)
         return self.term
 
@@ -116,6 +124,7 @@ class CacheHolders(Machine):
         self._until.clear()
         self._unreported.clear()
         self._unasked.clear()
+        self._without.clear()
         self._sweep.cancel()
 
     def _ask(self, cluster: Cluster, holders: Mapping[NodeId, Peer]) -> None:
@@ -159,10 +168,13 @@ class CacheHolders(Machine):
             raise ProtocolError("too many cached summaries in one message")
         for attribute, digest in message.copies:
             self.table.grant(attribute, sender, self.port.now, left, digest)
-        self._until[sender.id] = max(self._until.get(sender.id, 0.0), self._unreported_until)
         if message.copies:
+            self._until[sender.id] = max(self._until.get(sender.id, 0.0), self._unreported_until)
             self.port.emit(CopiesReported(tuple(name for name, _ in message.copies)))
         if message.last:
+            if sender.id not in self._until:
+                self._without[sender.id] = None
+                self._sweep.within(REPORTS_TOGETHER)
             self._reported(sender.id)
 
     def on_link_up(self, event: LinkUp) -> None:
@@ -207,13 +219,18 @@ class CacheHolders(Machine):
         unknown = owner.state.has_unknown_holders and self.table.unknown_until > now
         if (removed or unknown != owner.state.has_unknown_holders) and not owner.is_handing_over:
             for node in removed:
+                self._without.pop(node, None)
                 self._until.pop(node, None)
                 self._index.pop(node, None)
             self._log((), removed, unknown)
         if holders or unknown:
             self._sweep.within(self.term * SWEEP_SHARE)
+        if self._unreported:
+            self._sweep.within(self._unreported_until - now)
 
     def _is_over(self, node: NodeId, now: float) -> bool:
+        if node in self._without:  # lost later, it would be asked in vain, and waited for
+            return True
         until = self._until.get(node, self._unreported_until)
         gone = not self.hosts.is_reachable(node) or node == self.port.me.id
         return until <= now if gone else until + KEEP_FOR <= now

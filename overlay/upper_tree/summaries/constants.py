@@ -27,6 +27,10 @@ SWEEP_SHARE = 0.5
 """Of the term: the time between two looks for holders that have no valid copy any more. Not
 measured; would be measured by its processor time with `HOLDERS_MOST` holders."""
 
+REPORTS_TOGETHER = 0.5
+"""Seconds within which holders that report no copy leave the log together. Not measured; ample for
+reports that are on their way."""
+
 # --- summary_server.py ---
 
 LOCATIONS_MOST = 64

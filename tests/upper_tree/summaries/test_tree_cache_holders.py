@@ -22,7 +22,7 @@ from overlay.upper_tree.messages import (
     TreeAnswer,
 )
 from overlay.upper_tree.owner.tree_log import CacheHoldersChanged, Operation, decode, encode
-from overlay.upper_tree.summaries.cache_holders import HOLDERS_MOST, KEEP_FOR
+from overlay.upper_tree.summaries.cache_holders import HOLDERS_MOST, KEEP_FOR, REPORTS_TOGETHER
 from tests.support.trees import KEY, OwnerNode, cluster_of, registration
 from tests.support.world import one_node, peer
 
@@ -276,6 +276,22 @@ def test_who_is_gone_leaves_the_log_when_its_reports_are_over() -> None:
     assert logged(node) == [CacheHoldersChanged((), (P.id,))]
     node.port.hear(AskTree(("x",)), P)
     assert logged(node) == [CacheHoldersChanged((P,))]
+
+
+def test_who_reports_no_copy_leaves_the_log_and_is_not_waited_for_by_the_next_primary() -> None:
+    node = new_owner(CacheHoldersChanged((P, Q)))
+    report(node, P)
+    report(node, Q, ("y", 0))
+    node.port.advance(REPORTS_TOGETHER)
+    assert logged(node) == [CacheHoldersChanged((), (P.id,))]
+
+
+def test_who_reports_no_copy_and_is_granted_one_at_once_stays_in_the_log() -> None:
+    node = new_owner(CacheHoldersChanged((P,)))
+    report(node, P)
+    node.port.hear(AskTree(("x",)), P)
+    node.port.advance(REPORTS_TOGETHER)
+    assert logged(node) == []
 
 
 def test_who_may_ask_again_stays_for_a_while() -> None:
