@@ -368,6 +368,8 @@ class Status(Reply, frozen=True):
     uptime: float = 0.0  # seconds; filled by the process
     name: str = ""
     replaced: str = ""  # its id before its state file was damaged; filled by the process
+    region: str = ""
+    tier: int = 0
     clients: tuple[ClientInfo, ...] = ()  # filled by the process
 
 

@@ -17,6 +17,8 @@ class PeerInfo(msgspec.Struct, frozen=True):
     neighbour: bool
     sent: int  # messages
     received: int
+    region: str = ""
+    tier: int = 0
 
 
 class ClusterInfo(msgspec.Struct, frozen=True):

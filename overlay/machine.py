@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from random import Random
-from typing import Any, Protocol, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Protocol, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -31,14 +31,25 @@ Version = tuple[int, int]
 """(epoch, number). Compared as a pair: a higher epoch outranks every number of a lower one."""
 
 
+Region = Annotated[str, msgspec.Meta(max_length=64)]
+"""Where a node is, a path: ``eu``, ``eu/de`` (overlay/regions.py). "": it has no region."""
+
+Tier = Annotated[int, msgspec.Meta(ge=0, le=100)]
+"""How much a node is meant to pass on for others: what enters a region enters it at a node of the
+highest tier."""
+
+
 class Peer(msgspec.Struct, frozen=True, array_like=True):
     """A node as others can reach it. Two Peers are the same node if their ids are equal.
 
-    `address` is a hint ("host:port") that may be older than the node's present one.
+    All but the id are hints that may be older than what is so at present: `address` ("host:port"),
+    `region` and `tier`.
     """
 
     id: NodeId
     address: str
+    region: Region = ""
+    tier: Tier = 0
 
 
 def by_id(peers: Iterable[Peer], besides: NodeId = "") -> dict[NodeId, Peer]:

@@ -119,6 +119,8 @@ class Reports:
             seeds=dict(seeds),
             counters=dict(counters),
             name=name,
+            region=me.region,
+            tier=me.tier,
         )
 
     def peers(self, command: GetPeers) -> Peers:
@@ -128,10 +130,13 @@ class Reports:
         for s in self.links.sessions():
             age = ages.get(s.peer.id, -1)
             infos[s.peer.id] = PeerInfo(
-                s.peer.id, s.peer.address, s.state, age, age >= 0, s.sent, s.received
-            )
+                s.peer.id, s.peer.address, s.state, age, age >= 0, s.sent, s.received,
+                s.peer.region, s.peer.tier,
+            )  # fmt: skip
         for peer in self.view.peers():
             if peer.id not in infos:
                 age = ages[peer.id]
-                infos[peer.id] = PeerInfo(peer.id, peer.address, "NOT_CONNECTED", age, True, 0, 0)
+                infos[peer.id] = PeerInfo(
+                    peer.id, peer.address, "NOT_CONNECTED", age, True, 0, 0, peer.region, peer.tier
+                )
         return Peers(command.request, tuple(infos.values()))

@@ -24,6 +24,7 @@ COMMON = (
     "overlay.info",
     "overlay.bounded",
     "overlay.wording",
+    "overlay.regions",
 )
 LOWER = (*COMMON, "matching", "overlay.links")
 
@@ -59,6 +60,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.settings": (),
     "overlay.bounded": (),
     "overlay.wording": (),
+    "overlay.regions": (),
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.links": (*COMMON, "matching"),

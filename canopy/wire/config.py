@@ -27,6 +27,7 @@ from canopy.wire.constants import CLIENTS, CONFIG_FILE_LIMIT
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.folder import default_folder
 from overlay.links.messages import MAX_BODY
+from overlay.machine import Region, Tier
 from overlay.settings import Bytes, Count, Seconds, Settings, SettingsGroup
 
 ENVIRONMENT: Final = "CANOPY_"
@@ -86,8 +87,8 @@ class NodeConfig(Settings, frozen=True):
     # by the time that a primary with full logs takes to hand over its arc
     directory: bool = True  # the Kademlia directory, on loopback only
     seed: int | None = None  # of the node's generator; None: from the system
-    region: Name = ""
-    tier: Annotated[int, Meta(ge=0, le=100)] = 0
+    region: Region = ""  # where it is, a path: eu/de; delivery by region (overlay/regions.py)
+    tier: Tier = 0  # a higher one: it takes in what comes for its region, before others there
     trace: TraceConfig = TraceConfig()
     clients: ClientConfig = ClientConfig()
 
@@ -132,6 +133,7 @@ def load_config(
     if config.links.frame > MAX_BODY:
         raise ConfigError(f"links.frame: {config.links.frame} is more than {MAX_BODY} bytes")
     check_addresses(config)
+    check_region(config.region)
     return config
 
 
@@ -285,6 +287,15 @@ def is_group(kind: Any) -> bool:
     """Whether a field's type is a group of settings."""
     is_class = typing.get_origin(kind) is None and isinstance(kind, type)
     return is_class and issubclass(kind, SettingsGroup)
+
+
+def check_region(region: str) -> None:
+    """Check that a region is names joined by ``/``. Raises ConfigError."""
+    if region and not all(part.strip() == part and part for part in region.split("/")):
+        raise ConfigError(
+            f"region: {region!r}: expected names joined by /, such as eu or eu/de, without spaces "
+            f"around a name"
+        )
 
 
 def check_addresses(config: NodeConfig) -> None:

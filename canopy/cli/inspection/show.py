@@ -82,6 +82,8 @@ def _status_view(
     rows.add_row(
         "state", f"{state}, up for {duration(found.uptime)}, incarnation {found.incarnation}"
     )
+    if found.region or found.tier:
+        rows.add_row("region", f"{label(found.region) or 'none'}, tier {found.tier}")
     if found.replaced:
         rows.add_row("damage", f"this node was {found.replaced} until its state file was damaged")
     role = f"{found.role} of {found.cluster[:SHORT]}…" if found.cluster else "in no cluster"
@@ -140,11 +142,13 @@ def peers(as_json: bool, timeout: float, connect: str | None, wait: float) -> No
     if as_json:
         print_json(plain(found))
         return
-    rows = table("=node", "address", "link", ">age", ">sent", ">received")
+    regions = ("region", ">tier") if any(peer.region or peer.tier for peer in found) else ()
+    rows = table("=node", "address", "link", ">age", ">sent", ">received", *regions)
     for peer in sorted(found, key=lambda p: (not p.neighbour, p.node)):
         age = str(peer.age) if peer.neighbour else "-"
         counts = (f"{peer.sent:,}", f"{peer.received:,}")
-        rows.add_row(peer.node, label(peer.address), label(peer.state), age, *counts)
+        place = (label(peer.region), str(peer.tier)) if regions else ()
+        rows.add_row(peer.node, label(peer.address), label(peer.state), age, *counts, *place)
     console().print(rows if found else "no neighbours: this node is alone")
 
 

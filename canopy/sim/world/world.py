@@ -73,6 +73,8 @@ class World(Scheduler):
         """Of processes that begin from now on; None: their work takes no time."""
         self.directory: dict[str, tuple[str, ...]] = {}
         """The directory: the addresses that nodes published."""
+        self.places: dict[str, tuple[str, int]] = {}
+        """Region and tier of each node, by the node's name."""
         self._peer_lists: dict[str, tuple[str, ...]] = {}
         self._codec = codec
         self._overlay = overlay
@@ -87,8 +89,11 @@ class World(Scheduler):
 
     # --- nodes ---
 
-    def add_node(self, seeds: Iterable[str] = (), name: str = "") -> str:
-        """Start a new node whose peer list names the nodes (or addresses) `seeds`; its name."""
+    def add_node(
+        self, seeds: Iterable[str] = (), name: str = "", region: str = "", tier: int = 0
+    ) -> str:
+        """Start a new node whose peer list names the nodes (or addresses) `seeds`; its name. It is
+        in `region` as long as there is one of its name."""
         number = len(self.drivers)
         name = name or f"n{number}"
         assert name not in self.drivers, f"there is a node {name} already"
@@ -97,6 +102,7 @@ class World(Scheduler):
         self._peer_lists[name] = tuple(
             self.drivers[seed].disk.address if seed in self.drivers else seed for seed in seeds
         )
+        self.places[name] = (region, tier)
         self._start(name, disk)
         return name
 
@@ -109,6 +115,7 @@ class World(Scheduler):
         copy = f"n{number}"
         self.copied[disk.node] = None
         self._peer_lists[copy] = self._peer_lists[name]
+        self.places[copy] = self.places[name]
         self._start(copy, disk)
         return copy
 
@@ -289,7 +296,7 @@ class World(Scheduler):
         self.drivers[name] = driver
         driver.run(
             self._build(
-                Peer(disk.node, disk.address),
+                Peer(disk.node, disk.address, *self.places[name]),
                 disk.incarnation,
                 self.settings,
                 rng,

@@ -19,9 +19,9 @@ class StartError(Exception):
 async def listen(config: NodeConfig, node: str) -> tuple[list[trio.SocketListener], Peer]:
     """Open the TCP port `config.listen`.
 
-    Returns the one listener as a list, and this node with the address that others dial
-    (`config.advertise`, else the bound one). Raises StartError if the port is in use or the address
-    is not this machine's.
+    Returns the one listener as a list, and this node with its region, its tier and the address that
+    others dial (`config.advertise`, else the bound one). Raises StartError if the port is in use or
+    the address is not this machine's.
     """
     host, port = split_address(config.listen)
     try:
@@ -32,7 +32,7 @@ async def listen(config: NodeConfig, node: str) -> tuple[list[trio.SocketListene
         await listener.aclose()
     name = listeners[0].socket.getsockname()
     address = config.advertise or join_address(name[0], name[1])
-    return listeners[:1], Peer(node, address)
+    return listeners[:1], Peer(node, address, config.region, config.tier)
 
 
 def bind_fault(error: OSError) -> str:
