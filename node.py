@@ -115,7 +115,7 @@ class Node:
             settings.view.seed_retry_most, self._boot,
         )  # fmt: skip
         points = self.access_points = AccessPoints(self, settings.view)
-        self.view = View(self, settings.view, self.access_points)
+        view = self.view = View(self, settings.view, self.access_points)
         self.crawl = Crawl(self, settings.walk, self.view, self.access_points)
         self.ring = Ring(self, settings.ring)
         self.clusters = Clusters(
@@ -132,7 +132,7 @@ class Node:
         self.registry_merge = RegistryMerge(
             self, settings, self.clusters, self.owner, self.registry, self.summaries
         )
-        relays, self.notices = Relays(self, self.view.peers), GapNotices(self)
+        relays, self.notices = Relays(self, view.peers, view.tiered_peers), GapNotices(self)
         self.hosting = Hosting(self, settings, self.access_points, self.ring, relays, self.notices)
         self.holding = self.hosting.holding
         self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)

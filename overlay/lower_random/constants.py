@@ -26,6 +26,15 @@ lookups that start at a wrong cluster in a large ring."""
 RING_HINTS_PER_EXCHANGE = 4
 """Hints that an exchange carries beside the sender's own. Guess; measured the same way."""
 
+# --- nodes with a tier ---
+
+MAX_TIERED_REGIONS = 64
+"""Regions of which nodes with a tier are remembered: more than a large overlay has. 20 kB."""
+
+TIERED_PER_REGION = 3
+"""Nodes with a tier that are remembered of one region: two of them may be out of reach. Guess; to
+be measured by the events that enter a region at a node without a tier while others have one."""
+
 # --- what is known to be wrong ---
 
 MAX_TOMBSTONES = 1_024

@@ -22,6 +22,7 @@ from overlay.lower_random.constants import MAX_EXCHANGED, MAX_UNANSWERED_PERIODS
 from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import AccessPoint, Neighbour, RingHint, Shuffle, ShuffleReply
 from overlay.lower_random.ring_hints import RingHints
+from overlay.lower_random.tiered_nodes import TieredNodes
 from overlay.lower_random.tombstones import Tombstones
 from overlay.machine import Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import ViewSettings
@@ -43,6 +44,7 @@ class View(Machine):
         self._asked: dict[NodeId, tuple[int, tuple[NodeId, ...]]] = {}
         self._tombstones = Tombstones()
         self._ring_hints = RingHints()
+        self._tiered = TieredNodes()
         self._shuffles = 0
         self._is_idle = True
         self._is_settled = False
@@ -56,6 +58,10 @@ class View(Machine):
     def peers(self) -> tuple[Peer, ...]:
         """Ids and addresses of the neighbours, longest known first."""
         return tuple(entry.peer for entry in self._entries.values())
+
+    def tiered_peers(self) -> tuple[Peer, ...]:
+        """Nodes with a tier that were heard of, some of each region."""
+        return self._tiered.peers()
 
     def neighbours(self) -> tuple[Neighbour, ...]:
         """The neighbours with their ages and whether they may be recruited, longest known first."""
@@ -170,6 +176,7 @@ class View(Machine):
         who = entry.peer.id
         if who == self.port.me.id or self._tombstones.covers(who, entry.age, self._shuffles):
             return
+        self._tiered.learn(entry.peer)
         known = self._entries.get(who)
         if known is not None:
             if entry.age <= known.age:  # the younger entry has the newer address
@@ -232,6 +239,7 @@ class View(Machine):
         self._tombstones.add(peer_id, self._shuffles)
         self._asked.pop(peer_id, None)
         self._entries.pop(peer_id, None)
+        self._tiered.forget(peer_id)
 
 
 def _check(message: Shuffle | ShuffleReply) -> None:

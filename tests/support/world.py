@@ -237,9 +237,16 @@ class World(Scheduler):
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def node(self, name: str, address: str = "", rng: Random | None = None) -> WorldNode:
+    def node(
+        self,
+        name: str,
+        address: str = "",
+        rng: Random | None = None,
+        region: str = "",
+        tier: int = 0,
+    ) -> WorldNode:
         """Add a node without machines, or start another one in the place of one that is gone."""
-        me = Peer(name, address) if address else peer(name)
+        me = Peer(name, address or peer(name).address, region, tier)
         node = WorldNode(self, me, rng or Random(f"{self.seed}.{name}"))
         self.nodes[name] = node
         self._peers[name] = me

@@ -1,4 +1,4 @@
-"""From a match to the interested nodes (C11, P3; CBDLO section 4, *second conversion*).
+"""From a match to the interested nodes (C11, M1, P3; CBDLO section 4, *second conversion*).
 
 Promises: every interested node is sent an event once per host that matched it, by the host or by a
 delegate; no node sends more copies of an event than `tree.fan_out`, whatever it is to the event
@@ -12,6 +12,8 @@ up, traced and reported to it; the interested node removes what comes twice.
 Read in this order:
 
 * ``fan_out``: delegates, and the budget of copies; ``event_counts`` counts them.
+* ``recipients``: who is to get an event, also as a delegate's share.
+* ``access_nodes``: by which node an event enters another region.
 * ``last_sent``: by which delegate a node was sent something last.
 * ``deliveries``: collects what leaves in one turn.
 * ``delegation``: passes on, gives back, sends again.

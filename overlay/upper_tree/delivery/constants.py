@@ -18,6 +18,11 @@ SHARE_MOST = 2_000
 """Peers that one message names per event at most: about 100 kB, far under a frame. A delegate with
 a larger share gets the event more than once."""
 
+# --- access_nodes.py ---
+
+WEIGHED_MOST = 4_096
+"""Nodes whose weight in the choice of access nodes is kept: as many as a host delivers to."""
+
 # --- relays.py ---
 
 RETRY_FOR = 18.0

@@ -29,10 +29,11 @@ from overlay.links.events import (
     SessionEnd,
 )
 from overlay.machine import LocalEvent, Machine, Message, Peer, Port
-from overlay.upper_tree.delivery.deliveries import Deliveries, recipients_of
+from overlay.upper_tree.delivery.deliveries import Deliveries
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.held_deliveries import split_by_tree
 from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.recipients import recipients_of
 from overlay.upper_tree.delivery.relays import keys_of, take_copied
 from overlay.upper_tree.messages import Deliver, Undelivered
 
@@ -88,7 +89,7 @@ class Delegation(Machine):
             relay = self.relays.relay(node)
             if message.host is None and relay is None:
                 continue
-            if self.relays.copy(node, message):
+            if self.relays.copy(event.peer, message):
                 self._go_around(event.peer, message, relay)
 
     def on_link_recovered(self, event: LinkRecovered) -> None:

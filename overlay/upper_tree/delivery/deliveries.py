@@ -3,8 +3,9 @@
 A host has a batch of events and knows for each the nodes that want it. As long as no event has more
 of them than this node may send copies of it (fan_out.py), each node gets one message with all that
 is for it, and nothing is done for single pairs of event and node. Where some event has more, some
-of its recipients become delegates, which pass it on to the rest (delegation.py). Either way what is
-for one node is in the order of publication, whatever trees and virtual nodes found it.
+of its recipients become delegates, which pass it on to the rest (delegation.py). So does, for each
+other region with several recipients, an access node there (access_nodes.py). Either way what is for
+one node is in the order of publication, whatever trees and virtual nodes found it.
 """
 
 from __future__ import annotations
@@ -19,24 +20,15 @@ import msgspec
 
 from matching import EVERYTHING, Interval
 from overlay.client import Event
-from overlay.machine import NodeId, Peer, Port, ProtocolError
+from overlay.machine import NodeId, Peer, Port
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
 from overlay.upper_tree.delivery.constants import SHARE_MOST
 from overlay.upper_tree.delivery.event_counts import by_source
-from overlay.upper_tree.delivery.fan_out import CopyBudget, rotation, spread
+from overlay.upper_tree.delivery.fan_out import CopyBudget, in_turn, rotation, share_out
 from overlay.upper_tree.delivery.held_deliveries import split_by_tree
 from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.recipients import Recipient, shares_of
 from overlay.upper_tree.messages import DelegateShare, Deliver, SentBefore
-
-
-class Recipient(NamedTuple):
-    """An interested node, and the virtual node that found it."""
-
-    peer: Peer
-    attribute: str
-    interval: Interval
-    previous: int = 0
-    """As in `Deliver`."""
 
 
 class DeliveryItem(NamedTuple):
@@ -105,6 +97,7 @@ class Deliveries:
         self.port = port
         self.copies = copies
         self.holding = holding
+        self.access = holding.access
         self.hop = hop
         self.host = host
         self.before = before
@@ -124,8 +117,8 @@ class Deliveries:
         )
 
     def spread(self, event: Event, recipients: Iterable[Recipient]) -> None:
-        """Add one event for all of these, through delegates if they are many. This node itself
-        needs no copy."""
+        """Add one event for all of these, through delegates if they are many, and through one node
+        of each other region. This node itself needs no copy."""
         remote: list[Recipient] = []
         for recipient in recipients:
             if recipient.peer.id == self.port.me.id or self.holding.holds(recipient.peer.id):
@@ -134,12 +127,14 @@ class Deliveries:
                 remote.append(recipient)
         if not remote:
             return
-        first, room = 0, self.copies.room(event)
-        if len(remote) > room:
+        near, far = self.access.divide(remote)
+        room, sent = self.copies.room(event), 0
+        if len(near) + len(far) > room:
             first = rotation(event.publisher, event.incarnation, event.sequence, self.port.me.id)
-        sent = 0
-        self._shared = self._shared or len(remote) > room
-        for chosen, rest in spread(remote, room, first):
+            near = in_turn(near, first)
+            near.sort(key=lambda each: -each.peer.tier)
+        for chosen, rest in share_out(near, far, room):
+            self._shared = self._shared or bool(rest)
             delegate, *share = self._by(event, chosen, rest)
             for start in range(0, len(share) or 1, SHARE_MOST):
                 sent += 1
@@ -161,7 +156,9 @@ class Deliveries:
     def spread_all(self, events: Sequence[Event], wanted: Sequence[NodeMatches]) -> None:
         """Add a batch, in the order of publication, for all nodes that want some of it."""
         remote = [mine.places for mine in wanted if mine.peer.id != self.port.me.id]
-        if remote and not self._spend_all(events, Counter(chain.from_iterable(remote))):
+        crosses = self.access.joins(mine.peer for mine in wanted)
+        copies = Counter(chain.from_iterable(remote))
+        if remote and (crosses or not self._spend_all(events, copies)):
             recipients: dict[int, list[Recipient]] = {}
             for mine in wanted:
                 for place, part in zip(mine.places, mine.parts, strict=True):
@@ -264,37 +261,6 @@ def divide(parts: Sequence[tuple[str, Interval]]) -> tuple[tuple[str, Interval],
         if part != first:
             found.setdefault(part, []).append(place)
     return first, tuple([(*part, tuple(places)) for part, places in found.items()])
-
-
-def shares_of(recipients: Iterable[Recipient]) -> tuple[DelegateShare, ...]:
-    """Recipients grouped by the virtual node that found them."""
-    found: dict[tuple[str, Interval], list[Recipient]] = {}
-    for each in recipients:
-        found.setdefault((each.attribute, each.interval), []).append(each)
-    return tuple(
-        DelegateShare(
-            *key,
-            tuple([each.peer for each in some]),
-            tuple([each.previous for each in some]) if any(each.previous for each in some) else (),
-        )
-        for key, some in found.items()
-    )
-
-
-def recipients_of(shares: Iterable[DelegateShare]) -> list[Recipient]:
-    """The recipients that `shares` name, one by one: the inverse of `shares_of`.
-
-    Raises ProtocolError if a share has not a number for each of its peers."""
-    found: list[Recipient] = []
-    for share in shares:
-        if share.previous and len(share.previous) != len(share.peers):
-            raise ProtocolError("previous events do not fit the recipients")
-        numbers = share.previous or (0,) * len(share.peers)
-        found += [
-            Recipient(peer, share.attribute, share.interval, number)
-            for peer, number in zip(share.peers, numbers, strict=True)
-        ]
-    return found
 
 
 def weigh_item(item: DeliveryItem) -> int:

@@ -39,6 +39,8 @@ from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
 from overlay.upper_tree.delivery.last_sent import LastSent
 
 T = TypeVar("T")
+Part = tuple[T, tuple[T, ...]]
+"""A delegate with its share of the rest."""
 
 
 def rotation(publisher: str, incarnation: int, sequence: int, sender: str) -> int:
@@ -46,19 +48,39 @@ def rotation(publisher: str, incarnation: int, sequence: int, sender: str) -> in
     return crc32(f"{publisher} {incarnation} {sequence // DELEGATE_RUN} {sender}".encode())
 
 
-def spread(
-    recipients: Sequence[T], most: int, first_delegate: int = 0
-) -> list[tuple[T, tuple[T, ...]]]:
+def spread(recipients: Sequence[T], most: int, first_delegate: int = 0) -> list[Part[T]]:
     """At most `most` delegates, each with its share of the rest; the shares differ by one at most.
 
     The delegates are those from index `first_delegate` on, modulo the number of recipients. Up to
     `most` recipients are all sent the event directly: their shares are empty.
     """
     if len(recipients) > most:
-        first = first_delegate % len(recipients)
-        recipients = [*recipients[first:], *recipients[:first]]
+        recipients = in_turn(recipients, first_delegate)
     delegates, rest = recipients[:most], recipients[most:]
     return [(each, tuple(rest[number::most])) for number, each in enumerate(delegates)]
+
+
+def in_turn(recipients: Sequence[T], first_delegate: int) -> list[T]:
+    """The recipients, beginning with that from index `first_delegate` on, modulo their number."""
+    first = first_delegate % len(recipients) if recipients else 0
+    return [*recipients[first:], *recipients[:first]]
+
+
+def share_out(near: Sequence[T], far: Sequence[Part[T]], most: int) -> list[Part[T]]:
+    """At most `most` delegates (at least 1) for the recipients `near`, the first of them, and for
+    those in other regions, each of which is `far` with the access node there and its share.
+
+    What is `far` is never divided, and what is near is never shared out to other regions. Where
+    there is no room for all access nodes a near delegate passes the event on to some.
+    """
+    own = 1 if near else 0
+    direct, rest = list(far[: most - own]), far[most - own :]
+    parts = spread(near, most - len(direct)) if near else direct
+    passed: list[list[T]] = [[] for _ in parts]
+    for number, (access, share) in enumerate(rest):
+        passed[number % len(parts)] += (access, *share)
+    parts = [(each, (*share, *more)) for (each, share), more in zip(parts, passed, strict=True)]
+    return [*parts, *direct] if near else parts
 
 
 class CopyBudget:

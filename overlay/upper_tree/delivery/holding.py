@@ -39,6 +39,7 @@ from overlay.links.constants import CONGESTED_SHARE, RELIEVED_SHARE
 from overlay.links.events import LinkCongested, LinkRelieved, LinkUp
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
+from overlay.upper_tree.delivery.access_nodes import AccessNodes
 from overlay.upper_tree.delivery.constants import (
     GIVEN_UP_AT_ONCE,
     HOLD_BACK_MOST,
@@ -81,6 +82,8 @@ class Holding(Machine):
         here."""
         super().__init__(port)
         self.relays = relays
+        self.access = AccessNodes(port, relays)
+        """By which nodes deliveries enter other regions."""
         self.notices = notices
         self.held = HeldDeliveries(settings.tree.held, settings.tree.held_events)
         self._lease = settings.tree.lease

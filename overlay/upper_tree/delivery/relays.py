@@ -70,6 +70,7 @@ class UnreachableNode(msgspec.Struct):
 class SuspectedNode(msgspec.Struct):
     """A node whose link is silent just now."""
 
+    peer: Peer
     copied: Counter[DeliveryKey] = msgspec.field(default_factory=Counter)
     """What a relay has as well, how often."""
     is_stalled: bool = False  # a relay cannot reach the node either
@@ -79,19 +80,25 @@ class Relays:
     """Bounded: `LOST_PEERS_MOST` nodes, with some relays each; suspected are those with a
     session."""
 
-    def __init__(self, port: Port, others: Callable[[], Sequence[Peer]]) -> None:
-        """`others`: nodes that may relay."""
+    def __init__(
+        self,
+        port: Port,
+        others: Callable[[], Sequence[Peer]],
+        tiered: Callable[[], Sequence[Peer]] = tuple,
+    ) -> None:
+        """`others`: nodes that may relay; `tiered`: nodes with a tier, of all regions."""
         self.port = port
         self.others = others
+        self.tiered = tiered
         self._unreachable: BoundedDict[NodeId, UnreachableNode] = BoundedDict(LOST_PEERS_MOST)
         self._suspected: dict[NodeId, SuspectedNode] = {}
 
     # --- suspected links ---
 
-    def copy(self, node: NodeId, message: Deliver) -> bool:
-        """This message waits on the node's suspected link. Whether it is to be relayed as well;
+    def copy(self, peer: Peer, message: Deliver) -> bool:
+        """This message waits on a node's suspected link. Whether it is to be relayed as well;
         then it is noted as copied."""
-        suspected = self._suspected.setdefault(node, SuspectedNode())
+        suspected = self._suspected.setdefault(peer.id, SuspectedNode(peer))
         if suspected.is_stalled or len(suspected.copied) + len(message.events) > COPIED_MOST:
             return False
         suspected.copied.update(keys_of(message))
@@ -116,6 +123,14 @@ class Relays:
         keys = delivery_keys(message.events, message.attribute, "")
         waits = [take_copied(suspected.copied, (key,)) for key in keys]
         return [event for event, is_here in zip(message.events, waits, strict=True) if not is_here]
+
+    def suspected(self) -> list[Peer]:
+        """The nodes whose links are silent now while something waits there."""
+        return [each.peer for each in self._suspected.values()]
+
+    def is_silent(self, node: NodeId) -> bool:
+        """Whether the node's link is silent, or lost."""
+        return node in self._suspected or node in self._unreachable
 
     # --- lost links ---
 

@@ -23,9 +23,10 @@ from overlay.bounded import BoundedDict
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port, ProtocolError, Version
 from overlay.upper_tree.batches import in_batches, weigh_text
-from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches, Recipient
+from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.events import Visited
 from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN, ANNOUNCED_MOST, IDS_MOST
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex

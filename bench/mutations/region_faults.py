@@ -1,0 +1,96 @@
+"""Faults in what goes by regions and tiers (M1, M2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.mutations.planting import fault, replace
+from overlay.lower_random.tiered_nodes import TieredNodes
+from overlay.machine import NodeId, Peer
+from overlay.regions import entered
+from overlay.upper_tree.delivery.access_nodes import AccessNodes
+from overlay.upper_tree.delivery.delegation import Delegation
+from overlay.upper_tree.delivery.fan_out import Part, share_out, spread
+from overlay.upper_tree.delivery.recipients import Recipient
+from overlay.upper_tree.delivery.relays import Relays
+from overlay.upper_tree.messages import Deliver
+
+ACCESS = "tests/upper_tree/delivery/test_tree_access_nodes.py"
+
+
+@fault("M1", ACCESS, "test_an_event_crosses_once_into_each_interested_region")
+def copy_for_each_node_of_a_region() -> None:
+    """A host sends every recipient in another region a copy of its own."""
+
+    def divide(
+        self: AccessNodes, recipients: Sequence[Recipient]
+    ) -> tuple[list[Recipient], list[Part[Recipient]]]:
+        return list(recipients), []
+
+    replace(AccessNodes.divide, divide)
+
+
+@fault("M1", ACCESS, "test_with_more_regions_than_copies_each_is_still_entered_once")
+def regions_shared_out_with_what_is_near() -> None:
+    """Delegates in other regions are handed recipients of the sender's own region."""
+
+    def shared(
+        near: Sequence[Recipient], far: Sequence[Part[Recipient]], most: int
+    ) -> list[Part[Recipient]]:
+        return spread([*(one for access, share in far for one in (access, *share)), *near], most)
+
+    replace(share_out, shared)
+
+
+@fault("M1", ACCESS, "test_each_level_of_a_path_is_entered_once_on_the_way_down")
+def levels_of_a_region_ignored() -> None:
+    """A region is one name: parts of one region are entered from everywhere, each by itself."""
+
+    def crossed(mine: str, theirs: str) -> str:
+        return "" if mine == theirs else theirs
+
+    replace(entered, crossed)
+
+
+@fault("M1", ACCESS, "test_when_the_access_node_dies_nobody_else_loses_anything")
+def share_of_a_lost_access_node_forgotten() -> None:
+    """What an access node, or any delegate, had to pass on is dropped when its link is lost."""
+
+    def _spread_anew(self: Delegation, message: Deliver) -> None:
+        pass
+
+    replace(Delegation._spread_anew, _spread_anew)
+
+
+@fault("M1", ACCESS, "test_while_access_nodes_are_silent_more_are_tried_at_once")
+def silent_access_nodes_chosen_again() -> None:
+    """A sender does not note whose links are silent when it chooses access nodes."""
+
+    def suspected(self: Relays) -> list[Peer]:
+        return []
+
+    def is_silent(self: Relays, node: NodeId) -> bool:
+        return False
+
+    replace(Relays.suspected, suspected)
+    replace(Relays.is_silent, is_silent)
+
+
+@fault("M1", ACCESS, "test_what_enters_a_region_enters_it_at_its_highest_tier")
+def tiers_ignored() -> None:
+    """An access node is chosen whatever its tier."""
+
+    def _rank(self: AccessNodes, recipient: Recipient) -> tuple[bool, int, bytes]:
+        return self._relays.is_silent(recipient.peer.id), 0, self._weight(recipient.peer.id)
+
+    replace(AccessNodes._rank, _rank)
+
+
+@fault("M2", "tests/lower_random/test_lower_tiers.py", "test_one_that_is_dead_is_forgotten")
+def dead_nodes_keep_their_tier() -> None:
+    """Nodes with a tier are remembered after contact with them has failed."""
+
+    def forget(self: TieredNodes, node: NodeId) -> None:
+        pass
+
+    replace(TieredNodes.forget, forget)
