@@ -100,7 +100,7 @@ def test_a_mistake_in_the_file_names_file_key_and_what_is_expected(
 
 @pytest.mark.parametrize("region", ["eu//de", "/eu", "eu/", "eu/ de"])
 def test_a_region_is_names_joined_by_slashes(region: str) -> None:
-    with pytest.raises(ConfigError, match="^region: .*names joined by /"):
+    with pytest.raises(ConfigError, match=r"^region: .*names joined by /"):
         load_config(flags={"region": region})
     assert load_config(flags={"region": "eu/de"}).region == "eu/de"
 
