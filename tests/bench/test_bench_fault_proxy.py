@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -9,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from bench.processes.fault_proxy import FaultProxy, Faults
+from bench.processes.fault_proxy import FaultProxy, Faults, poll
 from canopy.wire.transport.framing import NODE_FRAMES
 from overlay.links.messages import Hello
 from overlay.machine import Peer
@@ -138,3 +140,17 @@ def test_datagrams_find_back_and_are_lost_where_the_direction_is_held(rig: Rig) 
     rig.proxy.heal()
     ends["a"].sendto(b"heard", (host, int(port)))
     assert ends["b"].recv(100) == b"heard"
+
+
+def test_sockets_are_polled_whatever_their_number() -> None:
+    """`select` refuses descriptors from 1,024 on."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    try:
+        one, other = socket.socketpair()
+        with one, other, socket.socket(fileno=fcntl.fcntl(one, fcntl.F_DUPFD, 1_500)) as high:
+            assert poll([high], [high], 0.0) == (set(), {high})
+            other.send(b"!")
+            assert poll([high], [], PATIENCE) == ({high}, set())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
