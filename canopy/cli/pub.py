@@ -1,23 +1,12 @@
-"""`canopy pub`: publish a feed as it is read.
-
-One thread reads and parses, the other sends: what has been read while a batch was on its way is the
-next batch, so that events of a slow pipe are sent at once and a file in large batches.
-"""
+"""`canopy pub`: publish feeds as they are read (feeds/reading.py)."""
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import queue
-import secrets
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,25 +14,19 @@ from canopy.cli.connect import connect_option, format_option, json_option, open_
 from canopy.cli.constants import (
     COUNT_INTERVAL,
     PUB_BATCH,
-    PUB_BATCH_BYTES,
-    READ_AHEAD,
     REFUSED_LISTED,
     REFUSED_PRINTED,
-    SESSION_LENGTH,
-    SESSION_LETTERS,
 )
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json, visible
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from canopy.cli.feeds import FeedEvent, Item, Refusal
+    from canopy.cli.feeds import Refusal
+    from canopy.cli.feeds.reading import FeedBatch
     from canopy.client.publishing import PublishResult
     from canopy.client.synchronous import Client
     from overlay.client import Draft
-
-STDIN: Final = 0
-"""The descriptor of standard input."""
 
 
 @dataclass
@@ -58,6 +41,7 @@ class FeedTotals:
     refused: int = 0
     listed: list[tuple[str, Refusal]] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)
+    shown_at: float = field(default_factory=time.monotonic)
 
     def publish(self, drafts: Sequence[Draft], done: PublishResult) -> None:
         """Count a batch's events that were published, and note which are the first and the last of
@@ -86,6 +70,12 @@ class FeedTotals:
             line = f"line {refusal.number}" if refusal.number else ""
             place = ", ".join(part for part in (name, line) if part)
             click.echo(f"{place}: {refusal.reason}" if place else refusal.reason, err=True)
+
+    def show(self) -> None:
+        """On a terminal, say from time to time how many events are published."""
+        if sys.stderr.isatty() and time.monotonic() - self.shown_at > COUNT_INTERVAL:
+            self.shown_at = time.monotonic()
+            click.echo(f"\rpublished {self.published} events ", err=True, nl=False)
 
     def repeated(self) -> Iterator[str]:
         """What is said in the end of reasons that came again or were not printed."""
@@ -176,50 +166,48 @@ def pub(
     tail -f events.jsonl | canopy pub -
     canopy pub --data '{"mag": 5.1, "place": "here"}' --receipt
     """
+    from canopy.cli.feeds.reading import open_sources, read_batches
+    from overlay.client import DRY_RUN_MOST
+
     totals = FeedTotals()
-    sources = _sources(feeds, data)
-    if dry_run:
-        if receipt:
-            raise click.UsageError("--dry-run publishes nothing, so there is no --receipt")
-        return _dry_run(sources, format_, types, strict, timeout, as_json, connect, wait)
+    sources = open_sources(feeds, data)
+    if dry_run and receipt:
+        raise click.UsageError("--dry-run publishes nothing, so there is no --receipt")
+    most, pace = (DRY_RUN_MOST, 0.0) if dry_run else (PUB_BATCH, rate)
+    batches = read_batches(sources, format_, types, most, totals.refuse, pace)
     with open_client(connect, wait) as client:
+        if dry_run:
+            return _ask(client, batches, totals, strict, timeout, as_json)
         try:
-            for name, stream in sources:
-                for batch in _batches(stream, name, format_, types, rate, totals):
-                    _send(client, name, batch, receipt, timeout, totals)
+            for batch in batches:
+                _send(client, batch, receipt, timeout, totals)
             _warn_if_alone(client, timeout)
         finally:
             _print_totals(totals, as_json)
     return FAILURE if not totals.published or (strict and totals.refused) else OK
 
 
-def _dry_run(
-    sources: Iterable[tuple[str, BinaryIO]],
-    format_: str,
-    types: dict[str, str],
+def _ask(
+    client: Client,
+    batches: Iterable[FeedBatch],
+    totals: FeedTotals,
     strict: bool,
     timeout: float,
     as_json: bool,
-    connect: str | None,
-    wait: float,
 ) -> int:
-    """Ask who would get the events of the feeds, as far as they could be published."""
+    """Ask who would get the events, as far as they could be published. Returns the exit code."""
     from canopy.cli import dry_run
     from canopy.cli.feeds import Refusal
-    from overlay.client import DRY_RUN_MOST
 
-    totals, found = FeedTotals(), dry_run.DryRunTotals()
-    with open_client(connect, wait) as client:
-        found.names = dry_run.names_at(client, timeout)
-        for name, stream in sources:
-            for batch in _batches(stream, name, format_, types, 0.0, totals, DRY_RUN_MOST):
-                answers = dry_run.ask(client, batch, timeout)
-                for entry, answer in zip(batch, answers, strict=True):
-                    if answer.refused:
-                        totals.refuse(name, Refusal(entry.number, answer.refused))
-                    else:
-                        found.add(answer)
-                        dry_run.show(entry, answer, found, as_json)
+    found = dry_run.DryRunTotals(names=dry_run.names_at(client, timeout))
+    for name, events in batches:
+        answers = dry_run.ask(client, events, timeout)
+        for entry, answer in zip(events, answers, strict=True):
+            if answer.refused:
+                totals.refuse(name, Refusal(entry.number, answer.refused))
+            else:
+                found.add(answer)
+                dry_run.show(entry, answer, found, as_json)
     for text in totals.repeated():
         click.echo(text, err=True)
     dry_run.print_totals(found)
@@ -244,74 +232,17 @@ def _warn_if_alone(client: Client, timeout: float) -> None:
         )
 
 
-def _sources(feeds: tuple[str, ...], data: str | None) -> Iterable[tuple[str, BinaryIO]]:
-    """The feeds, each opened when its turn has come, with its name where there are several. Raises
-    UsageError for a mixture, and for a file that is not there, before anything is published."""
-    if data is not None:
-        if feeds:
-            raise click.UsageError("give --data, or files, or NAME=VALUE")
-        return (("", io.BytesIO(data.encode())),)
-    pairs = [feed for feed in feeds if "=" in feed and not Path(feed).exists()]
-    if pairs and len(pairs) < len(feeds):
-        raise click.UsageError("give files, or the NAME=VALUE of one event")
-    if pairs:
-        return (("", io.BytesIO(_event(pairs))),)
-    for feed in feeds:
-        if feed != "-" and not Path(feed).is_file():
-            what = "is a folder" if Path(feed).is_dir() else "does not exist"
-            raise click.UsageError(f"File {feed!r} {what}; an event is given as NAME=VALUE.")
-    several = len(feeds) > 1
-    return ((feed if several else "", _opened(feed)) for feed in feeds or ("-",))
-
-
-def _format_of(stream: BinaryIO, format_: str) -> str:
-    """`format_`, or that of a file whose name says that it is a table: with one column it does not
-    look like one."""
-    name = str(getattr(stream, "name", "")).lower().removesuffix(".gz")
-    return "csv" if format_ == "auto" and name.endswith((".csv", ".tsv")) else format_
-
-
-def _event(pairs: list[str]) -> bytes:
-    """The event of `NAME=VALUE` arguments as JSON: values as in CSV. Raises UsageError."""
-    from canopy.cli.feeds.table import inferred
-
-    fields: dict[str, Any] = {}
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        if not name or name in fields:
-            raise click.UsageError(f"{pair!r}: " + ("given twice" if name else "no name before ="))
-        fields[name] = inferred(value)
-    return json.dumps(fields).encode()
-
-
-def _opened(file: str) -> BinaryIO:
-    """The feed, which is closed by the thread that reads it: another one, which an interrupt sends
-    there, would wait for the end of its read."""
-    if file != "-":
-        return open(file, "rb")
-    if os.isatty(STDIN):
-        click.echo(
-            "reading events from the terminal, a JSON object per line; Ctrl-D ends", err=True
-        )
-    # Not sys.stdin: the interpreter cannot shut down cleanly while a thread reads it.
-    return open(STDIN, "rb", closefd=False)
-
-
 def _send(
-    client: Client,
-    name: str,
-    batch: list[FeedEvent],
-    receipt: bool,
-    timeout: float,
-    totals: FeedTotals,
+    client: Client, batch: FeedBatch, receipt: bool, timeout: float, totals: FeedTotals
 ) -> None:
     from canopy.cli.feeds import Refusal
 
-    drafts = [entry.draft for entry in batch]
+    drafts = [entry.draft for entry in batch.events]
     done = client.publish_many(drafts, receipt=receipt, timeout=timeout)
     totals.publish(drafts, done)
     for place, reason in done.refused:
-        totals.refuse(name, Refusal(batch[place].number, reason))
+        totals.refuse(batch.feed, Refusal(batch.events[place].number, reason))
+    totals.show()
 
 
 def _print_totals(totals: FeedTotals, as_json: bool) -> None:
@@ -334,84 +265,3 @@ def _print_totals(totals: FeedTotals, as_json: bool) -> None:
     elif not totals.refused:
         named = ": there was none to read"
     click.echo(f"published {counted(totals.published, 'event')}{named}{refused}", err=True)
-
-
-def _batches(
-    file: BinaryIO,
-    name: str,
-    format_: str,
-    types: dict[str, str],
-    rate: float,
-    totals: FeedTotals,
-    largest: int = PUB_BATCH,
-) -> Iterator[list[FeedEvent]]:
-    """The feed's events in batches of what has been read, at most `largest` events; at most `rate`
-    per second if not 0."""
-    from canopy.cli.feeds import Refusal
-
-    started = shown_at = time.monotonic()
-    before = totals.published
-    terminal = sys.stderr.isatty()
-    most = max(1, min(largest, int(rate / 10))) if rate else largest
-    for chunk in _chunks(_read_ahead(file, format_, types), most):
-        batch: list[FeedEvent] = []
-        for item in chunk:
-            if isinstance(item, Refusal):
-                totals.refuse(name, item)
-            else:
-                batch.append(item)
-        if batch:
-            if rate:
-                due = started + (totals.published - before) / rate
-                time.sleep(max(0.0, due - time.monotonic()))
-            yield batch
-        if terminal and time.monotonic() - shown_at > COUNT_INTERVAL:
-            shown_at = time.monotonic()
-            click.echo(f"\rpublished {totals.published} events ", err=True, nl=False)
-
-
-def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
-    """Lists of items: wait for one, then take what else is there, up to `most` items and
-    `PUB_BATCH_BYTES`. Raises the reading thread's exception."""
-    from canopy.cli.feeds import FeedEvent, weight
-
-    while (item := items.get()) is not None:
-        chunk: list[Item] = []
-        size = 0
-        while item is not None:
-            if isinstance(item, BaseException):
-                if chunk:
-                    yield chunk
-                raise item
-            chunk.append(item)
-            size += weight(item.draft) if isinstance(item, FeedEvent) else 0
-            if len(chunk) >= most or size >= PUB_BATCH_BYTES:
-                break
-            try:
-                item = items.get_nowait()
-            except queue.Empty:
-                break
-        yield chunk
-        if item is None:
-            return
-
-
-def _read_ahead(file: BinaryIO, format_: str, types: dict[str, str]) -> queue.Queue[Any]:
-    """Read the feed in a thread. The queue ends with None, or with an exception of the thread."""
-    from canopy.cli.feeds import read_feed
-
-    items: queue.Queue[Any] = queue.Queue(READ_AHEAD)
-    session = "".join(secrets.choice(SESSION_LETTERS) for _ in range(SESSION_LENGTH))
-
-    def read() -> None:
-        try:
-            with file:
-                for item in read_feed(file, _format_of(file, format_), types, session):
-                    items.put(item)
-        except BaseException as error:
-            items.put(error)
-        else:
-            items.put(None)
-
-    threading.Thread(target=read, daemon=True, name="feed reader").start()
-    return items

@@ -1,11 +1,12 @@
-"""Feeds: users' files and pipes as events. Parsing only: bytes in, drafts and refusals out.
+"""Feeds: users' files and pipes as events: bytes in, drafts and refusals out.
 
 `read_feed` in ``formats`` detects the format and reads the feed. Each format is a file: flat JSON
 objects (``flat``) and CloudEvents (``cloudevents``), both one per line (``lines``), GeoJSON as the
 USGS serves it (``geojson``), MessagePack maps (``messagepack``). ``drafts`` has the rules that all
 share (docs/reference/formats.md), ``jsontext`` the JSON parser. ``raw`` has the whole events of
 `canopy sub --raw`. ``documents`` reads JSON of any layout, ``table`` CSV; ``unreadable`` says what
-a file looks like that is none of these.
+a file looks like that is none of these. ``reading`` opens the feeds that a command names and reads
+them ahead, in batches.
 """
 
 from canopy.cli.feeds.drafts import FeedEvent, Item, Refusal, id_text, weight

@@ -1,0 +1,159 @@
+"""The events of the feeds that a command names, in batches of what has been read.
+
+One thread reads and parses, the other takes the batches: what has been read while one was in use is
+the next, so that events of a slow pipe are there at once and those of a file in large batches.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import click
+
+from canopy.cli.constants import PUB_BATCH_BYTES, READ_AHEAD, SESSION_LENGTH, SESSION_LETTERS
+from canopy.cli.feeds import FeedEvent, Item, Refusal, read_feed, weight
+from canopy.cli.feeds.table import inferred
+
+STDIN: Final = 0
+"""The descriptor of standard input."""
+
+
+class FeedBatch(NamedTuple):
+    """Events of one feed, in its order."""
+
+    feed: str
+    """The feed's name; "" where there is only one."""
+    events: list[FeedEvent]
+
+
+def read_batches(
+    sources: Iterable[tuple[str, BinaryIO]],
+    format_: str,
+    types: Mapping[str, str],
+    most: int,
+    refuse: Callable[[str, Refusal], None],
+    rate: float = 0.0,
+) -> Iterator[FeedBatch]:
+    """The events of all `sources`, in batches of what has been read, at most `most` events. `types`
+    has those of a table's columns. `refuse` is called with a feed's name for each line that is no
+    event. At most `rate` events per second of each feed, if not 0.
+
+    Raises what reading a source raises."""
+    most = max(1, min(most, int(rate / 10))) if rate else most
+    for name, stream in sources:
+        started, count = time.monotonic(), 0
+        for chunk in _chunks(_read_ahead(stream, format_, types), most):
+            events: list[FeedEvent] = []
+            for item in chunk:
+                if isinstance(item, Refusal):
+                    refuse(name, item)
+                else:
+                    events.append(item)
+            if events:
+                if rate:
+                    time.sleep(max(0.0, started + count / rate - time.monotonic()))
+                yield FeedBatch(name, events)
+                count += len(events)
+
+
+def open_sources(feeds: tuple[str, ...], data: str | None) -> Iterable[tuple[str, BinaryIO]]:
+    """The feeds, each opened when its turn has come, with its name where there are several. Raises
+    UsageError for a mixture, and for a file that is not there, before anything is published."""
+    if data is not None:
+        if feeds:
+            raise click.UsageError("give --data, or files, or NAME=VALUE")
+        return (("", io.BytesIO(data.encode())),)
+    pairs = [feed for feed in feeds if "=" in feed and not Path(feed).exists()]
+    if pairs and len(pairs) < len(feeds):
+        raise click.UsageError("give files, or the NAME=VALUE of one event")
+    if pairs:
+        return (("", io.BytesIO(_event(pairs))),)
+    for feed in feeds:
+        if feed != "-" and not Path(feed).is_file():
+            what = "is a folder" if Path(feed).is_dir() else "does not exist"
+            raise click.UsageError(f"File {feed!r} {what}; an event is given as NAME=VALUE.")
+    several = len(feeds) > 1
+    return ((feed if several else "", _opened(feed)) for feed in feeds or ("-",))
+
+
+def _format_of(stream: BinaryIO, format_: str) -> str:
+    """`format_`, or that of a file whose name says that it is a table: with one column it does not
+    look like one."""
+    name = str(getattr(stream, "name", "")).lower().removesuffix(".gz")
+    return "csv" if format_ == "auto" and name.endswith((".csv", ".tsv")) else format_
+
+
+def _event(pairs: list[str]) -> bytes:
+    """The event of `NAME=VALUE` arguments as JSON: values as in CSV. Raises UsageError."""
+    fields: dict[str, Any] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if not name or name in fields:
+            raise click.UsageError(f"{pair!r}: " + ("given twice" if name else "no name before ="))
+        fields[name] = inferred(value)
+    return json.dumps(fields).encode()
+
+
+def _opened(file: str) -> BinaryIO:
+    """The feed, which is closed by the thread that reads it: another one, which an interrupt sends
+    there, would wait for the end of its read."""
+    if file != "-":
+        return open(file, "rb")
+    if os.isatty(STDIN):
+        click.echo(
+            "reading events from the terminal, a JSON object per line; Ctrl-D ends", err=True
+        )
+    # Not sys.stdin: the interpreter cannot shut down cleanly while a thread reads it.
+    return open(STDIN, "rb", closefd=False)
+
+
+def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
+    """Lists of items: wait for one, then take what else is there, up to `most` items and
+    `PUB_BATCH_BYTES`. Raises the reading thread's exception."""
+    while (item := items.get()) is not None:
+        chunk: list[Item] = []
+        size = 0
+        while item is not None:
+            if isinstance(item, BaseException):
+                if chunk:
+                    yield chunk
+                raise item
+            chunk.append(item)
+            size += weight(item.draft) if isinstance(item, FeedEvent) else 0
+            if len(chunk) >= most or size >= PUB_BATCH_BYTES:
+                break
+            try:
+                item = items.get_nowait()
+            except queue.Empty:
+                break
+        yield chunk
+        if item is None:
+            return
+
+
+def _read_ahead(file: BinaryIO, format_: str, types: Mapping[str, str]) -> queue.Queue[Any]:
+    """Read the feed in a thread. The queue ends with None, or with an exception of the thread."""
+    items: queue.Queue[Any] = queue.Queue(READ_AHEAD)
+    session = "".join(secrets.choice(SESSION_LETTERS) for _ in range(SESSION_LENGTH))
+
+    def read() -> None:
+        try:
+            with file:
+                for item in read_feed(file, _format_of(file, format_), types, session):
+                    items.put(item)
+        except BaseException as error:
+            items.put(error)
+        else:
+            items.put(None)
+
+    threading.Thread(target=read, daemon=True, name="feed reader").start()
+    return items
