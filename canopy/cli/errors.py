@@ -33,6 +33,7 @@ CODES: Final = {
     "OfflineError": UNREACHABLE,
     "DemoError": FAILURE,
     "ScenarioError": USAGE,
+    "NotReadyError": FAILURE,
     "TracesError": FAILURE,
     "MissingExtraError": FAILURE,
 }

@@ -7,8 +7,9 @@ An experiment is computed in `canopy.sim.experiments` and returns a struct. Here
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 import click
 
@@ -18,6 +19,7 @@ from canopy.cli.extras import require
 if TYPE_CHECKING:
     from msgspec import Struct
 
+R = TypeVar("R")
 Result = TypeVar("Result", bound="Struct")
 AnyPlan = TypeVar("AnyPlan", bound="Struct")
 """The parameters of an experiment: a struct of values and groups of values."""
@@ -35,16 +37,62 @@ set_option = click.option(
 quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
 
 
-def out_option(what: str, required: bool = False) -> Callable[[Any], Any]:
-    """The option `--out`, the folder for `what`.json and `what`.svg. A command that has it needs
-    the extra "sim", which draws: raises MissingExtraError before there is a folder."""
-    return click.option(
-        "--out",
-        required=required,
-        type=click.Path(file_okay=False, path_type=Path),
-        callback=_make_folder,
-        help=f"A folder for {what}.json and {what}.svg.",
-    )
+class ExperimentOutput(NamedTuple):
+    """Where progress and result of an experiment go."""
+
+    folder: Path | None
+    as_json: bool
+    quiet: bool
+
+    @property
+    def progress(self) -> Callable[[str, float], None]:
+        """As of `progress_of`."""
+        return progress_of(self.quiet)
+
+    def write(
+        self,
+        result: Result,
+        name: str,
+        draw: Callable[[Result, BinaryIO], None],
+        print_table: Callable[[Result], None],
+    ) -> None:
+        """Print `result`, and write `name`.json and `name`.svg to the folder, if there is one.
+        Raises OSError."""
+        import msgspec
+
+        text = msgspec.json.format(msgspec.json.encode(result), indent=2)
+        if self.folder is not None:
+            (self.folder / f"{name}.json").write_bytes(text + b"\n")
+            with (self.folder / f"{name}.svg").open("wb") as file:
+                draw(result, file)
+        if self.as_json:
+            click.echo(text.decode())
+            return
+        print_table(result)
+        if self.folder is not None:
+            click.echo(f"written to {self.folder / f'{name}.json'} and .svg")
+
+
+def output_options(what: str, required: bool = False) -> Callable[[Callable[..., R]], Any]:
+    """The options `--out` (the folder for `what`.json and `what`.svg), `--json` and `--quiet`; the
+    command gets them as `output`, an ExperimentOutput. A command that has them needs the extra
+    "sim", which draws: raises MissingExtraError before there is a folder."""
+
+    def decorate(command: Callable[..., R]) -> Any:
+        @wraps(command)
+        def call(out: Path | None, as_json: bool, quiet: bool, **options: Any) -> R:
+            return command(output=ExperimentOutput(out, as_json, quiet), **options)
+
+        out_option = click.option(
+            "--out",
+            required=required,
+            type=click.Path(file_okay=False, path_type=Path),
+            callback=_make_folder,
+            help=f"A folder for {what}.json and {what}.svg.",
+        )
+        return out_option(json_option(quiet_option(call)))
+
+    return decorate
 
 
 def _make_folder(
@@ -63,32 +111,11 @@ def print_progress(stage: str, share: float) -> None:
     click.echo(f"{share:4.0%}  {stage}".rstrip(), err=True)
 
 
-def no_progress(stage: str, share: float) -> None:
-    """Print nothing, in place of `print_progress`."""
+def progress_of(quiet: bool) -> Callable[[str, float], None]:
+    """What prints an experiment's progress: called with a stage and the share that is done."""
+    from canopy.sim.experiments.running import no_progress
 
-
-def write_report(
-    result: Result,
-    name: str,
-    out: Path | None,
-    as_json: bool,
-    draw: Callable[[Result, BinaryIO], None],
-    print_table: Callable[[Result], None],
-) -> None:
-    """Write `result` to the folder `out` if given, and print it. Raises OSError."""
-    import msgspec
-
-    text = msgspec.json.format(msgspec.json.encode(result), indent=2)
-    if out is not None:
-        (out / f"{name}.json").write_bytes(text + b"\n")
-        with (out / f"{name}.svg").open("wb") as file:
-            draw(result, file)
-    if as_json:
-        click.echo(text.decode())
-        return
-    print_table(result)
-    if out is not None:
-        click.echo(f"written to {out / f'{name}.json'} and .svg")
+    return no_progress if quiet else print_progress
 
 
 def changed(plan: AnyPlan, changes: tuple[str, ...]) -> AnyPlan:

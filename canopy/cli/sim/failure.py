@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from canopy.cli.output import console, table
-from canopy.cli.sim.experiment import json_option, no_progress, print_progress, quiet_option
+from canopy.cli.sim.experiment import json_option, progress_of, quiet_option
 
 if TYPE_CHECKING:
     from canopy.sim.experiments.mass_failure import FailureReport
@@ -57,7 +57,7 @@ def failure(replicas: int | None, as_json: bool, quiet: bool, **options: Any) ->
 
     settings = Settings() if replicas is None else Settings(tree=TreeSettings(replicas=replicas))
     plan = FailurePlan(settings=settings, **options)
-    report = measure(plan, WireCodec(), no_progress if quiet else print_progress)
+    report = measure(plan, WireCodec(), progress_of(quiet))
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:

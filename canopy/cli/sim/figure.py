@@ -6,7 +6,6 @@ bench/, which the package does not contain; they are passed to canopy.sim.experi
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -16,14 +15,11 @@ from canopy.cli.errors import CommandError
 from canopy.cli.extras import is_installed
 from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import (
+    ExperimentOutput,
     changed,
-    json_option,
-    out_option,
-    print_progress,
-    quiet_option,
+    output_options,
     seed_option,
     set_option,
-    write_report,
 )
 
 if TYPE_CHECKING:
@@ -50,14 +46,10 @@ class PaperBaselines:
 
 @click.command(short_help="Compute and draw a figure of the CBDLO paper.")
 @click.argument("number", type=click.Choice(NUMBERS))
-@out_option("figure-NUMBER", required=True)
+@output_options("figure-NUMBER", required=True)
 @seed_option
 @set_option
-@json_option
-@quiet_option
-def figure(
-    number: str, out: Path, seed: int, changes: tuple[str, ...], as_json: bool, quiet: bool
-) -> None:
+def figure(number: str, seed: int, changes: tuple[str, ...], output: ExperimentOutput) -> None:
     """Compute figure NUMBER (5 to 9) of the CBDLO paper and draw it.
 
     docs/lab/figures.md explains the figures, and the choices where the paper says nothing.
@@ -72,8 +64,8 @@ def figure(
     from canopy.sim.experiments.figures.paper import PLANS, make
 
     plan = changed(PLANS[int(number)], changes)
-    made = make(int(number), seed, PaperBaselines(), plan, None if quiet else print_share)
-    write_report(made, f"figure-{number}", out, as_json, draw, print_figure)
+    made = make(int(number), seed, PaperBaselines(), plan, output.progress)
+    output.write(made, f"figure-{number}", draw, print_figure)
 
 
 def find_baselines() -> None:
@@ -84,11 +76,6 @@ def find_baselines() -> None:
             "project and not in the installed package: run `python -m canopy sim figure` in a "
             "checkout of it"
         )
-
-
-def print_share(share: float) -> None:
-    """Print the progress of a figure, which has one stage."""
-    print_progress("", share)
 
 
 def print_figure(figure: Figure) -> None:

@@ -5,20 +5,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from canopy.cli.output import console, table
-from canopy.cli.sim.experiment import (
-    json_option,
-    no_progress,
-    out_option,
-    print_progress,
-    quiet_option,
-    write_report,
-)
+from canopy.cli.sim.experiment import ExperimentOutput, output_options
 
 if TYPE_CHECKING:
     from canopy.sim.experiments.recovery.report import RecoveryReport
@@ -54,15 +46,11 @@ def rates_of(context: click.Context, parameter: click.Parameter, text: str) -> t
 @click.option(
     "--silent", is_flag=True, help="Whole machines fail: no connection is reset (a power cut)."
 )
-@json_option
-@out_option("recovery")
-@quiet_option
+@output_options("recovery")
 def recovery(
     kills: tuple[str, ...],
     rates: tuple[float, ...],
-    as_json: bool,
-    out: Path | None,
-    quiet: bool,
+    output: ExperimentOutput,
     **options: Any,
 ) -> int:
     """Lose a primary, a standby, a match broker, a whole cluster or a link while events are
@@ -83,8 +71,8 @@ def recovery(
     from canopy.wire.transport.codec import WireCodec
 
     plan = RecoveryPlan(kills or KILLS, rates, **options)
-    found = measure(plan, WireCodec(), no_progress if quiet else print_progress)
-    write_report(found, "recovery", out, as_json, draw, print_report)
+    found = measure(plan, WireCodec(), output.progress)
+    output.write(found, "recovery", draw, print_report)
     return 0 if all(map(is_good, found.rows)) else 1
 
 

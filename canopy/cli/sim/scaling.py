@@ -5,22 +5,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import (
+    ExperimentOutput,
     changed,
-    json_option,
-    no_progress,
-    out_option,
-    print_progress,
-    quiet_option,
+    output_options,
     seed_option,
     set_option,
-    write_report,
 )
 
 if TYPE_CHECKING:
@@ -28,14 +23,10 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Measure how throughput grows with the nodes that host.")
-@out_option("scaling")
+@output_options("scaling")
 @seed_option
 @set_option
-@json_option
-@quiet_option
-def scaling(
-    out: Path | None, seed: int, changes: tuple[str, ...], as_json: bool, quiet: bool
-) -> None:
+def scaling(seed: int, changes: tuple[str, ...], output: ExperimentOutput) -> None:
     """Measure how throughput grows with the nodes that host, with the product's own nodes.
 
     For one hot attribute, and for 100 attributes by a Zipf law: the most events per second of which
@@ -49,15 +40,11 @@ def scaling(
     from canopy.sim.experiments.scaling.experiment import experiment
     from canopy.sim.experiments.scaling.picture import draw
     from canopy.sim.experiments.scaling.plan import ScalingPlan
-    from canopy.sim.experiments.scaling.stage import NotReadyError
     from canopy.wire.transport.codec import WireCodec
 
     plan = changed(ScalingPlan(), changes)
-    try:
-        found = experiment(plan, seed, WireCodec(), no_progress if quiet else print_progress)
-    except NotReadyError as error:
-        raise click.ClickException(str(error)) from None
-    write_report(found, "scaling", out, as_json, draw, print_report)
+    found = experiment(plan, seed, WireCodec(), output.progress)
+    output.write(found, "scaling", draw, print_report)
 
 
 def print_report(found: Scaling) -> None:

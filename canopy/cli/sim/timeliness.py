@@ -5,22 +5,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import (
+    ExperimentOutput,
     changed,
-    json_option,
-    no_progress,
-    out_option,
-    print_progress,
-    quiet_option,
+    output_options,
     seed_option,
     set_option,
-    write_report,
 )
 
 if TYPE_CHECKING:
@@ -28,14 +23,10 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Run the timeliness experiment of the Phoenix paper.")
-@out_option("timeliness")
+@output_options("timeliness")
 @seed_option
 @set_option
-@json_option
-@quiet_option
-def timeliness(
-    out: Path | None, seed: int, changes: tuple[str, ...], as_json: bool, quiet: bool
-) -> None:
+def timeliness(seed: int, changes: tuple[str, ...], output: ExperimentOutput) -> None:
     """Run the timeliness experiment of the Phoenix paper with the product's own nodes.
 
     Four modes (neither, priority only, choice only, both) over rates of events, and over numbers of
@@ -50,15 +41,11 @@ def timeliness(
     from canopy.sim.experiments.timeliness.experiment import experiment
     from canopy.sim.experiments.timeliness.picture import draw
     from canopy.sim.experiments.timeliness.plan import TimelinessPlan
-    from canopy.sim.experiments.timeliness.point import NotReadyError
     from canopy.wire.transport.codec import WireCodec
 
     plan = changed(TimelinessPlan(), changes)
-    try:
-        found = experiment(plan, seed, WireCodec(), no_progress if quiet else print_progress)
-    except NotReadyError as error:
-        raise click.ClickException(str(error)) from None
-    write_report(found, "timeliness", out, as_json, draw, print_report)
+    found = experiment(plan, seed, WireCodec(), output.progress)
+    output.write(found, "timeliness", draw, print_report)
 
 
 def print_report(found: Timeliness) -> None:

@@ -15,11 +15,10 @@ publisher, so what takes longer is late and not lost. What is not there at the e
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from canopy.sim.checks.node_state import led
+from canopy.sim.experiments.running import Progress, no_progress
 from canopy.sim.scenario.paper_load import paper_load
 from canopy.sim.scenario.run import Run
 from canopy.sim.scenario.scenario import Scenario
@@ -37,8 +36,6 @@ SOON = 1.0
 
 REST = 20.0
 """Seconds after the last event: longer than any retry or lease."""
-
-Progress = Callable[[str, float], None]
 
 
 class FailurePlan(msgspec.Struct, frozen=True):
@@ -87,9 +84,7 @@ class FailureReport(msgspec.Struct):
     doubted: int  # healthy nodes that some node took for dead after the failure
 
 
-def measure(
-    plan: FailurePlan, codec: Codec, progress: Progress = lambda what, share: None
-) -> FailureReport:
+def measure(plan: FailurePlan, codec: Codec, progress: Progress = no_progress) -> FailureReport:
     """Run it. Takes about as long as `canopy sim run --load paper` of that size."""
     with collector_at_rest():
         return Failure(plan, codec, progress).run()

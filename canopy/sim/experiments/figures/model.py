@@ -10,9 +10,6 @@ import msgspec
 
 from canopy.sim.scenario.range_load import LoadShape
 
-Progress = Callable[[float], None]
-"""Called with the share that is done."""
-
 
 class FigureCurve(msgspec.Struct, frozen=True):
     """One curve. A value that does not exist (nothing was delivered) is null."""

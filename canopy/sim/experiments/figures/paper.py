@@ -11,10 +11,10 @@ from canopy.sim.experiments.figures.model import (
     Figure,
     FigureCurve,
     FigurePlan,
-    Progress,
 )
 from canopy.sim.experiments.figures.points import SimpleCost, cbdlo, simple, tera
 from canopy.sim.experiments.routing_model.counting_routing import EventCost, effective
+from canopy.sim.experiments.running import Progress, no_progress
 
 SIMPLE_SHARE = 0.1
 """Figures 8 and 9: factor on *Simple*'s curve, as the paper has it ("0.1")."""
@@ -48,11 +48,11 @@ docs/lab/figures.md."""
 
 
 def make(
-    number: int, seed: int, baselines: Baselines, plan: FigurePlan, progress: Progress | None = None
+    number: int, seed: int, baselines: Baselines, plan: FigurePlan, progress: Progress = no_progress
 ) -> Figure:
     """The figure with this number: 5 to 9."""
     make_it = {5: _five, 6: _six, 7: _seven, 8: _eight, 9: _nine}[number]
-    return make_it(plan, seed, baselines, progress or (lambda share: None))
+    return make_it(plan, seed, baselines, progress)
 
 
 Facts = dict[str, tuple[float | None, ...]]
@@ -65,7 +65,7 @@ def _points(
     """CBDLO and *Simple* at every x, each with a graph and load of its own."""
     found = []
     for place, x in enumerate(plan.x):
-        progress(place / len(plan.x))
+        progress("", place / len(plan.x))
         here = vary(plan, x)
         name = f"{seed}/{x}"
         found.append((cbdlo(here, name), simple(here, name, baselines)))
@@ -138,7 +138,7 @@ def _seven(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress
     """One subscription per node, so that both overlays grow alike."""
     ours, theirs = [], []
     for place, x in enumerate(plan.x):
-        progress(place / len(plan.x))
+        progress("", place / len(plan.x))
         here = msgspec.structs.replace(plan, nodes=x, subscriptions=x)
         ours.append(cbdlo(here, f"{seed}/{x}"))
         theirs.append(tera(here, f"{seed}/{x}", baselines))

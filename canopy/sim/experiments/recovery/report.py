@@ -6,21 +6,19 @@ whose text is damaged): `PAPER`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from canopy.sim.experiments.recovery.plan import TrialError
 from canopy.sim.experiments.recovery.trial import Trial
 from canopy.sim.experiments.recovery.verdict import Row, summary
+from canopy.sim.experiments.running import Progress, no_progress
 from canopy.sim.world.cost import collector_at_rest
 from overlay.links.events import Codec
 
 PAPER = (19.0, 30.0)
 """Seconds."""
-
-Progress = Callable[[str, float], None]
-"""Called with what is being done, and the share that is done (0 to 1)."""
 
 
 class RecoveryPlan(msgspec.Struct, frozen=True):
@@ -42,9 +40,7 @@ class RecoveryReport(msgspec.Struct):
     not_measured: list[str]
 
 
-def measure(
-    plan: RecoveryPlan, codec: Codec, progress: Progress = lambda what, share: None
-) -> RecoveryReport:
+def measure(plan: RecoveryPlan, codec: Codec, progress: Progress = no_progress) -> RecoveryReport:
     """Run all trials of the plan, one after the other."""
     report = RecoveryReport(plan, [], [])
     total, done = len(plan.kills) * len(plan.rates) * plan.times, 0

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from canopy.sim.experiments.running import Progress, no_progress
 from canopy.sim.experiments.scaling.plan import LoadName, ScalingPlan
 from canopy.sim.experiments.scaling.report import Burst, Measured, Scaling, ScalingPoint
 from canopy.sim.experiments.scaling.stage import Stage
 from canopy.sim.world.cost import collector_at_rest
 from overlay.links.events import Codec
-
-Progress = Callable[[str, float], None]
-"""Called with what is measured and the share that is done."""
 
 RAMP = 1.0
 """Virtual seconds in which a burst comes, in steps of a tenth."""
@@ -21,10 +19,10 @@ WINDOW = 0.5
 
 
 def experiment(
-    plan: ScalingPlan, seed: int, codec: Codec, progress: Progress | None = None
+    plan: ScalingPlan, seed: int, codec: Codec, progress: Progress = no_progress
 ) -> Scaling:
     """All points and the burst."""
-    run = Experiment(plan, seed, codec, progress or (lambda stage, share: None))
+    run = Experiment(plan, seed, codec, progress)
     with collector_at_rest():
         points = [point for load in plan.loads for point in run.points(load)]
         burst = run.burst() if plan.burst_hosts else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, BinaryIO
 
 from canopy.sim.experiments.scaling.report import Scaling
+from canopy.sim.experiments.svg import svg
 
 SIZE = (6.0, 4.4)
 """Inches."""
@@ -15,32 +16,20 @@ MARKERS = ("o", "s")
 
 def draw(found: Scaling, out: BinaryIO) -> None:
     """Write an SVG: the same bytes for the same experiment."""
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.hashsalt": "canopy", "font.size": 9}):
-        _draw(found, out)
-
-
-def _draw(found: Scaling, out: BinaryIO) -> None:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure as Picture
-
-    picture: Any = Picture(figsize=SIZE, layout="constrained")
-    axes: Any = picture.subplots()
-    for number, load in enumerate(found.parameters.loads):
-        points = [point for point in found.points if point.load == load]
-        hosts = [point.hosts for point in points]
-        colour, marker = COLOURS[number % 2], MARKERS[number % 2]
-        rates = [point.events_per_second for point in points]
-        axes.plot(hosts, rates, label=load, color=colour, marker=marker)
-        linear = [count * rates[0] for count in hosts]
-        axes.plot(hosts, linear, color=colour, linestyle=":", label=f"{load}, linear")
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("nodes that may host")
-    axes.set_ylabel(f"events per second, 99 % within {found.parameters.p99_ms:g} ms")
-    axes.grid(visible=True, which="major", alpha=0.3)
-    axes.legend()
-    picture.suptitle(f"seed {found.seed}", fontsize=10)
-    canvas: Any = FigureCanvasSVG(picture)
-    canvas.print_svg(out, metadata={"Date": None, "Creator": "canopy"})
+    with svg(out, SIZE) as picture:
+        axes: Any = picture.subplots()
+        for number, load in enumerate(found.parameters.loads):
+            points = [point for point in found.points if point.load == load]
+            hosts = [point.hosts for point in points]
+            colour, marker = COLOURS[number % 2], MARKERS[number % 2]
+            rates = [point.events_per_second for point in points]
+            axes.plot(hosts, rates, label=load, color=colour, marker=marker)
+            linear = [count * rates[0] for count in hosts]
+            axes.plot(hosts, linear, color=colour, linestyle=":", label=f"{load}, linear")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel("nodes that may host")
+        axes.set_ylabel(f"events per second, 99 % within {found.parameters.p99_ms:g} ms")
+        axes.grid(visible=True, which="major", alpha=0.3)
+        axes.legend()
+        picture.suptitle(f"seed {found.seed}", fontsize=10)

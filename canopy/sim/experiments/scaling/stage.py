@@ -8,12 +8,13 @@ batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
 import msgspec
 
+from canopy.sim.experiments.running import run_until_ready
 from canopy.sim.experiments.scaling.plan import LoadName, ScalingPlan
 from canopy.sim.world.clients import Publication
 from canopy.sim.world.world import World
@@ -27,15 +28,8 @@ TICK = 0.01
 GAP = 0.1
 """Virtual seconds between the starts of two nodes."""
 
-READY_WITHIN = 120.0
-"""Virtual seconds within which all nodes are ready, and all subscriptions acknowledged."""
-
 DRAIN_SLACK = 0.05
 """Virtual seconds beside the limit after which what was measured should be there."""
-
-
-class NotReadyError(RuntimeError):
-    """The overlay did not come to where the experiment begins."""
 
 
 class Stage:
@@ -71,10 +65,10 @@ class Stage:
         subscribers = [f"s{number}" for number in range(plan.subscribers)]
         for name in (*publishers, *subscribers):
             self._add(name)
-        self._need(world.ready)
+        run_until_ready(world, world.ready)
         for number, selector in enumerate(self._selectors()):
             world.subscribe(subscribers[number % len(subscribers)], selector)
-        self._need(world.acknowledged)
+        run_until_ready(world, world.acknowledged)
         for name in self.hosts:
             world.drivers[name].processor = plan.processor
         for number, name in enumerate(publishers):
@@ -83,10 +77,6 @@ class Stage:
     def _add(self, name: str) -> None:
         self.world.add_node(self.hosts[:1] if name != self.hosts[0] else (), name)
         self.world.run(GAP)
-
-    def _need(self, condition: Callable[[], bool]) -> None:
-        if not self.world.run_until(condition, READY_WITHIN):
-            raise NotReadyError(f"the overlay is not ready after {READY_WITHIN:g} virtual seconds")
 
     def _selectors(self) -> list[str]:
         """Subscriptions that part the values of each attribute: an event matches one for each of

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from canopy.sim.experiments.running import Progress, no_progress
 from canopy.sim.experiments.timeliness.plan import MODES, TimelinessPlan
-from canopy.sim.experiments.timeliness.point import Stage
+from canopy.sim.experiments.timeliness.point import ModeOverlay
 from canopy.sim.experiments.timeliness.report import Curve, Point, Series, Timeliness
 from canopy.sim.world.cost import collector_at_rest
 from overlay.links.events import Codec
-
-Progress = Callable[[str, float], None]
-"""Called with what is measured and the share that is done."""
 
 
 def experiment(
     plan: TimelinessPlan,
     seed: int,
     codec: Codec,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Timeliness:
     """Both series (one without values is left out). All modes get the same events at the same
     times."""
-    run = Experiment(plan, seed, codec, progress or (lambda stage, share: None))
+    run = TimelinessExperiment(plan, seed, codec, progress)
     with collector_at_rest():
         series = [run.over_rates(), run.over_matching()]
     return Timeliness(seed, plan, tuple(each for each in series if each.x))
 
 
-class Experiment:
+class TimelinessExperiment:
     """Measures the points of both series, each mode in an overlay of its own."""
 
     def __init__(self, plan: TimelinessPlan, seed: int, codec: Codec, progress: Progress) -> None:
@@ -43,7 +41,7 @@ class Experiment:
         """The series in which the same subscriptions get more and more events per second."""
         rates = tuple(sorted(self.plan.rates))
 
-        def points(stage: Stage) -> Iterator[Point]:
+        def points(stage: ModeOverlay) -> Iterator[Point]:
             stage.grow(self.plan.matched)
             stage.subscribe(self.plan.matched)
             for rate in rates:
@@ -56,7 +54,7 @@ class Experiment:
         """The series in which events at the same rate match more and more subscriptions."""
         counts = tuple(sorted(self.plan.matching))
 
-        def points(stage: Stage) -> Iterator[Point]:
+        def points(stage: ModeOverlay) -> Iterator[Point]:
             stage.grow(counts[-1])
             for matching in counts:
                 stage.subscribe(matching)
@@ -65,13 +63,13 @@ class Experiment:
 
         return Series("matching", counts, self._curves(points) if counts else ())
 
-    def _curves(self, points: Callable[[Stage], Iterator[Point]]) -> tuple[Curve, ...]:
+    def _curves(self, points: Callable[[ModeOverlay], Iterator[Point]]) -> tuple[Curve, ...]:
         return tuple(
-            Curve(mode.name, tuple(points(Stage(mode, self.plan, self.seed, self.codec))))
+            Curve(mode.name, tuple(points(ModeOverlay(mode, self.plan, self.seed, self.codec))))
             for mode in MODES
         )
 
-    def _tell(self, stage: Stage, rate: int) -> None:
+    def _tell(self, stage: ModeOverlay, rate: int) -> None:
         text = f"{stage.mode.name}, {rate} events/s, {stage.matching} matches"
         self._progress(text, self._done / self._total)
         self._done += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from canopy.sim.experiments.svg import svg
 from canopy.sim.experiments.timeliness.report import Point, Timeliness
 
 SIZE = (10.0, 7.2)
@@ -24,39 +25,27 @@ ROWS: tuple[tuple[str, Callable[[Point], float]], ...] = (
 
 def draw(found: Timeliness, out: BinaryIO) -> None:
     """Write an SVG: the same bytes for the same experiment."""
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.hashsalt": "canopy", "font.size": 9}):
-        _draw(found, out)
-
-
-def _draw(found: Timeliness, out: BinaryIO) -> None:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure as Picture
-
-    picture: Any = Picture(figsize=SIZE, layout="constrained")
-    panels: Any = picture.subplots(len(ROWS), len(found.series), squeeze=False)
-    for row, (label, value) in enumerate(ROWS):
-        for column, series in enumerate(found.series):
-            axes = panels[row][column]
-            for number, curve in enumerate(series.curves):
-                axes.plot(
-                    series.x,
-                    [value(point) for point in curve.points],
-                    label=curve.mode,
-                    color=COLOURS[number],
-                    marker=MARKERS[number],
-                )
-            axes.set_yscale("log")
-            axes.set_xlabel(LABELS[series.over])
-            axes.set_ylabel(label)
-            axes.grid(visible=True, which="major", alpha=0.3)
-    panels[0][0].legend(fontsize=9)
-    plan = found.parameters
-    picture.suptitle(
-        f"{plan.replicas} hosts, {plan.publishers} publishers; left: {plan.matched} matching "
-        f"subscriptions, right: {plan.rate:,} events per second; seed {found.seed}",
-        fontsize=10,
-    )
-    canvas: Any = FigureCanvasSVG(picture)
-    canvas.print_svg(out, metadata={"Date": None, "Creator": "canopy"})
+    with svg(out, SIZE) as picture:
+        panels: Any = picture.subplots(len(ROWS), len(found.series), squeeze=False)
+        for row, (label, value) in enumerate(ROWS):
+            for column, series in enumerate(found.series):
+                axes = panels[row][column]
+                for number, curve in enumerate(series.curves):
+                    axes.plot(
+                        series.x,
+                        [value(point) for point in curve.points],
+                        label=curve.mode,
+                        color=COLOURS[number],
+                        marker=MARKERS[number],
+                    )
+                axes.set_yscale("log")
+                axes.set_xlabel(LABELS[series.over])
+                axes.set_ylabel(label)
+                axes.grid(visible=True, which="major", alpha=0.3)
+        panels[0][0].legend(fontsize=9)
+        plan = found.parameters
+        picture.suptitle(
+            f"{plan.replicas} hosts, {plan.publishers} publishers; left: {plan.matched} matching "
+            f"subscriptions, right: {plan.rate:,} events per second; seed {found.seed}",
+            fontsize=10,
+        )

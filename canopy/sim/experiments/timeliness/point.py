@@ -8,11 +8,12 @@ to a type names that type's level.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from canopy.sim.experiments.running import run_until_ready
 from canopy.sim.experiments.timeliness.plan import Mode, TimelinessPlan
 from canopy.sim.experiments.timeliness.report import Point, latency_of, weighted_latency
 from canopy.sim.world.clients import Publication
@@ -26,21 +27,13 @@ SPARE = 3
 """Nodes that neither subscribe nor publish, and are there first."""
 
 GAP = 0.2
-"""Virtual seconds between the starts of two nodes; and everything before the first event has so
-many …"""
-
-READY_WITHIN = 120.0
-"""… and all nodes are ready, all subscriptions acknowledged, within so many."""
+"""Virtual seconds between the starts of two nodes."""
 
 CALM = 10.0
 """Virtual seconds between the last SUBACK and the first event: the tree has its hosts by then."""
 
 DRAINED_WITHIN = 60.0
 """Virtual seconds after the last event in which all are delivered."""
-
-
-class NotReadyError(RuntimeError):
-    """The overlay did not come to where the experiment begins."""
 
 
 def settings_of(mode: Mode, plan: TimelinessPlan) -> Settings:
@@ -55,7 +48,7 @@ def settings_of(mode: Mode, plan: TimelinessPlan) -> Settings:
     return msgspec.convert({"tree": tree}, Settings)
 
 
-class Stage:
+class ModeOverlay:
     """An overlay in one mode, in which points are measured one after the other."""
 
     def __init__(self, mode: Mode, plan: TimelinessPlan, seed: int, codec: Codec) -> None:
@@ -81,7 +74,7 @@ class Stage:
             self.world.add_node(self._names[:1], name)
             self._names.append(name)
             self.world.run(GAP)
-        self._need(self.world.ready)
+        run_until_ready(self.world, self.world.ready)
         self.world.processor = self.plan.processor
         for driver in self.world.drivers.values():
             driver.processor = self.plan.processor
@@ -92,15 +85,11 @@ class Stage:
         for number in range(self.matching, matching):
             for level in range(1, LEVELS + 1):
                 world.subscribe(subscriber(number), f"{TYPE} = '{kind_of(level)}'", level=level)
-        self._need(world.acknowledged)
+        run_until_ready(world, world.acknowledged)
         for made in world.clients.subscriptions:
             self._levels[made.identity] = made.level
         self.matching = max(matching, self.matching)
         world.run(CALM)
-
-    def _need(self, condition: Callable[[], bool]) -> None:
-        if not self.world.run_until(condition, READY_WITHIN):
-            raise NotReadyError(f"the overlay is not ready after {READY_WITHIN:g} virtual seconds")
 
     # --- measuring ---
 
