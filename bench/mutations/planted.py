@@ -3,6 +3,7 @@
 from bench.mutations import (
     chord_faults,
     gap_faults,
+    health_faults,
     host_faults,
     lower_faults,
     order_faults,
@@ -22,6 +23,7 @@ __all__ = [
     "PlantedFault",
     "chord_faults",
     "gap_faults",
+    "health_faults",
     "host_faults",
     "lower_faults",
     "order_faults",

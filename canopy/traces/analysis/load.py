@@ -11,7 +11,9 @@ what share of the events is traced).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pvariance
+from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis.runs import with_runs
 
@@ -20,6 +22,22 @@ if TYPE_CHECKING:
 
 DATA_KINDS = "('walk_hop', 'visit', 'forward')"
 """The kinds of records that are one data-plane message each."""
+
+WORK: Final = ("data_messages", "deliveries", "matches")
+"""The columns of the load table of which `spread_of` says how evenly they are distributed."""
+
+
+def spread_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
+    """`mean`, `variance` (of all nodes, not of a sample) and standard `deviation` of each kind of
+    `WORK` over the nodes of the load table; None without nodes."""
+    spread: dict[str, dict[str, float | None]] = {}
+    for kind in WORK:
+        values = [float(row[kind]) for row in rows]
+        mean = fmean(values) if values else None
+        variance = pvariance(values) if values else None
+        deviation = None if variance is None else variance**0.5
+        spread[kind] = {"mean": mean, "variance": variance, "deviation": deviation}
+    return spread
 
 
 def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:

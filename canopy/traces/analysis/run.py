@@ -224,6 +224,7 @@ class _Analysis:
             load=[
                 {k: v for k, v in row.items() if k not in ("routing", "sample")} for row in loads
             ],
+            load_spread=load.spread_of(loads),
             corrupt_lines=sum(row["count"] for row in corrupt),
             sample=sample,
             seconds=seconds,

@@ -52,7 +52,10 @@ class AnalysisSummary:
     messages_per_delivery: float | None
     effective_distribution_cost: float | None
     latency_ms: dict[str, float | None]
+    """From publishing to delivery: p50, p90, p99, max, mean, variance (ms squared), deviation."""
     load: list[dict[str, Any]]
+    load_spread: dict[str, dict[str, float | None]]
+    """How evenly the nodes work (`load.spread_of`)."""
     corrupt_lines: int
     sample: float
     seconds: float

@@ -1,10 +1,12 @@
 """What a node looks up in the directory, and what it announces there (T5).
 
 At the start the directory joins the seeds' ones, then looks up ``ring``: the addresses of some
-cluster, announced by its primary. Until the node is ready this is repeated every `SEEK_SOON`,
-afterwards every `SEEK` seconds, so that two halves of a split ring find each other again; the own
-entries are announced again then too, since they expire. What is found goes to the node as further
-seeds, each address once, at most `FOUND_MOST`: addresses to dial and nothing else.
+cluster, announced by its primary. That is the only entry: a node that seeks another node has its
+address from the view, a link or a cluster's description. Until the node is ready the lookup is
+repeated every `SEEK_SOON`, afterwards every `SEEK` seconds, so that two halves of a split ring find
+each other again; the own entries are announced again then too, since they expire. What is found
+goes to the node as further seeds, each address once, at most `FOUND_MOST`: addresses to dial and
+nothing else.
 """
 
 from __future__ import annotations
@@ -44,7 +46,6 @@ class Discovery:
         self._own = me.address
         self._directory = Directory(self._config.overlay, me.id, self._log)
         host, port = split_address(me.address)
-        self.publish(f"node:{me.id}", (me.address,))
         self._directory.start(host, port, self._running)
         nursery.start_soon(self._seek)
 

@@ -6,12 +6,14 @@ import json
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import fmean, pstdev, pvariance
 from typing import Any
 
 import pytest
 
 from canopy.cli.main import main
 from canopy.traces.analysis import STAGES, AnalysisError, AnalysisSummary, analyze, read
+from canopy.traces.analysis.report.wording import duration, number
 from tests.support.trace_runs import (
     ABOVE_5,
     EVIL,
@@ -182,7 +184,10 @@ def test_the_folder_has_what_the_readme_says(right: Analysed, spark: Any) -> Non
     stored = json.loads((right.out / "summary.json").read_text())
     assert stored["format"] == "canopy-report"
     assert stored["exact"] is True
-    assert stored["latency_ms"].keys() == {"p50", "p90", "p99", "max"}
+    assert stored["latency_ms"].keys() == {
+        *("p50", "p90", "p99", "max"),
+        *("mean", "variance", "deviation"),
+    }
     assert len(stored["load"]) == 4
     assert Path(stored["report"]).is_file()
     assert len(right.table(spark, "publications")) == 60
@@ -388,3 +393,25 @@ def test_a_job_that_fails_is_one_line_and_no_stack_and_the_next_one_runs(
     assert summary.latency_ms == {"p50": None, "p90": None, "p99": None, "max": None}
     assert summary.effective_distribution_cost is None
     assert "Nothing was expected" in (tmp_path / "report" / "report.html").read_text()
+
+
+def test_mean_variance_and_deviation_are_of_what_the_tables_have(
+    faulty: Analysed, spark: Any
+) -> None:
+    found = [row["latency_ms"] for row in faulty.table(spark, "deliveries")]
+    times = [ms for ms in found if ms is not None]
+    latency, spread = faulty.summary.latency_ms, faulty.summary.load_spread
+    assert latency["mean"] == pytest.approx(fmean(times))
+    assert latency["variance"] == pytest.approx(pvariance(times))
+    assert latency["deviation"] == pytest.approx(pstdev(times))
+    assert spread.keys() == {"data_messages", "deliveries", "matches"}
+    for kind, numbers in spread.items():
+        load = [row[kind] for row in faulty.table(spark, "load")]
+        assert numbers["mean"] == pytest.approx(fmean(load))
+        assert numbers["variance"] == pytest.approx(pvariance(load))
+        assert numbers["deviation"] == pytest.approx(pstdev(load))
+    assert len(set(times)) > 1
+    assert spread["deliveries"]["deviation"]
+    page = (faulty.out / "report.html").read_text()
+    assert f"deviation {duration(latency['deviation'])}" in page
+    assert f"deviation {number(spread['deliveries']['deviation'])}" in page

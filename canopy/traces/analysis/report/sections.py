@@ -143,7 +143,9 @@ def latency_section(findings: Findings) -> str:
         f"<p>From a node's acceptance of an event to its delivery at the subscriber. "
         f"<strong>Half of the deliveries took {duration(latency['p50'])} or less</strong>, nine in "
         f"ten {duration(latency['p90'])}, ninety-nine in a hundred {duration(latency['p99'])}; the "
-        f"slowest took {duration(latency['max'])}.</p><p>The scale is logarithmic: each column is "
+        f"slowest took {duration(latency['max'])}. The mean is {duration(latency['mean'])}, the "
+        f"standard deviation {duration(latency['deviation'])} (variance "
+        f"{number(latency['variance'])} ms²).</p><p>The scale is logarithmic: each column is "
         "about half as long again as the one before. A second peak to the right is usually the "
         "first events, which had to search for their trees.</p>"
     )
@@ -315,6 +317,12 @@ def load(findings: Findings) -> str:
         f"<strong>{f'{most / mean:.1f}' if mean else '-'} times</strong> as many data-plane "
         "messages as the average one."
     )
+    for kind, words in (("data_messages", "messages sent"), ("deliveries", "deliveries")):
+        spread = findings.summary.load_spread[kind]
+        text += (
+            f" A node's {words}: {number(spread['mean'])} in the mean, standard deviation "
+            f"{number(spread['deviation'])}, variance {number(spread['variance'])}."
+        )
     if any(row["counted"] for row in rows):
         text += (
             " * A node that left no stop record (it was killed) has its messages counted from its "

@@ -103,17 +103,21 @@ class VerdictCounts:
 
 
 def count(judged: DataFrame) -> VerdictCounts:
-    """Count the verdicts; the percentiles are exact (linear between the two nearest ranks)."""
+    """Count the verdicts; the percentiles are exact (linear between the two nearest ranks), the
+    variance (in ms squared) and the standard deviation are of all deliveries, not of a sample."""
     kinds = ("delivered", "missing", "dropped", "spurious", "early", "ending", "unknown")
     row = judged.selectExpr(
         *(f"count_if(verdict = '{kind}') AS {kind}" for kind in kinds),
         "coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates",
         "percentile(latency_ms, array(0.5, 0.9, 0.99, 1.0)) AS latency",
+        "avg(latency_ms) AS mean",
+        "var_pop(latency_ms) AS variance",
+        "stddev_pop(latency_ms) AS deviation",
     ).collect()[0]
-    latency = row["latency"] or [None] * 4
+    latency = dict(zip(("p50", "p90", "p99", "max"), row["latency"] or [None] * 4, strict=True))
     return VerdictCounts(
         expected=row["delivered"] + row["missing"] + row["dropped"],
         duplicates=row["duplicates"],
-        latency_ms=dict(zip(("p50", "p90", "p99", "max"), latency, strict=True)),
+        latency_ms=latency | {name: row[name] for name in ("mean", "variance", "deviation")},
         **{kind: row[kind] for kind in kinds},
     )

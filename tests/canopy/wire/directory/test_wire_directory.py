@@ -5,18 +5,24 @@ from __future__ import annotations
 import io
 import random
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha1
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
 import trio
 
+from canopy.wire.config import load_config
 from canopy.wire.directory.directory import Directory, sound_addresses
+from canopy.wire.directory.discovery import Discovery
 from canopy.wire.directory.kademlia_fixes import BoundedStorage, sound_contacts
+from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
+from overlay.driving import DrivenNode
+from overlay.machine import Peer
 
 DEADLINE = 20.0  # seconds after which a test that waits has failed
 
@@ -107,6 +113,42 @@ async def books(count: int) -> AsyncIterator[list[Book]]:
     finally:
         for book in found:
             book.directory.stop()
+
+
+class Names:
+    """In the place of the directory: which names are put, and which are asked for."""
+
+    running = True
+    put_names: ClassVar[dict[str, None]] = {}
+    asked_names: ClassVar[dict[str, None]] = {}
+
+    def __init__(self, overlay: str, node: str, log: Log) -> None: ...
+
+    def start(self, host: str, port: int, running: Callable[[], None]) -> None:
+        running()
+
+    def join(self, addresses: Sequence[str], done: Callable[[], None]) -> None:
+        done()
+
+    def put(self, name: str, addresses: Sequence[str]) -> None:
+        self.put_names[name] = None
+
+    def get(self, name: str, found: Callable[[Sequence[str]], None]) -> None:
+        self.asked_names[name] = None
+
+
+@pytest.mark.trio
+async def test_only_what_some_node_looks_up_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("canopy.wire.directory.discovery.Directory", Names)
+    log = Log("debug", io.StringIO())
+    driver = TrioDriver(log)
+    driver.attach(cast(DrivenNode, SimpleNamespace(ready=False)))
+    discovery = Discovery(driver, load_config(flags={}), log)
+    async with trio.open_nursery() as nursery:
+        await discovery.start(nursery, Peer("a" * 16, "127.0.0.1:4470"))
+        discovery.publish("ring", ("127.0.0.1:4470",))  # as a primary does
+        nursery.cancel_scope.cancel()
+    assert Names.put_names == Names.asked_names == {"ring": None}
 
 
 @pytest.mark.trio
