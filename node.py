@@ -20,7 +20,8 @@ from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring.ring import Ring
 from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus
-from overlay.driving import Driver
+from overlay.driving import Driver, Vitals
+from overlay.health import Health, HealthReport
 from overlay.incidents import IncidentLog
 from overlay.links.events import (
     Codec,
@@ -97,6 +98,7 @@ class Node:
         self.reply, self.share = driver.reply, driver.share
         self.store, self.sampled = driver.store, driver.sampled
         self.counters: dict[str, int] = {}
+        self.health = Health(self)
         self.draining = False
         self.conflict: IdentityConflict | None = None
         self._seeds = dict.fromkeys(seeds, "not tried yet")
@@ -117,10 +119,11 @@ class Node:
         points = self.access_points = AccessPoints(self, settings.view)
         view = self.view = View(self, settings.view, self.access_points)
         self.crawl = Crawl(self, settings.walk, self.view, self.access_points)
-        self.ring = Ring(self, settings.ring)
+        self.ring, self.incident_log = Ring(self, settings.ring), IncidentLog(self)
         self.clusters = Clusters(
-            self, settings.cluster, self.ring, self.view, founder, settings.election, restored
-        )
+            self, settings.cluster, self.ring, self.view, founder, settings.election, restored,
+            self.health,
+        )  # fmt: skip
         self.owner = Owner(self, settings, self.clusters, self.ring)
         self.restoration = TreeRestoration(self, self.owner)
         self.cache_holders = CacheHolders(self, settings, self.owner, self.restoration)
@@ -136,7 +139,7 @@ class Node:
         self.hosting = Hosting(self, settings, self.access_points, self.ring, relays, self.notices)
         self.holding = self.hosting.holding
         self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)
-        replicas = ReplicaSelector(self.me.id, settings.tree.retry, settings.tree.choice == "time")
+        replicas = ReplicaSelector.configured(self.me.id, settings.tree, self.health)
         locations = LocationCache.configured(settings.tree, replicas)
         history, copies = History(settings.tree.history), self.hosting.copies
         self.finder = TreeFinder(self, settings, self.crawl, self.ring, locations)
@@ -151,10 +154,9 @@ class Node:
         )
         self.reports = Reports(
             self.links, self.view, self.clusters, self.hosting, self.clients, self.publisher,
-            self.registrar, self.host_offers,
+            self.registrar, self.host_offers, self.health,
         )  # fmt: skip
-        self.inspection = Inspection(self, self.owner, self.ring)
-        self.incident_log = IncidentLog(self)
+        self.inspection = Inspection(self, self.owner, self.ring, self.health)
         self.explaining = Explaining(self, self.clients, self.reports.query_targets)
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
         self.machines: tuple[Machine, ...] = (
@@ -305,6 +307,18 @@ class Node:
         if self._ring_known and not self._ready and self.view.is_filled:
             self._ready = True
             self.trace("ready")
+
+    # --- health ---
+
+    def vitals(self) -> Vitals:
+        """What the node measures of itself, for a health record."""
+        return self.reports.vitals(self.turns.take_latest(), self.counters)
+
+    def update_health(self, report: HealthReport) -> None:
+        """Choose among nodes by `report` from now on."""
+        self.turns.begin()
+        self.count("health_reports")
+        self.health.update(report)
 
     # --- readiness and leaving ---
 

@@ -371,6 +371,9 @@ class Status(Reply, frozen=True):
     region: str = ""
     tier: int = 0
     clients: tuple[ClientInfo, ...] = ()  # filled by the process
+    health: str = ""
+    """What the node's health file says of it: "healthy", or "sub-healthy: " and the reason; "":
+    there is no valid file."""
 
 
 class Peers(Reply, frozen=True):

@@ -10,11 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from overlay.client import Command, Event, Reply
+from overlay.health import HealthReport
 from overlay.links.events import ConnectionId, IdentityConflict
 from overlay.links.events import Transport as LinkTransport
 from overlay.links.messages import Frame
 from overlay.machine import Named
+
+
+class Vitals(msgspec.Struct, frozen=True):
+    """What a node measures of itself for its health records (docs/design/health.md)."""
+
+    queue: int  # events, visits and deliveries that are not finished
+    late_ms: float  # by which its timers were late at most, since `vitals` was called last
+    round_trip_ms: float  # the median of its links; 0: not measured
+    resent: int  # batches that were sent again, since the start
+    links: int  # that are connected
 
 
 class DrivenNode(Protocol):
@@ -55,6 +68,14 @@ class DrivenNode(Protocol):
     def conflict(self) -> IdentityConflict | None:
         """The last other process of this node that was heard of. The driver ends this one if it
         has to stop: nothing that it says counts any more."""
+
+    # --- health ---
+
+    def vitals(self) -> Vitals:
+        """What the node measures of itself, now and since the last call. No turn of its own."""
+
+    def update_health(self, report: HealthReport) -> None:
+        """Another health file was read: choose among nodes by it. No turn of its own."""
 
     # --- connections ---
 

@@ -36,6 +36,8 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     """Seconds that its primary has led it; -1: not known."""
     silent: tuple[NodeId, ...] = ()
     """Members that its primary does not hear."""
+    sub_healthy: dict[NodeId, str] = {}
+    """Members that the health file of the node that was asked calls sub-healthy, and why."""
 
 
 class Incident(msgspec.Struct, frozen=True, array_like=True):

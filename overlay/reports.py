@@ -1,11 +1,15 @@
-"""What a node reports about itself: `canopy status`, `canopy peers` (used by node.py only)."""
+"""What a node reports about itself: `canopy status`, `canopy peers`, and the node's part of its
+health records (used by node.py only)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 
 from overlay.chord.clusters import Clusters
 from overlay.client import GetPeers, GetStatus, Peers, Status
+from overlay.driving import Vitals
+from overlay.health import Health
 from overlay.info import PeerInfo
 from overlay.links.links import Links
 from overlay.lower_random.view import View
@@ -30,6 +34,7 @@ class Reports:
         publisher: Publisher,
         registrar: Registrar,
         host_offers: HostOffers,
+        health: Health,
     ) -> None:
         self.links = links
         self.view = view
@@ -39,6 +44,7 @@ class Reports:
         self.publisher = publisher
         self.registrar = registrar
         self.host_offers = host_offers
+        self.health = health
 
     def find_peer(self, node: NodeId) -> Peer | None:
         """The node as a link or the view knows it, None if none does."""
@@ -86,6 +92,19 @@ class Reports:
         }
         return {kind: count for kind, count in found.items() if count}
 
+    def vitals(self, latest: float, counters: Mapping[str, int]) -> Vitals:
+        """What a health record says of the node. `latest`: by how many seconds its timers were late
+        at most."""
+        links = [one for one in self.links.sessions() if one.state == "CONNECTED"]
+        measured = [one.round_trip for one in links if one.round_trip]
+        return Vitals(
+            queue=self.pending_and_held + len(self.hosting.scheduler.queue),
+            late_ms=round(1_000.0 * latest, 3),
+            round_trip_ms=round(1_000.0 * median(measured), 3) if measured else 0.0,
+            resent=counters.get("link_resent", 0),
+            links=len(links),
+        )
+
     def status(
         self,
         command: GetStatus,
@@ -121,7 +140,14 @@ class Reports:
             name=name,
             region=me.region,
             tier=me.tier,
+            health=self._own_health(me.id),
         )
+
+    def _own_health(self, me: NodeId) -> str:
+        if not self.health.is_known:
+            return ""
+        reason = self.health.reason(me)
+        return f"sub-healthy: {reason}" if reason else "healthy"
 
     def peers(self, command: GetPeers) -> Peers:
         """The reply to `GetPeers`: all links, and the neighbours that have none now."""

@@ -35,6 +35,7 @@ class Turns:
         self._timers: list[tuple[float, int, Timer]] = []
         self._armed: dict[Timer, int] = {}
         self._sequence = 0
+        self._latest = 0.0  # by how many seconds a timer was late at most
 
     def build(self, machines: Iterable[Machine]) -> None:
         """Take the machines' tables. Two owners of one message or timer are an error; listeners
@@ -132,4 +133,10 @@ class Turns:
                 self._owners[type(timer)](timer)
                 if self._events or self._inbox:
                     self.run()
+        self._latest = max(self._latest, late)
         return late
+
+    def take_latest(self) -> float:
+        """By how many seconds timers were late at most since the last call."""
+        latest, self._latest = self._latest, 0.0
+        return latest

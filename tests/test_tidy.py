@@ -23,6 +23,7 @@ COMMON = (
     "overlay.client",
     "overlay.info",
     "overlay.bounded",
+    "overlay.health",
     "overlay.wording",
     "overlay.regions",
 )
@@ -43,7 +44,10 @@ CHORD_SHARED = tuple(  # `clusters` and `role_changes` put the parts together: t
 )
 CHORD_BASE = ("overlay.chord.ring", "overlay.chord.consensus")
 TREE = (*CHORD, "overlay.chord", *shared("overlay.upper_tree"))
-CORE = ("node", "overlay", "streams", "matching", "canopy.traces.schema", "canopy.traces.writer")
+CORE = (
+    *("node", "overlay", "streams", "matching"),
+    *("canopy.traces.schema", "canopy.traces.writer", "canopy.traces.health_file"),
+)
 ANALYSIS_BASE = (
     *("canopy.traces.analysis.constants", "canopy.traces.analysis.errors"),
     "canopy.traces.analysis.tasks",
@@ -61,6 +65,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.bounded": (),
     "overlay.wording": (),
     "overlay.regions": (),
+    "overlay.health": ("overlay.machine",),
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.links": (*COMMON, "matching"),
@@ -89,9 +94,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.aio": ("canopy.client",),
     "canopy.traces": (),
     "canopy.traces.schema": (),
+    "canopy.traces.health_file": (),
     "canopy.traces.writer": ("canopy.traces.schema",),
-    "canopy.traces.analysis": ("canopy.traces.schema",),
+    "canopy.traces.analysis": ("canopy.traces.schema", "canopy.traces.health_file"),
     "canopy.traces.analysis.report": ("canopy.traces.analysis", "overlay.wording"),
+    "canopy.traces.analysis.health": (
+        *(*ANALYSIS_BASE, "canopy.traces.analysis.read", "canopy.traces.analysis.progress"),
+        *("canopy.traces.analysis.spark", "canopy.traces.schema", "canopy.traces.health_file"),
+    ),
     "canopy.traces.analysis.spark": ANALYSIS_BASE,
     "canopy.traces.analysis.verdict": (*ANALYSIS_BASE, "canopy.traces.analysis.runs"),
     "canopy.wire": CORE,

@@ -51,6 +51,16 @@ FIELDS: Final[dict[str, str]] = {
     "routing": "string",
     "reason": "string",
     "what": "string",  # the kind of an incident
+    "cpu": "double",  # percent of one processor that the process used, since the record before
+    "memory": "double",  # percent of the machine's memory that is in use
+    "disk": "double",  # percent of the data folder's file system that is in use
+    "resident": "long",  # bytes of memory that the process has
+    "clients": "int",  # programs that are connected
+    "queue": "int",  # events, visits and deliveries that are not finished
+    "late_ms": "double",  # by which timers were late at most, since the record before
+    "round_trip_ms": "double",  # the median of the links
+    "resent": "int",  # batches that were sent again, since the start
+    "links": "int",  # that are connected
     "sample": "double",  # the share of events that this node traces; absent: all
 }
 """Name of every field and its Spark SQL type."""
@@ -58,6 +68,12 @@ FIELDS: Final[dict[str, str]] = {
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "start": ("address", "routing", "name", "sample"),
     "ready": (),
+    # what the node measured of itself and its machine, every `trace.health` seconds (T6); what a
+    # system does not say is left out
+    "health": (
+        *("cpu", "memory", "disk", "resident", "clients"),
+        *("queue", "late_ms", "round_trip_ms", "resent", "links"),
+    ),
     "subscribe": ("subscription", "name", "selector", "tree", "level"),
     "suback": ("subscription",),  # matching events published from now on are expected
     "unsubscribe": ("subscription",),

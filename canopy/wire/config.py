@@ -64,6 +64,16 @@ class TraceConfig(SettingsGroup, frozen=True):
     enabled: bool = True
 
 
+class HealthConfig(SettingsGroup, frozen=True):
+    """Health records, and the health file (docs/design/health.md)."""
+
+    period: Seconds = 10.0  # between two health records; none without `trace.enabled`. Twelve in
+    # the two minutes that the analysis looks at together; guess
+    file: str = ""  # that `canopy trace health` writes; "": none
+    max_age: Seconds = 600.0  # a file whose newest record is older changes nothing: ten rounds of
+    # `canopy trace health --follow`; guess
+
+
 class ClientConfig(SettingsGroup, frozen=True):
     """Programs at the control socket (canopy/wire/control/credit_window.py)."""
 
@@ -90,6 +100,7 @@ class NodeConfig(Settings, frozen=True):
     region: Region = ""  # where it is, a path: eu/de; delivery by region (overlay/regions.py)
     tier: Tier = 0  # a higher one: it takes in what comes for its region, before others there
     trace: TraceConfig = TraceConfig()
+    health: HealthConfig = HealthConfig()
     clients: ClientConfig = ClientConfig()
 
     @property

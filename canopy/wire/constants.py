@@ -140,6 +140,14 @@ FOLDER_CHECK: Final = 5.0
 """Between two looks whether the data folder is still there, besides those at each sync: a node that
 stores nothing would not notice. Guess; a look takes some microseconds."""
 
+HEALTH_CHECK: Final = 2.0
+"""Between two looks at the health file, which is written once a minute (`canopy trace health
+--follow`). A look takes some microseconds."""
+
+HEALTH_FILE_LIMIT: Final = 4 * 1024 * 1024
+"""Bytes of a health file: some 20,000 nodes. Guess; to be measured by how long reading it takes,
+for which the node does nothing else."""
+
 STATE_LIMIT: Final = 256 * 1024 * 1024
 """Bytes of stored records. Guess; to be measured by the time that a start with such a file
 takes."""

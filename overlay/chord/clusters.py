@@ -32,6 +32,7 @@ from overlay.chord.recovery.recovery import Recovery
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.chord.role_changes import RoleChanges
+from overlay.health import Health
 from overlay.links.events import LinkDown
 from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, by_id, handlers_of
 from overlay.settings import ClusterSettings, ElectionSettings
@@ -49,10 +50,13 @@ class Clusters(Machine):
         founder: bool,
         election: ElectionSettings | None = None,
         restored: Sequence[bytes] = (),
+        health: Health | None = None,
     ) -> None:
         """`founder`: this node has no seeds and founds the ring at its start, unless it served or
-        voted in one before. `restored`: what was stored."""
+        voted in one before. `restored`: what was stored. `health`: what is known of the nodes'
+        health; None: nothing ever."""
         super().__init__(port)
+        self.health = health = health or Health(port)
         chosen = election or ElectionSettings()
         state = ring.state
         self.ring = ring
@@ -61,15 +65,19 @@ class Clusters(Machine):
         # consensus
         self.log = log = FollowerLog(role, journal)
         self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal)
-        self.election = Election(chosen, role, log, heartbeat)
+        self.election = Election(chosen, role, log, heartbeat, health)
         departures = Departures()
         self.leader_log = leader_log = LeaderLog(role, log, departures, heartbeat, settings.size)
         # membership
         founder = founder and journal.cluster is None and not self.companions()
         self.founding = Founding(role, state, view, founder, ring.settings.found_after)
-        members = Members(role, state, log, leader_log, heartbeat, self.election, departures)
+        members = Members(
+            role, state, log, leader_log, heartbeat, self.election, departures, health
+        )
         self.membership = members
-        self.recruiting = recruiting = Recruiting(settings, role, state, view, journal, members)
+        self.recruiting = recruiting = Recruiting(
+            settings, role, state, view, journal, members, health
+        )
         logs = (log, leader_log, heartbeat, self.election)
         parts = (role, ring, *logs, members, departures, recruiting, journal)
         self.handovers, self.taking_over = HandOvers(*parts), TakingOver(*parts)
@@ -270,6 +278,7 @@ class Clusters(Machine):
         self.recruiting.refresh()
         self.leader_log.reconfigure()
         self.membership.release_waiting()
+        self.membership.prefer_healthy_standby()
         self.role_changes.check_lease()
         self.handovers.consider()
         self.observers.refresh()

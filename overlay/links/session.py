@@ -457,6 +457,7 @@ class LinkSession(HasDeadline):
             sent=self._send_buffer.number,
             received=self._receive_buffer.expected,
             reason="" if self.state is SessionState.CONNECTED else self.reason,
+            round_trip=self._srtt,
         )
 
     def queue(self) -> tuple[NodeId, int, int]:
@@ -475,6 +476,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     sent: int  # batches
     received: int
     reason: str  # of the last failure; "" while CONNECTED
+    round_trip: float = 0.0  # seconds, smoothed; 0: not measured
 
 
 def backoff(attempts: int, first: float, most: float, rng: Random) -> float:

@@ -14,6 +14,7 @@ from overlay.chord.events import Committed, OwnerFound, OwnerUnknown, RoleChange
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.client import Event
+from overlay.health import Health
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Key, Peer
 from overlay.settings import Settings
@@ -62,6 +63,7 @@ class FakeClusters:
     def __init__(self, port: WorldNode, cluster: Cluster | None) -> None:
         self.port = port
         self.cluster = cluster
+        self.health = Health(port)
         self.log: list[bytes] = []
         self.copied: list[bytes] | None = None
         self.transferred: list[bytes] | None = None

@@ -84,6 +84,8 @@ def _status_view(
     )
     if found.region or found.tier:
         rows.add_row("region", f"{label(found.region) or 'none'}, tier {found.tier}")
+    if found.health:
+        rows.add_row("health", label(found.health))
     if found.replaced:
         rows.add_row("damage", f"this node was {found.replaced} until its state file was damaged")
     role = f"{found.role} of {found.cluster[:SHORT]}…" if found.cluster else "in no cluster"
@@ -156,7 +158,8 @@ def peers(as_json: bool, timeout: float, connect: str | None, wait: float) -> No
 @node_options
 def ring(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     """List the clusters of the ring: primary and since when, members, those of them that do not
-    answer, and the attributes that each cluster owns.
+    answer or that the node's health file calls sub-healthy, and the attributes that each cluster
+    owns.
 
     \b
     canopy ring
@@ -179,6 +182,8 @@ def ring(as_json: bool, timeout: float, connect: str | None, wait: float) -> Non
     out.print(rows)
     for cluster in found.clusters:
         out.print(f"{cluster.key[:SHORT]}…  {_leadership(cluster)}")
+        for node, reason in cluster.sub_healthy.items():
+            out.print(f"{cluster.key[:SHORT]}…  sub-healthy: {node}, {label(reason)}")
 
 
 def _leadership(cluster: ClusterInfo) -> str:

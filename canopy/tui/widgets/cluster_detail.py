@@ -35,6 +35,8 @@ def _text(cluster: ClusterInfo, own: str) -> Text:
         text.append(node, "bold" if node == own else "")
         text.append(f"  {one_line(cluster.addresses.get(node, ''))}", "dim")
         text.append("  ✗ silent\n" if node in cluster.silent else "\n", "bold red")
+        if reason := cluster.sub_healthy.get(node):
+            text.append(f"    sub-healthy: {one_line(reason)}\n", "yellow")
     names = [one_line(name) for name in cluster.attributes[:CLUSTER_ATTRIBUTES]]
     more = len(cluster.attributes) - len(names)
     text.append(f"\n{counted(len(cluster.attributes), 'attribute tree')}  ", "bold")

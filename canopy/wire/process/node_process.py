@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Final, TextIO
 
 import msgspec
@@ -41,7 +42,9 @@ from canopy.wire.log import Log
 from canopy.wire.process.compiling import prepare_engine
 from canopy.wire.process.copies import boot_number, explain_conflict, tell_other
 from canopy.wire.process.feed import FeedError, TelemetryFeed
+from canopy.wire.process.health_watch import HealthWatch
 from canopy.wire.process.listening import StartError, listen, raise_file_limit
+from canopy.wire.process.machine_load import MachineLoad
 from canopy.wire.process.memory import freeze_heap, return_large_blocks
 from overlay.client import (
     Command,
@@ -56,6 +59,7 @@ from overlay.client import (
     Status,
 )
 from overlay.driving import DrivenNode
+from overlay.health import HealthReport
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import PROTOCOL, Hello
 from overlay.machine import Peer
@@ -167,6 +171,8 @@ class NodeProcess:
         )
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
         self._discovery = Discovery(self.driver, config, log)
+        self._machine_load = MachineLoad(folder.path)
+        self._health = self._open_health()
         self._last_status: Status | None = None
         self._traces_reported = False
         self._conflict: IdentityConflict | None = None  # the last that was logged
@@ -191,6 +197,9 @@ class NodeProcess:
                 nursery.start_soon(self._obey, signals)
                 nursery.start_soon(self._write_traces)
                 nursery.start_soon(self._watch_folder)
+                nursery.start_soon(self._measure_health)
+                if self._health is not None:
+                    nursery.start_soon(self._health.run)
                 nursery.start_soon(prepare_engine, self.log)
                 nursery.start_soon(self._feed.run)
                 self.log.info(
@@ -326,6 +335,7 @@ class NodeProcess:
         counters["longest_turn"] = round(self.driver.longest_turn * 1_000)
         counters["longest_turn_cpu"] = round(self.driver.longest_turn_cpu * 1_000)
         counters["traces_lost"] = self._traces.lost if self._traces else 0
+        counters["health_ignored"] = self._health.ignored if self._health else 0
         uptime, pid, lost = time.monotonic() - self._began, os.getpid(), self.folder.lost
         clients = self._control.clients
         return msgspec.structs.replace(
@@ -408,6 +418,25 @@ class NodeProcess:
         while True:
             await trio.sleep(FOLDER_CHECK)
             self.folder.check()
+
+    async def _measure_health(self) -> None:
+        """Write a health record every `health.period` seconds."""
+        while self._traces is not None:
+            await trio.sleep(self.config.health.period)
+            vitals = msgspec.structs.asdict(self.driver.node.vitals())
+            clients = len(self._control.clients)
+            machine = self._machine_load.measure()
+            self.driver.trace("health", {**machine, "clients": clients, **vitals})
+
+    def _open_health(self) -> HealthWatch | None:
+        config = self.config.health
+        if not config.file:
+            return None
+        path = Path(config.file).expanduser()
+        return HealthWatch(path, config.max_age, self.log, time.time, self._update_health)
+
+    def _update_health(self, report: HealthReport) -> None:
+        self.driver.node.update_health(report)
 
     def _open_traces(self) -> TraceWriter | None:
         config = self.config

@@ -10,9 +10,9 @@ for a new epoch, in two rounds:
    dissertation, section 9.6).
 2. *Vote*: a voter stores its vote, then answers. It votes for one candidate per epoch.
 
-Among candidates whose log is far enough the healthy go first (T6): a node that stood still lately
-(it was paused or overloaded) waits until the others had their turns. It is never kept from
-standing.
+Among candidates whose log is far enough the healthy go first (T6): the turns are ordered by what
+the health file says (overlay/health.py) before the rank, and a node that stood still lately (it was
+paused or overloaded) waits until the others had their turns. None is ever kept from standing.
 
 Nothing that was committed is lost: it is with a majority, one of which also votes, and only for a
 log that is at least as far as its own. Of a cluster that forked (P5) only voters whose log is the
@@ -35,6 +35,7 @@ from overlay.chord.epochs import above_fork, fork_id
 from overlay.chord.events import PrimarySuspected
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.role import ClusterRole
+from overlay.health import Health
 from overlay.links.events import LocalStall
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
@@ -83,6 +84,7 @@ class Election:
     role: ClusterRole
     log: FollowerLog
     heartbeat: Heartbeat
+    health: Health
 
     def __post_init__(self) -> None:
         self.port = self.role.port
@@ -105,18 +107,25 @@ class Election:
     # -- candidate -------------------------------------------------------------------------------
 
     def suspect(self) -> None:
-        """The primary is silent: campaign after a wait by rank, later if this node stalled."""
+        """The primary is silent: campaign after a wait by health and rank, later if this node
+        stalled."""
         cluster = self.role.cluster
         if cluster is None or self.is_asking or not self._may_campaign():
             return
         self.role.trace("primary silent")
         self.port.emit(PrimarySuspected(cluster))
-        rank = max(0, [p.id for p in cluster.members()].index(self.port.me.id) - 1)
         pause = self._rank_wait()
-        wait = pause * rank + self.settings.rank_wait * self.port.rng.random()
+        wait = pause * self._turn(cluster) + self.settings.rank_wait * self.port.rng.random()
         if self.port.now < self._stalled_until:  # after the healthy ones; but not for ever
             wait += min(pause * (len(self.log.voters) - 1), 2.0 * self.heartbeat.round_trip())
         self.port.set_timer(wait, CampaignDue())
+
+    def _turn(self, cluster: Cluster) -> int:
+        """How many of the other members have their turn before this node, if none is further."""
+        me = self.port.me.id
+        if cluster.primary.id == me:  # it led before it was started again
+            return 0
+        return [peer.id for peer in self.health.healthy_first(cluster.others())].index(me)
 
     def on_local_stall(self, event: LocalStall) -> None:
         """This node stood still, and may again: others become candidates first for a while."""
@@ -232,7 +241,8 @@ class Election:
             return wanted
         # The silent primary stays a member, last in rank, until its link is lost as well: if it was
         # only slow or cut off it keeps its log, and its vote.
-        rest = [p for p in (*cluster.others(), cluster.primary) if p.id != me.id]
+        others = self.health.healthy_first(cluster.others())
+        rest = [p for p in (*others, cluster.primary) if p.id != me.id]
         return wanted.served_by(me, *rest)
 
     def _campaign_failed(self) -> None:

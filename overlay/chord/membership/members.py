@@ -31,6 +31,7 @@ from overlay.chord.membership.departures import Departures
 from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole
+from overlay.health import Health
 from overlay.links.events import LinkUp
 from overlay.machine import Key, NodeId, Peer, Timer
 
@@ -54,6 +55,7 @@ class Members:
     heartbeat: Heartbeat
     election: Election
     departures: Departures
+    health: Health
 
     def __post_init__(self) -> None:
         self.port = self.role.port
@@ -150,6 +152,23 @@ class Members:
         """Choose a standby if there is none, or only one that leaves."""
         if self._next_standby(self._led()) is not None:
             self.update(self._led(), "another standby")
+
+    def prefer_healthy_standby(self) -> None:
+        """Regularly, at the primary: choose another standby where the health file says that the
+        present one is less healthy than a voter that follows."""
+        cluster = self.role.led
+        if cluster is None or cluster.standby is None:
+            return
+        fit = [b for b in cluster.brokers if self._may_be_standby(b)]
+        best = next(iter(self.health.healthy_first(fit)), None)
+        severity = self.health.severity
+        if best is not None and severity(best.id) < severity(cluster.standby.id):
+            self.port.count("standbys_by_health")
+            self.update(cluster.with_standby(best), "a healthier standby")
+
+    def _may_be_standby(self, peer: Peer) -> bool:
+        follows = self.log.is_voter(peer.id) and self.heartbeat.is_following(peer.id)
+        return follows and self.departures.stays(peer.id)
 
     def on_leaving(self, sender: Peer, message: Leaving) -> None:
         """A member wants to be released, or a node refuses to be one."""
@@ -335,7 +354,8 @@ class Members:
         """The broker to become the standby, where that is missing or wants to leave; else None."""
         if cluster.standby is not None and not self.departures.is_leaving(cluster.standby.id):
             return None
-        return next((b for b in cluster.brokers if self.departures.stays(b.id)), None)
+        staying = [b for b in cluster.brokers if self.departures.stays(b.id)]
+        return next(iter(self.health.healthy_first(staying)), None)
 
     def leave_cluster(self, reason: str, successor: Cluster | None = None) -> None:
         """This node serves in its cluster no more: it was released, the cluster has ended, or

@@ -23,6 +23,7 @@ from overlay.chord.membership.members import Members
 from overlay.chord.messages import Recruit, RecruitReply, Released
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView
+from overlay.health import Health
 from overlay.machine import NodeId, Peer, Timer
 from overlay.settings import ClusterSettings
 
@@ -51,6 +52,7 @@ class Recruiting:
     view: RecruitingView
     journal: Journal
     members: Members
+    health: Health
 
     def __post_init__(self) -> None:
         self.port = self.role.port
@@ -180,7 +182,8 @@ class Recruiting:
             self.port.send(peer, Recruit(cluster))
 
     def _candidates(self) -> list[Peer]:
-        """Nodes that may be asked now, the preferred ones first, the rest by chance."""
+        """Nodes that may be asked now: the healthy before the others, of these the preferred ones
+        first, the rest by chance."""
         members = {peer.id for peer in self._cluster_members()}
         idle = list(self.view.idle_peers())
         self.port.rng.shuffle(idle)
@@ -193,7 +196,7 @@ class Recruiting:
             ):
                 candidates[peer.id] = peer
         candidates.pop(self.port.me.id, None)
-        return list(candidates.values())
+        return self.health.healthy_first(candidates.values())
 
     def _cluster_members(self) -> tuple[Peer, ...]:
         cluster = self.role.cluster

@@ -14,6 +14,7 @@ from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.ring import Ring
 from overlay.client import Failed, GetRing, Located, Reply, RingClusters, Where
+from overlay.health import Health
 from overlay.info import ClusterInfo, VirtualNodeInfo
 from overlay.machine import Key, Machine, Peer, Port, Timer
 from overlay.upper_tree.clients.constants import QUERY_TIMEOUT
@@ -42,8 +43,9 @@ class OverlayQuery(msgspec.Struct):
 class Inspection(Machine):
     """Answers queries about ring, trees and events."""
 
-    def __init__(self, port: Port, owner: Owner, ring: Ring) -> None:
+    def __init__(self, port: Port, owner: Owner, ring: Ring, health: Health) -> None:
         super().__init__(port)
+        self.health = health
         self.trees = owner.trees
         self.own_cluster = owner.clusters
         self.ring = ring
@@ -142,14 +144,15 @@ class Inspection(Machine):
             return
         query.answers[message.key] = message
         if query.attribute is not None:
-            found = located_tree(query, query.attribute, message)
+            found = located_tree(query, query.attribute, message, self.health)
             self._answer(message.number, found)
         elif len(query.answers) == len(query.clusters):
             self._answer(message.number, self._ring(query))
 
     def _ring(self, query: OverlayQuery) -> RingClusters:
         infos = tuple(
-            cluster_info(cluster, query.answers.get(key)) for key, cluster in query.clusters.items()
+            cluster_info(cluster, query.answers.get(key), self.health)
+            for key, cluster in query.clusters.items()
         )
         complete = query.complete and len(query.answers) == len(query.clusters)
         return RingClusters(query.request, infos, complete)
@@ -166,8 +169,8 @@ class Inspection(Machine):
             self._answer(timer.number, Failed(query.request, "time-out", reason))
 
 
-def cluster_info(cluster: Cluster, trees: TreesReport | None) -> ClusterInfo:
-    """A cluster for people and programs."""
+def cluster_info(cluster: Cluster, trees: TreesReport | None, health: Health) -> ClusterInfo:
+    """A cluster for people and programs, with what this node's health file says of its members."""
     return ClusterInfo(
         cluster.key,
         cluster.start,
@@ -179,10 +182,13 @@ def cluster_info(cluster: Cluster, trees: TreesReport | None) -> ClusterInfo:
         {peer.id: peer.address for peer in cluster.members()},
         -1.0 if trees is None else trees.led_for,
         () if trees is None else trees.silent,
+        health.reasons(peer.id for peer in cluster.members()),
     )
 
 
-def located_tree(query: OverlayQuery, attribute: str, trees: TreesReport) -> Located:
+def located_tree(
+    query: OverlayQuery, attribute: str, trees: TreesReport, health: Health
+) -> Located:
     """A tree for people and programs."""
     nodes = tuple(
         VirtualNodeInfo(
@@ -194,5 +200,5 @@ def located_tree(query: OverlayQuery, attribute: str, trees: TreesReport) -> Loc
         )
         for entry, count in trees.entries
     )
-    info = cluster_info(query.clusters[trees.key], trees)
+    info = cluster_info(query.clusters[trees.key], trees, health)
     return Located(query.request, attribute, info, trees.version, nodes)

@@ -134,7 +134,8 @@ class HostPool(Machine):
             for peer in (*preferred, *self._clusters.idle_peers(), *self._candidates.values())
             if self._may_be_asked(peer.id, now)
         }
-        for peer in list(candidates.values())[: min(missing, ASKED_MOST)]:
+        best = self._clusters.health.healthy_first(candidates.values())
+        for peer in best[: min(missing, ASKED_MOST)]:
             self._asked[peer.id] = now + ASK_TIMEOUT
             self._candidates.pop(peer.id, None)
             self._refused.renew(peer.id, now + ASK_AGAIN)  # until it answers

@@ -35,11 +35,18 @@ class HostSelector:
         self._pool = pool
 
     def fit_hosts(self) -> list[Peer]:
-        """The nodes that may host: members, then nodes of the pool. Never empty."""
+        """The nodes that may host: members, then nodes of the pool; without those that the health
+        file calls sub-healthy, unless they are needed for as many hosts as a virtual node has
+        replicas. Never empty."""
         may = self._hosts.may_be_given_trees
         found = {peer.id: peer for peer in self.fit_members()}
         found.update((peer.id, peer) for peer in self._pool.hosts() if may(peer.id))
-        return list(found.values())
+        health = self._clusters.health
+        in_order = health.healthy_first(found.values())
+        healthy = sum(not health.severity(peer.id) for peer in in_order)
+        if healthy == len(in_order):
+            return list(found.values())
+        return in_order[: max(healthy, self._settings.replicas)]
 
     def fit_members(self) -> list[Peer]:
         """The cluster's members that may host: the match brokers. In a small cluster, so that a

@@ -5,7 +5,8 @@ hosts by a hash of itself and the host and takes the first: it visits the same o
 that its link stays open, it visits one host for all trees that share their hosts, and publishers
 spread. If it is a host itself it comes first, since that costs no message.
 
-A host that is behind is passed over for one that will be done sooner (load_prediction.py).
+A host that is behind is passed over for one that will be done sooner (load_prediction.py). One that
+the health file calls sub-healthy is used where all others are, or are suspected (T6).
 
 A host that does not accept is *suspected*, and comes last. One is silent that has not accepted
 anything for the time-out below while something waits for it; one that answers `TreeMoved` is
@@ -20,7 +21,9 @@ from collections.abc import Iterable, Sequence, Sized
 import msgspec
 
 from overlay.bounded import BoundedDict
+from overlay.health import Health
 from overlay.machine import NodeId, Peer
+from overlay.settings import TreeSettings
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.constants import (
@@ -45,10 +48,15 @@ class LastAcceptance(msgspec.Struct):
 class ReplicaSelector:
     """One publisher's choice among the hosts of a virtual node. Times are the Port's seconds."""
 
-    def __init__(self, me: NodeId, timeout_most: float, by_time: bool = True) -> None:
+    def __init__(
+        self, me: NodeId, timeout_most: float, by_time: bool = True, health: Health | None = None
+    ) -> None:
         """`timeout_most`: seconds after which a host is silent however slow hosts were before.
-        `by_time`: whether a host that is behind is passed over (P7)."""
+        `by_time`: whether a host that is behind is passed over (P7). `health`: what is known of the
+        hosts' health; None: nothing ever."""
         self.me = me
+        self._health = health
+        self._health_changes = 0  # as of the last `expire`
         self.by_time = by_time
         self.predictor = LoadPredictor()
         self.timeout_most = timeout_most
@@ -60,6 +68,11 @@ class ReplicaSelector:
         self._accepted: BoundedDict[NodeId, LastAcceptance] = BoundedDict(SUSPICIONS_MOST)
         self._smoothed: float | None = None  # seconds from a visit to its acceptance
 
+    @classmethod
+    def configured(cls, me: NodeId, settings: TreeSettings, health: Health) -> ReplicaSelector:
+        """The choice of the node `me` with these settings."""
+        return cls(me, settings.retry, settings.choice == "time", health)
+
     # --- choosing ---
 
     def choose(self, attribute: str, hosts: Sequence[Peer]) -> Peer:
@@ -68,6 +81,8 @@ class ReplicaSelector:
             return hosts[0]
         order = ranked(self.me, hosts)
         order = [host for host in order if not self.suspects(attribute, host.id)] or order
+        if self._health is not None:
+            order = list(self._health.healthiest(order))
         return self.predictor.best(order, self._now) if self.by_time else order[0]
 
     def suspects(self, attribute: str, node: NodeId) -> bool:
@@ -128,6 +143,9 @@ class ReplicaSelector:
         """End the suspicions that are over, and update the predictions of who is behind."""
         self._now = now
         self.changes += self.predictor.update(now)
+        if self._health is not None and self._health.changes != self._health_changes:
+            self._health_changes = self._health.changes
+            self.changes += 1
         if self._suspected and min(self._suspected.values()) <= now:
             for what in [what for what, until in self._suspected.items() if until <= now]:
                 del self._suspected[what]

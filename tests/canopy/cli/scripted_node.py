@@ -38,7 +38,17 @@ from overlay.client import (
 from overlay.info import ClientInfo, ClusterInfo, ExplanationLine, PeerInfo, Reason, VirtualNodeInfo
 
 CLUSTER = ClusterInfo(
-    "ff" * 20, "00" * 20, 3, "a" * 16, "", ("b" * 16,), ("mag", "[x]"), {}, 192.0, ("b" * 16,)
+    "ff" * 20,
+    "00" * 20,
+    3,
+    "a" * 16,
+    "",
+    ("b" * 16,),
+    ("mag", "[x]"),
+    {},
+    192.0,
+    ("b" * 16,),
+    {"b" * 16: "disk: 97 [x]"},
 )
 
 
@@ -53,6 +63,7 @@ def answer(command: Command) -> Iterator[Reply]:
             n, "a" * 16, "127.0.0.1:1", True, False, 2, "primary", "ff" * 20, "11" * 20, 3, 4, 5, 0,
             6, "pivot", {"127.0.0.1:2": "refused"}, {"delivered": 7}, 4242, 61.0, "[b]x",
             clients=(ClientInfo(1, 77, 1_048_576, 20, 0, 0), ClientInfo(2, 78, 50, 40, 3_000, 9)),
+            health="sub-healthy: cpu: 99 [x]",
         )  # fmt: skip
     elif isinstance(command, GetPeers):
         yield Peers(n, (PeerInfo("b" * 16, "127.0.0.1:3", "connected", 1, True, 10, 20),))

@@ -28,6 +28,7 @@ class TestLooking:
         shown = out_of(capsys, "status")
         assert "[b]x" in shown  # a name is no markup
         assert "2 connected" in shown
+        assert "sub-healthy: cpu: 99 [x]" in shown
         (behind,) = [line for line in shown.splitlines() if "process 7" in line]
         assert behind.split() == ["process", "78", "40", "50", "3,000", "9"]
 
@@ -52,6 +53,8 @@ class TestLooking:
         shown = out_of(capsys, "ring")
         assert "[x]" in shown
         assert f"the primary has led for 3 min; silent: {'b' * 16}" in shown
+        assert f"sub-healthy: {'b' * 16}, disk: 97 [x]" in shown
+        assert cluster["sub_healthy"] == {"b" * 16: "disk: 97 [x]"}
 
     def test_where(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
         found = json.loads(out_of(capsys, "where", "mag", "--json"))

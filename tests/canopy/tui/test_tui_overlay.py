@@ -82,10 +82,11 @@ def test_the_incidents_tab_shows_what_happened_and_when(size: tuple[int, int]) -
 def test_a_silent_member_is_marked() -> None:
     async def scenario(rig: Rig) -> None:
         first, *others = rig.node.clusters
-        aged = replace(first, led_for=190.0, silent=(first.standby,))
+        sick = {first.primary: "disk: 97"}
+        aged = replace(first, led_for=190.0, silent=(first.standby,), sub_healthy=sick)
         rig.node.clusters = (aged, *others)
         await tab(rig, "ring")
-        await rig.sees("the primary has led for 3 min", "✗ silent")
+        await rig.sees("the primary has led for 3 min", "✗ silent", "sub-healthy: disk: 97")
 
     play(scenario)
 

@@ -23,6 +23,8 @@ from overlay.client import (
     Subscribed,
     Unsubscribe,
 )
+from overlay.driving import Vitals
+from overlay.health import HealthReport
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import Frame
 
@@ -52,6 +54,12 @@ class EchoNode:
     def start(self) -> None:
         self.inputs.append(("start",))
         self.ready = True
+
+    def vitals(self) -> Vitals:
+        return Vitals(queue=len(self.held), late_ms=2.5, round_trip_ms=0.0, resent=0, links=1)
+
+    def update_health(self, report: HealthReport) -> None:
+        self.inputs.append(("health", report))
 
     def on_opened(self, connection: int) -> None:
         self.inputs.append(("opened", connection))

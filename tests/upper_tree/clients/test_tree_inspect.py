@@ -23,6 +23,7 @@ from overlay.client import (
     Where,
     Why,
 )
+from overlay.health import Health
 from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import LocalClients
@@ -49,7 +50,7 @@ class Rig:
     def __init__(self) -> None:
         self.port = one_node("p")
         self.node = OwnerNode(self.port, Settings(), cluster_of("p"))
-        self.inspection = Inspection(self.port, self.node.owner, self.node.ring)
+        self.inspection = Inspection(self.port, self.node.owner, self.node.ring, Health(self.port))
         self.port.add(self.inspection)
 
     def ask(self, client: int, command: GetRing | Where) -> None:

@@ -1,0 +1,89 @@
+"""Watches the health file for a node (`health.file`; T6, docs/design/health.md).
+
+The file is looked at every `HEALTH_CHECK` seconds and read when it is another one than before. A
+file that is missing, malformed, stale or from the future changes nothing: it is counted and logged,
+and what an earlier file said holds until it is stale itself, by the node's own clock
+(overlay/health.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+from canopy.traces.health_file import HealthFileError, decode_health
+from canopy.wire.constants import HEALTH_CHECK, HEALTH_FILE_LIMIT
+from canopy.wire.log import Log
+from overlay.health import HealthReport, NodeHealth
+
+
+class HealthWatch:
+    """Reads one file for one node. `clock` gives seconds since 1970."""
+
+    def __init__(
+        self,
+        path: Path,
+        max_age: float,
+        log: Log,
+        clock: Callable[[], float],
+        update: Callable[[HealthReport], None],
+    ) -> None:
+        """`max_age`: seconds after its newest record from which a file is stale; `update` is called
+        with each file that is read and valid."""
+        self.ignored = 0
+        """Files that were read, or missing, and changed nothing."""
+        self._path = path
+        self._max_age = max_age
+        self._log = log
+        self._clock = clock
+        self._update = update
+        self._seen: tuple[int, ...] | None = ()  # None: the file is missing; (): not looked yet
+
+    async def run(self) -> None:
+        """Look at the file again and again, until cancelled."""
+        while True:
+            self.look()
+            await trio.sleep(HEALTH_CHECK)
+
+    def look(self) -> None:
+        """Read the file if it is another one than at the last look."""
+        try:
+            found = self._path.stat()
+            mark = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if mark == self._seen:
+                return
+            self._seen = mark
+            with self._path.open("rb") as source:
+                data = source.read(HEALTH_FILE_LIMIT + 1)
+        except OSError as error:
+            if self._seen is not None:
+                self._seen = None
+                self._ignore(error.strerror or str(error))
+            return
+        try:
+            self._update(self._report(data))
+        except HealthFileError as error:
+            self._ignore(str(error))
+
+    def _report(self, data: bytes) -> HealthReport:
+        if len(data) > HEALTH_FILE_LIMIT:
+            raise HealthFileError(f"more than {HEALTH_FILE_LIMIT} bytes")
+        file = decode_health(data)
+        age = self._clock() - file.until
+        if age >= self._max_age:
+            raise HealthFileError(f"stale: its newest record is {age:.0f} s old")
+        if age < -self._max_age:
+            raise HealthFileError(f"its newest record is {-age:.0f} s in the future")
+        nodes = {
+            node: NodeHealth(found.severity, found.reason)
+            for node, found in file.nodes.items()
+            if found.severity
+        }
+        self._log.info("health", file=self._path, nodes=len(file.nodes), sub_healthy=len(nodes))
+        return HealthReport(nodes, valid_for=min(self._max_age, self._max_age - age))
+
+    def _ignore(self, reason: str) -> None:
+        self.ignored += 1
+        self._log.warning("health_ignored", file=self._path, reason=reason, node="goes on")

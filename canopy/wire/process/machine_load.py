@@ -1,0 +1,84 @@
+"""What a health record says of the process and its machine (T6, docs/design/health.md).
+
+Everything is read from the operating system without a library: processor time (getrusage), the
+machine's memory and the process's own (``/proc``, so on Linux only), room on the data folder's file
+system (statvfs). What a system does not say is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+MEMINFO: Final = Path("/proc/meminfo")
+STATM: Final = Path("/proc/self/statm")
+
+
+class MachineLoad:
+    """Measures this process and its machine. Two clocks, in seconds, may be given by tests: `clock`
+    the monotonic one, `busy` the processor time of the process."""
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float] = time.monotonic,
+        busy: Callable[[], float] = time.process_time,
+    ) -> None:
+        """`folder`: the data folder, which exists."""
+        self._folder = folder
+        self._clock = clock
+        self._busy = busy
+        self._before = (clock(), busy())
+
+    def measure(self) -> dict[str, float | int]:
+        """The fields of a health record that are about process and machine, as far as known:
+        `cpu` (percent of one processor, since the last call), `memory` and `disk` (percent in
+        use), `resident` (bytes)."""
+        found: dict[str, float | int | None] = {
+            "cpu": self._cpu(),
+            "memory": memory_used(),
+            "disk": disk_used(self._folder),
+            "resident": resident(),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _cpu(self) -> float | None:
+        now = (self._clock(), self._busy())
+        (since, before), self._before = self._before, now
+        elapsed = now[0] - since
+        return round(100.0 * (now[1] - before) / elapsed, 2) if elapsed > 0 else None
+
+
+def memory_used(source: Path = MEMINFO) -> float | None:
+    """Percent of the machine's memory that no program could be given without swapping; None where
+    the system does not say."""
+    try:
+        lines = source.read_text().splitlines()
+        sizes = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)}
+        total, available = sizes["MemTotal"], sizes["MemAvailable"]
+    except (OSError, KeyError, ValueError, IndexError):
+        return None
+    return round(100.0 * (1.0 - available / total), 2) if total > 0 else None
+
+
+def disk_used(folder: Path) -> float | None:
+    """Percent of the folder's file system that a program of this user cannot write to any more, as
+    `df` counts it; None where the system does not say."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    used = found.f_blocks - found.f_bfree
+    usable = used + found.f_bavail
+    return round(100.0 * used / usable, 2) if usable > 0 else None
+
+
+def resident(source: Path = STATM) -> int | None:
+    """Bytes of memory that this process has; None where the system does not say."""
+    try:
+        return int(source.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
