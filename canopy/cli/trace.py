@@ -1,8 +1,9 @@
-"""`canopy trace analyze`: the Spark analysis of the traces of all nodes."""
+"""`canopy trace`: the Spark analyses of the traces of all nodes, of deliveries and of health."""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,15 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.extras import require
-from canopy.cli.output import console, print_json
+from canopy.cli.output import console, label, plain, print_json, table
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis import AnalysisSummary
+    from canopy.traces.analysis import AnalysisSummary, Thresholds
+    from canopy.traces.health_file import HealthFile
+
+LEVELS = ("none", "relatively high", "high", "extremely high")
+"""Tensor's names of the threat levels."""
 
 
 @click.group()
@@ -57,6 +62,107 @@ def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_jso
     else:
         _show(found, out)
     return OK if found.exact else FAILURE
+
+
+@trace.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The health file, which is replaced.",
+)
+@click.option(
+    "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Another threshold: disk=90."
+)
+@click.option("--paper", is_flag=True, help="The thresholds of the Tensor paper.")
+@click.option("--follow", is_flag=True, help="Go on, with what is new, until Ctrl-C.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=1.0),
+    default=60.0,
+    metavar="SECONDS",
+    help="Between two rounds of --follow.  [default: 60]",
+)
+@click.option("--master", metavar="URL", help="A Spark cluster; by default this machine.")
+@json_option
+def health(
+    folder: Path,
+    out: Path,
+    changes: tuple[str, ...],
+    paper: bool,
+    follow: bool,
+    every: float,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Find sub-healthy nodes in the trace records under DIR and write a health file.
+
+    Spark computes eight signals per node and two minutes (crashes, log volume, heartbeats, latency,
+    memory, processor, disk, programs); a node that showed one within half an hour is sub-healthy.
+    Nodes whose `health.file` names the file prefer the healthy as primaries, standbys and hosts.
+
+    \b
+    canopy trace health /shared/traces --out /shared/health.json --follow
+    canopy trace health traces --out health.json --set disk=90 --set clients=20 --json
+    """
+    require("analysis")
+    from canopy.cli.bars import Bars
+    from canopy.cli.sim.experiment import changed
+    from canopy.traces.analysis import HEALTH_STAGES, PAPER, Thresholds, find_health
+
+    limits = changed(PAPER if paper else Thresholds(), changes)
+    if follow:
+        return _follow(folder, out, limits, every, master, as_json)
+    with Bars() as bars:
+        bars.begin("health", len(HEALTH_STAGES))
+        found = find_health(
+            *(folder, out, limits, master), lambda stage, done, total: bars.show(done, total, stage)
+        )
+    if as_json:
+        print_json(plain(found), indent=2)
+    else:
+        _show_health(found)
+        click.echo(f"health file: {out}")
+    return OK
+
+
+def _follow(
+    folder: Path, out: Path, limits: Thresholds, every: float, master: str | None, as_json: bool
+) -> int:
+    """Rounds without end: each reads what is new, writes the file and prints a line."""
+    from canopy.traces.analysis import following
+
+    with following(folder, out, limits, master) as follower:
+        while True:
+            began = time.monotonic()
+            found, new = follower.round()
+            if as_json and found is not None:
+                print_json(plain(found))
+            elif not as_json:
+                click.echo(_round_line(found, new))
+            time.sleep(max(0.0, every - (time.monotonic() - began)))
+
+
+def _round_line(found: HealthFile | None, new: int) -> str:
+    at = time.strftime("%H:%M:%S", time.gmtime())
+    if found is None:
+        return f"{at}  nothing new in the traces: the health file stays as it is"
+    sick = [node for node, each in found.nodes.items() if each.severity]
+    named = f": {' '.join(sick)}" if sick else ""
+    nodes = counted(len(found.nodes), "node")
+    return f"{at}  {new:,} bytes; {len(sick)} of {nodes} sub-healthy{named}"
+
+
+def _show_health(found: HealthFile) -> None:
+    sick = {node: each for node, each in found.nodes.items() if each.severity}
+    console().print(f"{len(sick)} of {counted(len(found.nodes), 'node')} sub-healthy")
+    if sick:
+        rows = table("=node", "name", "threat level", "signal")
+        for node, each in sorted(sick.items(), key=lambda item: (-item[1].severity, item[0])):
+            rows.add_row(node, label(each.name), LEVELS[each.severity], each.reason)
+        console().print(rows)
 
 
 def _show(found: AnalysisSummary, out: Path) -> None:

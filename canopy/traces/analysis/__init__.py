@@ -11,22 +11,31 @@ the pairs of event and subscription that match and compares them with the delive
 counts how trees were found; ``load`` adds up the work of each node; ``incidents`` merges what
 several nodes saw of one loss or election; ``details`` and ``slowest`` select what the report lists;
 ``summary`` and ``findings`` are the results; ``output`` is the folder, and ``report/`` the page.
-``tasks`` says how much Spark divides; ``constants`` has the numbers.
+``tasks`` says how much Spark divides; ``constants`` has the numbers. ``health/`` is another job
+over the same records, which says how healthy the nodes are.
 
 PySpark is imported when an analysis begins: importing this package is cheap.
 """
 
 from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.health.job import HEALTH_STAGES, Follower, find_health, following
+from canopy.traces.analysis.health.signals import PAPER, Thresholds
 from canopy.traces.analysis.progress import STAGES, OnProgress
 from canopy.traces.analysis.run import analyze
 from canopy.traces.analysis.spark.session import spark_session
 from canopy.traces.analysis.summary import AnalysisSummary
 
 __all__ = [
+    "HEALTH_STAGES",
+    "PAPER",
     "STAGES",
     "AnalysisError",
     "AnalysisSummary",
+    "Follower",
     "OnProgress",
+    "Thresholds",
     "analyze",
+    "find_health",
+    "following",
     "spark_session",
 ]

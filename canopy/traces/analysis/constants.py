@@ -47,6 +47,14 @@ after six."""
 TURN_SLACK: Final = 0.001
 """Seconds by which a walk's record may precede the publish record of the same turn."""
 
+# --- health ---
+
+HEALTH_WINDOW: Final = 120.0  # seconds that are looked at together; Tensor, table III
+
+LOST_AFTER: Final = 60.0
+"""Seconds without a record after which a process that wrote health records counts as crashed: six
+of them. Guess; to be measured by how late records reach the files."""
+
 # --- what the report shows ---
 
 EXAMPLES_SHOWN: Final = 100

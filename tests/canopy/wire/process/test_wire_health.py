@@ -30,7 +30,7 @@ from canopy.wire.process.health_watch import HealthWatch
 from canopy.wire.process.machine_load import MachineLoad, disk_used, memory_used, resident
 from canopy.wire.process.node_process import NodeProcess, build_node
 from overlay.health import HealthReport
-from tests.support.echo_node import EchoNode
+from tests.support.real.echo_node import EchoNode
 
 NOW = 1_790_000_000.0
 SICK = NodeFinding(2, "heartbeats missed", {"heartbeats": 3.0})

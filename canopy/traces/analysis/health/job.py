@@ -1,0 +1,143 @@
+"""From traces to a health file, once or again and again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import asdict
+
+from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.health.history import History
+from canopy.traces.analysis.health.signals import Thresholds, find
+from canopy.traces.analysis.health.tails import TraceTails
+from canopy.traces.analysis.health.windows import read_windows
+from canopy.traces.analysis.progress import OnProgress, silent
+from canopy.traces.analysis.read import check_folder
+from canopy.traces.analysis.spark.session import first_line, spark_session
+from canopy.traces.health_file import HealthFile, encode_health
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HEALTH_STAGES: Final = ("starting Spark", "reading the traces", "writing the health file")
+"""The stages of a health job, in order."""
+
+
+def find_health(
+    traces: Path,
+    out: Path,
+    limits: Thresholds | None = None,
+    master: str | None = None,
+    progress: OnProgress = silent,
+    *,
+    session: SparkSession | None = None,
+) -> HealthFile:
+    """Compute the health of all nodes from the traces, write it to the file `out` and return it.
+
+    `limits` are the thresholds, `master` and `session` as in `analyze`. Raises AnalysisError, with
+    what to do.
+    """
+    input_bytes = check_folder(traces)
+    check_out(out)
+    progress(HEALTH_STAGES[0], 0, len(HEALTH_STAGES))
+    limits = limits or Thresholds()
+    with nullcontext(session) if session else spark_session(master, input_bytes) as spark:
+        progress(HEALTH_STAGES[1], 1, len(HEALTH_STAGES))
+        history = History(limits.window)
+        with job_errors():
+            history.add(read_windows(spark, traces))
+    progress(HEALTH_STAGES[2], 2, len(HEALTH_STAGES))
+    found = findings(history, limits)
+    write(out, found)
+    progress("done", len(HEALTH_STAGES), len(HEALTH_STAGES))
+    return found
+
+
+class Follower:
+    """Computes the health of nodes round by round, each from what is new in the traces."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        traces: Path,
+        out: Path,
+        limits: Thresholds,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock` gives seconds since 1970."""
+        self._spark = spark
+        self._out = out
+        self._limits = limits
+        self._history = History(limits.window)
+        self._tails = TraceTails(traces, limits.window, clock)
+
+    def round(self) -> tuple[HealthFile | None, int]:
+        """Read what is new, and write the health file. Returns it with the number of bytes that
+        were read; None where nothing is new: then the file that is there grows stale. Raises
+        AnalysisError."""
+        # Where the machines of a cluster see it, and hidden, lest it be taken for traces.
+        with tempfile.TemporaryDirectory(prefix=".canopy-", dir=self._out.parent) as name:
+            new = self._tails.copy_new(Path(name))
+            if not new:
+                return None, 0
+            with job_errors():
+                self._history.add(read_windows(self._spark, Path(name)))
+        found = findings(self._history, self._limits)
+        write(self._out, found)
+        return found, new
+
+
+@contextmanager
+def following(
+    traces: Path, out: Path, limits: Thresholds, master: str | None = None
+) -> Iterator[Follower]:
+    """A follower with a Spark session of its own, within the `with`. Raises AnalysisError."""
+    input_bytes = check_folder(traces)
+    check_out(out)
+    with spark_session(master, input_bytes) as spark:
+        yield Follower(spark, traces, out, limits)
+
+
+def findings(history: History, limits: Thresholds) -> HealthFile:
+    """The content of a health file for the nodes of `history`."""
+    until = history.until
+    nodes = {node: find(known, until, limits) for node, known in sorted(history.nodes.items())}
+    return HealthFile(until, limits.window, nodes, asdict(limits), time.time())
+
+
+@contextmanager
+def job_errors() -> Iterator[None]:
+    """Turn the errors of Spark into an AnalysisError of one line."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise AnalysisError(f"the Spark job failed: {first_line(error)}") from error
+
+
+def check_out(out: Path) -> None:
+    """Raise AnalysisError unless the health file `out` can be written."""
+    if out.is_dir():
+        raise AnalysisError(f"the output {out} is a folder; name a file, such as health.json")
+    if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
+        raise AnalysisError(f"the folder {out.parent} of the output cannot be written")
+
+
+def write(out: Path, file: HealthFile) -> None:
+    """Replace `out` atomically, so that a node reads the former file or this one. Raises
+    AnalysisError."""
+    draft = out.with_name(f".{out.name}.new")
+    try:
+        draft.write_bytes(encode_health(file))
+        draft.replace(out)
+    except OSError as error:
+        raise AnalysisError(f"the health file {out} cannot be written: {error}") from error

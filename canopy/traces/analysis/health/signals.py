@@ -1,0 +1,134 @@
+"""Tensor's eight signals, and its decision tree over them (section 4 C, table III and figure 7).
+
+The signals stand in the order of the tree, the most harmful at its root: the first that a node
+shows within the half hour makes it sub-healthy, with that signal's threat level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from canopy.traces.analysis.constants import HEALTH_WINDOW
+from canopy.traces.analysis.health.history import NodeHistory
+from canopy.traces.analysis.health.windows import Window
+from canopy.traces.health_file import NodeFinding
+
+
+class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Values from which a signal is there. Per window of two minutes unless said otherwise.
+
+    Where the paper's value cannot be reached here, the default is another one; `PAPER` has the
+    paper's.
+    """
+
+    crashes: float = 1  # of the process
+    log_least: float = 6  # fewer records than this: half of what a healthy node writes at least
+    log_most: float = 1_000_000  # or more; the paper's number is unreadable. Guess
+    heartbeats: float = 1  # other nodes that did not hear this one
+    late_ms: float = 1_000  # its own timers were late by this: a stall (links.heartbeat)
+    latency_ms: float = 1_000  # round trips; the paper has 30 s, by which a link has ended here
+    memory: float = 95  # percent; the paper has 100, which the kernel does not let it reach
+    cpu: float = 95  # percent of one processor, which is all that a node can use
+    disk: float = 95  # percent
+    clients: float = 128  # programs, half of clients.programs; the paper has 20
+    window: float = 1_800  # seconds that count: half an hour
+
+
+PAPER: Final = Thresholds(latency_ms=30_000, memory=100, cpu=100, clients=21)
+"""As in table III: more than 30 s, more than 20 clients."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One of the eight. `value` gives what was seen of it in a window, if it is there, else None;
+    `says` words it."""
+
+    name: str
+    severity: int
+    value: Callable[[NodeHistory, int, Window, Thresholds], float | None]
+    says: str
+
+
+def _log(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
+    if window.records > limits.log_most:
+        return float(window.records)
+    few = window.records < limits.log_least and node.was_running(number)
+    return float(window.records) if few else None
+
+
+def _heartbeats(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
+    if len(window.reporters) >= limits.heartbeats:
+        return float(len(window.reporters))
+    late = window.worst.get("late_ms", 0.0)
+    return late if late >= limits.late_ms else None
+
+
+def _at_least(
+    name: str, limit: str
+) -> Callable[[NodeHistory, int, Window, Thresholds], float | None]:
+    def value(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
+        seen = window.worst.get(name)
+        return seen if seen is not None and seen >= getattr(limits, limit) else None
+
+    return value
+
+
+def _never(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
+    return None  # `find` counts crashes over all windows
+
+
+SIGNALS: Final = (
+    Signal("crash", 3, _never, "its process ended without stopping"),
+    Signal("log", 2, _log, "records in two minutes"),
+    Signal("heartbeats", 2, _heartbeats, "others did not hear it, or its timers were late"),
+    Signal("latency", 2, _at_least("round_trip_ms", "latency_ms"), "ms for a round trip"),
+    Signal("memory", 1, _at_least("memory", "memory"), "percent of the memory in use"),
+    Signal("cpu", 1, _at_least("cpu", "cpu"), "percent of a processor in use"),
+    Signal("disk", 1, _at_least("disk", "disk"), "percent of the disk in use"),
+    Signal("clients", 1, _at_least("clients", "clients"), "programs connected"),
+)
+"""The eight, from the root of the tree to its leaves, with Tensor's threat levels: 3 extremely
+high, 2 high, 1 relatively high."""
+
+
+def crashes_by_window(node: NodeHistory, until: float) -> dict[int, int]:
+    """How often the node's process crashed, by window."""
+    found: dict[int, int] = {}
+    for time in node.crashes(until):
+        number = int(time // HEALTH_WINDOW)
+        found[number] = found.get(number, 0) + 1
+    return found
+
+
+def signals_of(
+    node: NodeHistory, number: int, crashes: int, limits: Thresholds
+) -> dict[str, float]:
+    """The signals that the node shows in its window `number`, each with its value."""
+    window = node.windows.get(number, Window())
+    found = {"crash": float(crashes)} if crashes >= limits.crashes else {}
+    for signal in SIGNALS:
+        value = signal.value(node, number, window, limits)
+        if value is not None:
+            found[signal.name] = value
+    return found
+
+
+def find(node: NodeHistory, until: float, limits: Thresholds) -> NodeFinding:
+    """What the paper's tree says of a node at the time `until`."""
+    oldest = int((until - limits.window) // HEALTH_WINDOW)
+    crashes = crashes_by_window(node, until)
+    seen: dict[str, float] = {}
+    known = {*node.windows, *crashes}
+    for number in range(max(oldest + 1, min(known, default=0)), max(known, default=-1) + 1):
+        for name, value in signals_of(node, number, crashes.get(number, 0), limits).items():
+            worst = min if name == "log" and value < limits.log_least else max
+            seen[name] = worst(value, seen.get(name, value))
+    for signal in SIGNALS:
+        if signal.name in seen:
+            reason = f"{signal.name}: {seen[signal.name]:g} {signal.says}"
+            return NodeFinding(signal.severity, reason, seen, name=node.name)
+    return NodeFinding(0, "", name=node.name)

@@ -1,0 +1,150 @@
+"""The Spark job: what the trace records say of each node in each window of two minutes.
+
+One pass and one job: each line is parsed into the few fields that are needed, an incident counts
+for the node that it is about as well, and everything is aggregated by node and window. Lines that
+are no records are left out; ``canopy trace analyze`` reports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from canopy.traces.analysis.constants import HEALTH_WINDOW
+from canopy.traces.analysis.read import PATTERN
+from canopy.traces.analysis.tasks import in_one_task
+from canopy.traces.schema import FIELDS, VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+READ: Final = (
+    *("v", "time", "node", "kind", "name", "what", "peer"),
+    *("cpu", "memory", "disk", "clients", "queue", "late_ms", "round_trip_ms", "resent"),
+)
+"""The fields of a record that are looked at."""
+
+WORST: Final = ("cpu", "memory", "disk", "clients", "queue", "late_ms", "round_trip_ms")
+"""Of these the greatest value in a window counts."""
+
+SILENCES: Final = ("silent", "link down")
+"""Kinds of incidents in which a node says that it does not hear another."""
+
+
+@dataclass
+class Window:
+    """One node in one window. Values that no record of the window has are None."""
+
+    records: int = 0
+    """That the node wrote."""
+    measured: int = 0
+    """Of them, health records."""
+    first: float | None = None
+    """Time of its first record here, …"""
+    last: float | None = None
+    """… and of its last."""
+    worst: dict[str, float] = field(default_factory=dict)
+    """The greatest value of each of `WORST`."""
+    resent: tuple[int, int] | None = None
+    """The least and the greatest value of the counter."""
+    reporters: dict[str, None] = field(default_factory=dict)
+    """Other nodes that did not hear this one."""
+    starts: tuple[float, ...] = ()
+    stops: tuple[float, ...] = ()
+    name: str = ""
+
+    def merge(self, other: Window) -> None:
+        """Add what `other` says of the same node and window."""
+        self.records += other.records
+        self.measured += other.measured
+        self.first = _fold(min, self.first, other.first)
+        self.last = _fold(max, self.last, other.last)
+        for name, value in other.worst.items():
+            self.worst[name] = max(value, self.worst.get(name, value))
+        if self.resent is None or other.resent is None:
+            self.resent = self.resent or other.resent
+        else:
+            self.resent = (
+                min(self.resent[0], other.resent[0]),
+                max(self.resent[1], other.resent[1]),
+            )
+        self.reporters |= other.reporters
+        self.starts = tuple(sorted({*self.starts, *other.starts}))
+        self.stops = tuple(sorted({*self.stops, *other.stops}))
+        self.name = other.name or self.name
+
+
+def _fold(
+    how: Callable[[Iterable[float]], float], one: float | None, other: float | None
+) -> float | None:
+    known = [value for value in (one, other) if value is not None]
+    return how(known) if known else None
+
+
+Windows = dict[tuple[str, int], Window]
+"""By node and number of the window: its time divided by `HEALTH_WINDOW`."""
+
+
+def read_windows(spark: SparkSession, traces: Path) -> Windows:
+    """The windows of all trace files below `traces`."""
+    columns = ", ".join(f"`{name}` {FIELDS[name]}" for name in READ)
+    silences = ", ".join(f"'{what}'" for what in SILENCES)
+    lines = (
+        spark.read.option("recursiveFileLookup", True)
+        .option("pathGlobFilter", PATTERN)
+        .text(traces.resolve().as_uri())
+    )
+    records = (
+        in_one_task(lines)
+        .selectExpr(f"from_json(value, '{columns}', map('mode', 'PERMISSIVE')) AS r")
+        .where(f"r.v = {VERSION} AND r.node IS NOT NULL AND r.time IS NOT NULL")
+    )
+    is_about = f"r.kind = 'incident' AND r.what IN ({silences}) AND r.peer <> r.node"
+    about = records.selectExpr(
+        f"explode(CASE WHEN {is_about} THEN array(r.node, r.peer) ELSE array(r.node) END) AS node",
+        "r",
+    )
+    own = about.selectExpr(
+        "node",
+        f"CAST(floor(r.time / {HEALTH_WINDOW!r}D) AS BIGINT) AS window",
+        "r",
+        "node = r.node AS own",
+    )
+    rows = own.groupBy("node", "window").agg(*_aggregates())
+    return {(row["node"], row["window"]): _window(row) for row in rows.collect()}
+
+
+def _aggregates() -> list[Any]:
+    from pyspark.sql.functions import expr
+
+    return [
+        expr("count_if(own) AS records"),
+        expr("count_if(own AND r.kind = 'health') AS measured"),
+        expr("min(r.time) FILTER (WHERE own) AS first"),
+        expr("max(r.time) FILTER (WHERE own) AS last"),
+        *(expr(f"max(r.{name}) FILTER (WHERE own) AS {name}") for name in WORST),
+        expr("min(r.resent) AS resent_least"),
+        expr("max(r.resent) AS resent_most"),
+        expr("collect_set(r.node) FILTER (WHERE NOT own) AS reporters"),
+        expr("collect_list(r.time) FILTER (WHERE own AND r.kind = 'start') AS starts"),
+        expr("collect_list(r.time) FILTER (WHERE own AND r.kind = 'stop') AS stops"),
+        expr("max(r.name) FILTER (WHERE own AND r.kind = 'start') AS name"),
+    ]
+
+
+def _window(row: Row) -> Window:
+    least, most = row["resent_least"], row["resent_most"]
+    return Window(
+        records=row["records"],
+        measured=row["measured"],
+        first=row["first"],
+        last=row["last"],
+        worst={name: float(row[name]) for name in WORST if row[name] is not None},
+        resent=None if least is None else (least, most),
+        reporters=dict.fromkeys(sorted(row["reporters"])),
+        starts=tuple(sorted(row["starts"])),
+        stops=tuple(sorted(row["stops"])),
+        name=row["name"] or "",
+    )
