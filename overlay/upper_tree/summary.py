@@ -25,7 +25,7 @@ them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import TypeAlias
 
 import msgspec
@@ -87,16 +87,6 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
         """Whether all events that `box` admits are admitted. One box of the summary has to hold it
         whole: False may be said of what several hold together."""
         return any(box_covers(outer, box) for outer in self.boxes)
-
-
-def summarise(conjunctions: Iterable[Conjunction], most: int) -> Summary:
-    """A summary of at most `most` (at least 1) boxes."""
-    pieces = merging([box_of(one) for one in conjunctions], most)
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
 
 
 _Spans: TypeAlias = dict[str, tuple[int, int]]
@@ -195,8 +185,9 @@ def _order(box: Box) -> tuple[tuple[str, Cut, Cut], ...]:
     return tuple((name, interval.lo, interval.hi) for name, interval in box)
 
 
-def merging(boxes: list[Box], most: int) -> Generator[None, None, Summary]:
-    """`summarise` of the boxes around conjunctions (`box_of`), in pieces of about `GROUP` boxes."""
+def summarise_boxes(boxes: list[Box], most: int) -> Generator[None, None, Summary]:
+    """Return a summary of at most `most` (at least 1) boxes that admits what `boxes` (of `box_of`)
+    admit. Made in pieces of about `GROUP` boxes, with a pause before each."""
     scale = _Scale(boxes)
     found: list[_Cluster] = []
     for group in _groups(boxes, most, scale):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from matching import Conjunction, Predicate, compile_selector
 from matching.selector.expression import Expression
-from overlay.upper_tree.summary import Summary, box_of, summarise
+from overlay.upper_tree.summary import Summary, box_of
 from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
+from tests.support.summaries import summarise
 
 Event = dict[str, Any]
 

@@ -53,8 +53,6 @@ class Disk:
         """The state file, as far as it is durable or was torn."""
         self.waiting: list[bytes] = []
         """Records that were stored, but are not durable."""
-        self.syncs = 0
-        """How many calls of `sync` succeeded."""
         self._number = 1  # of the next block
         self._anew = False  # what waits takes the place of the whole file
         self._rng = rng
@@ -108,7 +106,6 @@ class Disk:
             raise SimulatedDiskError("input/output error")
         self._check_room()
         self._write(self._block())
-        self.syncs += 1
 
     def tear(self) -> None:
         """The process or its machine dies: of what waits, something is left, or nothing."""

@@ -22,7 +22,7 @@ from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.summaries.constants import AT_ONCE, COMPILED_AT_ONCE
-from overlay.upper_tree.summary import Box, merging
+from overlay.upper_tree.summary import Box, summarise_boxes
 
 
 class BuildDue(Timer, frozen=True):
@@ -86,7 +86,7 @@ class SummaryBuilder(Machine):
                 if compiled % COMPILED_AT_ONCE == 0:
                     yield
             boxes += known
-        summary = yield from merging(boxes, self.most)
+        summary = yield from summarise_boxes(boxes, self.most)
         if all(begun.get(id_) is one for id_, one in tree.registrations.items()):
             encoded = blake2b(msgspec.msgpack.encode(summary), digest_size=7).digest()
             digest = int.from_bytes(encoded, "big") or 1

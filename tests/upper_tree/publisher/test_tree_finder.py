@@ -28,8 +28,8 @@ from overlay.upper_tree.messages import (
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
-from overlay.upper_tree.summary import summarise
 from tests.support.overlays import settings
+from tests.support.summaries import summarise
 from tests.support.trees import FakeRing, cluster_of
 from tests.support.world import one_node, peer
 

@@ -13,7 +13,7 @@ from overlay.upper_tree.messages import AskCached, CacheReport, TreeAnswer, Tree
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
-from overlay.upper_tree.summary import summarise
+from tests.support.summaries import summarise
 from tests.support.trees import FakeRing, cluster_of
 from tests.support.world import one_node, peer
 

@@ -11,7 +11,7 @@ from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.routing_plan import BatchPlan, plan_routing
 from overlay.upper_tree.publisher.summary_cache import CHECKS_LEAST, USELESS_FOR
-from overlay.upper_tree.summary import summarise
+from tests.support.summaries import summarise
 from tests.support.trees import event
 from tests.support.world import peer
 

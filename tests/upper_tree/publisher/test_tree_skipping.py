@@ -5,8 +5,8 @@ from __future__ import annotations
 from matching import compile_selector
 from overlay.upper_tree.events import TreeFound
 from overlay.upper_tree.messages import TreeSummary
-from overlay.upper_tree.summary import summarise
 from tests.support.overlays import settings
+from tests.support.summaries import summarise
 from tests.upper_tree.publisher.test_tree_publisher import Rig
 
 

@@ -16,8 +16,9 @@ from overlay.upper_tree.publisher.summary_cache import (
     CachedSummary,
     SummaryCache,
 )
-from overlay.upper_tree.summary import Summary, summarise
+from overlay.upper_tree.summary import Summary
 from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
+from tests.support.summaries import summarise
 
 
 def summary(*selectors: str) -> Summary:

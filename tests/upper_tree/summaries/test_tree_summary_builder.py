@@ -7,7 +7,7 @@ from overlay.machine import Peer
 from overlay.upper_tree.messages import AskTree, Register, TreeAnswer, TreeSummary
 from overlay.upper_tree.owner.constants import SUMMARY_PAUSE_LEAST
 from overlay.upper_tree.summaries.summary_builder import AT_ONCE, COMPILED_AT_ONCE, BuildDue
-from overlay.upper_tree.summary import GROUP, Summary, box_of, merging
+from overlay.upper_tree.summary import GROUP, Summary, box_of, summarise_boxes
 from tests.support.overlays import settings
 from tests.support.trees import OwnerNode, cluster_of, registration
 from tests.support.world import one_node, peer
@@ -122,4 +122,4 @@ def test_a_piece_is_a_group_of_boxes() -> None:
         for n in range(3 * GROUP)
         for one in compile_selector(f"a{n % 5} > {n} AND b < {n % 90}").conjunctions
     ]
-    assert len(list(merging(boxes, 32))) == 3
+    assert len(list(summarise_boxes(boxes, 32))) == 3
