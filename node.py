@@ -162,10 +162,10 @@ class Node:
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
             self.owner.hosts, self.owner.pool, self.restoration, self.cache_holders,
-            self.summaries, self.registry, self.rebalance, self.hosting, self.host_offers,
-            self.finder, self.publisher, self.registrar, self.receiver, self.delegation,
-            self.notices, self.holding, self.clients, self.inspection, self.explaining,
-            self.dry_runs, self.incident_log, self.registry_merge,
+            self.summaries, self.registry.ends, self.registry, self.rebalance, self.hosting,
+            self.host_offers, self.finder, self.publisher, self.registrar, self.receiver,
+            self.delegation, self.notices, self.holding, self.clients, self.inspection,
+            self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()

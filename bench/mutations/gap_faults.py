@@ -18,7 +18,7 @@ from overlay.upper_tree.events import MatchingInterrupted
 from overlay.upper_tree.messages import (
     Deliver,
 )
-from overlay.upper_tree.owner.registry import Registry
+from overlay.upper_tree.owner.registration_ends import RegistrationEnds
 
 OUT_OF_REACH = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
 
@@ -120,10 +120,10 @@ def overridden_fork_unreported() -> None:
     """A primary that overrides a fork does not report to subscribers that the fork may have lacked
     them."""
 
-    def on_elected(self: Registry, event: Elected) -> None:
+    def on_elected(self: RegistrationEnds, event: Elected) -> None:
         pass
 
-    replace(Registry.on_elected, on_elected)
+    replace(RegistrationEnds.on_elected, on_elected)
 
 
 @fault(

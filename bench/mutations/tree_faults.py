@@ -20,6 +20,7 @@ from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.placement import PlacedNode, Placement, RunAssignment
 from overlay.upper_tree.owner.rebalance import Rebalance
+from overlay.upper_tree.owner.registration_ends import RegistrationEnds
 from overlay.upper_tree.owner.registration_leases import RegistrationLeases
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers, Transfer
 from overlay.upper_tree.owner.registry import Registry
@@ -218,10 +219,10 @@ def summaries_never_invalidated() -> None:
 def renewals_ignored() -> None:
     """An owner ignores renewals, so that the leases of all registrations lapse."""
 
-    def on_renew(self: Registry, sender: Peer, message: Renew) -> None:
+    def on_renew(self: RegistrationEnds, sender: Peer, message: Renew) -> None:
         pass
 
-    replace(Registry.on_renew, on_renew)
+    replace(RegistrationEnds.on_renew, on_renew)
 
 
 @fault("promise: bounded state")

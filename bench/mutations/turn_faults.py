@@ -17,7 +17,8 @@ from overlay.upper_tree.messages import Assign
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.rebalance import Rebalance
-from overlay.upper_tree.owner.registry import LeaseSweep, Registry
+from overlay.upper_tree.owner.registration_ends import LeaseSweep, RegistrationEnds
+from overlay.upper_tree.owner.registry import Registry
 from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.route_queue import RouteQueue
 from overlay.upper_tree.sliced_inbox import SlicedInbox
@@ -80,9 +81,9 @@ def all_taken_in_one_turn() -> None:
 )
 def leases_end_in_one_turn() -> None:
     """All registrations whose leases have lapsed end in one turn of their owner."""
-    original = Registry.on_lease_sweep
+    original = RegistrationEnds.on_lease_sweep
 
-    def on_lease_sweep(self: Registry, timer: LeaseSweep) -> None:
+    def on_lease_sweep(self: RegistrationEnds, timer: LeaseSweep) -> None:
         original(self, timer)
         while self._lapsed:
             original(self, timer)

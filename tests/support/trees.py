@@ -216,7 +216,7 @@ class OwnerNode:
         port.add(
             self.owner, self.owner.hosts, self.owner.pool, self.restoration, self.cache_holders
         )
-        port.add(self.summaries, self.registry, self.rebalance)
+        port.add(self.summaries, self.registry.ends, self.registry, self.rebalance)
         if primary:
             port.hear(RoleChanged(cluster, "primary"))
 

@@ -180,6 +180,8 @@ ACKNOWLEDGE_PERIOD = 0.5
 waits for is looked at when it comes, so this finds only what had no sign of its own. By the share
 of a turn that it takes with `sliced_inbox.WAITING_MOST` registrations waiting."""
 
+# --- registration_ends.py ---
+
 UNREGISTERED_MOST = 16_384
 """Answers to Unregister that wait for the log; a subscriber that gets none asks again. By the most
 that end within one round trip to the voters."""

@@ -3,7 +3,8 @@
 The cluster's log has each tree's partition map and registrations (tree_log.py). `OwnedTree` adds
 what is in no log: which registrations wait for their SUBACK, which hosts have answered what, and
 how far a change of the map is. It is written through methods that say what happened; what follows
-from that (messages, log entries) is up to registry.py, rebalance.py and registry_merge.py.
+from that (messages, log entries) is up to registry.py, registration_ends.py, rebalance.py and
+registry_merge.py.
 """
 
 from __future__ import annotations

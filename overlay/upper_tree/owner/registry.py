@@ -10,7 +10,7 @@ A registration is acknowledged (SUBACK) when three things are so:
    stale host may serve meanwhile,
 3. no publisher has a cached summary any more that does not admit it (summaries/).
 
-`rebalance.py` moves and splits virtual nodes, `registration_leases.py` ends what is not renewed.
+`rebalance.py` moves and splits virtual nodes, registration_ends.py ends registrations.
 """
 
 from __future__ import annotations
@@ -20,22 +20,18 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from overlay.chord.events import (
-    ArcDivided,
     Committed,
-    Elected,
     ObserversProgressed,
     RoleChanged,
 )
-from overlay.chord.keys import attribute_key
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration, weigh_text
+from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration
 from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.events import (
     CopyInvalidated,
     LeasesOver,
     MapSettled,
-    MatchingInterrupted,
 )
 from overlay.upper_tree.messages import (
     Adopted,
@@ -46,37 +42,21 @@ from overlay.upper_tree.messages import (
     Registered,
     Registration,
     Renew,
-    Renewed,
-    RenewRefused,
-    Uninstall,
     Unregister,
-    Unregistered,
 )
-from overlay.upper_tree.owner.constants import ACKNOWLEDGE_PERIOD, UNREGISTERED_MOST
+from overlay.upper_tree.owner.constants import ACKNOWLEDGE_PERIOD
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.registration_leases import (
-    ClaimChecks,
-    RegistrationLeases,
-    registrations_of,
-)
+from overlay.upper_tree.owner.registration_ends import RegistrationEnds
 from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import (
     RegistrationAdded,
-    RegistrationsRemoved,
     Tree,
 )
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.pivots import better_pivot
-from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, TREE, SlicedInbox
+from overlay.upper_tree.sliced_inbox import TREE, SlicedInbox
 from overlay.upper_tree.summary import Box
-
-UNHEARD = "the node was not heard for longer than the lease of its registrations"
-DIVIDED = "another cluster led in the place of its subscriptions' owner for a while"
-
-
-class LeaseSweep(Timer, frozen=True):
-    """Look for leases that have lapsed."""
 
 
 class AcknowledgeDue(Timer, frozen=True):
@@ -138,16 +118,11 @@ class Registry(Machine):
         self._hosts = owner.hosts
         self._summaries = summaries
         self._restoration = restoration
-        self._leases = RegistrationLeases(settings.tree.lease)
-        self._claims = ClaimChecks()
-        self._sweep = Alarm(port, LeaseSweep())
+        self.ends = RegistrationEnds(port, settings, owner)
+        """Another machine."""
         self._unlogged: deque[tuple[int, str, str]] = deque()
         """Registrations that the log may not have yet: number of the entry, attribute, id."""
         self._all_soon = Alarm(port, AcknowledgeDue())
-        self._lapsed: deque[tuple[OwnedTree, tuple[str, ...]]] = deque()
-        """Registrations to be ended that were not renewed."""
-        self._unregistered: deque[tuple[int, Peer, Unregistered]] = deque()
-        """Answers that wait for the log, with the number of their entry."""
         self._fresh: dict[tuple[str, str], FreshRegistration] = {}
         """By (attribute, id), what this turn has taken so far."""
         self._again: dict[str, list[tuple[Registration, Peer | None]]] = {}
@@ -155,7 +130,11 @@ class Registry(Machine):
         self.inbox = SlicedInbox(
             port,
             RegisterMoreDue(),
-            {Register: self.on_register, Unregister: self.on_unregister, Renew: self.on_renew},
+            {
+                Register: self.on_register,
+                Unregister: self.ends.on_unregister,
+                Renew: self.ends.on_renew,
+            },
             self._finish,
         )
 
@@ -184,7 +163,7 @@ class Registry(Machine):
             if not self._owner.accepts_registrations(attribute):
                 foreign[attribute] = None
                 continue
-            self._claims.registered(sender.id, attribute, registration.id)
+            self.ends.registered(sender.id, attribute, registration.id)
             if (attribute, registration.id) in self._fresh:
                 self._log_fresh()
             if not self._is_known(registration):
@@ -197,7 +176,7 @@ class Registry(Machine):
         self._owner.refuse(sender, foreign)
         if better:
             self._redirect(sender, better)
-        self._leases.renew(sender.id, message.incarnation, self.port.now)
+        self.ends.heard(sender.id, message.incarnation)
 
     def adopt(self, merging_owner: Peer, registration: Registration, incarnation: int) -> None:
         """Take a registration of a ring that ends; its owner there, `merging_owner`, hears when
@@ -208,7 +187,7 @@ class Registry(Machine):
         owned = self._trees[registration.attribute]
         if (pending := owned.pending.get(registration.id)) is not None:
             pending.merging_owner = merging_owner
-        self._leases.renew(registration.subscriber.id, incarnation, self.port.now)
+        self.ends.heard(registration.subscriber.id, incarnation)
         self._acknowledge_due(owned)
 
     def _is_known(self, registration: Registration, merging_owner: Peer | None = None) -> bool:
@@ -300,6 +279,12 @@ class Registry(Machine):
         self.port.count("trees_created")
         return owned
 
+    def on_role_changed(self, event: RoleChanged) -> None:
+        """What waits for SUBACKs is not this node's any more once it leads no cluster."""
+        if event.role != "primary":
+            self._unlogged.clear()
+            self._all_soon.cancel()
+
     # --- acknowledging ---
 
     def on_installed(self, sender: Peer, message: Installed) -> None:
@@ -311,10 +296,7 @@ class Registry(Machine):
             self._acknowledge_due(owned, message.ids)
 
     def on_committed(self, event: Committed) -> None:
-        """More of the log is committed: some answers may be due."""
-        while self._unregistered and self._unregistered[0][0] < event.next:
-            _, peer, answer = self._unregistered.popleft()
-            self.port.send(peer, answer)
+        """More of the log is committed: SUBACKs may be due."""
         self._acknowledge_logged()
 
     def on_tree_advanced(self, event: MapSettled | CopyInvalidated) -> None:
@@ -392,132 +374,3 @@ class Registry(Machine):
                 if adopted
                 else Registered(tree.attribute, tree.map.version, ids),
             )
-
-    # --- ending ---
-
-    def on_unregister(self, sender: Peer, message: Unregister) -> None:
-        """End registrations of the sender; answered when that is committed."""
-        if not self._owner.accepts_registrations(message.attribute):
-            self._owner.refuse(sender, [message.attribute])
-            return
-        owned = self._trees.get(message.attribute)
-        if owned is not None:
-            mine = tuple(
-                id_
-                for id_ in message.ids
-                if (known := owned.tree.registrations.get(id_)) is not None
-                and known.subscriber.id == sender.id
-            )
-            if (index := self._end(owned, mine)) is not None:
-                answer = Unregistered(message.attribute, message.ids)
-                self._unregistered.append((index, sender, answer))
-                if len(self._unregistered) > UNREGISTERED_MOST:
-                    self._unregistered.popleft()  # the subscriber will ask again
-                if index < self._owner.committed:
-                    self.on_committed(Committed("", self._owner.committed))
-                return
-        self.port.send(sender, Unregistered(message.attribute, message.ids))
-
-    def _end(self, owned: OwnedTree, ids: tuple[str, ...]) -> int | None:
-        """Take registrations out of log and hosts. The log entry's number, if there was any."""
-        if not ids:
-            return None
-        index = self._owner.append(RegistrationsRemoved(owned.attribute, ids))
-        owned.unregister(ids)
-        for host in self._hosts.reachable(owned).values():
-            self.port.send(host, Uninstall(owned.attribute, self._owner.epoch, ids))
-        self._owner.rebalance_soon()
-        return index
-
-    # --- leases ---
-
-    def on_role_changed(self, event: RoleChanged) -> None:
-        """A new primary grants a full term to every subscriber."""
-        if event.role == "primary":
-            self._sweep.within(self._leases.term / 4)
-        else:
-            self._unregistered.clear()
-            self._unlogged.clear()
-            self._all_soon.cancel()
-            self._lapsed.clear()
-            self._leases.clear()
-            self._claims.clear()
-            self._sweep.cancel()
-
-    def on_renew(self, sender: Peer, message: Renew) -> None:
-        """All leases of one subscriber with this cluster, in one message; never logged."""
-        named = [*(attribute for attribute, _, _ in message.trees), *message.unsure]
-        self._leases.renew(sender.id, message.incarnation, self.port.now, named)
-        refused, foreign = [], []
-        for attribute, count, digest in message.trees:
-            if not self._owner.decides(attribute):
-                foreign.append(attribute)
-                continue
-            owned = self._trees.get(attribute)
-            ids = () if owned is None else registrations_of(owned.tree, sender.id)
-            right, over = self._claims.check(sender.id, attribute, ids, (count, digest))
-            if not right:
-                refused.append(attribute)
-            elif owned is not None and over:
-                self.port.count("registrations_reconciled", len(over))
-                self._end(owned, over)
-        foreign += [name for name in message.unsure if not self._owner.decides(name)]
-        self._owner.refuse(sender, foreign)
-        if refused:
-            self.port.send(sender, RenewRefused(tuple(refused)))
-        self.port.send(sender, Renewed(message.number, (*refused, *foreign)))
-
-    def on_lease_sweep(self, timer: LeaseSweep) -> None:
-        """End registrations whose leases were not renewed, a bounded number per turn."""
-        self._sweep.rang()
-        if not self._lapsed:
-            self._find_lapsed()
-        ended = 0
-        while self._lapsed and ended < AT_ONCE * ENDS:
-            owned, ids = self._lapsed.popleft()
-            is_mine = self._trees.get(owned.attribute) is owned
-            if is_mine and self._owner.accepts_registrations(owned.attribute):
-                self._end(owned, ids)
-                ended += len(ids)
-        self._sweep.within(0.0 if self._lapsed else self._leases.term / 4)
-
-    def _find_lapsed(self) -> None:
-        self._leases.expire(self.port.now)
-        silent: dict[NodeId, tuple[Peer, list[str]]] = {}  # with the trees
-        for owned in self._trees.values():
-            if self._owner.accepts_registrations(owned.attribute):
-                lapsed = self._leases.lapsed(owned.tree, self.port.now)
-                if lapsed:
-                    self.port.count("leases_lapsed", len(lapsed))
-                    for peer in self._unheard(owned.tree, lapsed):
-                        silent.setdefault(peer.id, (peer, []))[1].append(owned.attribute)
-                    self._lapsed += [(owned, some) for some in in_batches(lapsed, weigh_text)]
-        for peer, trees in silent.values():
-            self.port.emit(MatchingInterrupted(peer, UNHEARD, tuple(trees), self.port.now))
-
-    def _unheard(self, tree: Tree, ids: Iterable[str]) -> list[Peer]:
-        """Those of their subscribers that were not heard any more. (Others run anew, or have ended
-        these registrations.)"""
-        subscribers = {s.id: s for s in (tree.registrations[id_].subscriber for id_ in ids)}
-        is_silent = self._leases.is_silent
-        return [p for p in subscribers.values() if is_silent(p.id, self.port.now)]
-
-    def on_elected(self, event: Elected) -> None:
-        """A cluster that was out of sight is led on by the same primary: another one has led in its
-        place meanwhile, with whatever it knew of the registrations."""
-        if event.forked and event.lost.id == self.port.me.id:
-            self._tell_divided(self._trees)
-
-    def on_arc_divided(self, event: ArcDivided) -> None:
-        """Another node has led this arc as well, out of sight."""
-        self._tell_divided(name for name in self._trees if event.arc.owns(attribute_key(name)))
-
-    def _tell_divided(self, attributes: Iterable[str]) -> None:
-        """The subscribers of these trees may lack what was published where they were not known."""
-        concerned: dict[NodeId, tuple[Peer, list[str]]] = {}
-        for attribute in attributes:
-            registrations = self._trees[attribute].tree.registrations.values()
-            for peer in {one.subscriber.id: one.subscriber for one in registrations}.values():
-                concerned.setdefault(peer.id, (peer, []))[1].append(attribute)
-        for peer, trees in concerned.values():
-            self.port.emit(MatchingInterrupted(peer, DIVIDED, tuple(trees)))
