@@ -120,7 +120,7 @@ def _check_answers(world: World) -> list[Violation]:
             text = f"no SUBACK at {s.node} for {s.selector!r}, asked at {s.asked:.3f} s"
             violations.append(Violation("unanswered", text))
     for p in world.clients.publications:
-        crashed = any(node == p.node and at >= p.published for node, at in world.clients.crashes)
+        crashed = any(c.node == p.node and c.time >= p.published for c in world.clients.crashes)
         if not p.identity and not p.refused and not crashed and p.node in living:
             text = f"publication at {p.node} at {p.published:.3f} s was not answered"
             violations.append(Violation("unanswered", text))

@@ -8,8 +8,8 @@ No index, no tree, no network: `predicate.matches` for each pair whose times lea
   network was divided. It is delivered, or its client later gets a gap notice that covers it
   (`ReportedGaps`);
 * **allowed**: it matches, and the subscription was there for a part of the time: registered but not
-  yet acknowledged, or about to end, or the publisher's or subscriber's process died while the event
-  may have been under way (a live event is lost only in flight through a node that dies);
+  yet acknowledged, or about to end, or a process died that had the event while it may have been
+  under way (a live event is lost only in flight through a node that dies);
 * anything else that is shown is **spurious**.
 """
 
@@ -18,14 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from canopy.sim.world.clients import Clients, GapNotice, Publication, SimulatedSubscription
+from canopy.sim.world.clients import (
+    IN_FLIGHT,
+    Clients,
+    GapNotice,
+    Publication,
+    SimulatedSubscription,
+)
 from matching import Predicate, compile_selector
 
-GRACE = 10.0
-"""Seconds for which an event may be under way: several retries of the default settings (3 s)."""
+GRACE = IN_FLIGHT
+"""Seconds for which an event may be under way."""
 
 ROUNDING = 1e-6
-"""Seconds by which a time may differ that went through the wall clock and back."""
+"""Seconds by which a time of a wall clock may differ that was encoded."""
 
 Pair = tuple[str, str]
 """Identity of a subscription, identity of an event."""
@@ -93,11 +99,13 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
 
 
 def endangered(clients: Clients, event: Publication, grace: float) -> bool:
-    """Whether some process died within `grace` seconds of the event's publication or admission.
-
-    The oracle does not know which nodes an event passes, so any crash may have lost it."""
+    """Whether a process died that may have had the event, within `grace` seconds of its publication
+    or admission."""
     end = (event.published if event.admitted is None else event.admitted) + grace
-    return any(event.published - grace <= time <= end for _, time in clients.crashes)
+    return any(
+        event.published <= crash.time <= end and crash.may_have_lost(event)
+        for crash in clients.crashes
+    )
 
 
 def disturbed(clients: Clients, event: Publication, grace: float) -> bool:
@@ -125,8 +133,8 @@ class ReportedGaps:
         traced = (subscription.node, event.identity) in self._dropped
         return any(
             event.published <= notice.time
-            if notice.since is None
-            else traced and notice.since - ROUNDING <= event.published <= notice.until + ROUNDING
+            if notice.since is None or notice.until is None
+            else traced and notice.since - ROUNDING <= event.stamped <= notice.until + ROUNDING
             for notice in notices
         )
 

@@ -11,19 +11,18 @@ MIDWAY = 1.0
 """Virtual seconds after which a process that is to die at its next write is killed without
 one. Not measured; would be measured by the longest time between two writes."""
 
-ELECTORATE = 3
-"""Processes started at one moment that are enough to elect a primary of a usual cluster."""
-
 
 class FaultInjector:
     """Starts nodes, and injects the faults of a scenario, which numbers the nodes from 0 in the
     order of their first start."""
 
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: World, rng: Random, clocks: float = 0.0) -> None:
+        """`clocks`: seconds by which the nodes' wall clocks differ at most."""
         self.world = world
         self.names: list[str] = []
         self.overlays: tuple[list[str], list[str]] = ([], [])  # with a founder each
         self._rng = rng
+        self._clocks = clocks
         self._leaving: dict[str, None] = {}
         self._paused: dict[str, float] = {}  # -> since when
         self._closed: dict[tuple[str, ...], float] = {}  # links that carry nothing -> since when
@@ -35,8 +34,7 @@ class FaultInjector:
         seeds = names[:1]
         if len(names) > 1:
             seeds = [*seeds, self._rng.choice(names[1:])]
-        name = self.world.add_node(seeds=seeds)
-        self.names.append(name)
+        name = self._add(seeds)
         names.append(name)
         if len(names) == 2:  # a founder that starts again must not found a second ring
             self.world.introduce(names[0], names[1:])
@@ -44,9 +42,17 @@ class FaultInjector:
     def meet(self) -> None:
         """Start one more node, with a seed in each of the two overlays."""
         seeds = [names[0] for names in self.overlays if names]
-        self.names.append(self.world.add_node(seeds=seeds))
+        name = self._add(seeds)
         for names in self.overlays:
-            names.append(self.names[-1])
+            names.append(name)
+
+    def _add(self, seeds: list[str]) -> str:
+        name = self.world.add_node(seeds=seeds)
+        self.names.append(name)
+        if self._clocks:
+            drawn = self.world.generator(f"clock of {name}")
+            self.world.turn_clock(name, self._clocks * drawn.random())
+        return name
 
     def serving(self) -> list[str]:
         """Nodes that run and are not about to leave."""
@@ -78,6 +84,9 @@ class FaultInjector:
                 self._closed.setdefault(tuple(nodes), world.now)
             case "meet":
                 self.meet()
+            case "clock":
+                for name in nodes or list(world.drivers):
+                    world.turn_clock(name, fault.seconds)
             case "network":
                 assert fault.network is not None
                 world.network.conditions = fault.network
@@ -160,9 +169,6 @@ class FaultInjector:
         for name in down:
             self._leaving.pop(name, None)
             self.world.restart(name, wiped=fault.wiped, damaged=fault.damaged)
-        if len(down) >= ELECTORATE:
-            # They may lead on where another has taken their place, until they hear of it.
-            self.world.clients.crashes.append(("", self.world.now))
 
 
 def _description(fault: Fault, nodes: list[str]) -> str:
@@ -171,6 +177,8 @@ def _description(fault: Fault, nodes: list[str]) -> str:
     for name in ("network", "disk"):
         if getattr(fault, name) is not None:
             more.append(str(getattr(fault, name)))
+    if fault.seconds:
+        more.append(f"{fault.seconds:+g} s")
     if fault.bandwidth:
         more.append(f"{fault.bandwidth:g} bytes/s")
     if fault.wiped:

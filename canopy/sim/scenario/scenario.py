@@ -89,11 +89,12 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # fmt: off
     do: Literal[
         "crash", "lose", "restart", "drain", "join", "cut", "sever", "partition", "heal", "network",
-        "block", "clog", "unclog", "pause", "resume", "throttle", "disk", "meet",
+        "block", "clog", "unclog", "pause", "resume", "throttle", "disk", "meet", "clock",
     ]  # lose: a crash whose links do not end; join: one more node per given seed; block, clog,
     # unclog: one way only, from the first of two nodes to the second; throttle: one way as well, or
     # all that one node sends, until `heal`; partition: without groups, each of the nodes alone;
-    # resume: all that are paused; meet: a node joins that knows both overlays that are `apart`
+    # resume: all that are paused; meet: a node joins that knows both overlays that are `apart`;
+    # clock: wall clocks are turned by `seconds`
     # fmt: on
     nodes: tuple[int, ...] = ()  # restart without any: all that are down
     role: Literal["", "primary", "standby", "broker", "none", "members"] = ""  # instead of nodes:
@@ -102,6 +103,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: Conditions | None = None
     bandwidth: Annotated[float, Meta(ge=0)] = 0.0  # throttle: bytes per second; 0: no more
     disk: DiskConditions | None = None  # of the nodes named, or of all
+    seconds: float = 0.0  # clock: forward, or back
     wiped: bool = False  # restart: the disk is gone
     damaged: bool = False  # restart: the disk is not what it was
     midway: bool = False  # crash, lose: when it next stores something, before that is durable
@@ -138,6 +140,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: Settings = Settings()
     network: Conditions = Conditions()
     disk: DiskConditions = DiskConditions()
+    clocks: Annotated[float, Meta(ge=0)] = 0.0  # seconds that wall clocks differ by, at most
     processor: Processor | None = None  # absent: work takes no time
     faults: tuple[Fault, ...] = ()
     join_gap: Annotated[float, Meta(ge=0)] | None = None  # seconds between the starts of two nodes;

@@ -191,6 +191,10 @@ CATALOGUE: dict[str, Disturbance] = {
     "slow disks": disk(DiskConditions(sync_low=0.1, sync_high=0.6), ""),
     "primary drained": lambda rng: (Fault(0, "drain", role="primary"),),
     "two join": lambda rng: (Fault(0, "join", nodes=(0, 1)),),
+    "clocks turned": lambda rng: (
+        Fault(0, "clock", nodes=(0, 1), seconds=3_600.0),
+        Fault(WHILE, "clock", seconds=-7_200.0),
+    ),
     "all killed": all_killed,
     "cluster killed": members_killed,
 }

@@ -127,6 +127,8 @@ def draw_scenario(seed: int) -> Scenario:
         settings = _one_cluster(rings, msgspec.structs.replace(settings, view=ViewSettings()))
         faults, apart = divisions(rings, nodes)
         rest = REST
+    clocks, turned = _clocks(Random(f"{seed}/soak/clocks"), nodes)
+    faults = tuple(sorted((*faults, *turned), key=lambda fault: fault.at))
     network = rng.choice((Conditions(), Conditions(), _bad(rng)))
     if rest:
         latency = min(network.latency_high, FAST)
@@ -154,6 +156,7 @@ def draw_scenario(seed: int) -> Scenario:
         network=network if divided else _narrow(later, network),
         disk=later.choice((DiskConditions(), DiskConditions(sync_low=0.001, sync_high=0.05))),
         processor=_slow(Random(f"{seed}/soak/work")),
+        clocks=clocks,
         faults=faults,
         rest=rest,
         apart=apart,
@@ -223,6 +226,22 @@ def _slow(rng: Random) -> Processor | None:
     if rng.random() < 0.7:
         return None
     return Processor(per_input=0.000_1, per_match=rng.choice((0.001, 0.004, 0.008)))
+
+
+def _clocks(rng: Random, nodes: int) -> tuple[float, tuple[Fault, ...]]:
+    """Sometimes wall clocks that differ by hours, and that are turned."""
+    if rng.random() < 0.7:
+        return 0.0, ()
+    turned = [
+        Fault(
+            FIRST_FAULT + 10 * rng.random(),
+            "clock",
+            nodes=(rng.randrange(nodes),),
+            seconds=rng.choice((-3_600.0, -1.0, 1.0, 3_600.0)),
+        )
+        for _ in range(rng.choice((0, 1, 3)))
+    ]
+    return 7_200.0, tuple(turned)
 
 
 def _bad(rng: Random) -> Conditions:

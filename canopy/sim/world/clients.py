@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from canopy.sim.world.recorder import EPOCH
 from matching import Value
 from overlay.client import (
     Delivered,
@@ -26,6 +25,9 @@ from overlay.client import (
     Subscribed,
     Unsubscribe,
 )
+
+IN_FLIGHT = 10.0
+"""Seconds for which an event may be under way: several retries of the default settings (3 s)."""
 
 
 @dataclass(eq=False)
@@ -55,6 +57,8 @@ class Publication:
     identity: str = ""
     admitted: float | None = None  # answered: back-pressure may hold it up for long
     refused: str = ""
+    stamped: float = 0.0  # when it was published, by its node's wall clock: seconds since 1970
+    receipt: bool = False  # answered when all trees that it visits have accepted it
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,16 +73,36 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class GapNotice:
-    """News that a client's deliveries have a gap. `since` and `until` in virtual seconds: when what
-    was given up was published; the first is None where the node does not say, and the second is
-    then the time of the notice."""
+    """News that a client's deliveries have a gap. `since` and `until`: when what was given up was
+    published, by the publishers' wall clocks in seconds since 1970; None where the node does not
+    say."""
 
     time: float
     node: str
     client: int
     code: str
     since: float | None
-    until: float
+    until: float | None
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A process ended without draining. What it had of events is counted from the trace records of
+    all nodes until then, each an identity; dicts are used as sets."""
+
+    node: str
+    time: float
+    sent: Mapping[str, None]
+    """Events that its programs published and it sent on."""
+    carried: Mapping[str, None]
+    """Events that came to it, or were on their way to it: as a host, a delegate, a relay, or an
+    interested node."""
+
+    def may_have_lost(self, event: Publication) -> bool:
+        """Whether the event may have been nowhere else. With its receipt it is with the hosts."""
+        with_hosts = event.receipt and event.admitted is not None and event.admitted < self.time
+        identity = event.identity
+        return identity in self.carried or (identity in self.sent and not with_hosts)
 
 
 @dataclass(frozen=True)
@@ -106,8 +130,8 @@ class Clients:
     subscriptions: list[SimulatedSubscription] = field(default_factory=list)
     publications: list[Publication] = field(default_factory=list)
     deliveries: list[Shown] = field(default_factory=list)
-    crashes: list[tuple[str, float]] = field(default_factory=list)
-    """Which process ended without draining, and when."""
+    crashes: list[Crash] = field(default_factory=list)
+    """Processes that ended without draining, in order."""
     divisions: list[Division] = field(default_factory=list)
     """When the overlay was more than one."""
     absences: list[tuple[float, float]] = field(default_factory=list)
@@ -152,16 +176,22 @@ class Clients:
     ) -> tuple[list[Publication], Publish]:
         """Note the events, and return the command to send."""
         request = self.request()
-        made = [Publication(node, dict(attributes), now) for attributes in events]
+        made = [
+            Publication(node, dict(attributes), now, stamped=wall, receipt=receipt)
+            for attributes in events
+        ]
         self.publications.extend(made)
         self._waiting[request] = made
         drafts = tuple(Draft(event.attributes, time=wall) for event in made)
         return made, Publish(request, drafts, receipt)
 
-    def crashed(self, node: str, now: float, *, orderly: bool = False) -> None:
-        """The node's process ended, and its clients with it."""
-        if not orderly:
-            self.crashes.append((node, now))
+    def crashed(self, crash: Crash) -> None:
+        """A node's process ended without draining, and its clients with it."""
+        self.crashes.append(crash)
+        self.ended(crash.node, crash.time)
+
+    def ended(self, node: str, now: float) -> None:
+        """A node's process serves no clients any more."""
         for subscription in self.subscriptions:
             if subscription.node == node and subscription.ended is None:
                 subscription.ending = subscription.ending or now
@@ -186,9 +216,9 @@ class Clients:
             self.deliveries.extend(Shown(now, node, client, d) for d in reply.deliveries)
             return
         if reply.request == 0 and isinstance(reply, Failed):
-            since, until = None, now
+            since = until = None
             if isinstance(reply, Dropped) and reply.code != "lapsed":
-                since, until = reply.since - EPOCH, reply.until - EPOCH
+                since, until = reply.since, reply.until
             self.notices.append(GapNotice(now, node, client, reply.code, since, until))
             return
         waiting = self._waiting.pop(reply.request, None)

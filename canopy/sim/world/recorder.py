@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
 
 from canopy.traces.writer import OpenFile, TraceWriter, complete_fields
-
-EPOCH = 1_767_225_600.0
-"""Wall clock at virtual time 0: 2026-01-01T00:00:00Z. Any fixed time would do."""
 
 KEPT = 400_000
 """Records kept to explain violations: some 100 MB (measured: 250 bytes each)."""
@@ -38,14 +36,20 @@ class Recorder:
     """Keeps, hashes and, where asked to, writes the records of all nodes of a world."""
 
     def __init__(
-        self, now: Callable[[], float], out: OpenFile | None = None, kept: int = KEPT
+        self,
+        now: Callable[[], float],
+        wall: Callable[[str], float],
+        out: OpenFile | None = None,
+        kept: int = KEPT,
     ) -> None:
+        """`wall`: the wall clock of a node (an id), in seconds since 1970."""
         self.records: deque[Record] = deque(maxlen=kept)
         self.counted: dict[str, int] = {}
         """How many records of each kind."""
         self.listen: Callable[[str, str, Mapping[str, Any]], None] | None = None
         """Called with node, kind and fields of each record, as it would be written."""
         self._now = now
+        self._wall = wall
         self._out = out
         self._writers: dict[str, TraceWriter] = {}
         self._hash = blake2b(digest_size=16)
@@ -58,13 +62,31 @@ class Recorder:
         self.counted[kind] = self.counted.get(kind, 0) + 1
         self.records.append(Record(now, node, kind, fields))
         if self.listen is not None:
-            self.listen(node, kind, complete_fields(fields, self._wall()))
+            self.listen(node, kind, complete_fields(fields, self._wall(node)))
         if self._out is not None:
             writer = self._writers.get(node)
             if writer is None:
-                writer = TraceWriter(self._out, node, self._wall, check=True)
+                writer = TraceWriter(self._out, node, partial(self._wall, node), check=True)
                 self._writers[node] = writer
             writer.write(kind, fields)
+
+    def events_at(self, node: str, since: float) -> tuple[dict[str, None], dict[str, None]]:
+        """Identities of the events that the records since then say were at a node (an id): those
+        that it published and sent on; and those that it did something else with, or that others
+        sent to it. Dicts are used as ordered sets."""
+        sent: dict[str, None] = {}
+        carried: dict[str, None] = {}
+        for record in reversed(self.records):
+            if record.time < since:
+                break
+            event = record.fields.get("event")
+            if event is None:
+                continue
+            if record.node == node:
+                (sent if record.kind in ("publish", "visit") else carried)[event] = None
+            elif record.kind in ("visit", "forward") and record.fields["peer"] == node:
+                carried[event] = None
+        return sent, carried
 
     @property
     def trace_hash(self) -> str:
@@ -75,6 +97,3 @@ class Recorder:
         """Write the records that are buffered."""
         for writer in self._writers.values():
             writer.close()
-
-    def _wall(self) -> float:
-        return EPOCH + self._now()

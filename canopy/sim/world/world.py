@@ -20,12 +20,12 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
-from canopy.sim.world.clients import Clients, Publication, SimulatedSubscription
+from canopy.sim.world.clients import IN_FLIGHT, Clients, Crash, Publication, SimulatedSubscription
 from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, SimulatedDiskError
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
 from canopy.sim.world.network import Network
 from canopy.sim.world.processor import Processor
-from canopy.sim.world.recorder import EPOCH, Recorder
+from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.traffic import Traffic
 from canopy.traces.writer import OpenFile
@@ -34,6 +34,9 @@ from overlay.client import Command, GetStatus, Reply, Status
 from overlay.links.events import Codec
 from overlay.machine import Peer
 from overlay.settings import Settings
+
+EPOCH = 1_767_225_600.0
+"""Wall clock at virtual time 0: 2026-01-01T00:00:00Z. Any fixed time would do."""
 
 CLIENT = 1
 """The client of a node that is meant where none is named."""
@@ -56,7 +59,9 @@ class World(Scheduler):
         self.seed = seed
         self.settings = settings or Settings()
         self.clients = Clients()
-        self.recorder = Recorder(lambda: self.now, traces)
+        self.recorder = Recorder(
+            lambda: self.now, lambda node: self.wall(self.identities.get(node, "")), traces
+        )
         self.traffic = Traffic()
         self.network = Network(self.generator("network"), self.at, lambda: self.now, self.traffic)
         self.drivers: dict[str, SimDriver] = {}
@@ -75,6 +80,7 @@ class World(Scheduler):
         """The directory: the addresses that nodes published."""
         self.places: dict[str, tuple[str, int]] = {}
         """Region and tier of each node, by the node's name."""
+        self._clocks: dict[str, float] = {}  # seconds that a node's wall clock is ahead
         self._peer_lists: dict[str, tuple[str, ...]] = {}
         self._codec = codec
         self._overlay = overlay
@@ -126,8 +132,10 @@ class World(Scheduler):
     def crash(self, name: str, *, silent: bool = False) -> None:
         """The node's process dies; with `silent` its machine too, so that no connection is
         reset. What its disk did not have yet is lost, or torn (canopy/sim/world/disk.py)."""
-        self.drivers[name].stop(silent=silent)
-        self.clients.crashed(name, self.now)
+        driver = self.drivers[name]
+        driver.stop(silent=silent)
+        sent, carried = self.recorder.events_at(driver.disk.node, self.now - IN_FLIGHT)
+        self.clients.crashed(Crash(name, self.now, sent, carried))
 
     def restart(self, name: str, *, wiped: bool = False, damaged: bool = False) -> bool:
         """Start a crashed or drained node again, with its disk, or `wiped` with an empty one, or
@@ -149,7 +157,7 @@ class World(Scheduler):
 
     def draining(self, name: str) -> None:
         """The node has begun to drain: a node that was paused may have had something to deliver."""
-        self.clients.crashed(name, self.now, orderly=True)
+        self.clients.ended(name, self.now)
 
     def node(self, name: str) -> Any:
         """The Node itself, for checks."""
@@ -167,6 +175,16 @@ class World(Scheduler):
     def ready(self) -> bool:
         """Whether all running nodes say that they are ready."""
         return all(d.node.ready for d in self.drivers.values() if d.alive)
+
+    # --- wall clocks ---
+
+    def wall(self, name: str) -> float:
+        """What a node's wall clock shows, in seconds since 1970."""
+        return EPOCH + self.now + self._clocks.get(name, 0.0)
+
+    def turn_clock(self, name: str, seconds: float) -> None:
+        """Turn a node's wall clock forward, or with a negative number back."""
+        self._clocks[name] = self._clocks.get(name, 0.0) + seconds
 
     # --- clients ---
 
@@ -204,9 +222,8 @@ class World(Scheduler):
         client: int = CLIENT,
     ) -> list[Publication]:
         """Publish events at `node`; their identities come with the answer."""
-        made, command = self.clients.publish(
-            node, list(events), self.now, EPOCH + self.now, receipt
-        )
+        wall = self.wall(node)
+        made, command = self.clients.publish(node, list(events), self.now, wall, receipt)
         self.drivers[node].command(client, command)
         return made
 
@@ -261,7 +278,7 @@ class World(Scheduler):
 
     def _own_publications(self) -> list[Publication]:
         """Those that their node can still answer: it has not died since."""
-        last = dict(self.clients.crashes)
+        last = {crash.node: crash.time for crash in self.clients.crashes}
         return [
             p
             for p in self.clients.publications

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from canopy.sim.checks.deliveries import check_deliveries
 from canopy.sim.checks.failure_report import trace_violation
 from canopy.sim.checks.oracle import expectation
 from canopy.sim.checks.ownership import arc_violations
 from canopy.sim.checks.violation import Violation
-from canopy.sim.world.clients import Shown
+from canopy.sim.world.clients import IN_FLIGHT, Shown
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World
 from overlay.chord.messages import Cluster
@@ -128,17 +129,64 @@ def test_around_the_beginning_and_the_end_either_is_allowed() -> None:
     assert kinds(world) == []
 
 
-def test_an_event_around_a_crash_may_be_lost() -> None:
+def traced(world: World, name: str, kind: str, event: str, peer: str = "") -> None:
+    """One more record of an event at a node."""
+    ids = {name: driver.disk.node for name, driver in world.drivers.items()}
+    fields = {"event": event, **({"peer": ids[peer]} if peer else {})}
+    world.recorder.write(ids[name], kind, fields)
+
+
+@pytest.mark.parametrize(
+    ("records", "allowed"),
+    [
+        ((), 0),  # the crashed node had nothing of it
+        ((("n1", "match", ""),), 1),
+        ((("n1", "arrive", "n0"),), 1),
+        ((("n0", "visit", "n1"),), 1),  # it was on its way to it
+        ((("n2", "forward", "n1"),), 1),
+        ((("n0", "visit", "n2"), ("n2", "forward", "n0"), ("n2", "arrive", "n1")), 0),
+    ],
+)
+def test_a_crash_excuses_only_events_that_the_node_had(
+    records: tuple[tuple[str, str, str], ...], allowed: int
+) -> None:
     world, names = overlay()
     world.subscribe(names[2], "x = 1")
     world.run(0.5)
-    world.publish(names[0], {"x": 1})
+    (event,) = world.publish(names[0], {"x": 1})
+    world.run(0.5)
+    for name, kind, peer in records:
+        traced(world, name, kind, event.identity, peer)
     world.crash(names[1])
-    world.run(30)
-    world.publish(names[0], {"x": 1})
+    world.run(5)
+    world.publish(names[0], {"x": 1})  # later: it had nothing of this
     world.run(15)
     expected = expectation(world.clients)
-    assert (len(expected.expected), len(expected.allowed)) == (1, 1)
+    assert (len(expected.expected), len(expected.allowed)) == (2 - allowed, allowed)
+
+
+@pytest.mark.parametrize(("receipt", "allowed"), [(False, 1), (True, 0)])
+def test_an_event_with_a_receipt_is_with_its_hosts(receipt: bool, allowed: int) -> None:
+    world, names = overlay()
+    world.subscribe(names[2], "x = 1")
+    world.run(0.5)
+    world.publish(names[0], {"x": 1}, receipt=receipt)
+    world.run(0.5)
+    world.crash(names[0])
+    world.run(15)
+    assert len(expectation(world.clients).allowed) == allowed
+
+
+def test_what_a_node_had_long_before_it_died_is_no_excuse() -> None:
+    world, names = overlay()
+    world.subscribe(names[2], "x = 1")
+    world.run(0.5)
+    (event,) = world.publish(names[0], {"x": 1})
+    world.run(0.5)
+    traced(world, names[1], "match", event.identity)
+    world.run(IN_FLIGHT + 1)
+    world.crash(names[1])
+    assert len(expectation(world.clients).expected) == 1
 
 
 def test_an_unanswered_command_is_reported() -> None:
