@@ -127,8 +127,6 @@ def draw_scenario(seed: int) -> Scenario:
         settings = _one_cluster(rings, msgspec.structs.replace(settings, view=ViewSettings()))
         faults, apart = divisions(rings, nodes)
         rest = REST
-    clocks, turned = _clocks(Random(f"{seed}/soak/clocks"), nodes)
-    faults = tuple(sorted((*faults, *turned), key=lambda fault: fault.at))
     network = rng.choice((Conditions(), Conditions(), _bad(rng)))
     if rest:
         latency = min(network.latency_high, FAST)
@@ -156,7 +154,6 @@ def draw_scenario(seed: int) -> Scenario:
         network=network if divided else _narrow(later, network),
         disk=later.choice((DiskConditions(), DiskConditions(sync_low=0.001, sync_high=0.05))),
         processor=_slow(Random(f"{seed}/soak/work")),
-        clocks=clocks,
         faults=faults,
         rest=rest,
         apart=apart,
@@ -164,7 +161,8 @@ def draw_scenario(seed: int) -> Scenario:
         eager=rng.random() < 0.5,
         probes=40,
     )
-    return _spread(Random(f"{seed}/soak/hosts"), scenario)
+    scenario = _spread(Random(f"{seed}/soak/hosts"), scenario)
+    return _with_clocks(Random(f"{seed}/soak/clocks"), scenario)
 
 
 def _spread(rng: Random, scenario: Scenario) -> Scenario:
@@ -228,20 +226,21 @@ def _slow(rng: Random) -> Processor | None:
     return Processor(per_input=0.000_1, per_match=rng.choice((0.001, 0.004, 0.008)))
 
 
-def _clocks(rng: Random, nodes: int) -> tuple[float, tuple[Fault, ...]]:
+def _with_clocks(rng: Random, scenario: Scenario) -> Scenario:
     """Sometimes wall clocks that differ by hours, and that are turned."""
     if rng.random() < 0.7:
-        return 0.0, ()
+        return scenario
     turned = [
         Fault(
             FIRST_FAULT + 10 * rng.random(),
             "clock",
-            nodes=(rng.randrange(nodes),),
+            nodes=(rng.randrange(scenario.nodes),),
             seconds=rng.choice((-3_600.0, -1.0, 1.0, 3_600.0)),
         )
         for _ in range(rng.choice((0, 1, 3)))
     ]
-    return 7_200.0, tuple(turned)
+    faults = tuple(sorted((*scenario.faults, *turned), key=lambda fault: fault.at))
+    return msgspec.structs.replace(scenario, clocks=7_200.0, faults=faults)
 
 
 def _bad(rng: Random) -> Conditions:
