@@ -100,9 +100,8 @@ def draw_scenario(seed: int) -> Scenario:
     rate = rng.choice((4.0, 10.0, 40.0))
     settings = _settings(rng)
     faults = _faults(rng, nodes, events / rate, alone=settings.cluster.size == 1)
-    later = Random(
-        f"{seed}/soak/later"
-    )  # what was added later, so that old seeds stay what they are
+    # Generators of their own for what was added later, so that old seeds stay what they are.
+    later = Random(f"{seed}/soak/later")
     faults = _later_faults(later, nodes, faults)
     rest = 0.0
     if nodes >= ENOUGH and later.random() < 0.4:
