@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.mutations.planting import fault, replace
+from overlay.lower_random.messages import Neighbour
 from overlay.lower_random.tiered_nodes import TieredNodes
+from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer
 from overlay.regions import entered
 from overlay.upper_tree.delivery.access_nodes import AccessNodes
@@ -84,6 +86,31 @@ def tiers_ignored() -> None:
         return self._relays.is_silent(recipient.peer.id), 0, self._weight(recipient.peer.id)
 
     replace(AccessNodes._rank, _rank)
+
+
+@fault(
+    "M1",
+    "tests/lower_random/test_lower_view.py",
+    "test_views_of_regions_hold_together_before_anything_is_repaired",
+)
+def views_keep_near_nodes_only() -> None:
+    """A node of its own region takes any place in a view, and others get none for it."""
+
+    def _victim(self: View, entry: Neighbour, replaceable: list[NodeId]) -> NodeId | None:
+        far = [node for node, each in self._entries.items() if not self._is_near(each)]
+        if self._is_near(entry) and far:
+            return far[0]
+        kind = self._is_near(entry)
+        return next(
+            (
+                node
+                for node in replaceable
+                if node in self._entries and self._is_near(self._entries[node]) is kind
+            ),
+            None,
+        )
+
+    replace(View._victim, _victim)
 
 
 @fault("M2", "tests/lower_random/test_lower_tiers.py", "test_one_that_is_dead_is_forgotten")

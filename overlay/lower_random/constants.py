@@ -17,6 +17,14 @@ MAX_EXCHANGED = 256
 """Entries of a kind in one exchange, whatever the settings of the sender: a bound on what a message
 can cost, a dozen times the default sizes."""
 
+NEAR_SHARE = 0.5
+"""Share of a view that is kept for nodes of the own region, if there are so many: most of what a
+node asks of its neighbours, walks above all, then stays where it is quick …"""
+
+FAR_SHARE = 0.5
+"""… and for nodes of other regions: ten of twenty, so that with half of all nodes dead a view still
+leads into others (docs/lab/regions.md)."""
+
 # --- hints about the ring ---
 
 MAX_RING_HINTS = 16

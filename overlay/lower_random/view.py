@@ -12,13 +12,23 @@ Unlike Cyclon, the partner stays in the view until its reply brings something be
 overlay it may be all that the node has. The dead leave when contact fails (LinkDown, or three
 periods without a reply), never by age alone. A seed that answers always enters the view, so that a
 healed partition merges. Each exchange also carries access points (C2) and hints about the ring.
+
+Where there are regions (M1), half of a view is nodes of this node's own, as far as there are so
+many, and half others: a view that lacks some of a kind gives them the places of the other kind.
+Within a kind entries move as in Cyclon, so that the graph of each region is random, and so is that
+between regions (docs/design/regions.md).
 """
 
 from __future__ import annotations
 
 from overlay.links.events import LinkDown, LinkUp, SeedReached, SessionEnd
 from overlay.lower_random.access_points import AccessPoints
-from overlay.lower_random.constants import MAX_EXCHANGED, MAX_UNANSWERED_PERIODS
+from overlay.lower_random.constants import (
+    FAR_SHARE,
+    MAX_EXCHANGED,
+    MAX_UNANSWERED_PERIODS,
+    NEAR_SHARE,
+)
 from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import AccessPoint, Neighbour, RingHint, Shuffle, ShuffleReply
 from overlay.lower_random.ring_hints import RingHints
@@ -183,12 +193,31 @@ class View(Machine):
                 self._entries[who] = entry
             return
         if len(self._entries) >= self._settings.size:
-            victim = next((each for each in replaceable if each in self._entries), None)
+            victim = self._victim(entry, replaceable)
             if victim is None:
                 return
-            replaceable.remove(victim)
+            if victim in replaceable:
+                replaceable.remove(victim)
             del self._entries[victim]
         self._entries[who] = entry
+
+    def _victim(self, entry: Neighbour, replaceable: list[NodeId]) -> NodeId | None:
+        """Which entry leaves for this one, if any: one of `replaceable`, of the same kind (near or
+        far). A kind that has less than its share takes a place of the other."""
+        kind = self._is_near(entry)
+        alike = [node for node, each in self._entries.items() if self._is_near(each) is kind]
+        others = self._entries.keys() - alike
+        share = int(self._settings.size * (NEAR_SHARE if kind else FAR_SHARE))
+        if others and len(alike) < max(share, 1):
+            first = next((node for node in replaceable if node in others), None)
+            return first or max(
+                (node for node in self._entries if node in others),
+                key=lambda node: self._entries[node].age,
+            )
+        return next((node for node in replaceable if node in alike), None)
+
+    def _is_near(self, entry: Neighbour) -> bool:
+        return bool(entry.peer.region) and entry.peer.region == self.port.me.region
 
     def _learn_ring(self, hint: RingHint) -> None:
         """Keep a hint and emit the newest one of its cluster, unless its primary is known to be

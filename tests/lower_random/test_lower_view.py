@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
@@ -37,19 +38,23 @@ def alone(**settings: int) -> tuple[WorldNode, View, AccessPoints]:
     return port, view, points
 
 
-def forest(nodes: int, seed: int = 1, **settings: float) -> tuple[World, dict[str, View]]:
-    """Every node knows the first one only."""
+def forest(
+    nodes: int, seed: int = 1, regions: Sequence[str] = ("",), **settings: float
+) -> tuple[World, dict[str, View]]:
+    """Every node knows the first one only; they are in these regions in turn."""
     world = World(seed, delay=(0.01, 0.01), notice=0.01)
     chosen = ViewSettings(**settings)  # type: ignore[arg-type]
     views: dict[str, View] = {}
+    first: Peer | None = None
     for number in range(nodes):
-        member = world.node(f"n{number:03}")
+        member = world.node(f"n{number:03}", region=regions[number % len(regions)])
         points = AccessPoints(member, chosen)
         view = views[member.me.id] = View(member, chosen, points)
         member.add(points, view)
         view.start()
-        if number:
-            member.hear(SeedReached("n000:1", peer("n000")))
+        if first is not None:
+            member.hear(SeedReached("n000:1", first))
+        first = first or member.me
         world.run(0.05)
     return world, views
 
@@ -64,6 +69,27 @@ def reached(views: dict[str, View], first: str) -> int:
                 seen[other.id] = None
                 todo.append(other.id)
     return len(seen)
+
+
+def largest(views: dict[str, View]) -> int:
+    """Nodes of the largest part that holds together, along views in either direction."""
+    linked: dict[str, dict[str, None]] = {name: {} for name in views}
+    for name, view in views.items():
+        for other in view.peers():
+            if other.id in views:
+                linked[name][other.id] = linked[other.id][name] = None
+    found: dict[str, None] = {}
+    sizes = [0]
+    for name in views:
+        todo, size = [name], 0
+        while todo:
+            each = todo.pop()
+            if each not in found:
+                found[each] = None
+                size += 1
+                todo += linked[each]
+        sizes.append(size)
+    return max(sizes)
 
 
 def in_degrees(views: dict[str, View]) -> list[int]:
@@ -141,6 +167,72 @@ def test_dead_nodes_leave_all_views_and_the_rest_holds_together(
     assert len(left) <= 3  # of 1,500 entries: at most a last echo
     assert reached(living, "n001") == 150
     assert all(len(view.peers()) >= 9 for view in living.values())
+
+
+REGIONS = ("a", "b", "c", "d", "e")
+
+
+@pytest.fixture(scope="module")
+def divided() -> dict[str, View]:
+    """100 nodes of five regions with views of 10, after 60 periods."""
+    world, views = forest(100, regions=REGIONS, size=10, shuffle=5)
+    world.run(120.0)
+    return views
+
+
+def test_half_of_a_view_is_nearby(divided: dict[str, View]) -> None:
+    near = [
+        sum(other.region == view.port.me.region for other in view.peers())
+        for view in divided.values()
+    ]
+    assert set(near) == {5}
+
+
+@pytest.mark.parametrize("dead", [0.0, 0.2, 0.5])
+def test_views_of_regions_hold_together_before_anything_is_repaired(
+    divided: dict[str, View], dead: float
+) -> None:
+    for seed in range(20):
+        gone = Random(seed).sample(list(divided), int(dead * len(divided)))
+        living = {name: view for name, view in divided.items() if name not in gone}
+        assert largest(living) >= 0.98 * len(living)
+
+
+def test_a_region_that_is_lost_wholly_divides_no_others(divided: dict[str, View]) -> None:
+    for region in REGIONS:
+        living = {n: view for n, view in divided.items() if view.port.me.region != region}
+        assert largest(living) == 80
+
+
+def test_nodes_of_regions_are_in_about_as_many_views(divided: dict[str, View]) -> None:
+    degrees = in_degrees(divided)
+    deviation = (sum((each - 10) ** 2 for each in degrees) / len(degrees)) ** 0.5
+    assert deviation < 4.0, "hardly more than in a graph of random pointers"
+    assert degrees[0] >= 3
+    assert degrees[-1] <= 25
+
+
+def test_nodes_without_a_region_are_all_far() -> None:
+    port, view, _ = alone(size=2)
+    for name in ("a", "b", "c"):
+        port.hear(LinkUp(peer(name), True))
+    heard = tuple(Neighbour(peer(name), 0) for name in ("d", "e"))
+    port.hear(Shuffle(heard, (), ()), peer("a"))
+    assert len(view.peers()) == 2
+
+
+def test_a_region_that_is_far_gets_places_in_a_view_of_near_nodes_only() -> None:
+    port = World().node("me", region="eu")
+    chosen = ViewSettings(size=4)
+    points = AccessPoints(port, chosen)
+    view = View(port, chosen, points)
+    port.add(points, view)
+    for number in range(4):
+        port.hear(LinkUp(Peer(f"e{number}", "", "eu"), True))
+    far = tuple(Neighbour(Peer(f"u{number}", "", "us"), 0) for number in range(4))
+    sender = Peer("e0", "", "eu")
+    port.hear(Shuffle((Neighbour(sender, 0), *far), (), ()), sender)
+    assert sorted(other.region for other in view.peers()) == ["eu", "eu", "us", "us"]
 
 
 def test_a_healed_partition_merges_through_a_seed() -> None:
