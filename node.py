@@ -139,7 +139,7 @@ class Node:
         self.hosting = Hosting(self, settings, self.access_points, self.ring, relays, self.notices)
         self.holding = self.hosting.holding
         self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)
-        replicas = ReplicaSelector.configured(self.me.id, settings.tree, self.health)
+        replicas = ReplicaSelector.configured(self.me, settings.tree, self.health)
         locations = LocationCache.configured(settings.tree, replicas)
         history, copies = History(settings.tree.history), self.hosting.copies
         self.finder = TreeFinder(self, settings, self.crawl, self.ring, locations)

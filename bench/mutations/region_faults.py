@@ -16,6 +16,7 @@ from overlay.upper_tree.delivery.fan_out import Part, share_out, spread
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.messages import Deliver
+from overlay.upper_tree.partition import ranked
 
 ACCESS = "tests/upper_tree/delivery/test_tree_access_nodes.py"
 
@@ -111,6 +112,21 @@ def views_keep_near_nodes_only() -> None:
         )
 
     replace(View._victim, _victim)
+
+
+@fault(
+    "M1",
+    "tests/upper_tree/publisher/test_tree_replicas.py",
+    "test_a_publisher_takes_the_nearest_host_and_another_where_it_is_silent",
+)
+def nearest_replica_not_preferred() -> None:
+    """A publisher visits any replica of a virtual node, wherever it is."""
+
+    def anywhere(me: NodeId, hosts: Sequence[Peer], region: str = "") -> list[Peer]:
+        return original(me, hosts)
+
+    original = ranked
+    replace(ranked, anywhere)
 
 
 @fault("M2", "tests/lower_random/test_lower_tiers.py", "test_one_that_is_dead_is_forgotten")

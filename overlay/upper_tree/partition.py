@@ -25,7 +25,8 @@ from hashlib import blake2b
 from itertools import accumulate, pairwise
 
 from matching import EVERYTHING, Cut, Interval
-from overlay.machine import NodeId, Peer, Version
+from overlay.machine import NodeId, Peer, Region, Version
+from overlay.regions import distance
 from overlay.upper_tree.messages import Assign, Entry
 
 
@@ -190,12 +191,14 @@ def serves(entry: Entry, node: NodeId) -> bool:
     return any(host.id == node for host in entry.hosts)
 
 
-def ranked(me: NodeId, hosts: Sequence[Peer]) -> list[Peer]:
-    """The hosts of a virtual node in the order in which `me` tries them: rendezvous hashing, itself
-    first. (A checksum would not do: those of names of one length differ by the same bits.)"""
+def ranked(me: NodeId, hosts: Sequence[Peer], region: Region = "") -> list[Peer]:
+    """The hosts of a virtual node in the order in which `me` tries them: itself first, then those
+    with the fewest borders on the way from its `region` (M1), and among these by rendezvous
+    hashing. (A checksum would not do: those of names of one length differ by the same bits.)"""
 
-    def weight(host: Peer) -> tuple[bool, bytes]:
-        return host.id != me, blake2b(f"{me} {host.id}".encode(), digest_size=8).digest()
+    def weight(host: Peer) -> tuple[bool, int, bytes]:
+        borders = distance(region, host.region) if region else 0
+        return host.id != me, borders, blake2b(f"{me} {host.id}".encode(), digest_size=8).digest()
 
     return sorted(hosts, key=weight)
 

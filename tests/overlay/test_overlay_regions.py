@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 
+from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from overlay.client import GetPeers, Peers
 from overlay.machine import Peer
 from overlay.regions import distance, entered
-from tests.support.overlays import READY, wait
+from tests.support.overlays import READY, acknowledged, assert_exact, hosts, wait
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 
@@ -51,6 +54,35 @@ def test_a_node_without_a_region_costs_two_bytes() -> None:
 def test_a_region_or_tier_out_of_bounds_is_no_peer(wrong: tuple[str, int]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.msgpack.decode(msgspec.msgpack.encode((A, "1.2.3.4:5", *wrong)), type=Peer)
+
+
+def test_nothing_is_lost_when_an_access_node_dies_while_events_cross() -> None:
+    world = World(5, WireCodec())
+    world.network.conditions = Conditions(latency_low=0.001, latency_high=0.001, backbone=0.05)
+    for number in range(15):
+        name, region = f"n{number}", f"r{number % 3}"
+        world.network.place(name, region)
+        world.add_node(["n0"] if number else [], name, region)
+        world.run(0.2)
+    wait(world, world.ready, READY, "all nodes are ready")
+    for name in world.names():
+        world.subscribe(name, "x > 0")
+    acknowledged(world)
+    world.run(5.0)
+    publishing = [world.names()[0], world.names()[1]]
+    passed_on: Counter[str] = Counter()
+    for number in range(120):
+        world.publish(publishing[number % 2], {"x": 1 + number})
+        world.run(0.05)
+        if number == 40:
+            for record in world.recorder.records:
+                if record.kind == "forward":
+                    passed_on[world.identities[record.node]] += 1
+            hosts_now = {host for found in hosts(world).values() for host in found}
+            access = [name for name, _ in passed_on.most_common() if name not in hosts_now]
+            dead = next(name for name in access if name not in publishing)
+            world.crash(dead, silent=True)
+    assert_exact(world)
 
 
 def test_region_and_tier_travel_with_greetings_and_with_gossip() -> None:

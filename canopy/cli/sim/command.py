@@ -20,6 +20,7 @@ from canopy.cli.sim.failure import failure
 from canopy.cli.sim.figure import figure
 from canopy.cli.sim.pairs import pairs
 from canopy.cli.sim.recovery import recovery
+from canopy.cli.sim.regions import regions
 from canopy.cli.sim.replay import replay
 from canopy.cli.sim.scaling import scaling
 from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
@@ -38,7 +39,7 @@ def sim() -> None:
     """Run the overlay in a simulated network."""
 
 
-for each in (soak, failure, figure, pairs, replay, recovery, scaling, timeliness):
+for each in (soak, failure, figure, pairs, replay, recovery, regions, scaling, timeliness):
     sim.add_command(each)
 
 

@@ -72,6 +72,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     latency_low: float = 0.001
     latency_high: float = 0.020  # nodes of one continent; not measured
+    backbone: float = 0.0  # seconds more from one region to another (`Network.place`)
     loss: float = 0.0  # share of frames that vanish
     duplicate: float = 0.0  # share of frames that come twice
     damage: float = 0.0  # share of batches of which a bit is not what was sent (V3)
@@ -112,6 +113,7 @@ class Network:
         self._traffic = traffic
         self._ends: dict[int, End] = {}
         self._listening: dict[str, Process] = {}
+        self._regions: dict[str, str] = {}  # process name -> where its machine is
         self._sides: dict[str, int] = {}  # process name -> side of the partition, absent: 0
         self._blocked: dict[tuple[str, str], None] = {}  # (from, to) that swallow
         self._clogged: dict[tuple[str, str], list[tuple[Callable[..., object], tuple[Any, ...]]]]
@@ -137,7 +139,9 @@ class Network:
     def dial(self, process: Process, address: str) -> int:
         """Begin to connect; `opened` or `closed` of the process follows."""
         end = self._new_end(process)
-        self._schedule(self._now() + self._latency(), self._knock, end, address)
+        target = self._listening.get(address)
+        delay = self._latency(process, target or process)
+        self._schedule(self._now() + delay, self._knock, end, address)
         return end.number
 
     def write(self, connection: int, frame: Frame) -> None:
@@ -158,7 +162,7 @@ class Network:
             return
         if conditions.damage and type(frame) is Batch and self._rng.random() < conditions.damage:
             frame = self._damaged(frame)
-        arrival = max(end.clear_at, leaves + self._latency())
+        arrival = max(end.clear_at, leaves + self._latency(end.process, other.process))
         end.clear_at = arrival
         self._schedule(arrival, self._arrive, other, frame)
         if conditions.duplicate and self._rng.random() < conditions.duplicate:
@@ -171,7 +175,8 @@ class Network:
             return
         end.open = False
         if end.other is not None:
-            at = max(end.clear_at, max(self._now(), end.sent_at) + self._latency())
+            delay = self._latency(end.process, end.other.process)
+            at = max(end.clear_at, max(self._now(), end.sent_at) + delay)
             self._schedule(at, self._hang_up, end.other, reason)
 
     def vanish(self, process: Process, *, silent: bool = False) -> None:
@@ -185,6 +190,10 @@ class Network:
                 del self._ends[end.number]
             else:
                 self.close(end.number, "connection reset")
+
+    def place(self, name: str, region: str) -> None:
+        """The process of this name is in `region`, whatever its node says of itself."""
+        self._regions[name] = region
 
     # --- faults ---
 
@@ -251,10 +260,13 @@ class Network:
         self._ends[end.number] = end
         return end
 
-    def _latency(self) -> float:
-        conditions = self.conditions
+    def _latency(self, one: Process, other: Process) -> float:
+        conditions, regions = self.conditions, self._regions
         spread = conditions.latency_high - conditions.latency_low
-        return conditions.latency_low + spread * self._rng.random()
+        delay = conditions.latency_low + spread * self._rng.random()
+        if regions and regions.get(one.name) != regions.get(other.name):
+            delay += conditions.backbone
+        return delay
 
     def _damaged(self, frame: Batch) -> Batch:
         body = bytearray(frame.body)
@@ -279,7 +291,7 @@ class Network:
         if not end.open:
             return
         target = self._listening.get(address)
-        back = self._now() + self._latency()
+        back = self._now() + self._latency(end.process, target or end.process)
         if target is None:
             self._schedule(back, self._hang_up, end, REFUSED)
         elif not self.reachable(end.process.name, target.name):

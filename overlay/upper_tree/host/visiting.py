@@ -133,7 +133,7 @@ class VisitHandler:
         if entry is None or serves(entry, self.port.me.id):
             self._give_back(attribute, [event.sequence])
         else:
-            host = ranked(self.port.me.id, entry.hosts)[0]
+            host = ranked(self.port.me.id, entry.hosts, self.port.me.region)[0]
             _, by_tree = self.forwarded.setdefault(host.id, (host, {}))
             by_tree.setdefault(attribute, []).append(event)
             self.deliveries.copies.spend((event,))  # now, since it leaves less for deliveries

@@ -3,7 +3,8 @@
 All hosts of a virtual node have all of its registrations, so any of them will do. A publisher ranks
 hosts by a hash of itself and the host and takes the first: it visits the same one each time, so
 that its link stays open, it visits one host for all trees that share their hosts, and publishers
-spread. If it is a host itself it comes first, since that costs no message.
+spread. If it is a host itself it comes first, since that costs no message; then come hosts in its
+own region and other near ones (M1).
 
 A host that is behind is passed over for one that will be done sooner (load_prediction.py). One that
 the health file calls sub-healthy is used where all others are, or are suspected (T6).
@@ -22,7 +23,7 @@ import msgspec
 
 from overlay.bounded import BoundedDict
 from overlay.health import Health
-from overlay.machine import NodeId, Peer
+from overlay.machine import NodeId, Peer, Region
 from overlay.settings import TreeSettings
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.partition import ranked
@@ -49,12 +50,18 @@ class ReplicaSelector:
     """One publisher's choice among the hosts of a virtual node. Times are the Port's seconds."""
 
     def __init__(
-        self, me: NodeId, timeout_most: float, by_time: bool = True, health: Health | None = None
+        self,
+        me: NodeId,
+        timeout_most: float,
+        by_time: bool = True,
+        health: Health | None = None,
+        region: Region = "",
     ) -> None:
         """`timeout_most`: seconds after which a host is silent however slow hosts were before.
         `by_time`: whether a host that is behind is passed over (P7). `health`: what is known of the
-        hosts' health; None: nothing ever."""
+        hosts' health; None: nothing ever. `region`: where the publisher is."""
         self.me = me
+        self.region = region
         self._health = health
         self._health_changes = 0  # as of the last `expire`
         self.by_time = by_time
@@ -69,9 +76,9 @@ class ReplicaSelector:
         self._smoothed: float | None = None  # seconds from a visit to its acceptance
 
     @classmethod
-    def configured(cls, me: NodeId, settings: TreeSettings, health: Health) -> ReplicaSelector:
+    def configured(cls, me: Peer, settings: TreeSettings, health: Health) -> ReplicaSelector:
         """The choice of the node `me` with these settings."""
-        return cls(me, settings.retry, settings.choice == "time", health)
+        return cls(me.id, settings.retry, settings.choice == "time", health, me.region)
 
     # --- choosing ---
 
@@ -79,7 +86,7 @@ class ReplicaSelector:
         """The host to visit for this tree, of these (at least one)."""
         if len(hosts) == 1:
             return hosts[0]
-        order = ranked(self.me, hosts)
+        order = ranked(self.me, hosts, self.region)
         order = [host for host in order if not self.suspects(attribute, host.id)] or order
         if self._health is not None:
             order = list(self._health.healthiest(order))

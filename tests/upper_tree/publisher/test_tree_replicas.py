@@ -6,6 +6,7 @@ from collections import Counter
 
 from matching import EVERYTHING
 from overlay.links.events import LinkDown
+from overlay.machine import Peer
 from overlay.upper_tree.messages import Location, Visit
 from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.location_cache import LocationCache
@@ -51,6 +52,20 @@ def test_publishers_spread_over_the_hosts_and_each_has_its_own() -> None:
 def test_a_host_comes_first_for_itself() -> None:
     assert {ranked(name, ABC)[0].id for name in "abc"} == set("abc")
     assert all(ranked(name, ABC)[0].id == name for name in "abc")
+
+
+def test_a_publisher_takes_the_nearest_host_and_another_where_it_is_silent() -> None:
+    """M1: its events reach its own region without crossing a border."""
+    regions = {"a": "us", "b": "eu/fr", "c": "eu/de", "d": ""}
+    hosts = [Peer(name, "", region) for name, region in regions.items()]
+    replicas = ReplicaSelector("me", RETRY, region="eu/de")
+    order = [each.id for each in ranked("me", hosts, "eu/de")]
+    assert order[0] == "c"
+    assert order[-1] == "a"
+    assert replicas.choose("x", hosts).id == "c"
+    replicas.suspect_silent("c", 0.0)
+    assert replicas.choose("x", hosts).id == order[1]
+    assert ReplicaSelector("a", RETRY, region="eu/de").choose("x", hosts).id == "a", "itself"
 
 
 def test_one_visit_for_all_trees_that_share_their_hosts() -> None:
