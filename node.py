@@ -290,9 +290,10 @@ class Node:
                 handler(client, command)
         self._finish_turn()
 
-    def client_gone(self, client: int) -> None:
-        """A client's connection ended: its subscriptions end."""
-        self._turn(self.clients.client_closed, client)
+    def client_gone(self, client: int, unread_for: float = 0.0) -> None:
+        """A client has gone: its subscriptions end. `unread_for`: seconds for which its session
+        was kept."""
+        self._turn(self.clients.client_closed, client, unread_for)
 
     def _turn(self, handler: Callable[..., None], *arguments: Any) -> None:
         self.turns.begin()

@@ -3,7 +3,8 @@
 One vocabulary for the control socket (canopy/wire/control/server), the terminal UI, the simulator
 and tests: `Node.commands(client, commands)` takes any `Command`s; answers and deliveries leave
 through `Driver.reply(client, reply)`. A client is a number that the driver gives to each
-connection; when it goes, `Node.client_gone(client)` ends its subscriptions."""
+connection; when it goes, `Node.client_gone(client)` ends its subscriptions. A client with a session
+keeps its number for a while without a connection, and on the next one (M5)."""
 
 from __future__ import annotations
 
@@ -211,6 +212,28 @@ class Grant(Command, frozen=True):
     credit: int
 
 
+class OpenSession(Command, frozen=True):
+    """From now on this client outlives its connection: when that is lost, its subscriptions and
+    what comes for them are kept for a while, and `ResumeSession` on another connection goes on
+    with them (M5). Handled by the control socket. Answered by SessionOpened, behind which what is
+    sent unasked is numbered: each Delivery, each event of a Gathered, and each notice."""
+
+
+class ResumeSession(Command, frozen=True):
+    """The first command of a connection: go on with `session`, of which the program has the first
+    `received` numbered items. Answered by SessionResumed, or by Failed (code unknown): the session
+    has ended, or the node was started anew. What was asked and not answered on the former
+    connection is not answered any more; request numbers go on behind those of that connection."""
+
+    session: str
+    received: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class CloseSession(Command, frozen=True):
+    """The program ends: its subscriptions end with this connection. Handled by the control socket.
+    Not answered; its request number is no matter."""
+
+
 class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The answer to a command, or news that was not asked for (request 0)."""
 
@@ -282,6 +305,24 @@ class Subscribed(Reply, frozen=True):
     """The acknowledgement of a subscription (SUBACK), with its id."""
 
     subscription: str
+
+
+class SessionOpened(Reply, frozen=True):
+    """This client has a session: `session` resumes it within `kept_for` seconds after its
+    connection is lost; who knows it can resume it. "": the node keeps no sessions."""
+
+    session: str
+    kept_for: float
+
+
+class SessionResumed(Reply, frozen=True):
+    """The session goes on: `subscriptions` are those that it has, and the numbered items after
+    `after` follow. That is more than what the program has received if the node no longer has all
+    that came then, as much as it has received otherwise, or less where a frame is sent again of
+    which it has received a part."""
+
+    subscriptions: tuple[SubscriptionInfo, ...]
+    after: int = 0  # filled by the control socket
 
 
 class Published(Reply, frozen=True):
@@ -450,13 +491,13 @@ class Explained(Reply, frozen=True):
 COMMANDS = (
     Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
     | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
-    | Drain | Grant
+    | Drain | Grant | OpenSession | ResumeSession | CloseSession
 )  # fmt: skip
 """The types that the control socket decodes; nothing else comes in."""
 
 REPLIES = (
     Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
     | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
-    | Recipients | Events
+    | Recipients | Events | SessionOpened | SessionResumed
 )  # fmt: skip
 """The types that the control socket sends."""

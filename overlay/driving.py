@@ -108,9 +108,10 @@ class DrivenNode(Protocol):
     def commands(self, client: int, commands: Sequence[Command]) -> None:
         """Commands of one client that were read together, in order."""
 
-    def client_gone(self, client: int) -> None:
+    def client_gone(self, client: int, unread_for: float = 0.0) -> None:
         """End all that the client with this number subscribed; replies to it are not wanted any
-        more."""
+        more. `unread_for`: seconds since its connection was lost, in which its session was kept
+        and no program read what came."""
 
 
 class Driver(LinkTransport, Protocol):

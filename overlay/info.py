@@ -73,11 +73,13 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     delivered: int  # events; where its client gathers, those that are counted for this one
     pivots: tuple[str, ...]  # per conjunction: the attribute tree(s) it is registered in
     client: int = 0  # whose it is: a number of `ClientInfo`
+    level: int = 0  # latency level; 0: none
 
 
 class ClientInfo(msgspec.Struct, frozen=True):
-    """A connection to a node's control socket. All but the numbers of client and process are bytes,
-    and `dropped` deliveries."""
+    """A program at a node's control socket, connected or with a session that is kept for it. All
+    but the numbers of client and process are bytes, `dropped` deliveries, `parked_for` seconds.
+    """
 
     client: int
     pid: int  # of its process; 0: the system does not say
@@ -85,6 +87,8 @@ class ClientInfo(msgspec.Struct, frozen=True):
     under_way: int  # sent, and not consumed
     waiting: int  # for credit
     dropped: int  # since it has connected
+    parked_for: float = -1.0
+    """Seconds since its connection was lost, while its session is kept; -1: it is connected."""
 
 
 class ExplanationLine(msgspec.Struct, frozen=True):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from bench.mutations.planting import fault, replace
+from canopy.client.session import ControlSession
 from canopy.traces.analysis.runs import with_runs
+from canopy.wire.control.client_connection import ClientConnection
+from canopy.wire.control.parked_sessions import ParkedSessions
+from canopy.wire.control.replay_buffer import ReplayBuffer
 from canopy.wire.control.server import ControlServer
 from canopy.wire.durable import require_room
 from canopy.wire.folder import DataFolder
@@ -22,8 +27,11 @@ from overlay.links.messages import Hello, Superseded, Welcome
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from canopy.client.frames import Sized
+
 COPY_TESTS = "tests/links/test_links_copies.py"
 DISK_TESTS = "tests/canopy/wire/test_wire_disk.py"
+SESSION_TESTS = "tests/canopy/wire/control/test_wire_sessions.py"
 LOSS_TEST = (
     "tests/overlay/test_overlay_loss_counters.py",
     "test_links_that_break_without_a_loss_leave_every_loss_counter_at_zero",
@@ -43,6 +51,58 @@ def program_refused_in_silence() -> None:
         await trio.aclose_forcefully(stream)
 
     replace(ControlServer._refuse, _refuse)
+
+
+@fault(
+    "M5",
+    SESSION_TESTS,
+    "test_a_program_that_comes_back_goes_on_with_nothing_lost_and_nothing_twice",
+)
+def sent_counts_as_received() -> None:
+    """A node forgets what it has sent to a program when it has sent it."""
+
+    def add(
+        self: ReplayBuffer, frame: bytes, items: int, end: int, is_notice: bool = False
+    ) -> None:
+        self.sent += items
+
+    replace(ReplayBuffer.add, add)
+
+
+@fault("M5", SESSION_TESTS, "test_a_session_ends_when_its_time_is_over_and_not_before")
+def session_kept_for_ever() -> None:
+    """A node keeps the session of a program that never comes back."""
+
+    def _end_of(self: ParkedSessions, client: ClientConnection) -> float:
+        return math.inf
+
+    replace(ParkedSessions._end_of, _end_of)
+
+
+@fault("M5", SESSION_TESTS, "test_replies_of_the_connection_before_do_not_reach_the_next")
+def old_replies_answer_new_requests() -> None:
+    """A node answers what a program asked on a connection that it has lost."""
+
+    def wants(self: ClientConnection, request: int) -> bool:
+        return True
+
+    replace(ClientConnection.wants, wants)
+
+
+@fault(
+    "M5",
+    "tests/canopy/client/test_client_sessions.py",
+    "test_nothing_is_lost_and_nothing_comes_twice_when_connections_break",
+)
+def resumes_from_the_beginning() -> None:
+    """A program that resumes its session does not count what it has received."""
+    original = ControlSession.accept
+
+    def accept(self: ControlSession, frames: list[Sized]) -> None:
+        original(self, frames)
+        self._received = 0
+
+    replace(original, accept)
 
 
 @fault("counters", *LOSS_TEST)

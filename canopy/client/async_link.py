@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 from canopy.client.errors import CommandTimeoutError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.locating import connection_error, find_socket
-from canopy.client.session import READ_SIZE, ControlSession, expected
+from canopy.client.session import GOODBYE, READ_SIZE, ControlSession, SessionPosition, expected
 from canopy.client.steps import Steps, asked
 from overlay.client import Command, Delivery, Reply
 
@@ -121,6 +121,20 @@ class AsyncLink:
             raise connection_error(error, path) from None
         return AsyncLink(runtime, opened[0], str(path), credit)
 
+    @property
+    def position(self) -> SessionPosition | None:
+        """From where another connection goes on with the session that the node keeps; None if it
+        keeps none."""
+        return self._session.position
+
+    def go_on(self, position: SessionPosition) -> None:
+        """Before the first request: this connection is to resume that session."""
+        self._session.go_on(position)
+
+    def end_session(self) -> None:
+        """The node keeps no session (any more)."""
+        self._session.end_session()
+
     async def request(self, command: Command, timeout: float) -> Reply:
         """Send `command` and wait for its reply. Raises as `ControlClient.request`."""
         return await self.finish(await self.begin(command), timeout)
@@ -170,6 +184,10 @@ class AsyncLink:
 
     def close(self) -> None:
         """End the connection, and with it what was subscribed on it."""
+        is_kept = self._session.gone is None and self._session.position is not None
+        if is_kept and not self._sending:
+            with suppress(OSError):
+                self._stream.send_now(GOODBYE)
         self._lose("closed here")
         self._stream.close()
 

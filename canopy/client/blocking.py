@@ -28,7 +28,7 @@ from typing import TypeVar
 from canopy.client.errors import CommandTimeoutError, ControlError
 from canopy.client.frames import OpaqueEvent, Sized
 from canopy.client.locating import connection_error, find_socket
-from canopy.client.session import READ_SIZE, ControlSession, expected
+from canopy.client.session import GOODBYE, READ_SIZE, ControlSession, SessionPosition, expected
 from canopy.client.steps import Steps, asked
 from overlay.client import CREDIT, Command, Delivery, Reply
 
@@ -101,6 +101,8 @@ class ControlClient:
     def close(self) -> None:
         """End the connection: the node ends this client's subscriptions. Waiting threads wake."""
         with self._changed:
+            if self._session.gone is None and self._session.position is not None:
+                self._say_goodbye()
             self._session.lose("closed here")
             self._changed.notify_all()
             if not self._reading and self._sock.fileno() >= 0:
@@ -108,6 +110,20 @@ class ControlClient:
                 return
         with contextlib.suppress(OSError):  # another thread waits in the socket: it will close
             self._sock.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def position(self) -> SessionPosition | None:
+        """From where another connection goes on with the session that the node keeps; None if it
+        keeps none."""
+        return self._session.position
+
+    def go_on(self, position: SessionPosition) -> None:
+        """Before the first request: this connection is to resume that session."""
+        self._session.go_on(position)
+
+    def end_session(self) -> None:
+        """The node keeps no session (any more)."""
+        self._session.end_session()
 
     def request(self, command: Command, timeout: float = 30.0) -> Reply:
         """Send `command` (its `request` number is chosen here) and wait for its reply.
@@ -145,6 +161,14 @@ class ControlClient:
             if self._session.gone is None and self._session.arrivals.grant_due:
                 self._send_grant()
         return found
+
+    def _say_goodbye(self) -> None:
+        """Ask the node to keep nothing, without waiting: if the socket is full, or another thread
+        writes, the session ends when its time is over. The caller has `_changed`."""
+        if self._writing.acquire(blocking=False):
+            with contextlib.suppress(OSError):
+                self._sock.send(GOODBYE)
+            self._writing.release()
 
     def _send_grant(self) -> None:
         """Grant the node what is due, without waiting: while the socket is full, or another thread

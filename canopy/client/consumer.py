@@ -11,10 +11,16 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from canopy.client.errors import ControlError, SubscriptionEndedError, UnreachableError
+from canopy.client.errors import (
+    CommandFailed,
+    ControlError,
+    SubscriptionEndedError,
+    UnreachableError,
+)
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
 from canopy.client.resubscription import (
@@ -31,7 +37,10 @@ from overlay.client import (
     Ended,
     Event,
     Failed,
+    OpenSession,
     Reply,
+    ResumeSession,
+    SessionResumed,
     Subscribe,
     Subscribed,
     Unsubscribe,
@@ -118,22 +127,51 @@ class Consumer(Generic[L, T, E]):
             self.close()
 
     def _connecting(self) -> Steps[Gap | None]:
-        """Open a connection and make all subscriptions on it: the gap since the one before."""
+        """Open a connection, and go on with the session there or make all subscriptions on it: the
+        gap since the connection before."""
         link = self._opening = yield self._open_link
         try:
-            commands = self._state.opening()
-            replies = yield partial(link.ask_many, commands, Reply, self._timeout, OPENING)
+            reply = yield from self._resuming(link)
+            if reply is None:
+                gap = yield from self._subscribing(link)
+            else:
+                gap, commands = self._state.resumed(reply, time.time())
+                yield partial(link.ask_many, commands, Reply, self._timeout, OPENING)
         except BaseException:
             link.close()
             raise
         finally:
             self._opening = None
         self._link = link
-        gap = self._state.opened(replies, time.time())
         self.gaps += [gap] if gap is not None else []
         if self._is_closed:
             link.close()
         return gap
+
+    def _resuming(self, link: L) -> Steps[SessionResumed | None]:
+        """Go on with the session of the connection before; None if there is none (any more)."""
+        position = self._state.position
+        if position is None:
+            return None
+        link.go_on(position)
+        command = ResumeSession(0, position.session, position.received)
+        try:
+            return expected((yield partial(link.request, command, self._timeout)), SessionResumed)
+        except CommandFailed as error:
+            if error.code == "time-out":
+                raise
+            link.end_session()
+            self._state.session_ended()
+            return None
+
+    def _subscribing(self, link: L) -> Steps[Gap | None]:
+        """Make all subscriptions, and have them outlive the connection."""
+        commands = self._state.opening()
+        replies = yield partial(link.ask_many, commands, Reply, self._timeout, OPENING)
+        if self._state.wants_session:
+            with suppress(UnreachableError, CommandFailed):  # all is acknowledged: it goes without
+                yield partial(link.request, OpenSession(0), self._timeout)
+        return self._state.opened(replies, time.time())
 
     def _reopening(self, until: float) -> Steps[Notice | None]:
         """Look for the node until it is back or there is a notice, at most until `until`."""
@@ -173,6 +211,7 @@ class Consumer(Generic[L, T, E]):
                 return self._with_notices(found, link.notices)
             except UnreachableError as error:
                 self._link = None
+                self._state.left_at(link.position)
                 link.close()
                 if not self._is_closed:
                     notice = self._lost(error)

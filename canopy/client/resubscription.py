@@ -1,10 +1,12 @@
 """What a program has subscribed, whichever connection carries it (no IO, no clock).
 
-A node forgets a client's subscriptions when the connection ends. A `Resubscription` remembers them:
-`opening` has the commands that make them on a new connection, `opened` takes their acknowledgements
-and returns the `Gap` that the program is given, `lost` notes the end of a connection, and
-`delay` says how long to wait before the next attempt. Each subscription has a connection, and so a
-credit, of its own: a program that takes the events of one and leaves another alone is not held up.
+A node keeps a client's session for a while when the connection is lost (M5): then `resumed` goes on
+where the program was. When that is over, or the node was started anew, it has forgotten the
+subscriptions. A `Resubscription` remembers them: `opening` has the commands that make them on a new
+connection, `opened` takes their acknowledgements and returns the `Gap` that the program is given,
+`lost` notes the end of a connection, and `delay` says how long to wait before the next attempt.
+Each subscription has a connection, and so a credit, of its own: a program that takes the events of
+one and leaves another alone is not held up.
 """
 
 from __future__ import annotations
@@ -17,7 +19,18 @@ import msgspec
 
 from canopy.client.errors import CommandFailed, UnreachableError
 from canopy.client.notices import RECONNECTED, Disconnected, Gap, gap_of
-from overlay.client import LEAVING, Command, Failed, Gather, Reply, Subscribe, Subscribed
+from canopy.client.session import SessionPosition
+from overlay.client import (
+    LEAVING,
+    Command,
+    Failed,
+    Gather,
+    Reply,
+    SessionResumed,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
 
 FIRST_DELAY: Final = 0.25
 """Seconds before the first attempt to reach a lost node: one that restarts needs about a second."""
@@ -79,6 +92,9 @@ class Resubscription:
         self.ids: dict[str, Wanted] = {}
         """By the node's name of the subscription, as long as the connection lasts."""
         self.wanted: list[Wanted] = []
+        self.position: SessionPosition | None = None
+        """Where the program was when its connection was lost; None: there is nothing to resume."""
+        self._former: dict[str, Wanted] = {}  # `ids` of that session
         self._gathers = gathers
         self._patience = patience
         self._backoff = Backoff()
@@ -86,6 +102,44 @@ class Resubscription:
         self._ended_at: float | None = None  # wall: the node was leaving and ended all
         self._lost_at: tuple[float, float] | None = None  # (now, wall)
         self._next_try = -math.inf
+
+    @property
+    def wants_session(self) -> bool:
+        """Whether the node should keep a session: a lost node is looked for."""
+        return self._patience > 0
+
+    def left_at(self, position: SessionPosition | None) -> None:
+        """The connection is lost, and the program is there in the session that the node keeps; None
+        if it keeps none."""
+        self.position = position
+        self._former = dict(self.ids)
+
+    def resumed(self, reply: SessionResumed, wall: float) -> tuple[Gap | None, list[Command]]:
+        """The node has kept the session: what is missing all the same, and the commands that make
+        its subscriptions those that are wanted. One that was known and is not there was ended by
+        another program, which a notice says."""
+        assert self.position is not None
+        there = {one.subscription: one for one in reply.subscriptions}
+        self.ids = dict(self._former)
+        missing = reply.after - self.position.received
+        commands: list[Command] = [Unsubscribe(0, id_) for id_ in there if id_ not in self._former]
+        since, self._lost_at = self._lost_at, None
+        self.position, self._former = None, {}
+        self._back()
+        if missing <= 0:
+            return None, commands
+        reason = f"{missing} deliveries or notices to this program were not kept by its node"
+        began = wall if since is None else since[1]
+        return Gap(RECONNECTED, reason, missing, since=began, until=wall), commands
+
+    def session_ended(self) -> None:
+        """The node has not kept the session."""
+        self.position, self._former = None, {}
+
+    def _back(self) -> None:
+        self._backoff.reset()
+        self._next_try = -math.inf
+        self._was_open = True
 
     def opening(self) -> list[Command]:
         """The commands that make all subscriptions on a new connection."""
@@ -97,11 +151,10 @@ class Resubscription:
         acknowledged = [reply for reply in replies if isinstance(reply, Subscribed)]
         names = [reply.subscription for reply in acknowledged]
         self.ids = dict(zip(names, self.wanted, strict=True))
-        self._backoff.reset()
-        self._next_try = -math.inf
-        lost_at, self._lost_at = self._lost_at, None
-        if lost_at is None or not self._was_open:
-            self._was_open = True
+        is_first, lost_at = not self._was_open, self._lost_at
+        self._lost_at = None
+        self._back()
+        if lost_at is None or is_first:
             return None
         since = lost_at[1] if self._ended_at is None else self._ended_at
         self._ended_at = None
@@ -135,7 +188,8 @@ class Resubscription:
         if now - self._lost_at[0] >= self._patience:
             text = f"gave up after {self._patience:g} s without the node: {error}"
             raise UnreachableError(text)
-        self._next_try = now + self._backoff.next()
+        if not is_new or self.position is None:  # else the node may be there all the same
+            self._next_try = now + self._backoff.next()
         return Disconnected(str(error)) if is_new else None
 
     def ended(self, id_: str) -> bool:

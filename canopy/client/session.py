@@ -3,8 +3,9 @@ bytes out.
 
 Whoever owns a `ControlSession` moves its bytes: `encode` a command and send it, `decode` what was
 read and `accept` the frames, send the grant when `grant_due`. canopy/client/blocking.py does it
-with a blocking socket and threads, canopy/client/async_link.py with trio or asyncio. A session ends
-with its connection; what lasts longer is in canopy/client/resubscription.py.
+with a blocking socket and threads, canopy/client/async_link.py with trio or asyncio. A
+`ControlSession` ends with its connection; where the node keeps a session for the program (M5), its
+`position` is what the next one goes on from (canopy/client/resubscription.py).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from overlay.client import (
     FULL,
     GAP,
     LEAVING,
+    CloseSession,
     Command,
     Delivered,
     Delivery,
@@ -38,6 +40,8 @@ from overlay.client import (
     Failed,
     Grant,
     Reply,
+    SessionOpened,
+    SessionResumed,
 )
 
 READ_SIZE: Final = 256 * 1024
@@ -46,8 +50,19 @@ READ_SIZE: Final = 256 * 1024
 DELIVERIES: Final = (GatheredOpaque, Delivered, Dropped)
 """Frames that keep their order among themselves; replies to commands overtake them."""
 
+GOODBYE: Final = COMMAND_FRAMES.encode(CloseSession(0))
+
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
+
+
+class SessionPosition(msgspec.Struct, frozen=True):
+    """Where a program is in a session that its node keeps: the session's name, how many numbered
+    items (deliveries, gathered events, notices) the program has, and its last request's number."""
+
+    session: str
+    received: int
+    last_request: int = 0
 
 
 def expected(reply: Reply, kind: type[R], where: str = "") -> R:
@@ -71,12 +86,33 @@ class ControlSession:
         self.arrivals = Arrivals(min(credit, CREDIT))
         self._reader = FrameReader(CLIENT_FRAMES)
         self._last_request = 0
+        self._session = ""
+        self._received = 0  # numbered items of the session
+        self._skip = 0  # of those to come, which the program has
         self._replies: dict[int, Reply | None] = {}  # None: asked and not answered
 
     @property
     def notices(self) -> deque[Failed]:
         """Notices whose place among the deliveries was reached, the oldest first."""
         return self.arrivals.notices
+
+    # The session that the node keeps.
+
+    @property
+    def position(self) -> SessionPosition | None:
+        """From where the next connection goes on; None if the node keeps no session."""
+        if not self._session:
+            return None
+        return SessionPosition(self._session, self._received, self._last_request)
+
+    def go_on(self, position: SessionPosition) -> None:
+        """This connection is to go on from there, once `ResumeSession` is answered."""
+        self._last_request = position.last_request
+        self._session, self._received = position.session, position.received
+
+    def end_session(self) -> None:
+        """The node keeps no session (any more)."""
+        self._session = ""
 
     # Commands out.
 
@@ -116,8 +152,9 @@ class ControlSession:
         """Sort decoded frames into replies and deliveries."""
         for reply, size in frames:
             if isinstance(reply, DELIVERIES):
-                self.arrivals.add(reply, size)
+                self.arrivals.add(self._counted(reply), size)
             elif reply.request == 0 and isinstance(reply, Failed):
+                self._received += 1
                 if reply.code in (GAP, ENDED, LEAVING):
                     self.arrivals.add(reply, size)
                 elif reply.code == FULL:
@@ -127,6 +164,26 @@ class ControlSession:
                     self.notices.append(reply)
             elif reply.request in self._replies:  # else it came after its time-out
                 self._replies[reply.request] = reply
+                if isinstance(reply, SessionOpened):
+                    self._session, self._received = reply.session, 0
+                elif isinstance(reply, SessionResumed):
+                    self._skip = max(0, self._received - reply.after)
+                    self._received = reply.after
+
+    def _counted(
+        self, frame: GatheredOpaque | Delivered | Dropped
+    ) -> GatheredOpaque | Delivered | Dropped:
+        """Count the items of a frame; without those that the program has from before."""
+        items = items_of(frame)
+        self._received += items
+        if self._skip:
+            skip = min(self._skip, items)
+            self._skip -= skip
+            if isinstance(frame, Delivered):
+                frame = Delivered(0, frame.deliveries[skip:])
+            elif isinstance(frame, GatheredOpaque):
+                frame = GatheredOpaque(0, frame.events[skip:])
+        return frame
 
     def receive(self, data: bytes) -> None:
         """`decode` and `accept`; empty `data` is the end of the connection."""
@@ -187,3 +244,10 @@ class ControlSession:
         if self._refusal is not None:
             return NodeFullError(f"the node at {self.where} refuses: {self._refusal}")
         return UnreachableError(f"the node at {self.where} has gone: {self.gone}")
+
+
+def items_of(frame: Reply) -> int:
+    """How many numbered items a frame has that was not asked for."""
+    if isinstance(frame, Delivered):
+        return len(frame.deliveries)
+    return len(frame.events) if isinstance(frame, GatheredOpaque) else 1

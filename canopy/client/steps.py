@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from canopy.client.session import SessionPosition
 from overlay.client import Command, Failed, Reply
 
 B = TypeVar("B")
@@ -28,6 +29,16 @@ class Link(Protocol):
     result, or has to be awaited for one. Times are seconds."""
 
     notices: deque[Failed]
+
+    @property
+    def position(self) -> SessionPosition | None:
+        """From where another connection goes on with the session that the node keeps."""
+
+    def go_on(self, position: SessionPosition) -> None:
+        """Before the first request: this connection is to resume that session."""
+
+    def end_session(self) -> None:
+        """The node keeps no session (any more)."""
 
     def request(self, command: Command, timeout: float) -> Any:
         """The reply to `command`."""

@@ -61,6 +61,7 @@ FIELDS: Final[dict[str, str]] = {
     "round_trip_ms": "double",  # the median of the links
     "resent": "int",  # batches that were sent again, since the start
     "links": "int",  # that are connected
+    "unread": "double",  # seconds before it for which no program was there to read
     "sample": "double",  # the share of events that this node traces; absent: all
 }
 """Name of every field and its Spark SQL type."""
@@ -76,7 +77,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "subscribe": ("subscription", "name", "selector", "tree", "level"),
     "suback": ("subscription",),  # matching events published from now on are expected
-    "unsubscribe": ("subscription",),
+    "unsubscribe": ("subscription", "unread"),  # unread: since the program was lost
     "publish": ("event", "id", "attributes", "size"),
     "refused": ("reason",),  # an event that was not accepted
     # CRAWL (C3, C4, C10): one walk may carry several attributes, each has its own records

@@ -23,7 +23,7 @@ import yaml
 from msgspec import Meta
 
 from canopy.wire.addresses import is_loopback, split_address
-from canopy.wire.constants import CLIENTS, CONFIG_FILE_LIMIT
+from canopy.wire.constants import CLIENTS, CONFIG_FILE_LIMIT, PARKED, RESUME
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.folder import default_folder
 from overlay.links.messages import MAX_BODY
@@ -80,6 +80,9 @@ class ClientConfig(SettingsGroup, frozen=True):
     queue: Bytes = QUEUE  # bytes of deliveries that may wait for one client's credit; more are
     # dropped and counted, and the client is notified
     programs: Count = CLIENTS  # that may be connected; one more is refused and hears why
+    resume: Annotated[float, Meta(ge=0, le=86_400)] = RESUME  # seconds for which a program's
+    # session is kept when its connection is lost; 0: not at all
+    parked: Annotated[int, Meta(ge=0, le=1_000_000)] = PARKED  # sessions that are kept at a time
 
 
 class NodeConfig(Settings, frozen=True):

@@ -57,6 +57,17 @@ CLIENTS: Final = 256
 """Default of `clients.programs`. Guess; to be measured by the memory of so many clients that do not
 consume (each may have `clients.queue` waiting)."""
 
+RESUME: Final = 30.0
+"""Default of `clients.resume`: longer than a program takes to start again, or than its library
+waits between attempts (8 s); as long as a lease lasts half. Guess; to be measured by how long
+programs that come back were away."""
+
+PARKED: Final = 64
+"""Default of `clients.parked`. Guess; each may have `clients.queue` waiting, as a client that does
+not consume."""
+
+SESSION_BYTES: Final = 16  # of a session's name, at random: nobody guesses it
+
 BACKLOG: Final = 128
 """Programs that the system lets wait for `accept`. Guess; a node accepts them within a turn."""
 

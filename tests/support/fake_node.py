@@ -148,7 +148,7 @@ class FakeNode:
             {}, {},
         )  # fmt: skip
 
-    def client_gone(self, client: int) -> None:
+    def client_gone(self, client: int, unread_for: float = 0.0) -> None:
         self.subscriptions = {
             identity: found for identity, found in self.subscriptions.items() if found[0] != client
         }

@@ -94,7 +94,9 @@ def _status_view(
     rows.add_row("subscriptions", f"{found.subscriptions}")
     rows.add_row("trees", f"{found.trees} with virtual nodes here, routing {found.routing}")
     rows.add_row("under way", f"{found.pending}")
-    rows.add_row("programs", f"{len(found.clients)} connected")
+    parked = sum(one.parked_for >= 0 for one in found.clients)
+    away = f", {counted(parked, 'session')} parked" if parked else ""
+    rows.add_row("programs", f"{len(found.clients) - parked} connected{away}")
     for seed, how in found.seeds.items():
         rows.add_row(f"peer {label(seed)}", label(how))
     parts: list[RenderableType] = [rows]
@@ -103,6 +105,7 @@ def _status_view(
         slow = table("slow program", ">under way", ">credit", ">waiting", ">dropped")
         for one in lagging:
             name = f"process {one.pid}" if one.pid else f"client {one.client}"
+            name += f", away for {duration(one.parked_for)}" if one.parked_for >= 0 else ""
             slow.add_row(name, *(f"{n:,}" for n in (one.under_way, one.credit, one.waiting)),
                          f"{one.dropped:,}")  # fmt: skip
         parts.append(slow)

@@ -8,11 +8,10 @@ import click
 from click.core import ParameterSource
 
 from canopy.cli.connect import node_options, open_client
-from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.output import console, duration, label, plain, print_json, table
 
 if TYPE_CHECKING:
-    from overlay.client import Status
-    from overlay.info import SubscriptionInfo
+    from overlay.info import ClientInfo, SubscriptionInfo
 
 
 @click.group(invoke_without_command=True)
@@ -23,8 +22,9 @@ def subs(
 ) -> None:
     """List the subscriptions of all programs at a node, with the events that each has got.
 
-    A subscription belongs to the program that made it, and ends with it. `canopy subs rm` ends one
-    for a program that does not, or should not go on.
+    A subscription belongs to the program that made it, and ends with it, or, if the program was
+    lost without a goodbye, when its session is over (clients.resume): until then the program is
+    shown as away. `canopy subs rm` ends one for a program that does not, or should not go on.
 
     \b
     canopy subs
@@ -39,30 +39,30 @@ def subs(
     with open_client(connect, wait) as client:
         found = client.ask(GetSubscriptions(0), Subscriptions, timeout).subscriptions
         status = client.ask(GetStatus(0), Status, timeout)
-    processes = _processes(status)
+    clients = {one.client: one for one in status.clients}
     if as_json:
-        print_json([_object(one, processes) for one in found])
+        print_json([_object(one, clients) for one in found])
         return
     if not found:
         click.echo("no program has a subscription at this node")
         return
     rows = table("=subscription", "name", "selector", "=state", ">delivered", ">process")
     for one in found:
+        owner = clients.get(one.client)
         state = "acknowledged" if one.acknowledged else "registering"
-        process = str(processes.get(one.client) or "-")
+        process = str(owner.pid or "-") if owner else "-"
+        if owner and owner.parked_for >= 0:
+            process += f", away for {duration(owner.parked_for)}"
         names = (one.subscription, label(one.name), label(one.selector))
         rows.add_row(*names, state, f"{one.delivered:,}", process)
     console().print(rows)
 
 
-def _processes(status: Status) -> dict[int, int]:
-    """The process of each client."""
-    return {one.client: one.pid for one in status.clients}
-
-
-def _object(one: SubscriptionInfo, processes: dict[int, int]) -> dict[str, Any]:
+def _object(one: SubscriptionInfo, clients: dict[int, ClientInfo]) -> dict[str, Any]:
     found: dict[str, Any] = plain(one)
-    return {**found, "pid": processes.get(one.client, 0)}
+    client = clients.get(one.client)
+    away = client.parked_for if client else -1.0
+    return {**found, "pid": client.pid if client else 0, "parked_for": away}
 
 
 @subs.command()

@@ -165,6 +165,7 @@ class _Analysis:
             "subscribed",
             "acked",
             "ended",
+            "kept",
             f"CASE WHEN tree_key NOT IN ({bad}) THEN tree_key END AS tree_key",
         )
         row = made.selectExpr("count(*) AS n", "count_if(tree_key IS NULL) AS bad").collect()[0]

@@ -1,7 +1,8 @@
 """The control socket: how programs on this machine use the node (docs/reference/wire.md).
 
 Read in this order: ``credit_window`` how much may be under way to one client, what waits and what
-is dropped (no IO); ``client_connection`` one connected program; ``server`` the socket, the way of
-commands to the node and of replies and deliveries back. Called by canopy/wire/process/; the
-program's side is canopy/client/.
+is dropped (no IO); ``replay_buffer`` what may have to be sent again (no IO);
+``client_connection`` one program; ``parked_sessions`` those whose connection is lost; ``server``
+the socket, the way of commands to the node and of replies and deliveries back. Called by
+canopy/wire/process/; the program's side is canopy/client/.
 """

@@ -1,4 +1,4 @@
-"""One program that is connected to the control socket: its open requests and its deliveries."""
+"""One program at the control socket: its open requests, its deliveries, and its session (M5)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from canopy.wire.constants import (
     CLIENT_REQUESTS,
 )
 from canopy.wire.control.credit_window import CreditWindow
+from canopy.wire.control.replay_buffer import ReplayBuffer, SentFrame
 from canopy.wire.transport.outlet import Counters, Outlet
 from overlay.client import CREDIT, Command, Publish
 from overlay.info import ClientInfo
@@ -31,8 +32,19 @@ class ClientConnection:
         self.packing = 0  # bytes in `fresh`
         self.unanswered: dict[int, int | None] = {}  # request -> events that it publishes
         self.publishes = self.events = 0  # unanswered
+        self.requests = 0  # that were read
         self.fresh: list[bytes] = []  # encoded deliveries of this turn, within its credit
         self.room = trio.lowlevel.ParkingLot()  # the reader waits here
+        self.scope = trio.CancelScope()  # of its connection's tasks
+        self.session = ""
+        """What resumes it on another connection; "": it ends with this one."""
+        self.replay: ReplayBuffer | None = None  # of a session
+        self.parked_at: float | None = None
+        """When its connection was lost, while its session is kept."""
+        self.is_overfull = False  # so many notices came since that not all can be kept
+        self.is_resumed = False
+        self.resumed_after = 0  # number of the last item before those that are sent again
+        self._again: list[SentFrame] = []  # to be sent when the program has its answer
 
     @property
     def is_full(self) -> bool:
@@ -52,6 +64,16 @@ class ClientConnection:
             self.publishes += 1
             self.events += events
         self.unanswered[command.request] = events
+        self.requests += 1
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has asked for nothing yet but what is being carried out."""
+        return not self.session and len(self.unanswered) == 1 and self.requests == 1
+
+    def wants(self, request: int) -> bool:
+        """Whether a reply is for this connection, and not for one before."""
+        return self.parked_at is None and (not self.is_resumed or request in self.unanswered)
 
     def answered(self, request: int) -> None:
         """Note that `request` is answered; the reader goes on unless `is_full`."""
@@ -62,8 +84,72 @@ class ClientConnection:
         if not self.is_full:
             self.room.unpark_all()
 
-    @property
-    def info(self) -> ClientInfo:
+    # --- what is sent unasked ---
+
+    def send(self, frame: bytes, items: int) -> None:
+        """Send a frame with so many deliveries or events, within the credit."""
+        self.window.note_sent(len(frame))
+        self.outlet.put(frame)
+        if self.replay is not None:
+            self.replay.add(frame, items, self.window.sent)
+
+    def notify(self, frame: bytes) -> None:
+        """Send a notice, which needs no credit."""
+        if self.parked_at is not None:
+            self.is_overfull = True
+            return
+        self.outlet.put(frame)
+        if self.replay is not None:
+            self.replay.add(frame, 1, self.window.sent, is_notice=True)
+
+    def grant(self, consumed: int, credit: int) -> None:
+        """Take a grant, as `CreditWindow.grant`; raises ValueError as it does."""
+        self.window.grant(consumed, credit)
+        if self.replay is not None:
+            self.replay.consumed(consumed)
+
+    # --- its session ---
+
+    def open_session(self, token: str) -> None:
+        """From now on it outlives its connection."""
+        self.session = token
+        self.replay = ReplayBuffer()
+
+    def close_session(self) -> None:
+        """From now on it ends with its connection."""
+        self.session = ""
+        self.replay = None
+
+    def park(self, now: float) -> None:
+        """Its connection is lost: keep what comes, and send nothing."""
+        self.parked_at = now
+        self.window.hold()
+        self.outlet.close()
+        self.unanswered.clear()
+        self.publishes = self.events = 0
+
+    def adopt(self, former: ClientConnection, received: int) -> None:
+        """Go on with the session of `former` on this connection, as its client: what it was sent
+        after its first `received` items is sent again, by `send_again`. Raises ValueError for more
+        items than it was sent."""
+        assert former.replay is not None, "it has a session"
+        self.resumed_after, self._again = former.replay.take_after(received)
+        self.number, self.session, self.replay = former.number, former.session, former.replay
+        self.window = former.window
+        self.window.hold()
+        self.is_resumed = True
+
+    def send_again(self) -> None:
+        """Send what was kept for this connection, ahead of all that waits."""
+        self.window.restart()
+        again, self._again = self._again, []
+        for one in again:
+            if one.is_notice:
+                self.notify(one.frame)
+            else:
+                self.send(one.frame, one.items)
+
+    def info(self, now: float) -> ClientInfo:
         """The client as `canopy status` shows it; sizes in bytes."""
         window = self.window
         return ClientInfo(
@@ -73,6 +159,7 @@ class ClientConnection:
             window.under_way + self.packing,
             window.waiting_bytes,
             window.dropped,
+            -1.0 if self.parked_at is None else now - self.parked_at,
         )
 
 

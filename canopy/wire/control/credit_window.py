@@ -90,6 +90,8 @@ class CreditWindow:
         self.consumed = 0  # of those
         self.waiting_bytes = 0
         self.dropped = 0  # deliveries since the beginning
+        self.is_held = False
+        """Whether nothing may be sent, and all is queued: there is no connection."""
         self._is_dropping = False
         self._waiting: deque[QueuedDelivery | DroppedRun | QueuedNotice] = deque()
         self._notices = 0  # of those, notices
@@ -117,8 +119,20 @@ class CreditWindow:
         self.consumed = consumed
         self.credit = min(credit, self._most)
 
+    def hold(self) -> None:
+        """The connection is lost, and the queue is kept for another one."""
+        self.is_held = True
+
+    def restart(self) -> None:
+        """Another connection begins: nothing is under way on it, and it has the usual credit."""
+        self.is_held = False
+        self.sent = self.consumed = 0
+        self.credit = self._most
+
     def fits(self, size: int) -> bool:
         """Whether deliveries of `size` bytes in all may be sent at once."""
+        if self.is_held:
+            return False
         heads = FRAME_OVERHEAD * (2 + size // self.frame)
         return not self._waiting and self.sent - self.consumed + size + heads <= self.credit
 
@@ -159,7 +173,7 @@ class CreditWindow:
     def enqueue_notice(self, frame: bytes) -> bool:
         """Queue a notice behind the deliveries that wait. False if none does, or if so many notices
         wait that their places are no matter any more: then it is to be sent at once."""
-        if not self._waiting or self._notices >= NOTICES:
+        if not (self._waiting or self.is_held) or self._notices >= NOTICES:
             return False
         self._waiting.append(QueuedNotice(frame))
         self._notices += 1
@@ -168,7 +182,7 @@ class CreditWindow:
     def next_run(self) -> SendableRun | DroppedRun | QueuedNotice | None:
         """Take what may be sent next from the queue: deliveries, for which `note_sent` has to
         follow, or a gap or notice; None if nothing is queued or the credit does not suffice."""
-        if not self._waiting:
+        if not self._waiting or self.is_held:
             return None
         first = self._waiting[0]
         if isinstance(first, DroppedRun):

@@ -1,7 +1,7 @@
 """The control socket: how programs on this machine use the node (docs/reference/wire.md).
 
 A Unix socket, mode 0600, on which commands come in and replies go out as framed MessagePack. Each
-connection is a client with a number; what it subscribed ends with it.
+connection is a client with a number; what it subscribed ends with it, unless it has a session.
 
 - **Turns.** Publications that were read together are one turn of the node, and so one batch. So are
   subscriptions and their ends, up to `REGISTERED_TOGETHER`: they are planned, registered and stored
@@ -21,13 +21,20 @@ connection is a client with a number; what it subscribed ends with it.
   Replies need no credit: requests are bounded, and a program that consumes nothing can still ask
   and unsubscribe. (A reply overtakes what waits: after that to `Unsubscribe` deliveries may still
   come.)
-- Garbage ends that client's connection and nothing else.
+- **Sessions** (M5). A client that has asked with `OpenSession` is *parked* when its connection is
+  lost without a goodbye: it keeps its number and its subscriptions, and what comes waits in its
+  queue (canopy/wire/control/parked_sessions.py). A connection that begins with `ResumeSession`
+  becomes that client: what its program has not consumed is sent again from where it says
+  (canopy/wire/control/replay_buffer.py), then what has waited. The last connection to ask has it.
+- Garbage ends that client's connection, and its session, and nothing else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import secrets
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -44,11 +51,15 @@ from canopy.wire.constants import (
     CLIENTS,
     CONTROL_READ_SIZE,
     LONG_SELECTOR,
+    PARKED,
     REGISTERED_TOGETHER,
+    RESUME,
+    SESSION_BYTES,
     TURNS_TOGETHER,
 )
 from canopy.wire.control.client_connection import ClientConnection, process_of
 from canopy.wire.control.credit_window import QUEUE, DroppedRun, QueuedNotice
+from canopy.wire.control.parked_sessions import ParkedSessions
 from canopy.wire.durable import FolderError, refused
 from canopy.wire.log import Log
 from canopy.wire.transport.codec import array_header
@@ -58,6 +69,7 @@ from canopy.wire.transport.outlet import Counters, Outlet
 from matching import SelectorError, compile_in_steps
 from overlay.client import (
     FULL,
+    CloseSession,
     Command,
     Delivered,
     Delivery,
@@ -67,8 +79,12 @@ from overlay.client import (
     Failed,
     Gathered,
     Grant,
+    OpenSession,
     Publish,
     Reply,
+    ResumeSession,
+    SessionOpened,
+    SessionResumed,
     Subscribe,
     Unsubscribe,
 )
@@ -87,15 +103,17 @@ class Commands(Protocol):
     def commands(self, client: int, commands: Sequence[Command]) -> None:
         """Carry out one command, or several publications, in one turn."""
 
-    def client_gone(self, client: int) -> None:
-        """End what the client had subscribed: its connection has ended."""
+    def client_gone(self, client: int, unread_for: float = 0.0) -> None:
+        """End what the client had subscribed: its connection has ended, or, so many seconds later,
+        its session."""
 
 
 class ControlServer:
     """Serves the control socket: commands in, replies and deliveries out.
 
     The process calls `reply`, `share` and `flush` for what the node says. `dropped` counts the
-    deliveries that slow clients did not get, `refused` the programs for which there was no room.
+    deliveries that slow clients did not get, `refused` the programs for which there was no room,
+    `sessions_resumed` the programs that came back, `sessions_ended` those that did not.
     Times are filled in here, by the wall clock `wall`: `Draft.time` where a program left it 0, and
     `Delivery.latency_ms`.
     """
@@ -108,17 +126,27 @@ class ControlServer:
         wall: Callable[[], float] = time.time,
         queue: int = QUEUE,
         programs: int = CLIENTS,
+        resume: float = RESUME,
+        parked: int = PARKED,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`trace` writes a trace record of a kind with its fields; `queue`: bytes of deliveries
-        that may wait for each client's credit; `programs`: clients that may be connected."""
+        that may wait for each client's credit; `programs`: clients that may be connected; `resume`:
+        seconds for which a session without a connection is kept, and `parked` how many are; `clock`
+        is monotonic seconds."""
         self.dropped = 0
         self.refused = 0
+        self.sessions_resumed = 0
+        self.sessions_ended = 0
         self._trace = trace
         self._commands = commands
         self._log = log
         self._wall = wall
         self._queue = queue
         self._programs = programs
+        self._clock = clock
+        self._parked = ParkedSessions(resume, parked)
+        self._parked_changed = trio.Event()
         self._clients: dict[int, ClientConnection] = {}
         self._last_number = 0
         self._encode = msgspec.msgpack.Encoder().encode
@@ -145,7 +173,9 @@ class ControlServer:
             sock.listen(BACKLOG)
             listener = trio.SocketListener(sock)
             task_status.started()
-            await trio.serve_listeners(self._serve_client, [listener])
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_parked)
+                await trio.serve_listeners(self._serve_client, [listener])
 
     def silence(self) -> None:
         """Write nothing more to any client."""
@@ -154,13 +184,19 @@ class ControlServer:
 
     async def settle(self) -> None:
         """Wait until everything that is queued for clients was written."""
-        while any(client.outlet or client.window for client in self._clients.values()):
+        while any(c.parked_at is None and (c.outlet or c.window) for c in self._clients.values()):
             await trio.sleep(0.01)
 
     @property
+    def connected(self) -> int:
+        """How many programs are connected."""
+        return len(self._clients) - len(self._parked)
+
+    @property
     def clients(self) -> tuple[ClientInfo, ...]:
-        """The connected programs, with what is under way and waits for each."""
-        return tuple([client.info for client in self._clients.values()])
+        """The connected programs and parked sessions, with what is under way and waits for each."""
+        now = self._clock()
+        return tuple([client.info(now) for client in self._clients.values()])
 
     # From the node (through the driver).
 
@@ -172,21 +208,33 @@ class ControlServer:
         if isinstance(reply, Delivered):
             self._deliver(found, reply.deliveries)
             return
+        if isinstance(reply, SessionResumed):
+            reply = msgspec.structs.replace(reply, after=found.resumed_after)
         try:
             frame = REPLY_FRAMES.encode(reply)
         except (ValueError, OverflowError) as error:
             frame = REPLY_FRAMES.encode(Failed(reply.request, "refused", str(error)))
         if reply.request == NO_REQUEST and isinstance(reply, Failed):  # of a gap: it has a place
-            self._pack(found)
-            if found.window.enqueue_notice(frame):
-                return
-        self._put(found, frame)
-        found.answered(reply.request)
+            self._notify(found, frame)
+        elif found.wants(reply.request):
+            self._put(found, frame)
+            found.answered(reply.request)
+        if isinstance(reply, SessionResumed):
+            found.send_again()
+
+    def _notify(self, client: ClientConnection, frame: bytes) -> None:
+        """Send a notice in its place among the deliveries."""
+        self._pack(client)
+        if not client.window.enqueue_notice(frame):
+            client.notify(frame)
+            self._touched[client.number] = client
+        if client.is_overfull:
+            self._parked_changed.set()
 
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
         """Queue for each client, by number, the events at its places."""
         encoded = list(map(self._encode, events))
-        whole: list[bytes] = []  # the frames for clients that want all
+        whole: list[tuple[bytes, int]] = []  # the frames for clients that want all
         for number, where in places.items():
             client = self._clients.get(number)
             if client is None:
@@ -198,7 +246,7 @@ class ControlServer:
             else:
                 mine = list(map(encoded.__getitem__, where))
                 frames = self._frames(GATHERED, mine)
-            if client.window.fits(client.packing + sum(map(len, frames))):
+            if client.window.fits(client.packing + sum(len(frame) for frame, _ in frames)):
                 self._send(client, frames)
             else:
                 self._enqueue(client, GATHERED, mine, [events[place] for place in where])
@@ -258,9 +306,9 @@ class ControlServer:
         """Send as much of the queue as the credit allows."""
         while (found := client.window.next_run()) is not None:
             if isinstance(found, DroppedRun):
-                client.outlet.put(REPLY_FRAMES.encode(dropped(found)))
+                client.notify(REPLY_FRAMES.encode(dropped(found)))
             elif isinstance(found, QueuedNotice):
-                client.outlet.put(found.frame)
+                client.notify(found.frame)
             else:
                 self._send(client, self._frames(found.kind, found.encoded))
 
@@ -271,21 +319,22 @@ class ControlServer:
             client.fresh.clear()
             client.packing = 0
 
-    def _send(self, client: ClientConnection, frames: Sequence[bytes]) -> None:
-        for frame in frames:
-            client.window.note_sent(len(frame))
-            client.outlet.put(frame)
+    def _send(self, client: ClientConnection, frames: Sequence[tuple[bytes, int]]) -> None:
+        for frame, items in frames:
+            client.send(frame, items)
 
-    def _frames(self, kind: int, encoded: Sequence[bytes]) -> list[bytes]:
-        """Encoded events or deliveries in as few frames as their sizes allow."""
+    def _frames(self, kind: int, encoded: Sequence[bytes]) -> list[tuple[bytes, int]]:
+        """Encoded events or deliveries in as few frames as their sizes allow; with each how many it
+        has."""
         size = sum(map(len, encoded))
         if size <= CLIENT_FRAME:
-            return [self._frame(kind, encoded, size)]
+            return [(self._frame(kind, encoded, size), len(encoded))]
         ends = list(accumulate(map(len, encoded)))
         frames, start, done = [], 0, 0
         while start < len(encoded):
             end = min(bisect_left(ends, done + CLIENT_FRAME) + 1, len(encoded))
-            frames.append(self._frame(kind, encoded[start:end], ends[end - 1] - done))
+            frame = self._frame(kind, encoded[start:end], ends[end - 1] - done)
+            frames.append((frame, end - start))
             start, done = end, ends[end - 1]
         return frames
 
@@ -297,7 +346,7 @@ class ControlServer:
     # From the clients.
 
     async def _serve_client(self, stream: trio.SocketStream) -> None:
-        if len(self._clients) >= self._programs:
+        if self.connected >= self._programs:
             await self._refuse(stream)
             return
         self._last_number += 1
@@ -308,14 +357,52 @@ class ControlServer:
         self._log.debug("client", client=client.number)
         try:
             async with trio.open_nursery() as nursery:
+                client.scope = nursery.cancel_scope
                 nursery.start_soon(self._write, client, nursery.cancel_scope)
                 nursery.start_soon(self._read, client, stream, nursery.cancel_scope)
+        except BaseException:
+            client.close_session()  # the node stops
+            raise
         finally:
-            del self._clients[client.number]
-            self._touched.pop(client.number, None)
             client.outlet.close()
+            is_parked = self._connection_lost(client)
             await trio.aclose_forcefully(stream)
-        self._commands.client_gone(client.number)
+        if not is_parked:
+            self._commands.client_gone(client.number)
+
+    def _connection_lost(self, client: ClientConnection) -> bool:
+        """A client has no connection any more: keep its session, if it has one. Returns whether its
+        subscriptions go on."""
+        if self._clients.get(client.number) is not client:
+            return True  # another connection has its session
+        self._touched.pop(client.number, None)
+        if not client.session:
+            del self._clients[client.number]
+            return False
+        self._log.debug("parked", client=client.number, pid=client.pid)
+        self._parked.park(client, self._clock())
+        self._parked_changed.set()
+        return True
+
+    async def _end_parked(self) -> None:
+        """End the sessions that were parked for too long, or are too many."""
+        while True:
+            due = self._parked.next_due()
+            left = math.inf if due is None else max(0.0, due - self._clock())
+            with trio.move_on_after(left):
+                await self._parked_changed.wait()
+            self._parked_changed = trio.Event()
+            for client in self._parked.take_due(self._clock()):
+                self._end_session(client)
+
+    def _end_session(self, client: ClientConnection) -> None:
+        assert client.parked_at is not None
+        del self._clients[client.number]
+        self._touched.pop(client.number, None)
+        unread_for = self._clock() - client.parked_at
+        self.sessions_ended += 1
+        self._log.info("session_ended", client=client.number, pid=client.pid, after=unread_for)
+        self._commands.client_gone(client.number, unread_for)
 
     async def _refuse(self, stream: trio.SocketStream) -> None:
         """Say why the program may not stay, as far as its empty socket takes it, and close."""
@@ -349,6 +436,9 @@ class ControlServer:
                 if isinstance(command, Grant):
                     self._grant(client, command)
                     continue
+                if isinstance(command, CloseSession):
+                    client.close_session()
+                    continue
                 if together and (client.is_full or not fits(command, together)):
                     self._commands.commands(client.number, together)
                     turns += not isinstance(together[0], Publish) and len(together)
@@ -359,7 +449,11 @@ class ControlServer:
                 while client.is_full:
                     await client.room.park()
                 taken = self._take(client, command)
-                if taken is not None:
+                if isinstance(taken, OpenSession):
+                    self._open_session(client, taken)
+                elif isinstance(taken, ResumeSession):
+                    self._resume(client, taken)
+                elif taken is not None:
                     if isinstance(taken, Subscribe) and has_long_selector(taken):
                         await compile_long(taken.selector)
                     together.append(taken)
@@ -368,6 +462,7 @@ class ControlServer:
             self.flush()  # what was answered outside of a turn
         if reader.error is not None:
             self._log.warning("bad_client", client=client.number, reason=reader.error)
+            client.close_session()
             self._put(client, REPLY_FRAMES.encode(Failed(NO_REQUEST, "usage", reader.error)))
             self.flush()
             with trio.move_on_after(1.0):  # a moment for the writer to send it
@@ -388,11 +483,58 @@ class ControlServer:
     def _grant(self, client: ClientConnection, grant: Grant) -> None:
         """Take the client's grant; more may leave at the end of the turn."""
         try:
-            client.window.grant(grant.consumed, grant.credit)
+            client.grant(grant.consumed, grant.credit)
         except ValueError as error:
-            self._put(client, REPLY_FRAMES.encode(Failed(NO_REQUEST, "usage", str(error))))
+            client.notify(REPLY_FRAMES.encode(Failed(NO_REQUEST, "usage", str(error))))
+            self._touched[client.number] = client
         else:
             self._touched[client.number] = client
+
+    def _open_session(self, client: ClientConnection, command: OpenSession) -> None:
+        """From now on the client is parked when its connection is lost."""
+        if client.session:
+            reason = "this client has a session already"
+            self.reply(client.number, Failed(command.request, "usage", reason))
+            return
+        self._pack(client)
+        if not self._parked.is_enabled:
+            self.reply(client.number, SessionOpened(command.request, "", 0.0))
+            return
+        token = secrets.token_hex(SESSION_BYTES)
+        self.reply(client.number, SessionOpened(command.request, token, self._parked.kept_for))
+        client.open_session(token)
+
+    def _resume(self, client: ClientConnection, command: ResumeSession) -> None:
+        """This connection becomes the client that has the session."""
+        found = self._find_session(command.session)
+        if found is None or not client.is_new:
+            code, reason = "unknown", "no session with this name is kept here"
+            if found is not None:
+                code, reason = "usage", "a session is resumed by the first command of a connection"
+            self.reply(client.number, Failed(command.request, code, reason))
+            return
+        number = client.number
+        try:
+            client.adopt(found, command.received)
+        except ValueError as error:
+            self.reply(number, Failed(command.request, "usage", str(error)))
+            return
+        if found.parked_at is None:  # its end was not noticed yet
+            found.scope.cancel()
+        self._parked.remove(found)
+        del self._clients[number]
+        self._touched.pop(number, None)
+        self._clients[client.number] = client
+        self.sessions_resumed += 1
+        self._log.debug("resumed", client=client.number, pid=client.pid)
+        self._commands.commands(client.number, [command])
+
+    def _find_session(self, token: str) -> ClientConnection | None:
+        """The client with this session."""
+        for each in self._clients.values():
+            if each.session and secrets.compare_digest(each.session.encode(), token.encode()):
+                return each
+        return None
 
     async def _write(self, client: ClientConnection, scope: trio.CancelScope) -> None:
         while True:

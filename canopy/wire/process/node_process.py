@@ -168,6 +168,8 @@ class NodeProcess:
             log,
             queue=config.clients.queue,
             programs=config.clients.programs,
+            resume=config.clients.resume,
+            parked=config.clients.parked,
         )
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
         self._discovery = Discovery(self.driver, config, log)
@@ -239,9 +241,9 @@ class NodeProcess:
         else:
             self.driver.turn(self.driver.node.commands, client, commands)
 
-    def client_gone(self, client: int) -> None:
-        """End the subscriptions of a client that has disconnected."""
-        self.driver.turn(self.driver.node.client_gone, client)
+    def client_gone(self, client: int, unread_for: float = 0.0) -> None:
+        """End the subscriptions of a client that has disconnected, or of its session."""
+        self.driver.turn(self.driver.node.client_gone, client, unread_for)
 
     def drain(self, reason: str) -> None:
         """Begin to leave the overlay; further calls change nothing."""
@@ -332,6 +334,8 @@ class NodeProcess:
         counters.update({f"wire_{name}": getattr(moved, name) for name in moved.__slots__})
         counters["client_dropped"] = self._control.dropped
         counters["clients_refused"] = self._control.refused
+        counters["sessions_resumed"] = self._control.sessions_resumed
+        counters["sessions_ended"] = self._control.sessions_ended
         counters["longest_turn"] = round(self.driver.longest_turn * 1_000)
         counters["longest_turn_cpu"] = round(self.driver.longest_turn_cpu * 1_000)
         counters["traces_lost"] = self._traces.lost if self._traces else 0
@@ -424,7 +428,7 @@ class NodeProcess:
         while self._traces is not None:
             await trio.sleep(self.config.health.period)
             vitals = msgspec.structs.asdict(self.driver.node.vitals())
-            clients = len(self._control.clients)
+            clients = self._control.connected
             machine = self._machine_load.measure()
             self.driver.trace("health", {**machine, "clients": clients, **vitals})
 

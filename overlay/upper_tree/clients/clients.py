@@ -35,6 +35,8 @@ from overlay.client import (
     Lapsed,
     Publish,
     Published,
+    ResumeSession,
+    SessionResumed,
     Subscribe,
     Subscribed,
     Subscriptions,
@@ -122,6 +124,7 @@ class LocalClients(Machine):
             Subscribe: self.subscribe,
             Gather: self.gather,
             Unsubscribe: self.unsubscribe,
+            ResumeSession: self.resume_session,
             EndSubscription: self.end_subscription,
             Publish: self.publish,
             GetAttributes: self.get_attributes,
@@ -151,6 +154,7 @@ class LocalClients(Machine):
             return
         gathers = client in self.gatherers
         mine = LocalSubscription(id_, client, command.request, command.name, predicate, gathers)
+        mine.level = command.latency_level
         self.subscriptions[id_] = mine
         self._by_client.setdefault(client, {})[id_] = None
         pivots = tuple(one.registration.attribute for one in registrations)
@@ -211,6 +215,11 @@ class LocalClients(Machine):
         self.gatherers[client] = None
         self.port.reply(client, Done(command.request))
 
+    def resume_session(self, client: int, command: ResumeSession) -> None:
+        """The client has a new connection: say what it has subscribed."""
+        mine = [self.subscriptions[id_] for id_ in self._by_client.get(client, ())]
+        self.port.reply(client, SessionResumed(command.request, tuple(map(self._info, mine))))
+
     def unsubscribe(self, client: int, command: Unsubscribe) -> None:
         """End one of the client's own subscriptions; no event is shown for it from now on."""
         mine = self.subscriptions.get(command.subscription)
@@ -244,11 +253,14 @@ class LocalClients(Machine):
             del self._by_client[mine.client]
         self._end(mine)
 
-    def client_closed(self, client: int) -> None:
-        """A client has closed: its subscriptions end, its publications go on."""
+    def client_closed(self, client: int, unread_for: float = 0.0) -> None:
+        """A client has closed: its subscriptions end, its publications go on. `unread_for`:
+        seconds since its connection was lost, in which its session was kept in vain."""
         self.gatherers.pop(client, None)
         for id_ in self._by_client.pop(client, ()):
-            self._ending.append(self.subscriptions.pop(id_))
+            mine = self.subscriptions.pop(id_)
+            mine.unread_for = unread_for
+            self._ending.append(mine)
         self._end_some()
 
     def leave(self) -> None:
@@ -294,7 +306,7 @@ class LocalClients(Machine):
         mine.until = self.receiver.remove(mine.id, len(mine.predicate.conjunctions))
         self.ended[mine.id] = mine
         self.registrar.unsubscribe(mine.id)
-        self.port.trace("unsubscribe", subscription=mine.id)
+        self.port.trace("unsubscribe", subscription=mine.id, unread=mine.unread_for)
 
     def _refuse(self, client: int, request: int) -> None:
         """Answer what a leaving node does not carry out; request 0 ends the client's
@@ -424,14 +436,20 @@ class LocalClients(Machine):
     def get_subscriptions(self, client: int, command: GetSubscriptions) -> None:
         """Reply with the subscriptions of all clients of this node, oldest first, as
         Subscriptions."""
-        infos = tuple(
-            SubscriptionInfo(
-                s.id, s.name, s.predicate.text, self._is_acknowledged(s), self._delivered(s),
-                s.pivots, s.client,
-            )
-            for s in self.subscriptions.values()
-        )  # fmt: skip
+        infos = tuple(map(self._info, self.subscriptions.values()))
         self.port.reply(client, Subscriptions(command.request, infos))
+
+    def _info(self, mine: LocalSubscription) -> SubscriptionInfo:
+        return SubscriptionInfo(
+            mine.id,
+            mine.name,
+            mine.predicate.text,
+            self._is_acknowledged(mine),
+            self._delivered(mine),
+            mine.pivots,
+            mine.client,
+            mine.level,
+        )
 
     def _is_acknowledged(self, mine: LocalSubscription) -> bool:
         """Whether it is for certain that every event is found now."""

@@ -22,6 +22,8 @@ class LocalSubscription(msgspec.Struct):
     order: int = 0  # number of the change of this node's subscriptions by which it came …
     until: int | None = None  # … and by which it went
     acknowledged: bool = False
+    level: int = 0  # latency level
+    unread_for: float = 0.0  # when it ended: seconds for which no program was there to read
     missing_since: float | None = None  # it has lapsed; a time of the Port
     delivered: int = 0  # where it does not gather
 

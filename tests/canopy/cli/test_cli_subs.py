@@ -78,6 +78,30 @@ class TestSubs:
         assert ["a.1.1", "[b]big", "mag", ">", "4", "acknowledged", "1,234", "77"] in rows
         assert ["a.1.2", "TRUE", "registering", "0", "-"] in rows
 
+    def test_a_program_whose_session_is_kept_is_shown_as_away(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        away = ClientInfo(1, 77, 0, 0, 4_000, 0, parked_for=12.0)
+
+        def parked(command: Command) -> Iterator[Reply]:
+            for reply in answer(command):
+                if isinstance(reply, Status):
+                    reply = msgspec.structs.replace(reply, clients=(away,))
+                yield reply
+
+        with FakeControl(tmp_path / "n", parked):
+            assert main(["subs"]) == 0
+            assert "77, away for 12 s" in capsys.readouterr().out
+            assert main(["subs", "--json"]) == 0
+            assert [one["parked_for"] for one in json.loads(capsys.readouterr().out)] == [
+                12.0,
+                -1.0,
+            ]
+            assert main(["status"]) == 0
+            out = capsys.readouterr().out
+        assert "0 connected, 1 session parked" in out
+        assert "process 77, away for 12 s" in out
+
     def test_rm_ends_those_that_are_named(
         self, node: FakeControl, capsys: pytest.CaptureFixture[str]
     ) -> None:

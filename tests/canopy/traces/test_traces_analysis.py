@@ -45,6 +45,22 @@ def test_the_jobs_of_a_small_run_are_one_stage_each(spark: Any, right: Analysed)
     assert sum(count > 1 for count in stages) <= 1
 
 
+def lost_program(o: Overlay, notes: dict[str, str]) -> None:
+    """A subscription whose program is lost, and whose session nobody resumes."""
+    away = notes["away"] = o.subscribe(3, ["cmp", ">", ["attr", "p"], ["lit", 5]], "away", "p > 5")
+    o.wait(3)  # its program is lost one second after this event
+    o.deliver(o.publish(1, {"p": 8}), away, 1.0)
+    o.wait(5)
+    kept = notes["kept"] = o.publish(1, {"p": 9})  # delivered into a session that nobody resumes
+    o.deliver(kept, away, 1.0)
+    o.publish(1, {"p": 10})  # not even that
+    o.wait(10)
+    o.write(o.names[3], "unsubscribe", subscription=away, unread=13.0)
+    o.wait(5)
+    o.deliver(o.publish(1, {"p": 11}), away, 1.0)
+    notes["past"] = next(e for e, attributes in o.events.items() if attributes == {"p": 11})
+
+
 def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     """One of every fault, with the identities of the events and subscriptions concerned."""
     o = Overlay(folder, 4)
@@ -103,6 +119,7 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     o.walk(0, "a", 3, hit=True, blocked=True)
     o.walk(0, "a", 2, hit=False)
     o.walk(0, "a", 0, hit=True)  # in the publisher's own table
+    lost_program(o, notes)
     o.stop(data=100, kill=1)
     return o, notes
 
@@ -227,14 +244,17 @@ def test_faults_are_found_and_distinguished(faulty: Analysed, spark: Any) -> Non
         (notes["lost"], notes["hot"]): "dropped",
         (notes["silent"], notes["hot"]): "missing",
         (notes["ending"], notes["going"]): "ending",
+        (notes["kept"], notes["away"]): "ending",
+        (notes["past"], notes["away"]): "spurious",
     }
     assert not summary.exact
     # hot: 6 of early, fine, lost, silent, ending, over; late: 5 of these; gone: the first four.
-    assert (summary.expected, summary.delivered) == (15, 13)
+    # away: one.
+    assert (summary.expected, summary.delivered) == (16, 14)
     assert (summary.missing, summary.dropped) == (1, 1)
-    assert (summary.duplicates, summary.spurious, summary.early) == (2, 2, 2)
-    assert (summary.unknown, summary.ending) == (2, 1)
-    assert (summary.subscriptions, summary.unreadable_subscriptions) == (6, 1)
+    assert (summary.duplicates, summary.spurious, summary.early) == (2, 3, 2)
+    assert (summary.unknown, summary.ending) == (2, 2)
+    assert (summary.subscriptions, summary.unreadable_subscriptions) == (7, 1)
     assert (summary.refused, summary.drops) == (1, 1)
 
 

@@ -30,11 +30,13 @@ from overlay.client import (
     GetSubscriptions,
     Incidents,
     Located,
+    OpenSession,
     Peers,
     Publish,
     Published,
     Reply,
     RingClusters,
+    SessionOpened,
     Status,
     Subscribe,
     Subscribed,
@@ -169,6 +171,8 @@ class FakeNode:
                 return self._why(command.event)
             case Feed():
                 return Done(0)
+            case OpenSession():
+                return SessionOpened(0, "", 0.0)
         raise AssertionError(f"the TUI has no use for {command!r}")
 
     def _subscribe(self, client: FakeClient, command: Subscribe) -> Reply:
@@ -226,6 +230,7 @@ class FakeClient:
 
     def __init__(self, node: FakeNode) -> None:
         self.node = node
+        self.position = None
         self.notices: deque[Failed] = deque()
         self.subscriptions: dict[str, tuple[str, str]] = {}
         self.queue: deque[Delivery] = deque()

@@ -18,6 +18,8 @@ from overlay.client import (
     GetStatus,
     Publish,
     Published,
+    ResumeSession,
+    SessionResumed,
     Status,
     Subscribe,
     Subscribed,
@@ -25,6 +27,7 @@ from overlay.client import (
 )
 from overlay.driving import Vitals
 from overlay.health import HealthReport
+from overlay.info import SubscriptionInfo
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import Frame
 
@@ -100,8 +103,8 @@ class EchoNode:
     def add_seeds(self, addresses: Sequence[str]) -> None:
         self.seeds += addresses
 
-    def client_gone(self, client: int) -> None:
-        self.inputs.append(("gone", client))
+    def client_gone(self, client: int, unread_for: float = 0.0) -> None:
+        self.inputs.append(("gone", client, unread_for))
         self.subscriptions = {s: c for s, c in self.subscriptions.items() if c != client}
 
     def commands(self, client: int, commands: Sequence[Command]) -> None:
@@ -122,6 +125,13 @@ class EchoNode:
                 self.held.append((client, command))
             else:
                 self.publish(client, command)
+        elif isinstance(command, ResumeSession):
+            infos = [
+                SubscriptionInfo(name, "", "", True, 0, (), client)
+                for name, subscriber in self.subscriptions.items()
+                if subscriber == client
+            ]
+            self.driver.reply(client, SessionResumed(request, tuple(infos)))
         elif isinstance(command, GetStatus):
             self.driver.reply(client, self.status(request))
         else:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
-from overlay.client import Command, Reply
+from overlay.client import Command, OpenSession, Reply, SessionOpened
 
 Answer = Callable[[Command], Iterable[Reply]]
 
@@ -63,6 +63,13 @@ class FakeControl:
             self._clients.append(client)
             self._spawn(self._serve, client)
 
+    def _replies(self, command: Command) -> Iterable[Reply]:
+        """The script's, but that it keeps no sessions."""
+        if isinstance(command, OpenSession):
+            return [SessionOpened(command.request, "", 0.0)]
+        self.commands.append(command)
+        return self._answer(command)
+
     def _serve(self, client: socket.socket) -> None:
         reader = FrameReader(COMMAND_FRAMES)
         with client:
@@ -72,8 +79,7 @@ class FakeControl:
                     if not data:
                         return
                     for command in reader.feed(data):
-                        self.commands.append(command)
-                        for reply in self._answer(command):
+                        for reply in self._replies(command):
                             client.sendall(REPLY_FRAMES.encode(reply))
                 except OSError:
                     return

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
+import trio.testing
 
-from canopy.wire.constants import CLIENTS
+from canopy.wire.constants import CLIENTS, PARKED, RESUME
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.control.server import ControlServer
 from canopy.wire.driver import TrioDriver
@@ -25,13 +26,23 @@ class Rig:
     """Driver, node, control socket and log of one node under test."""
 
     def __init__(
-        self, driver: TrioDriver, node: EchoNode, log: io.StringIO, queue: int, programs: int
+        self,
+        driver: TrioDriver,
+        node: EchoNode,
+        log: io.StringIO,
+        queue: int,
+        programs: int,
+        resume: float,
+        parked: int,
     ) -> None:
+        self.time = 100.0
+        """The clock of the control server's parked sessions."""
         self.driver = driver
         self.node = node
         self.log = log
         self.control = ControlServer(
-            driver.trace, self, Log("debug", log), lambda: 1_000.0, queue, programs
+            *(driver.trace, self, Log("debug", log), lambda: 1_000.0, queue, programs),
+            *(resume, parked, lambda: self.time),
         )
         self.address = ""
         self.path = Path()
@@ -41,8 +52,8 @@ class Rig:
     def commands(self, client: int, commands: Sequence[Command]) -> None:
         self.driver.turn(self.node.commands, client, commands)
 
-    def client_gone(self, client: int) -> None:
-        self.driver.turn(self.node.client_gone, client)
+    def client_gone(self, client: int, unread_for: float = 0.0) -> None:
+        self.driver.turn(self.node.client_gone, client, unread_for)
 
     def reply(self, client: int, reply: Reply) -> None:
         self.control.reply(client, reply)
@@ -65,6 +76,12 @@ class Rig:
         self.streams.append(stream)
         return stream
 
+    async def advance(self, seconds: float) -> None:
+        """Let so many seconds pass for parked sessions."""
+        self.time += seconds
+        self.control._parked_changed.set()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
     async def has(self, *start: object) -> tuple[object, ...]:
         """Wait for an input of the node that begins so."""
         with trio.fail_after(PATIENCE):
@@ -81,13 +98,16 @@ async def rig(
     socket: Path | None = None,
     queue: int = QUEUE,
     programs: int = CLIENTS,
+    resume: float = RESUME,
+    parked: int = PARKED,
 ) -> AsyncIterator[Rig]:
     """A running rig; `socket` is where its control socket lies, if it has one, `queue` how many
-    bytes wait there for a client's credit, `programs` how many may be connected."""
+    bytes wait there for a client's credit, `programs` how many may be connected, `resume` for how
+    long a session is kept by the rig's clock, and `parked` how many."""
     log = io.StringIO()
     driver = TrioDriver(Log("debug", log), folder, connect_timeout=2.0)
     node = EchoNode(driver)
-    made = Rig(driver, node, log, queue, programs)
+    made = Rig(driver, node, log, queue, programs, resume, parked)
     driver.attach(node, made)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     made.address = f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"

@@ -6,10 +6,12 @@ published after the subscription's SUBACK, docs/design/promises.md), and is the 
 
     early     published before the SUBACK, or never acknowledged: may be delivered, need not
     expected  published after it and before the subscription's end
-    ending    published within a second of the subscription's end: may be delivered, need not
+    ending    published within a second of the subscription's end, or while its program was lost
+              and its session kept: may be delivered, need not
     over      published later than that: must not be delivered
 
-A subscription ends with its unsubscribe or with the process of its node, whether that stops or is
+A subscription ends with its unsubscribe (if its program was lost and did not resume its session,
+when it was lost) or with the process of its node, whether that stops or is
 killed; a node that starts again is another process. Selectors with the same tree are
 evaluated once per event, in groups: one pass over the events per group, with one column that lists
 the trees that are true, exploded into rows and joined with the subscriptions that have the tree.
@@ -52,10 +54,11 @@ def publications(spark: SparkSession, records: DataFrame) -> DataFrame:
 def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
     """One row per subscription.
 
-    subscription, name, node, selector, tree, tree_key, subscribed, acked and ended (seconds or
-    NULL). `ended` is the unsubscribe, or the stop of the run (`runs.py`) in which it was made, or
-    the last record of that run if it was killed: its node started again, or others lost the node
-    later and it wrote nothing since.
+    subscription, name, node, selector, tree, tree_key, subscribed, acked, ended and kept (seconds
+    or NULL). `ended` is the unsubscribe, or when the program was lost whose session ended with it
+    (`kept`: until then deliveries waited for it); or the stop of the run (`runs.py`) in which it
+    was made, or the last record of that run if it was killed: its node started again, or others
+    lost the node later and it wrote nothing since.
     """
     return spark.sql(
         """
@@ -67,7 +70,8 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
                  min_by(tree, time) FILTER (WHERE kind = 'subscribe') AS tree,
                  min(time) FILTER (WHERE kind = 'subscribe') AS subscribed,
                  min(time) FILTER (WHERE kind = 'suback') AS acked,
-                 min(time) FILTER (WHERE kind = 'unsubscribe') AS unsubscribed
+                 min(time - coalesce(unread, 0)) FILTER (WHERE kind = 'unsubscribe') AS left_at,
+                 min(time) FILTER (WHERE kind = 'unsubscribe') AS kept
           FROM {runs} WHERE kind IN ('subscribe', 'suback', 'unsubscribe')
           GROUP BY subscription),
         lived AS (
@@ -80,8 +84,9 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
           GROUP BY peer)
         SELECT s.subscription, s.name, s.node, s.selector, s.tree,
                md5(s.tree) AS tree_key, s.subscribed, s.acked,
-               least(s.unsubscribed, r.stopped,
-                     CASE WHEN r.run < r.latest OR r.last < l.time THEN r.last END) AS ended
+               least(s.left_at, r.stopped,
+                     CASE WHEN r.run < r.latest OR r.last < l.time THEN r.last END) AS ended,
+               s.kept
         FROM made s LEFT JOIN lost l ON s.node = l.node
         JOIN lived r ON s.node = r.node AND s.run = r.run
         """,
@@ -89,7 +94,7 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
             spark,
             records.where("kind <> 'corrupt'").select(
                 *("node", "kind", "time", "subscription", "name", "selector", "tree"),
-                *("what", "peer", "reason"),
+                *("what", "peer", "reason", "unread"),
             ),
         ),
     )
@@ -199,7 +204,7 @@ def matching_pairs(
         SELECT h.event, s.subscription, h.published,
           CASE WHEN s.acked IS NULL OR h.published <= s.acked THEN 'early'
                WHEN s.ended IS NULL OR h.published < s.ended - {GRACE_SECONDS} THEN 'expected'
-               WHEN h.published <= s.ended + {GRACE_SECONDS} THEN 'ending'
+               WHEN h.published <= greatest(s.ended, s.kept) + {GRACE_SECONDS} THEN 'ending'
                ELSE 'over' END AS standing
         FROM {{hits}} h JOIN {{subscribed}} s ON h.tree_key = s.tree_key
         """,

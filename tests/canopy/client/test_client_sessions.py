@@ -1,0 +1,250 @@
+"""The three faces at a node that keeps their sessions (M5): a lost connection loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import canopy
+import canopy.aio
+import canopy.trio
+from canopy.client.resubscription import Resubscription, Wanted
+from canopy.client.session import ControlSession, SessionPosition
+from canopy.wire.transport.framing import REPLY_FRAMES
+from overlay.client import (
+    Delivered,
+    Delivery,
+    Draft,
+    Event,
+    Failed,
+    Publish,
+    SessionOpened,
+    SessionResumed,
+    Subscribe,
+    Unsubscribe,
+)
+from overlay.info import SubscriptionInfo
+from tests.support.real.wire_rig import PATIENCE, Rig, rig
+
+MANY = 40  # events
+
+Found = list[int | canopy.Gap]
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rig(socket=tmp_path / "control.sock") as one:
+        yield one
+
+
+def cut(one: Rig) -> None:
+    """Break the connections of all subscribers, as seen from the node."""
+    for client in list(one.control._clients.values()):
+        if client.session and client.parked_at is None:
+            client.scope.cancel()
+
+
+def publish(one: Rig, number: int) -> None:
+    one.driver.turn(one.node.publish, 0, Publish(0, (Draft({"n": number}),)))
+
+
+async def publish_and_cut(one: Rig, ready: threading.Event) -> None:
+    """Publish `MANY` events one by one and break the connection at each fifth."""
+    with trio.fail_after(PATIENCE):
+        while not ready.is_set():
+            await trio.sleep(0.005)
+        for number in range(1, MANY + 1):
+            publish(one, number)
+            if number % 5 == 3:
+                while one.control._parked:
+                    await trio.sleep(0.005)
+                cut(one)
+            await trio.sleep(0.002)
+
+
+def noted(found: Found, received: list[Any]) -> bool:
+    """Take what a subscription has received; whether the last event is there."""
+    for one in received:
+        if isinstance(one, Delivery):
+            found.append(one.event.sequence)
+        elif isinstance(one, canopy.Gap):
+            found.append(one)
+    return bool(found) and found[-1] == MANY
+
+
+def synchronous(data: Path, ready: threading.Event) -> Found:
+    found: Found = []
+    with canopy.connect(data) as client, client.subscribe("a = 1") as some:
+        ready.set()
+        while not noted(found, some.receive(PATIENCE)):
+            pass
+    return found
+
+
+def asynchronous(
+    connect: Callable[..., Any], run: Callable[[Callable[[], Awaitable[Found]]], Found]
+) -> Callable[[Path, threading.Event], Found]:
+    def face(data: Path, ready: threading.Event) -> Found:
+        async def main() -> Found:
+            found: Found = []
+            async with connect(data) as client, client.subscribe("a = 1") as some:
+                ready.set()
+                while not noted(found, await some.receive(PATIENCE)):
+                    pass
+            return found
+
+        return run(main)
+
+    return face
+
+
+FACES = {
+    "synchronous": synchronous,
+    "trio": asynchronous(canopy.trio.connect, trio.run),
+    "asyncio": asynchronous(canopy.aio.connect, lambda main: asyncio.run(main())),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("face", FACES)
+async def test_nothing_is_lost_and_nothing_comes_twice_when_connections_break(
+    face: str, running: Rig, tmp_path: Path
+) -> None:
+    found: Found = []
+    ready = threading.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(publish_and_cut, running, ready)
+        with trio.fail_after(3 * PATIENCE):
+            found = await trio.to_thread.run_sync(
+                FACES[face], tmp_path, ready, abandon_on_cancel=True
+            )
+    assert found == list(range(1, MANY + 1)), "in order, each once, and no gap"
+    assert running.control.sessions_resumed >= MANY // 5 - 1
+    assert running.node.subscriptions == {}, "unsubscribed at the end"
+    with trio.fail_after(PATIENCE):
+        while running.control.clients:
+            await trio.sleep(0.005)  # closed, and not parked
+
+
+@pytest.mark.trio
+async def test_a_closed_program_leaves_no_session(running: Rig, tmp_path: Path) -> None:
+    def close_without_unsubscribing() -> None:
+        client = canopy.connect(tmp_path)
+        client.subscribe("a = 1")
+        client.close()
+
+    with trio.fail_after(PATIENCE):
+        await trio.to_thread.run_sync(close_without_unsubscribing)
+        while running.control.clients:
+            await trio.sleep(0.005)
+    assert running.node.subscriptions == {}
+
+
+@pytest.mark.trio
+async def test_after_its_time_the_program_subscribes_again_and_hears_of_the_gap(
+    running: Rig, tmp_path: Path
+) -> None:
+    ready, lost = threading.Event(), threading.Event()
+
+    def follow() -> list[Any]:
+        found: list[Any] = []
+        with canopy.connect(tmp_path) as client, client.subscribe("a = 1") as some:
+            ready.set()
+            lost.wait(PATIENCE)
+            while not (found and isinstance(found[-1], Delivery)):
+                found += some.receive(PATIENCE)
+        return found
+
+    async def lose() -> None:
+        with trio.fail_after(PATIENCE):
+            while not ready.is_set():
+                await trio.sleep(0.005)
+            cut(running)
+            while not running.control._parked:
+                await trio.sleep(0.005)
+            publish(running, 1)
+            await running.advance(31.0)
+            lost.set()
+            while not any(not isinstance(one, str) for one in running.node.subscriptions.values()):
+                await trio.sleep(0.005)
+            publish(running, 2)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lose)
+        with trio.fail_after(3 * PATIENCE):
+            found = await trio.to_thread.run_sync(follow, abandon_on_cancel=True)
+    kinds = [type(one) for one in found]
+    assert kinds == [canopy.Disconnected, canopy.Gap, Delivery]
+    assert found[1].cause == "reconnected"
+    assert found[2].event.attributes["n"] == 2
+
+
+class TestControlSession:
+    def events(self, *numbers: int) -> bytes:
+        made = tuple(Delivery("s", Event("p", 1, n, 0.0, {}), "", "", "", 0) for n in numbers)
+        return REPLY_FRAMES.encode(Delivered(0, made))
+
+    def session(self) -> ControlSession:
+        made = ControlSession("here")
+        made.receive(self.events(1) + REPLY_FRAMES.encode(SessionOpened(made.number(), "t", 30.0)))
+        return made
+
+    def test_deliveries_and_notices_are_numbered_from_the_opening_on(self) -> None:
+        session = self.session()
+        assert session.position == SessionPosition("t", 0, 1)
+        notice = REPLY_FRAMES.encode(Failed(0, "leaving", "soon"))
+        session.receive(self.events(2, 3) + notice + self.events(4))
+        assert session.position == SessionPosition("t", 4, 1)
+
+    def test_what_it_has_of_a_frame_that_is_sent_again_is_cut_off(self) -> None:
+        session = ControlSession("here")
+        session.go_on(SessionPosition("t", 12, 7))
+        number = session.number()
+        assert number == 8, "no number is used twice in a session"
+        session.receive(REPLY_FRAMES.encode(SessionResumed(number, (), after=10)))
+        session.receive(self.events(11, 12, 13) + self.events(14))
+        found = [one.event.sequence for one in session.take_deliveries()]
+        assert found == [13, 14]
+        assert session.position == SessionPosition("t", 14, 8)
+
+
+class TestResubscription:
+    def test_the_subscriptions_of_a_resumed_session_are_those_that_are_wanted(self) -> None:
+        state = Resubscription(gathers=True)
+        state.add(Wanted("a = 1"), "s1")
+        state.add(Wanted("b = 1"), "s2")
+        state.left_at(SessionPosition("t", 5))
+        state.lost(canopy.UnreachableError("gone"), 1.0, 100.0)
+        infos = [SubscriptionInfo(id_, "", "", True, 0, ()) for id_ in ("s1", "s3")]
+        gap, commands = state.resumed(SessionResumed(0, tuple(infos), after=5), 101.0)
+        assert gap is None
+        assert commands == [Unsubscribe(0, "s3")], "asked for, and the answer was lost"
+        assert list(state.ids) == ["s1", "s2"], "another program has ended s2: a notice says so"
+        assert state.position is None
+
+    def test_what_the_node_no_longer_has_is_a_gap(self) -> None:
+        state = Resubscription(gathers=False)
+        state.add(Wanted("a = 1"), "s1")
+        state.left_at(SessionPosition("t", 5))
+        state.lost(canopy.UnreachableError("gone"), 1.0, 100.0)
+        gap, _ = state.resumed(SessionResumed(0, (), after=8), 101.0)
+        assert gap is not None
+        assert (gap.cause, gap.count, gap.since, gap.until) == ("reconnected", 3, 100.0, 101.0)
+
+    def test_a_session_that_has_ended_is_made_anew(self) -> None:
+        state = Resubscription(gathers=False)
+        state.add(Wanted("a = 1"), "s1")
+        state.left_at(SessionPosition("t", 5))
+        state.session_ended()
+        assert state.position is None
+        assert state.opening() == [Subscribe(0, "a = 1")]
+
+    def test_who_does_not_look_for_a_lost_node_wants_no_session(self) -> None:
+        assert not Resubscription(gathers=False, patience=0.0).wants_session
+        assert Resubscription(gathers=False).wants_session
