@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from bench.mutations.planting import fault, replace
-from overlay.chord.events import Elected
 from overlay.client import Event
 from overlay.links.events import LinkUp
 from overlay.machine import Peer
@@ -120,10 +119,10 @@ def overridden_fork_unreported() -> None:
     """A primary that overrides a fork does not report to subscribers that the fork may have lacked
     them."""
 
-    def on_elected(self: RegistrationEnds, event: Elected) -> None:
+    def _report_divided(self: RegistrationEnds, attributes: Iterable[str]) -> None:
         pass
 
-    replace(RegistrationEnds.on_elected, on_elected)
+    replace(RegistrationEnds._report_divided, _report_divided)
 
 
 @fault(

@@ -194,13 +194,13 @@ class RegistrationEnds(Machine):
         """A cluster that was out of sight is led on by the same primary: another one has led in its
         place meanwhile, with whatever it knew of the registrations."""
         if event.forked and event.lost.id == self.port.me.id:
-            self._tell_divided(self._trees)
+            self._report_divided(self._trees)
 
     def on_arc_divided(self, event: ArcDivided) -> None:
         """Another node has led this arc as well, out of sight."""
-        self._tell_divided(name for name in self._trees if event.arc.owns(attribute_key(name)))
+        self._report_divided(name for name in self._trees if event.arc.owns(attribute_key(name)))
 
-    def _tell_divided(self, attributes: Iterable[str]) -> None:
+    def _report_divided(self, attributes: Iterable[str]) -> None:
         """The subscribers of these trees may lack what was published where they were not known."""
         concerned: dict[NodeId, tuple[Peer, list[str]]] = {}
         for attribute in attributes:
