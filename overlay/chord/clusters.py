@@ -305,7 +305,8 @@ class Clusters(Machine):
         self.handovers.peer_lost(event.peer.id)
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """A primary has observers; a member that has the log needs no other copy of it."""
+        """Choose observers if this node leads, else end those that it had. Drop the observer's copy
+        of the own cluster's log, which a member has as a follower."""
         self.observers.refresh()
         if event.cluster is None:
             self.recovery.cluster_left()

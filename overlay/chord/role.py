@@ -26,7 +26,7 @@ class RecruitingView(Protocol):
         """Neighbours that say that they serve nowhere."""
 
     def set_idle(self, idle: bool) -> None:
-        """Say whether this node may be recruited."""
+        """Tell the neighbours, with the next shuffles, whether this node may be recruited."""
 
     def advertise_ring(self, hint: RingHint | None) -> None:
         """Gossip this way into the ring; None: gossip none."""

@@ -72,7 +72,8 @@ class EstablishedListener(Protocol):
 
 @dataclass(eq=False)
 class Handshake(LinkParts):
-    """From a connection to a session that it carries."""
+    """Leads each new connection to the session that it carries: Hello, Welcome, and the decision
+    which of two connections or processes goes on. Refuses and closes what does not fit."""
 
     _dialler: Dialler
     _listener: EstablishedListener

@@ -23,7 +23,8 @@ class RingHints:
         self._ended: BoundedDict[str, None] = BoundedDict(MAX_RING_HINTS)  # rings
 
     def advertise(self, hint: RingHint | None) -> None:
-        """The hint of this node's own cluster; None: it is in none."""
+        """Replace the hint of this node's own cluster, which goes out first; None: it is in
+        none."""
         self._own = hint
 
     def forget_ring(self, ring: str) -> None:

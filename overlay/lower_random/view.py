@@ -83,11 +83,11 @@ class View(Machine):
         return tuple(entry.peer for entry in sorted(idle, key=lambda entry: entry.age))
 
     def set_idle(self, is_idle: bool) -> None:
-        """Whether this node may be recruited; carried by every exchange."""
+        """Note whether this node may be recruited; every exchange carries it."""
         self._is_idle = is_idle
 
     def advertise_ring(self, hint: RingHint | None) -> None:
-        """The hint of this node's own cluster, carried by every exchange; None: it is in none."""
+        """Replace the hint of this node's own cluster, which every exchange carries; None: none."""
         self._ring_hints.advertise(hint)
 
     def forget_ring(self, ring: str) -> None:

@@ -91,7 +91,7 @@ class Popularity(dict[str, int]):
                 self[name] = self.get(name, 0) + 1
 
     def remove(self, boxes: Iterable[Box]) -> None:
-        """They are gone; to be called once for what was added once."""
+        """Take the attributes of these conjunctions out of the counts, once for each `add`."""
         for box in boxes:
             for name, _ in box:
                 self[name] -= 1

@@ -135,7 +135,9 @@ def check_copies(records: Iterable[Record], most: int) -> list[Violation]:
 
 
 def check_counting(world: World) -> list[Violation]:
-    """An event that counting accepted and the recheck refused had some conjunction's attributes."""
+    """Check that every event which counting accepted and the recheck refused satisfied, attribute
+    by attribute, some conjunction of the node. One violation for each that did not, `MOST` at
+    most."""
     events = {event.identity: event.attributes for event in world.clients.publications}
     names = world.identities
     conjunctions: dict[str, list[object]] = {}

@@ -48,7 +48,8 @@ def saved_path(node: str | None) -> Path:
 
 
 class SavedSubscriptions:
-    """The file at `path`, which need not exist."""
+    """The subscriptions of the terminal UI that are kept in the file at `path`, which need not
+    exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

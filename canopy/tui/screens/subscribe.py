@@ -29,7 +29,8 @@ class SubscriptionRequest(NamedTuple):
 
 
 class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
-    """Returns the subscription to make, or None."""
+    """Asks for a selector, a name and a level. Returns the subscription to make; None if it was
+    cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),

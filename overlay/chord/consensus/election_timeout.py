@@ -37,7 +37,8 @@ class ElectionTimeout:
         self.note((seconds - 2.0 * self.heartbeat) / TIMEOUT_SHARE, now)
 
     def seconds(self, now: float) -> float:
-        """How long voters should wait from now on."""
+        """The election timeout from now on: `TIMEOUT_SHARE` times the longest answer that is
+        remembered, and two heartbeats, within the bounds."""
         wanted = TIMEOUT_SHARE * self._remembered(now) + 2.0 * self.heartbeat
         return min(max(wanted, self.least), self.most)
 

@@ -102,7 +102,8 @@ class DryRunQuery(msgspec.Struct):
 
 
 class DryRuns(Machine):
-    """Answers `DryRun` for clients, and for other nodes which hosts the own trees have."""
+    """Answers `DryRun` of clients, and other nodes' questions which hosts have the trees of the
+    own cluster."""
 
     def __init__(
         self,

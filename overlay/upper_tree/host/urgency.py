@@ -42,11 +42,11 @@ class LatencyMap:
         return bool(self._named) or self._any[1] > 0
 
     def add(self, level: int, types: tuple[str, ...]) -> None:
-        """A registration with this level for these types (none: for all). Level 0 is none."""
+        """Count a registration with this level (0: none) for these types (none: for all)."""
         self._change(level, types, 1)
 
     def remove(self, level: int, types: tuple[str, ...]) -> None:
-        """The registration ended; the arguments are those with which it was added."""
+        """Take out a registration that ended; the arguments are those with which it was added."""
         self._change(level, types, -1)
 
     def _change(self, level: int, types: tuple[str, ...], one: int) -> None:

@@ -98,7 +98,7 @@ class HostPool(Machine):
 
     @property
     def is_short(self) -> bool:
-        """Whether there were no more nodes to ask, since it was wanted."""
+        """Whether fewer nodes than wanted agreed to host, and there is none left to ask."""
         return self._is_short
 
     # --- how many there should be ---

@@ -102,7 +102,8 @@ class HostSupervisor(Machine):
             self._authority.rebalance_soon()
 
     def on_link_up(self, event: LinkUp) -> None:
-        """A node is back. If it hosted here before, it may have missed the end of a tree."""
+        """The node can be reached again. In a new session it is sent which trees it hosts: it may
+        have missed the end of one."""
         self._unreachable.pop(event.peer.id, None)
         if event.fresh and self._clusters.is_primary:
             self._tell_hosted(event.peer)

@@ -166,7 +166,7 @@ class Owner(Machine):
         return (self.epoch, self._number)
 
     def on_committed(self, event: Committed) -> None:
-        """A majority of the voters has everything before `next`."""
+        """Note that a majority of the voters has everything before `next`."""
         self._committed = event.next
 
     def on_entry_received(self, event: EntryReceived) -> None:
@@ -237,7 +237,8 @@ class Owner(Machine):
         return self.trees.adopt(self._state.trees[attribute])
 
     def enter_merge_phase(self, phase: MergePhase) -> None:
-        """This node's ring ends (`NONE`: it does not). See registry_merge.py."""
+        """Note how far the end of this node's ring is (`NONE`: it does not end), of which
+        registry_merge.py decides."""
         self._merge_phase = phase
 
     @property
@@ -304,7 +305,8 @@ class Owner(Machine):
         return start, cluster.key
 
     def transfer_if_settled(self) -> None:
-        """Something that was under way is done: an arc that waits for it may be able to leave."""
+        """Hand the departing arc over if no registration, change of a map or stale host of its
+        trees is awaited any more. To be called whenever one of these is done."""
         arc = self._departing
         if arc is None or any(
             (owned.pending or owned.is_changing or self.hosts.has_serving_stale(owned))

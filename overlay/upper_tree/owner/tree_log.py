@@ -45,7 +45,7 @@ class ChangeBegun(TreeOperation, frozen=True, tag="Preparing"):
 
 
 class ChangeFinished(TreeOperation, frozen=True, tag="Settled"):
-    """Every host serves by the present map, or not at all."""
+    """The change that began is complete: every host serves by the present map, or not at all."""
 
 
 class TreeRemoved(TreeOperation, frozen=True, tag="Uprooted"):

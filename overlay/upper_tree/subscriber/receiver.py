@@ -315,8 +315,8 @@ class Receiver(Machine):
             self.port.trace("duplicate", event=event.identity, peer=sender.id)
 
     def on_visited(self, event: Visited) -> None:
-        """Events that came to trees here in which only this node has registered: this check is the
-        match, so an event that no subscription wants is not a failed recheck."""
+        """Show events that came to trees here in which only this node has registered. This check is
+        the match, so an event that no subscription wants is not a failed recheck."""
         fresh = self._unseen(event.events)
         me = self.port.me.id
         lookup: ArrivalLookup = VisitedLookup(event, me)

@@ -185,7 +185,8 @@ class CacheHolders(Machine):
             self.port.send(event.peer, AskCached(cluster))
 
     def on_link_down(self, event: LinkDown) -> None:
-        """A node that has left has no cache; one that is only silent may have."""
+        """Wait no longer for the report of a node that has left: it has no cache. One that is only
+        silent may have; it is asked when it is back."""
         if event.left:
             self._reported(event.peer.id)
         elif event.peer.id in self._unreported:
