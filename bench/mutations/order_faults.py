@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bench.mutations.planting import fault, replace
+from bench.mutations.planting import fault, replace, replace_constant
 from overlay.client import Event
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.delivery.event_counts import EventSource
 from overlay.upper_tree.delivery.last_sent import LastSent
 from overlay.upper_tree.messages import Visit
 from overlay.upper_tree.publisher.first_searches import FirstSearches
+from overlay.upper_tree.subscriber import publication_order
 from overlay.upper_tree.subscriber.publication_order import OrderDue, Passage, PublicationOrder
 from overlay.upper_tree.visits import Group, visits_of
 
@@ -43,6 +44,16 @@ def events_wait_for_ever() -> None:
         pass
 
     replace(PublicationOrder.on_order_due, on_order_due)
+
+
+@fault(
+    "promise: no long turns",
+    "tests/upper_tree/subscriber/test_tree_publication_order.py",
+    "test_what_waits_is_not_gone_through_for_every_delivery_of_a_burst",
+)
+def waiting_gone_through_for_each() -> None:
+    """Each delivery goes through all events that wait."""
+    replace_constant(publication_order, "LOOKED_AT_ONCE", 1 << 30)
 
 
 @fault(

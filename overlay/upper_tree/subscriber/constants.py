@@ -55,6 +55,16 @@ ORDERED_SOURCES, ORDERED_HOSTS = 1_024, 64
 """Publishers, and hosts of each, of which it is remembered up to where they have delivered: those
 heard of first are forgotten, and then waited for without need. Some 10 MB at most."""
 
+LOOKED_AT_ONCE = 64
+"""Waiting events of a publisher that are gone through whenever another one comes: 0.1 ms."""
+
+LOOK_PAUSE = 10e-6
+"""Seconds per waiting event between two times that more are gone through, which takes a fifth of
+that: where links heal, thousands come at once, each with word of others."""
+
+SHOWN_AT_ONCE = 512
+"""Events that have waited and are shown in one turn: some 10 ms."""
+
 # --- receiver.py ---
 
 SAMPLED_EVENTS = 8

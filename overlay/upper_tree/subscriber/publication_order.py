@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from matching import EVERYTHING, Interval, Predicate
@@ -31,10 +33,13 @@ from overlay.upper_tree.delivery.event_counts import EventSource
 from overlay.upper_tree.event_history import EventArrival
 from overlay.upper_tree.messages import EVENT_TREE, SentBefore
 from overlay.upper_tree.subscriber.constants import (
+    LOOK_PAUSE,
+    LOOKED_AT_ONCE,
     ORDERED_BYTES,
     ORDERED_EVENTS,
     ORDERED_HOSTS,
     ORDERED_SOURCES,
+    SHOWN_AT_ONCE,
 )
 
 
@@ -115,9 +120,9 @@ class PublisherOrder:
 
     def __init__(self, source: EventSource) -> None:
         self.source = source
-        self.missing: BoundedDict[NodeId, BoundedDict[int, float]] = BoundedDict(ORDERED_HOSTS)
-        """By host, the events that it sent another way and that have not come, and until when they
-        are waited for."""
+        self.missing: BoundedDict[NodeId, list[tuple[int, float]]] = BoundedDict(ORDERED_HOSTS)
+        """By host, a heap of events that it sent another way and that have not come, and until when
+        they are waited for."""
         self.through: BoundedDict[NodeId, int] = BoundedDict(ORDERED_HOSTS)  # by host
         self.waiting: dict[int, WaitingEvent] = {}  # by sequence number
 
@@ -195,16 +200,21 @@ class PublicationOrder(Machine):
         ]
         for number in passage.previous:
             if not self.has_come(source, number):
-                missing = state.missing.setdefault(passage.host, BoundedDict(ORDERED_EVENTS))
-                missing[number] = self.port.now + self.hold
+                missing = state.missing.setdefault(passage.host, [])
+                heappush(missing, (number, self.port.now + self.hold))
+                if len(missing) > ORDERED_EVENTS:
+                    heappop(missing)
         if open_ or waiting or passage.host in state.missing:
             self._let_wait(state, events, passage, open_)
-        lacks = self._lacks(state, passage.host, passage.through)
-        if passage.through > through.get(passage.host, 0) and not lacks:
+        if through.get(passage.host, 0) < passage.through <= self._lowest(state, passage.host):
             through.renew(passage.host, passage.through)
         if not waiting:
             return None
-        ready = self._take_ready(state)
+        ready: list[Ready] = []
+        if self._is_over_bounds() or len(waiting) <= LOOKED_AT_ONCE:
+            ready = self._take_ready(state)
+        else:  # not for every delivery of a burst: a look costs as much as there waits
+            self._alarm.within(len(waiting) * LOOK_PAUSE)
         if self.events > waited:
             self.port.count("order_held", self.events - waited)
         return ready
@@ -220,6 +230,7 @@ class PublicationOrder(Machine):
         now, host = self.port.now, passage.host
         found: list[WaitingEvent] = []
         some_wait = bool(state.waiting)
+        lowest = self._lowest(state, host)
         for event in events:
             ready = Ready(event, passage.arrival)
             keys = None
@@ -234,7 +245,7 @@ class PublicationOrder(Machine):
                 if any(self._may_come(key, way.trees, ready) for key in keys):
                     needs.append((way.before.host, last))
                     until = max(until, now + self.hold - way.before.age / 1000)
-            some_wait = some_wait or bool(needs) or self._lacks(state, host, event.sequence)
+            some_wait = some_wait or bool(needs) or lowest < event.sequence
             if some_wait and keys is None:
                 keys = frozenset(self.match(event))
             size = weigh_event(event.attributes, event.payload) if some_wait else 0
@@ -247,18 +258,18 @@ class PublicationOrder(Machine):
             self.events += len(found)
             self.bytes += sum([each.size for each in found])
 
-    def _lacks(self, state: PublisherOrder, host: NodeId, number: int) -> bool:
-        """Whether the host sent an event before this one another way, and it has not come."""
-        missing = state.missing.get(host)
+    def _lowest(self, state: PublisherOrder, host: NodeId) -> float:
+        """The first of the events that the host sent another way and that have not come; infinite
+        without one."""
+        missing, now = state.missing.get(host), self.port.now
         if missing is None:
-            return False
-        now = self.port.now
-        for each, until in list(missing.items()):
-            if until <= now or self.has_come(state.source, each):
-                del missing[each]
+            return inf
+        while missing and (missing[0][1] <= now or self.has_come(state.source, missing[0][0])):
+            heappop(missing)
         if not missing:
             del state.missing[host]
-        return any(each < number for each in missing)
+            return inf
+        return missing[0][0]
 
     def _may_come(self, subscription: str, trees: Sequence[str], ready: Ready) -> bool:
         """Whether an event that visits these trees elsewhere may come to a subscription that this
@@ -273,37 +284,44 @@ class PublicationOrder(Machine):
         return not (is_here and came.attribute == ways.trees[0])
 
     def _take_ready(self, state: PublisherOrder) -> list[Ready]:
-        """Take out what waits no more."""
+        """Take out what waits no more, `SHOWN_AT_ONCE` events at most, unless too many wait."""
         now = self.port.now
         waiting = state.waiting
         numbers = sorted(waiting)
-        overdue: frozenset[str] = frozenset()
+        lowest = {host: self._lowest(state, host) for host in list(state.missing)}
+        overdue: set[str] = set()
         forced: dict[int, None] = {}
         for number in reversed(numbers):  # nothing waits longer than that, nor for what is behind
             each = waiting[number]
             if each.latest <= now or not overdue.isdisjoint(each.keys):
                 forced[number] = None
                 overdue |= each.keys
-        blocked: frozenset[str] = frozenset()
+        blocked: set[str] = set()
         ready: list[Ready] = []
         due: list[float] = []
         for number in numbers:
+            if len(ready) == SHOWN_AT_ONCE:
+                due.append(now)
+                break
             each = waiting[number]
             waits = each.until > now and any(
                 state.through.get(host, 0) < last for host, last in each.needs
             )
-            waits = waits or self._lacks(state, each.host, number)
+            waits = waits or lowest.get(each.host, inf) < number
             if number not in forced and (waits or not blocked.isdisjoint(each.keys)):
                 blocked |= each.keys
                 due.append(each.until if each.until > now else each.latest)
                 continue
             ready.append(each.ready)
             self._take(state, number)
-        if self.events > ORDERED_EVENTS or self.bytes > ORDERED_BYTES:
+        if self._is_over_bounds():
             return sorted([*ready, *self._take_all(state)], key=lambda one: one.event.sequence)
         if due:
             self._alarm.within(max(min(due) - now, 0.0))
         return ready
+
+    def _is_over_bounds(self) -> bool:
+        return self.events > ORDERED_EVENTS or self.bytes > ORDERED_BYTES
 
     def _take(self, state: PublisherOrder, number: int) -> Ready:
         each = state.waiting.pop(number)

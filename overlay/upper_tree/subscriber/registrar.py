@@ -98,6 +98,9 @@ class Registrar(Machine):
         self._waiting: deque[LocalRegistration] = deque()
         """To be sent next: these are `WAITING`, or have ended."""
         self._retry = Alarm(port, RegisterDue())
+        self._refused_at = -math.inf
+        self._refused: dict[str, NodeId] = {}
+        """Attributes that were refused in the turn of that time, and who owned them then."""
         self._look_at = math.inf  # when to look for those without an answer
         self._ended = EndedRegistrations()
         self._unregister = Alarm(port, UnregisterDue())
@@ -310,15 +313,20 @@ class Registrar(Machine):
 
     def on_owner_refused(self, event: OwnerRefused) -> None:
         """Ask another owner, or the same one a little later."""
+        refused = self._newly_refused(event.attributes)
+        if not refused:
+            return
         at_once = []
         renewed: dict[str, None] = {}
         for (attribute, _), local in self.registrations.items():
-            if attribute in event.attributes and local.acknowledged:
+            if attribute not in refused:
+                continue
+            if local.acknowledged:
                 renewed[attribute] = None
-            elif attribute in event.attributes:
+            else:
                 local.retry_at = self.port.now + RETRY_PAUSE
-                owner = self.ring.owner(attribute_key(attribute))
-                if owner is not None and owner.primary.id != local.sent_to and not local.redirected:
+                owner = refused[attribute]
+                if owner not in ("", local.sent_to) and not local.redirected:
                     local.redirected = True
                     at_once.append(local)
         self._look_within(RETRY_PAUSE)
@@ -329,6 +337,17 @@ class Registrar(Machine):
             self._renew.within(RETRY_PAUSE)
         if self._leaving:
             self._ended.forget(event.attributes)
+
+    def _newly_refused(self, attributes: Iterable[str]) -> dict[str, NodeId]:
+        """Those of which this turn has not seen a refusal yet under the same owner, and who that
+        is ("": not known): many registrations get many refusals together, which say the same."""
+        if self._refused_at != self.port.now:
+            self._refused_at, self._refused = self.port.now, {}
+        owners = {name: self.ring.owner(attribute_key(name)) for name in attributes}
+        found = {name: "" if one is None else one.primary.id for name, one in owners.items()}
+        new = {name: owner for name, owner in found.items() if self._refused.get(name) != owner}
+        self._refused |= new
+        return new
 
     def on_link_down(self, event: LinkDown) -> None:
         """What a lost owner has not acknowledged goes to the next one."""

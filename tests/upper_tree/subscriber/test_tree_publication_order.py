@@ -12,6 +12,12 @@ from overlay.machine import ProtocolError
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import Deliver, SentBefore
 from overlay.upper_tree.subscriber import publication_order
+from overlay.upper_tree.subscriber.constants import SHOWN_AT_ONCE
+from overlay.upper_tree.subscriber.publication_order import (
+    PublicationOrder,
+    PublisherOrder,
+    Ready,
+)
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from tests.support.overlays import settings
 from tests.support.trees import event
@@ -162,6 +168,38 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     node.deliver("i", "c", *range(10, 20), before=before)
     assert node.shown() == [*range(2, 20)]
     assert (node.receiver.order.events, node.receiver.order.bytes) == (0, 0)
+
+
+def test_what_waits_is_not_gone_through_for_every_delivery_of_a_burst(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+    take_ready = PublicationOrder._take_ready
+
+    def counted(self: PublicationOrder, state: PublisherOrder) -> list[Ready]:
+        nonlocal looks
+        looks += len(state.waiting)
+        return take_ready(self, state)
+
+    monkeypatch.setattr(PublicationOrder, "_take_ready", counted)
+    node = Node()
+    for number in range(2, 2_000):
+        node.deliver("i", "c", number, before=(other("h", "b", 1, 1),))
+    assert node.shown() == []
+    node.deliver("h", "b", 1)
+    node.port.advance(HOLD)
+    assert node.shown() == [*range(1, 2_000)]
+    assert looks < 10 * 2_000, "of two million if each delivery went through what waits"
+
+
+def test_what_has_waited_is_shown_in_parts() -> None:
+    node = Node()
+    node.deliver("i", "c", *range(2, 2_000), before=(other("h", "b", 1, 1),))
+    node.deliver("h", "b", 1)
+    node.port.advance(HOLD)
+    parts = [len(arrived.deliveries) for arrived in node.port.of(Arrived)]
+    assert sum(parts) == 1_999
+    assert max(parts) <= SHOWN_AT_ONCE
 
 
 def test_an_ended_subscription_is_shown_nothing_that_waited() -> None:

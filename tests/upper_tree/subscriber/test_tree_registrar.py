@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from matching import EVERYTHING, compile_selector
@@ -152,6 +154,27 @@ def test_two_nodes_that_refuse_in_turn_are_not_asked_in_a_loop() -> None:
     assert len(rig.registered()) == 1, "the others wait"
     rig.port.advance(0.6)
     assert [to for to, _ in rig.registered()] == ["q"]
+
+
+def test_many_refusals_of_a_turn_go_through_the_registrations_once() -> None:
+    rig = Rig()
+    for number in range(40):
+        rig.subscribe(f"x = {number}", f"a{number}")
+    rig.registered()
+    rig.ring.learn(part("new_owner", "x"))
+    looks = 0
+
+    class Counting(dict):  # type: ignore[type-arg]
+        def items(self) -> Any:
+            nonlocal looks
+            looks += len(self)
+            return super().items()
+
+    rig.registrar._local.by_key = Counting(rig.registrar._local.by_key)
+    for _ in range(40):
+        rig.port.hear(OwnerRefused(("x",)))
+    assert looks == 40
+    assert sorted({to for to, _ in rig.registered()}) == ["new_owner"]
 
 
 def test_a_refusal_without_a_name_is_tried_again_soon() -> None:
