@@ -44,7 +44,7 @@ class Clock(Protocol):
 
 
 class Health:
-    """The newest report, as long as it is valid. Read by whoever chooses among nodes."""
+    """The newest report, as long as it is valid. Read by the machines that choose among nodes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

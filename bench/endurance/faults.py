@@ -145,7 +145,7 @@ class Injector(threading.Thread):
             self._due = "" if found else kind
         elif kind in PRESSURE:
             assert self.press is not None
-            self._tell(self.press(kind, self.rng))
+            self._note(self.press(kind, self.rng))
             found = True
         elif kind in SILENCING:
             found = len(self._down) < TOGETHER and bool(free) and self._silence(kind, free)
@@ -178,7 +178,7 @@ class Injector(threading.Thread):
             return False
         one = set(self.rng.sample(names, len(names) // 2))
         seconds = self.rng.uniform(*self.profile.halves)
-        self._tell(f"halves {' '.join(sorted(one))} and the others for {seconds:.1f}")
+        self._note(f"halves {' '.join(sorted(one))} and the others for {seconds:.1f}")
         now = time.monotonic()
         for name in names:
             self._down[name], self._silent[name] = now, inf
@@ -229,7 +229,7 @@ class Injector(threading.Thread):
         one, other = self.rng.sample(list(self.nodes.nodes), 2)
         seconds = self.rng.uniform(0.5, 15.0)
         if kind == "reset":
-            self._tell(f"reset {one} {other}")
+            self._note(f"reset {one} {other}")
             self.nodes.proxy.close(one, other)
             return True
         if kind == "cut":
@@ -240,14 +240,14 @@ class Injector(threading.Thread):
             pairs = [(a, b) for a in self.nodes.nodes for b in self.nodes.nodes if a != b]
             for way in self.rng.sample(pairs, 6):  # freed one by one
                 self._hold([way], self.rng.uniform(0.2, 5.0), Faults(hold=True))
-            self._tell("clog six ways")
+            self._note("clog six ways")
             return True
         elif kind == "slow":
             ways = [(one, other), (other, one)]
             faults = Faults(delay=self.rng.uniform(0.02, 0.5), rate=self.rng.uniform(2e4, 5e5))
         else:
             ways, faults = [(one, other)], Faults(damage=0.05)
-        self._tell(f"{kind} {one} {other} for {seconds:.1f}")
+        self._note(f"{kind} {one} {other} for {seconds:.1f}")
         self._hold(ways, seconds, faults)
         return True
 
@@ -283,7 +283,7 @@ class Injector(threading.Thread):
         self._after(seconds, "join " + silent if silent else "", free)
 
     def _begin(self, text: str, name: str) -> None:
-        self._tell(text)
+        self._note(text)
         self._down[name] = time.monotonic()
         self._silent[name] = inf
 
@@ -291,7 +291,7 @@ class Injector(threading.Thread):
         self.ledger.silences.append((name, self._down.pop(name), time.monotonic()))
         self._silent[name] = time.monotonic() + REST
 
-    def _tell(self, text: str) -> None:
+    def _note(self, text: str) -> None:
         self.story.append((time.monotonic(), text))
 
     def _after(self, seconds: float, text: str, undo: Undo) -> None:
@@ -312,7 +312,7 @@ class Injector(threading.Thread):
             while self._ends and self._ends[0][0] <= time.monotonic():
                 _, _, text, undo = heappop(self._ends)
                 if text:
-                    self._tell(text)
+                    self._note(text)
                 undo()
             if time.monotonic() >= until:
                 return

@@ -55,7 +55,7 @@ def levels_of_a_region_ignored() -> None:
     replace(entered, crossed)
 
 
-@fault("M1", ACCESS, "test_when_the_access_node_dies_nobody_else_loses_anything")
+@fault("M1", ACCESS, "test_when_the_access_node_dies_no_other_node_loses_anything")
 def share_of_a_lost_access_node_forgotten() -> None:
     """What an access node, or any delegate, had to pass on is dropped when its link is lost."""
 

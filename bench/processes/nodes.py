@@ -34,7 +34,7 @@ PATIENCE: Final = 60.0
 """Seconds for a process to listen on its control socket, on a busy machine; ample."""
 
 PORTS: Final = (10_000, 32_000)
-"""Below those that Linux gives to whoever dials (net.ipv4.ip_local_port_range)."""
+"""Below those that Linux gives to sockets that dial (net.ipv4.ip_local_port_range)."""
 
 FREED: Final = 20.0
 """Seconds for an entrance to be free again, on a busy machine; ample."""

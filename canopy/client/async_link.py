@@ -1,7 +1,7 @@
 """One connection to a node for trio and asyncio, and what has to be known of either.
 
-No task runs in the background: whoever waits for a reply or an event reads the socket, and hands
-what it reads to the others that wait. So nothing has to be started, cancelling a task loses
+No task runs in the background: a task that waits for a reply or an event reads the socket, and
+hands what it reads to the others that wait. So nothing has to be started, cancelling a task loses
 nothing, and a program that does not look gets no events, which its node learns by the credit
 (canopy/client/arrivals.py).
 """

@@ -4,10 +4,10 @@
 `Subscription` of canopy/client/synchronous.py are built on it, and so are the command line and the
 terminal UI where they ask what a program seldom does (the ring, the peers).
 
-Several threads may use one client: whoever waits first reads the socket and hands what it reads to
-the others (a reply to the thread that asked, deliveries to `deliveries`), so a thread that waits
-for deliveries and others that make requests do not disturb each other. A program that asks for no
-deliveries holds its node back by credits and can make requests all the same
+Several threads may use one client: the one that waits first reads the socket and hands what it
+reads to the others (a reply to the thread that asked, deliveries to `deliveries`), so a thread that
+waits for deliveries and others that make requests do not disturb each other. A program that asks
+for no deliveries holds its node back by credits and can make requests all the same
 (canopy/client/arrivals.py).
 
 Everything that can go wrong is a `ControlError` (canopy/client/errors.py).
@@ -172,7 +172,7 @@ class ControlClient:
 
     def _send_grant(self) -> None:
         """Grant the node what is due, without waiting: while the socket is full, or another thread
-        writes, it stays due, and whoever reads next tries again. The caller has `_changed`."""
+        writes, it stays due, and the next to read tries again. The caller has `_changed`."""
         if not self._writing.acquire(blocking=False):
             return
         grant, data = self._session.encode_grant()

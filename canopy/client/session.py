@@ -1,7 +1,7 @@
 """One connection to a node, without IO: bytes in, replies, deliveries and notices out; commands in,
 bytes out.
 
-Whoever owns a `ControlSession` moves its bytes: `encode` a command and send it, `decode` what was
+The owner of a `ControlSession` moves its bytes: `encode` a command and send it, `decode` what was
 read and `accept` the frames, send the grant when `grant_due`. canopy/client/blocking.py does it
 with a blocking socket and threads, canopy/client/async_link.py with trio or asyncio. A
 `ControlSession` ends with its connection; where the node keeps a session for the program (M5), its

@@ -66,7 +66,7 @@ PARKED: Final = 64
 """Default of `clients.parked`. Guess; each may have `clients.queue` waiting, as a client that does
 not consume."""
 
-SESSION_BYTES: Final = 16  # of a session's name, at random: nobody guesses it
+SESSION_BYTES: Final = 16  # of a session's name, at random: it cannot be guessed
 
 BACKLOG: Final = 128
 """Programs that the system lets wait for `accept`. Guess; a node accepts them within a turn."""

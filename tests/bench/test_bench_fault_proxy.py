@@ -75,7 +75,7 @@ def is_silent(sock: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("dialler", ["a", "b"])
-def test_a_held_direction_is_silent_whoever_dialled_and_loses_nothing(
+def test_a_held_direction_is_silent_and_loses_nothing_whichever_side_dialled(
     rig: Rig, dialler: str
 ) -> None:
     other = "b" if dialler == "a" else "a"
@@ -113,7 +113,7 @@ def test_closing_resets_both_ends_of_that_pair(rig: Rig) -> None:
     assert rig.proxy.close("b", "a") == 0
 
 
-def test_whoever_has_left_is_refused(rig: Rig) -> None:
+def test_a_node_that_has_left_is_refused(rig: Rig) -> None:
     host, _, port = rig.entrances["b"].partition(":")
     rig.proxy.leave("b")
     with pytest.raises(ConnectionRefusedError):

@@ -48,7 +48,7 @@ def test_a_process_that_sends_when_a_later_one_is_known_is_informed() -> None:
     assert b.numbers(a) == [1], "nothing of the earlier one is taken"
 
 
-def test_whoever_is_dialled_in_the_place_of_a_later_process_is_informed() -> None:
+def test_a_process_that_is_dialled_in_the_place_of_a_later_one_is_informed() -> None:
     world = LinkWorld()
     a, b = world.host("a", incarnation=5), world.host("b")
     copy = world.copy(a, incarnation=6)

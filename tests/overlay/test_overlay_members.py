@@ -140,7 +140,7 @@ def test_a_subscriber_that_dies_ends_its_subscriptions() -> None:
     assert world.drivers[victim].disk.node not in peers
 
 
-def test_a_newcomer_takes_over_load_of_a_small_cluster() -> None:
+def test_a_new_node_takes_over_load_of_a_small_cluster() -> None:
     world = grown(2, 7, SPREAD)
     for number in range(30):
         world.subscribe(f"n{number % 2}", f"x BETWEEN {number} AND {number + 4}")

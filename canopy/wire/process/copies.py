@@ -45,7 +45,7 @@ def explain_conflict(conflict: IdentityConflict, folder: Path) -> str:
     )
 
 
-async def tell_other(address: str, hello: Hello) -> None:
+async def inform_other(address: str, hello: Hello) -> None:
     """Say Hello to the process at `address`, so that it hears of this one; at most `TELL_OTHER`
     seconds, and without an answer if there is none."""
     with trio.move_on_after(TELL_OTHER), suppress(OSError, ValueError, trio.BrokenResourceError):

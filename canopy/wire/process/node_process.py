@@ -40,7 +40,7 @@ from canopy.wire.durable import CopiedFolderError, DiskError, FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.process.compiling import prepare_engine
-from canopy.wire.process.copies import boot_number, explain_conflict, tell_other
+from canopy.wire.process.copies import boot_number, explain_conflict, inform_other
 from canopy.wire.process.feed import FeedError, TelemetryFeed
 from canopy.wire.process.health_watch import HealthWatch
 from canopy.wire.process.listening import StartError, listen, raise_file_limit
@@ -95,7 +95,7 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
     except BaseException as error:
         code = report(error, log)
         if code == FOLDER_COPIED and process is not None:
-            process.tell_other()
+            process.inform_other()
         return code
     finally:
         folder.close()
@@ -301,12 +301,12 @@ class NodeProcess:
             raise CopiedFolderError(text)
         self.log.warning("identity_conflict", reason=text)
 
-    def tell_other(self) -> None:
+    def inform_other(self) -> None:
         """When it has stopped for another process with its node's id: make itself known there."""
         if self._conflict is not None:
             incarnation, overlay = self.folder.incarnation, self.config.overlay
             hello = Hello(PROTOCOL, overlay, self.me, incarnation, 0, 0, 0, boot=self.boot)
-            trio.run(tell_other, self._conflict.peer.address, hello)
+            trio.run(inform_other, self._conflict.peer.address, hello)
 
     def silence(self) -> None:
         """Write nothing more to any program over the control socket."""

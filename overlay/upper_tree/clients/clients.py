@@ -255,7 +255,7 @@ class LocalClients(Machine):
 
     def client_closed(self, client: int, unread_for: float = 0.0) -> None:
         """A client has closed: its subscriptions end, its publications go on. `unread_for`:
-        seconds since its connection was lost, in which its session was kept in vain."""
+        seconds since its connection was lost, in which its session was kept and not resumed."""
         self.gatherers.pop(client, None)
         for id_ in self._by_client.pop(client, ()):
             mine = self.subscriptions.pop(id_)

@@ -24,7 +24,7 @@ the budget, and of that last quarter half of what is left. With a budget of 16 t
 1 copies. Each handling may send at least one (its one delegate has more), so a node that is handed
 an event still more often exceeds the budget by one each time; more than three times was not seen in
 the load of CBDLO's evaluation. Delegating costs no message, only hops: every interested node is
-sent one copy whoever sends it.
+sent one copy, from whichever node.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class AnnouncedLocations:
         )
 
     def known_to(self, publisher: NodeId, now: float) -> KnownVersions:
-        """What was announced to the publisher lately. Whoever announces more notes that there."""
+        """What was announced to the publisher lately. What announces more notes that there."""
         known = self._announced.get(publisher)
         if known is None or now - known[0] > ANNOUNCE_AGAIN:
             known = (now, {})

@@ -81,7 +81,7 @@ class HostSupervisor(Machine):
             owned.begin_epoch()
         for member in (*members, lost):
             if member.id != me:
-                self._tell_hosted(member)
+                self._send_hosted(member)
 
     def end(self) -> None:
         """Stop to renew hosts' leases and to watch hosts: this node leads no cluster any more."""
@@ -106,7 +106,7 @@ class HostSupervisor(Machine):
         have missed the end of one."""
         self._unreachable.pop(event.peer.id, None)
         if event.fresh and self._clusters.is_primary:
-            self._tell_hosted(event.peer)
+            self._send_hosted(event.peer)
 
     def on_member_joined(self, event: MemberJoined) -> None:
         """A member that joins can be reached, and may host."""
@@ -131,10 +131,10 @@ class HostSupervisor(Machine):
         if self._clusters.is_primary and cluster is not None and cluster.key == message.key:
             if message.epoch > self._authority.epoch:
                 self._clusters.outrank(message.epoch)
-            self._tell_hosted(sender)
+            self._send_hosted(sender)
 
-    def _tell_hosted(self, peer: Peer) -> None:
-        """What of this arc is at that node; it drops the rest."""
+    def _send_hosted(self, peer: Peer) -> None:
+        """Send the node which trees of this arc it hosts; it drops the others."""
         cluster = self._clusters.cluster
         if cluster is not None:
             hosted = tuple(a for a, owned in self._trees.items() if peer.id in owned.all_hosts())

@@ -1,6 +1,6 @@
 """A publisher that is far ahead of its hosts holds events back, to send fuller messages (M3).
 
-Each message costs its sender, its receiver and whoever it is passed on to a turn: waking up,
+Each message costs its sender, its receiver and each node that it is passed on to a turn: waking up,
 reading, writing. A turn costs about as much as thirty events do. So while many events are in
 flight (sent and not accepted) the next ones are held back until they fill a message, or for a short
 time. With few events in flight nothing is held back: a publisher whose hosts keep up has no delay.

@@ -208,7 +208,7 @@ class PendingStore(Machine):
                     self._end(pending, attributes, done)
             events.append(waited)
         if done or full:
-            self._tell(done, full)
+            self._emit_accepted(done, full)
         return Acceptance(events, sent_at)
 
     def _sent_at(
@@ -227,7 +227,7 @@ class PendingStore(Machine):
         done: list[int] = []
         for pending, attribute in pairs:
             self._end(pending, (attribute,), done)
-        self._tell(done, full)
+        self._emit_accepted(done, full)
 
     def _end(self, pending: PendingEvent, attributes: Iterable[str], done: list[int]) -> None:
         """These trees have the event; if those were the last it is added to `done`."""
@@ -240,7 +240,7 @@ class PendingStore(Machine):
             self.bytes -= pending.bytes
             done.append(pending.event.sequence)
 
-    def _tell(self, done: list[int], was_full: bool) -> None:
+    def _emit_accepted(self, done: list[int], was_full: bool) -> None:
         if done:
             self.port.emit(EventsAccepted(tuple(done)))
         if was_full and self.has_room:

@@ -8,7 +8,7 @@ conjunction that has no such attribute goes to the reserved tree `$event`, which
 tree, and the receiving node counts (receiver.py).
 
 A subscription is ready (SUBACK) when all its registrations are acknowledged. Whatever is not
-answered is sent again, to whoever owns the attribute by then; the owner knows a registration by
+answered is sent again, to the owner of the attribute by then; the owner knows a registration by
 its id, so repeating is harmless.
 """
 

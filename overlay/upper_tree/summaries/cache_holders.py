@@ -230,7 +230,7 @@ class CacheHolders(Machine):
             self._sweep.within(self._unreported_until - now)
 
     def _is_over(self, node: NodeId, now: float) -> bool:
-        if node in self._without:  # lost later, it would be asked in vain, and waited for
+        if node in self._without:  # lost later, it would be asked without need, and waited for
             return True
         until = self._until.get(node, self._unreported_until)
         gone = not self.hosts.is_reachable(node) or node == self.port.me.id

@@ -260,7 +260,7 @@ def test_the_new_owner_of_a_split_that_was_under_way_serves_the_whole_arc() -> N
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_whoever_is_killed_or_cut_off_nothing_committed_is_lost(seed: int) -> None:
+def test_nothing_committed_is_lost_by_kills_or_cuts(seed: int) -> None:
     """Kills, partitions and heals at random; a majority of the voters is left each time."""
     world = grown(seed, nodes=7, clusters=1, size=5)
     watch(world)

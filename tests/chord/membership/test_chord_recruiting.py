@@ -56,7 +56,7 @@ def test_a_node_with_seeds_founds_only_after_a_time_without_a_ring() -> None:
     assert node.clusters.role == "primary"
 
 
-def test_of_newcomers_that_see_each_other_only_the_smallest_id_founds() -> None:
+def test_of_new_nodes_that_see_each_other_only_the_smallest_id_founds() -> None:
     world = RingWorld(cluster=ClusterSettings(size=3))
     for _ in range(6):
         world.add()

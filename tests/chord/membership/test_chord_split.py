@@ -71,7 +71,7 @@ def test_even_clusters_of_one_can_split() -> None:
     everything_is_there(world)
 
 
-def test_a_split_is_asked_for_in_vain_where_it_cannot_be() -> None:
+def test_a_split_is_refused_where_it_cannot_be() -> None:
     world, node = one_cluster(1)
     split(node)
     world.run(10)

@@ -110,7 +110,7 @@ def test_the_summary_is_asked_for_when_there_is_enough_traffic(
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_newcomer_publishes_while_the_primary_stands_still(seed: int) -> None:
+def test_a_new_node_publishes_while_the_primary_stands_still(seed: int) -> None:
     """The hosts are found by walk, and serve until their leases end; no election is waited for."""
     world = grown(12, seed)
     subscribed(world, "abcdefgh")

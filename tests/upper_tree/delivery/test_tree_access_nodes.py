@@ -194,7 +194,7 @@ def test_hosts_have_access_nodes_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("took", [False, True])
-def test_when_the_access_node_dies_nobody_else_loses_anything(took: bool) -> None:
+def test_when_the_access_node_dies_no_other_node_loses_anything(took: bool) -> None:
     rig = Regions(everywhere(2, 8))
     rig.publish(event(1, x=5))
     (dead,) = rig.entries("r0")
@@ -227,7 +227,7 @@ def test_while_access_nodes_are_silent_more_are_tried_at_once() -> None:
 
 
 @given(st.integers(0, 60), st.lists(st.integers(0, 9), max_size=30), st.integers(1, 17))
-def test_shares_hold_everybody_once_and_never_send_near_work_across(
+def test_shares_hold_each_recipient_once_and_never_send_near_work_across(
     near: int, far: list[int], most: int
 ) -> None:
     crossings = [(f"a{n}", tuple(f"a{n}.{m}" for m in range(size))) for n, size in enumerate(far)]

@@ -183,7 +183,7 @@ def test_a_primary_that_is_elected_again_gives_up_the_change_that_was_under_way(
     assert not rig.owner.owner.trees["x"].is_changing
 
 
-def test_a_host_that_prepared_in_vain_stops_when_it_is_back() -> None:
+def test_a_host_that_prepared_a_cancelled_change_stops_when_it_is_back() -> None:
     rig = moving("h2", "h3")
     prepare(rig, "h2")
     rig.net.cut("p", "h2")  # its answer is lost

@@ -187,7 +187,7 @@ def test_a_refusal_without_a_name_is_tried_again_soon() -> None:
     assert rig.registered() == [("o", ["a/0"])]
 
 
-def test_a_lost_link_sends_to_whoever_owns_it_then() -> None:
+def test_after_a_lost_link_it_is_sent_to_the_owner_of_then() -> None:
     rig = Rig()
     rig.subscribe("x = 1")
     rig.registered()

@@ -45,7 +45,7 @@ class TimelinessExperiment:
             stage.grow(self.plan.matched)
             stage.subscribe(self.plan.matched)
             for rate in rates:
-                self._tell(stage, rate)
+                self._report_progress(stage, rate)
                 yield stage.measure(rate)
 
         return Series("rate", rates, self._curves(points) if rates else ())
@@ -58,7 +58,7 @@ class TimelinessExperiment:
             stage.grow(counts[-1])
             for matching in counts:
                 stage.subscribe(matching)
-                self._tell(stage, self.plan.rate)
+                self._report_progress(stage, self.plan.rate)
                 yield stage.measure(self.plan.rate)
 
         return Series("matching", counts, self._curves(points) if counts else ())
@@ -69,7 +69,7 @@ class TimelinessExperiment:
             for mode in MODES
         )
 
-    def _tell(self, stage: ModeOverlay, rate: int) -> None:
+    def _report_progress(self, stage: ModeOverlay, rate: int) -> None:
         text = f"{stage.mode.name}, {rate} events/s, {stage.matching} matches"
         self._progress(text, self._done / self._total)
         self._done += 1

@@ -190,7 +190,7 @@ async def test_what_overflows_while_it_is_away_is_reported_in_its_place(tmp_path
 
 
 @pytest.mark.trio
-async def test_it_is_told_how_much_the_node_no_longer_has(running: Rig) -> None:
+async def test_it_learns_how_much_the_node_no_longer_has(running: Rig) -> None:
     reader, writer = await program(running), await program(running)
     session = await reader.open()
     await publish(writer, 1, 6)

@@ -159,7 +159,7 @@ async def test_what_one_node_announces_every_other_finds() -> None:
 
 
 @pytest.mark.trio
-async def test_a_node_that_was_alone_answers_the_first_newcomer() -> None:
+async def test_a_node_that_was_alone_answers_the_first_new_node() -> None:
     async with books(1) as (alone,):
         alone.directory.put("ring", (alone.address,))
         await alone.wait_for("ring", (alone.address,))
@@ -241,7 +241,7 @@ async def test_a_forged_entry_is_no_entry() -> None:
 
 
 @pytest.mark.trio
-async def test_a_newcomer_draws_few_datagrams() -> None:
+async def test_a_new_contact_draws_few_datagrams() -> None:
     async with books(1) as (first,):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.bind(("127.0.0.1", 0))

@@ -55,7 +55,7 @@ async def test_a_reset_is_a_fault() -> None:
                 await Inlet(ours).read(100)
 
 
-async def test_whoever_waits_learns_that_the_stream_is_closed() -> None:
+async def test_waiting_tasks_learn_that_the_stream_is_closed() -> None:
     async with pair() as (ours, _):
 
         async def close() -> None:
