@@ -76,6 +76,10 @@ SLICE_CALM, SLICE_SECONDS = 8, 0.05
 within so many seconds: a turn of a second would keep the events of a whole second, and all that
 owners say, waiting for its end. `SLICE_CALM` events at least, which a turn makes dearer by half."""
 
+SLICE_FIRST = 32
+"""Events in a slice while nothing is known of how long they take: half a millisecond where matching
+is as fast as usual, and measured before the next slice where it is not."""
+
 GRADED_FOR = 1.0
 """Slices are small for so long after the last event came whose subscribers name a level: a few
 times as long as what is urgent may be apart. By the delay of urgent events beside the throughput
@@ -86,8 +90,8 @@ HELD_BACK_CHECK = 0.02
 waits for the next (delivery/constants.py)."""
 
 MATCH_AT_ONCE = 256
-"""Events that a host which has nothing to do yet matches in the turn in which they come: one full
-visit (batches.py)."""
+"""Events that a host which has nothing to do yet matches in the turn in which they come at most:
+one full visit (batches.py), if it takes no longer than `SLICE_SECONDS`."""
 
 EVENTS_MOST = 8_192
 """Events that may wait at one host. At the 30,000 events per second that a host matches

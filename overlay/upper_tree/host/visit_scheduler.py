@@ -1,6 +1,7 @@
 """When a host matches a visit: at once, or where it is behind in the order of urgency (P6).
 
-A host that keeps up matches each visit in the turn in which it comes. A turn takes time, and while
+A host that keeps up matches each visit in the turn in which it comes, unless that would take long:
+then a slice of it, as what follows. A turn takes time, and while
 it lasts, more comes in: it waits in the system's buffers of each connection, first in, first out,
 where it is not known what is urgent. So a host that has matched something sets a timer that is due
 at once. What comes in until it fires came while the host was busy: it is put into the queue
@@ -30,6 +31,7 @@ from overlay.upper_tree.host.constants import (
     HELD_BACK_CHECK,
     MATCH_AT_ONCE,
     SLICE_CALM,
+    SLICE_FIRST,
     SLICE_LEAST,
     SLICE_MOST,
     SLICE_SECONDS,
@@ -79,14 +81,13 @@ class VisitScheduler:
         """A visit has come: serve it now or later."""
         now = self.port.now
         self._meter.arrived(len(visit.events), now)
-        is_idle = not len(self.queue) and (
-            self._began is None or (self._began == now and self._served < MATCH_AT_ONCE)
-        )
-        if is_idle and not self.is_held_back():
+        is_idle = not len(self.queue) and (self._began is None or self._began == now)
+        is_held_back = self.is_held_back()
+        if is_idle and not is_held_back and self._fits_turn(len(visit.events)):
             self._serve(visit)
             return
         if self._began is None:
-            self._alarm.within(HELD_BACK_CHECK)
+            self._alarm.within(HELD_BACK_CHECK if is_held_back else 0.0)
         self.port.count("visits_queued", len(visit.events))
         for level, part in self._by_level(visit).items():
             self.queue.push(part, level, now)
@@ -124,9 +125,18 @@ class VisitScheduler:
     def _slice(self) -> int:
         """Events to be served in a turn."""
         if self.port.now - self._graded_at > GRADED_FOR:
-            in_time = int(SLICE_SECONDS * self._meter.service)
-            return min(max(in_time, SLICE_CALM), SLICE_MOST) if in_time else SLICE_MOST
+            return min(self._in_time, SLICE_MOST)
         return min(max(self.queue.events // SLICE_SHARE, SLICE_LEAST), SLICE_MOST)
+
+    @property
+    def _in_time(self) -> int:
+        """Events that are matched within `SLICE_SECONDS`, as far as is known."""
+        found = int(SLICE_SECONDS * self._meter.service)
+        return max(found, SLICE_CALM) if found else SLICE_FIRST
+
+    def _fits_turn(self, events: int) -> bool:
+        """Whether a host that has nothing else to do may match so many more in this turn."""
+        return self._served + events <= min(self._in_time, MATCH_AT_ONCE)
 
     def _serve(self, visit: Visit) -> None:
         if self._began is None:

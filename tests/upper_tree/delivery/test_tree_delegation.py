@@ -151,6 +151,7 @@ def test_delegates_take_turns() -> None:
     rig = Rig(8)
     for number in range(100):
         rig.publish(event(number, publisher=f"p{number}", x=5))
+    rig.net.run(0.1)
     rig.net.flush()
     assert all(len(events) == 100 for events in rig.reached())
     copies = rig.copies()

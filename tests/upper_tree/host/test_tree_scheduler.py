@@ -16,6 +16,8 @@ from overlay.upper_tree.host.constants import (
     EVENTS_MOST,
     HELD_BACK_CHECK,
     MATCH_AT_ONCE,
+    SLICE_CALM,
+    SLICE_FIRST,
     SLICE_SECONDS,
 )
 from overlay.upper_tree.host.visit_scheduler import MatchDue
@@ -63,6 +65,22 @@ def tick(node: HostNode) -> None:
     """The alarm that is due."""
     assert node.port.timers[MatchDue()] <= node.port.now
     node.port.fire(MatchDue())
+
+
+def accepted(node: HostNode) -> list[int]:
+    """Sequences in the order of their acceptance since the last look."""
+    return [s for m in node.port.take(Accepted) for _, sequences in m.taken for s in sequences]
+
+
+def works(node: HostNode, cost: float) -> None:
+    """The host has matched events that took so many seconds each."""
+    for number in range(40):
+        visit(node, 1_000_000 + number, "none")
+        node.port.world.jump(cost)
+        tick(node)
+    node.port.world.jump(1.0)
+    assert len(accepted(node)) == 40
+    served(node)
 
 
 def test_a_host_that_keeps_up_matches_at_once() -> None:
@@ -114,8 +132,7 @@ def test_every_event_is_accepted_once() -> None:
     busy(node)
     visit(node, 1, "cold", "hot", "none")
     tick(node)
-    accepted = [s for m in node.port.take(Accepted) for _, sequences in m.taken for s in sequences]
-    assert sorted(accepted) == [0, 1, 2, 3]
+    assert sorted(accepted(node)) == [0, 1, 2, 3]
 
 
 def test_what_waits_ages() -> None:
@@ -154,11 +171,34 @@ def test_without_named_levels_a_slice_is_bounded_by_its_time() -> None:
 
 def test_a_turn_serves_a_full_visit_at_once_and_lets_the_rest_wait() -> None:
     node = host()
+    works(node, 1e-5)
     visit(node, 0, *["cold"] * MATCH_AT_ONCE)
     visit(node, 1_000, "hot")
     assert len(served(node)) == MATCH_AT_ONCE
     tick(node)
     assert served(node) == [1_000]
+
+
+@pytest.mark.parametrize("cost", [None, 0.001, 0.003])
+def test_an_idle_host_matches_of_a_large_visit_what_takes_no_longer_than_a_slice(
+    cost: float | None,
+) -> None:
+    node = host()
+    for urgent in ("s/0", "s/1"):
+        node.hosting.trees["type"].uninstall(urgent)
+    if cost is not None:
+        works(node, cost)
+    most = SLICE_FIRST if cost is None else max(SLICE_CALM, round(SLICE_SECONDS / cost))
+    visit(node, 0, *["none"] * MATCH_AT_ONCE)
+    assert node.port.counts["visits_queued"] == MATCH_AT_ONCE
+    got: list[int] = []
+    while len(node.hosting.scheduler.queue):
+        tick(node)
+        part = accepted(node)
+        assert 0 < len(part) <= (most if cost or not got else MATCH_AT_ONCE)
+        node.port.world.jump(len(part) * (cost or 0.001))
+        got += part
+    assert got == list(range(MATCH_AT_ONCE))
 
 
 def test_a_full_queue_serves_its_most_urgent_and_loses_nothing() -> None:

@@ -101,6 +101,7 @@ def test_a_batch_finds_whom_brute_force_finds(count: int) -> None:
     node.port.advance(0.0)  # many are installed in several turns
     events = [event(n, x=rng.randrange(30), y=rng.randrange(30)) for n in range(60)]
     node.port.hear(Visit(PUB, 1, ("x", "y"), tuple(events)), PUB)
+    node.port.advance(0.1)
 
     def due(made: Event) -> list[str]:
         x, y = made.attributes["x"], made.attributes["y"]
