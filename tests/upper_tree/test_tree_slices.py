@@ -17,6 +17,7 @@ from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registry import Registry
 from overlay.upper_tree.publisher.constants import PAIRS_AT_ONCE
+from overlay.upper_tree.publisher.pending_window import PendingWindow
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, TREE
 from tests.support.overlays import TurnWork, acknowledged, assert_exact, grown, with_role
@@ -111,6 +112,7 @@ def test_a_selector_of_very_many_attributes_is_planted_with_work_in_proportion(
 def test_very_many_events_that_waited_for_their_trees_are_sent_a_part_in_each_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(PendingWindow, "most", lambda self, is_searching: 20_000)
     work = TurnWork(
         monkeypatch, routed=(Publisher, "_send_part", lambda _, pairs, stale: len(pairs))
     )

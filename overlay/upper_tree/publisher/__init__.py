@@ -12,9 +12,9 @@ Read in this order:
 
 * ``publisher``: from `publish` to `Accepted`.
 * ``admission``: which events may be published (whether there is room says ``pending_store``).
-* ``pending_store``: what is not accepted yet, `tree.pending` pairs at most; it uses ``coalescer``
-  (fuller messages), ``batched_pending`` and ``pending_event`` (records of batches and of single
-  events).
+* ``pending_store``: what is not accepted yet, `tree.pending` pairs at most, and no more than hosts
+  accept soon (``pending_window``); it uses ``coalescer`` (fuller messages), ``batched_pending`` and
+  ``pending_event`` (records of batches and of single events).
 * ``routing_plan``: to which hosts the events of a batch go; ``route_queue``: those that go one by
   one, a part in each turn.
 * ``tree_finder``, ``location_cache``: where trees are; ``first_searches``: what waits for several.

@@ -23,6 +23,29 @@ HOLD_MOST = 0.01
 """Seconds that an event is held back at most: at 25,000 events per second a full message's worth
 comes in that time, and who publishes so many sees no event sooner otherwise."""
 
+# --- pending_window.py ---
+
+WINDOW_SECONDS = 0.25
+"""What hosts accept within so long may be pending: many times what an acceptance takes where hosts
+keep up, and a quarter of the shortest election timeout. By the events per second of hosts that are
+just kept busy, beside the elections of a machine that is not (`tests/overlay`)."""
+
+WINDOW_LEAST = 256
+"""Pairs that may be pending in any case: a full message of events with one tree. With four times as
+many a machine with a twentieth of the usual speed sent most visits twice."""
+
+RATE_PERIOD, RATE_HALF_LIFE = 0.1, 0.5
+"""Seconds between two measurements of the rate of acceptances, and in which a higher one before
+counts for half: some messages' worth, and two windows."""
+
+WINDOW_SEARCHING = 1_024
+"""… and where some wait for a tree to be found: what a search of a second leaves of a thousand
+events per second that all visit it."""
+
+SHORTEST_FOR = 10.0
+"""Seconds of which the shortest acceptance counts, and of as many before: a route that has become
+longer is known after twice that."""
+
 # --- admission (admission.py) ---
 
 MAX_ATTRIBUTES = 1_000

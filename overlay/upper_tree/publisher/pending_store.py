@@ -33,6 +33,7 @@ from overlay.upper_tree.publisher.pending_event import (
     is_overdue,
     suspect_silent,
 )
+from overlay.upper_tree.publisher.pending_window import PendingWindow
 from overlay.upper_tree.publisher.routing_plan import Route
 
 
@@ -64,7 +65,7 @@ class PendingStore(Machine):
         to be sent now, by the names of their attributes, and a size in bytes that none exceeds; it
         calls `add_batch` or `add_single` for them."""
         super().__init__(port)
-        self.capacity = capacity
+        self._window = PendingWindow(capacity, port.now)
         self.most = most
         self.bytes = 0
         """Of dispatched events that some tree has not accepted yet, at most."""
@@ -84,7 +85,7 @@ class PendingStore(Machine):
     @property
     def has_room(self) -> bool:
         """Whether more events may be admitted."""
-        return self.pairs < self.capacity and self.bytes < self.most
+        return self.pairs < self._window.most(bool(self._unlocated)) and self.bytes < self.most
 
     @property
     def room(self) -> int:
@@ -185,7 +186,7 @@ class PendingStore(Machine):
     ) -> Acceptance:
         """A host has accepted events: per entry attributes of trees, and sequence numbers. What is
         not pending (any more) is passed over."""
-        full = not self.has_room
+        full, before = not self.has_room, self.pairs
         events: list[Sequence[Event]] = []
         done: list[int] = []
         sent_at: float | None = None
@@ -207,6 +208,8 @@ class PendingStore(Machine):
                     waited.append(pending.event)
                     self._end(pending, attributes, done)
             events.append(waited)
+        now = self.port.now
+        self._window.accepted(before - self.pairs, None if sent_at is None else now - sent_at, now)
         if done or full:
             self._emit_accepted(done, full)
         return Acceptance(events, sent_at)
