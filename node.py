@@ -93,6 +93,7 @@ class Node:
         self.driver = driver
         self.turns = Turns(driver.clock)
         # What a Port offers and others do: bound here, not wrapped.
+        self.processors = driver.processors
         self.set_timer, self.cancel_timer = self.turns.set_timer, self.turns.cancel_timer
         self.emit = self.turns.emit
         self.reply, self.share = driver.reply, driver.share

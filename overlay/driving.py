@@ -117,6 +117,10 @@ class DrivenNode(Protocol):
 class Driver(LinkTransport, Protocol):
     """What a node uses of its driver, besides dialling, writing and closing connections."""
 
+    @property
+    def processors(self) -> int:
+        """How many processors the machine has that the node may use."""
+
     def clock(self) -> float:
         """The time in monotonic seconds, read once per turn."""
 

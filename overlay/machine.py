@@ -114,6 +114,10 @@ class Port(Protocol):
     def me(self) -> Peer:
         """This node's id and address."""
 
+    @property
+    def processors(self) -> int:
+        """How many processors this node's machine has that the node may use."""
+
     def send(self, peer: Peer, message: Message) -> None:
         """Send over the link to `peer` (itself allowed: it is dispatched in this turn, uncounted).
 

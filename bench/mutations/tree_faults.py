@@ -13,9 +13,11 @@ from overlay.chord.messages import Cluster
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.host.visit_scheduler import VisitScheduler
 from overlay.upper_tree.messages import Registration, Renew
 from overlay.upper_tree.owner import reported_loads
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
+from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.placement import PlacedNode, Placement, RunAssignment
@@ -29,6 +31,7 @@ from overlay.upper_tree.owner.reported_loads import ReportedLoads
 from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import Operation, Tree
 from overlay.upper_tree.partition import PartitionMap, tree_children
+from overlay.upper_tree.publisher.pending_window import PendingWindow
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.invalidation_table import CachedCopy, InvalidationTable
 from overlay.upper_tree.summaries.summary_server import SummaryServer
@@ -523,3 +526,45 @@ def plans_without_end() -> None:
 
     replace(RunAssignment._has_time, _has_time)
     replace(Placement._relieves, _relieves)
+
+
+@fault(
+    "C6",
+    "tests/overlay/test_overlay_saturation.py",
+    "test_a_machine_gets_as_many_hosts_as_its_processors_carry_and_no_more",
+)
+def machines_carry_any_number_of_hosts() -> None:
+    """An owner counts with all nodes of a machine, however few processors that has."""
+
+    def _worth(self: Machines, machine: str) -> int:
+        return 1_000
+
+    replace(Machines._worth, _worth)
+
+
+@fault(
+    "P7",
+    "tests/upper_tree/host/test_tree_scheduler.py",
+    "test_an_idle_host_matches_of_a_large_visit_what_takes_no_longer_than_a_slice",
+)
+def idle_host_matches_all_at_once() -> None:
+    """A host that has nothing else to do matches a whole visit in one turn, however slow it is."""
+
+    def _fits_turn(self: VisitScheduler, events: int) -> bool:
+        return True
+
+    replace(VisitScheduler._fits_turn, _fits_turn)
+
+
+@fault(
+    "promise: a slow machine goes on",
+    "tests/overlay/test_overlay_saturation.py",
+    "test_a_saturated_machine_does_little_twice",
+)
+def publishers_have_all_pending() -> None:
+    """A publisher takes events as long as its memory allows, however slowly hosts accept them."""
+
+    def most(self: PendingWindow, is_searching: bool) -> int:
+        return self._most
+
+    replace(PendingWindow.most, most)

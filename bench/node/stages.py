@@ -95,6 +95,8 @@ class Surroundings:
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
         self.to_gatherers(events, places)
 
+    processors = 1
+
     def trace(self, kind: str, fields: dict[str, Any]) -> None: ...
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:

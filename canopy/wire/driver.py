@@ -18,6 +18,7 @@ log. What a peer does (closing, garbage, silence) affects only its own connectio
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -126,6 +127,13 @@ class TrioDriver:
         if found is not None:
             self._log.debug("close", address=found.address, reason=reason)
             found.close()
+
+    @property
+    def processors(self) -> int:
+        """How many processors of the machine this process may use."""
+        if hasattr(os, "sched_getaffinity"):  # not on macOS
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
 
     def clock(self) -> float:
         """The time in monotonic seconds, those included in which the machine was suspended: leases

@@ -24,6 +24,9 @@ OTHERS_MOST = 16
 """Nodes that one names as possible hosts. By the time until a tree has enough hosts in a large
 overlay (`canopy sim scaling`)."""
 
+Processors = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+"""How many the machine of a node has that the node may use."""
+
 
 def value_in(event: Event, attribute: str) -> bool | int | float | str | None:
     """The event's value in an attribute's tree; in the `$event` tree every event has one."""
@@ -277,6 +280,7 @@ class HostAnswer(Message, frozen=True):
     key: Key
     willing: bool
     others: Annotated[tuple[Peer, ...], msgspec.Meta(max_length=OTHERS_MOST)] = ()
+    processors: Processors = 1
 
 
 class StopsHosting(Message, frozen=True):
@@ -334,6 +338,7 @@ class ServingReply(Message, frozen=True):
     key: Key
     number: int
     load: ServedLoad | None = None
+    processors: Processors = 1
 
 
 # --- events ---

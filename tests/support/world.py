@@ -49,6 +49,7 @@ class WorldNode:
     def __init__(self, world: World, me: Peer, rng: Random) -> None:
         self.world = world
         self.me = me
+        self.processors = 1
         self.rng = rng
         self.sent: list[tuple[Peer, Message]] = []
         self.emitted: list[LocalEvent] = []

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from canopy.sim.world.disk import Disk, SimulatedDiskError
 from canopy.sim.world.network import Network
-from canopy.sim.world.processor import Processor
+from canopy.sim.world.processor import CHARGED, Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.traffic import Traffic
 from overlay.client import Command, Event, Gathered, Reply
@@ -87,6 +87,8 @@ class SimDriver:
         self.alive = True
         self.processor: Processor | None = None
         """What its work costs; None: nothing."""
+        self.shared: SharedProcessors | None = None
+        """The processors of its machine, where other processes use them as well."""
         self.sent = world.traffic.sent
         self._began = world.now
         self._ended = 0.0  # once it is not alive
@@ -97,6 +99,8 @@ class SimDriver:
         self._tick_at = -1.0  # virtual time of the earliest tick on the heap, -1: none
         self._paused = False
         self._syncing = False  # or working: it takes nothing in, and nothing leaves yet
+        self._is_waiting = False  # for a processor …
+        self._has_processor = False  # … and has one, of those that it shares
         self._stored = False  # in this turn
         self._work = 0.0  # seconds that this turn costs
         self._matched = ""  # the event that was matched last
@@ -147,8 +151,8 @@ class SimDriver:
 
     def arrived(self, connection: int, frame: Frame) -> None:
         """A frame came in. (Most inputs are frames, so this one goes the short way.)"""
-        if self._paused or self._syncing:
-            self._inputs.append(("on_frames", (connection, (frame,))))
+        if self._stands or self.shared is not None:
+            self._input("on_frames", connection, (frame,))
             return
         self._begin()
         self.node.on_frames(connection, (frame,))
@@ -198,11 +202,43 @@ class SimDriver:
 
     @property
     def _stands(self) -> bool:
-        return self._paused or self._syncing
+        return self._paused or self._syncing or self._is_waiting
+
+    def _ask_for_processor(self) -> bool:
+        """Whether the process has to wait for a processor of its machine. It may have got one, and
+        have used it, when this returns."""
+        if self.shared is None or self.processor is None or self._has_processor:
+            return False
+        self._is_waiting = True
+        self.shared.ask(self._got_processor)
+        return True
+
+    def _got_processor(self) -> None:
+        """One turn: what came in first, or a tick."""
+        self._is_waiting = False
+        self._has_processor = True
+        if self.alive and not self._paused:
+            if self._inputs:
+                name, arguments = self._inputs.popleft()
+                self._input(name, *arguments)
+            else:
+                self._due()
+        if not self._syncing:
+            self._give_processor_back()
+
+    def _give_processor_back(self) -> None:
+        if self._has_processor:
+            self._has_processor = False
+            assert self.shared is not None
+            self.shared.release()
 
     def _input(self, name: str, *arguments: Any) -> None:
         if self._stands:
             self._inputs.append((name, arguments))
+            return
+        if self.shared is not None and not self._has_processor and self.processor is not None:
+            self._inputs.append((name, arguments))
+            self._ask_for_processor()
             return
         if name == "drain":
             self._world.draining(self.name)
@@ -219,13 +255,15 @@ class SimDriver:
 
     def _catch_up(self) -> None:
         while self._inputs and self.alive and not self._stands:
+            if self._ask_for_processor():
+                return
             name, arguments = self._inputs.popleft()
             self._input(name, *arguments)
         self._after()
 
     def _after(self) -> None:
         """After every input: let out what it came to, end if drained, else see to the next tick."""
-        if not self.alive or self._paused or self._syncing:
+        if not self.alive or self._stands:
             return
         conflict = self.node.conflict
         if conflict is not None and conflict.must_stop:
@@ -260,9 +298,10 @@ class SimDriver:
 
     def _synced(self) -> None:
         """The work is done and the disk has answered: what waited for it may leave, and come in."""
+        self._syncing = False
+        self._give_processor_back()
         if not self.alive:
             return
-        self._syncing = False
         self._work = 0.0
         try:
             if self._stored:
@@ -292,13 +331,23 @@ class SimDriver:
             self._tick_at = -1.0  # `_catch_up` sees to it
             return
         self._tick_at = -1.0
+        if not self._ask_for_processor():
+            self._due()
+
+    def _due(self) -> None:
+        """A tick, unless the deadline has moved away meanwhile."""
         deadline = self.node.deadline()
-        if deadline is not None and deadline <= self.clock():  # else it has moved away meanwhile
+        if deadline is not None and deadline <= self.clock():
             self._begin()
             self.node.on_tick()
         self._after()
 
     # --- overlay.driving.Driver ---
+
+    @property
+    def processors(self) -> int:
+        """Of its machine: one of its own, where it does not share them."""
+        return 1 if self.shared is None else self.shared.count
 
     def dial(self, address: str) -> int:
         """Dial from this node's host (overlay.links.events.Transport)."""
@@ -333,10 +382,11 @@ class SimDriver:
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """One trace record; the work that it records is charged."""
-        if self.processor is not None and kind == "match":
+        if self.processor is not None and kind in CHARGED:
             event = fields["event"]
             self._work += self.processor.cost(kind, fields, event == self._matched)
-            self._matched = event
+            if kind == "match":
+                self._matched = event
         self._world.recorder.write(self.disk.node, kind, fields)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:

@@ -11,11 +11,15 @@ trace records that the node writes about it, so that the product need not know.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+
+CHARGED = frozenset(("match", "publish", "deliver"))
+"""Kinds of trace records that report work."""
 
 Cost = Annotated[float, Meta(ge=0, le=1)]
 """Seconds."""
@@ -31,11 +35,42 @@ class Processor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # recipient 0.4 of the first (a host's machine, 16 events a visit: 11 µs for one tree, 24 for
     # three, 50 for ten)
     per_recipient: Cost = 0.000_01  # a node that wants it
+    per_publish: Cost = 0.0  # an event that a program publishes here
+    per_delivery: Cost = 0.0  # an event that a program here is shown
 
     def cost(self, kind: str, fields: Mapping[str, Any], is_further: bool = False) -> float:
         """The processor time of the work that a trace record reports, in seconds. `is_further`: the
         record before was of the same event."""
+        if kind == "publish":
+            return self.per_publish
+        if kind == "deliver":
+            return self.per_delivery
         if kind != "match":
             return 0.0
         first = self.per_further if is_further else self.per_match
         return first + self.per_recipient * int(fields["recipients"])
+
+
+class SharedProcessors:
+    """The processors of one machine, for several processes: each turn of one of them needs one, and
+    those that wait get them in the order in which they asked."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._free = count
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def ask(self, granted: Callable[[], None]) -> None:
+        """Call `granted` when a processor is free, perhaps at once; `release` has to follow."""
+        if self._free:
+            self._free -= 1
+            granted()
+        else:
+            self._waiting.append(granted)
+
+    def release(self) -> None:
+        """A turn is over: the next one that waits gets its processor."""
+        if self._waiting:
+            self._waiting.popleft()()
+        else:
+            self._free += 1

@@ -24,7 +24,7 @@ from canopy.sim.world.clients import IN_FLIGHT, Clients, Crash, Publication, Sim
 from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, SimulatedDiskError
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
 from canopy.sim.world.network import Network
-from canopy.sim.world.processor import Processor
+from canopy.sim.world.processor import Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.traffic import Traffic
@@ -76,6 +76,8 @@ class World(Scheduler):
         """Of disks that begin from now on."""
         self.processor: Processor | None = None
         """Of processes that begin from now on; None: their work takes no time."""
+        self.shared: SharedProcessors | None = None
+        """The machine of processes that begin from now on, if each has not its own."""
         self.directory: dict[str, tuple[str, ...]] = {}
         """The directory: the addresses that nodes published."""
         self.places: dict[str, tuple[str, int]] = {}
@@ -104,6 +106,8 @@ class World(Scheduler):
         name = name or f"n{number}"
         assert name not in self.drivers, f"there is a node {name} already"
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
+        if self.shared is not None:
+            address = f"11.0.0.1:{7000 + number}"
         disk = self._new_disk(name, address)
         self._peer_lists[name] = tuple(
             self.drivers[seed].disk.address if seed in self.drivers else seed for seed in seeds
@@ -307,7 +311,7 @@ class World(Scheduler):
         whose = disk.node if disk.node in self._wiped else name
         rng = self.generator(f"{whose}/{disk.incarnation}")
         driver = SimDriver(self, name, disk, rng.random() * CLOCKS)
-        driver.processor = self.processor
+        driver.processor, driver.shared = self.processor, self.shared
         if name in self.drivers:
             self._lived += self.drivers[name].lived
         self.drivers[name] = driver

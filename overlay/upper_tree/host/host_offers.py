@@ -48,7 +48,8 @@ class HostOffers(Machine):
             and self._hosting.ring in ("", message.ring)
         )
         others = [peer for peer in self._idle_peers() if peer.id != sender.id]
-        self.port.send(sender, HostAnswer(message.key, willing, tuple(others[:OTHERS_MOST])))
+        named = tuple(others[:OTHERS_MOST])
+        self.port.send(sender, HostAnswer(message.key, willing, named, self.port.processors))
 
     def leave(self) -> None:
         """This node leaves: have its virtual nodes moved."""

@@ -250,7 +250,8 @@ class Hosting(Machine):
                 else False
             )
         )
-        self.port.send(sender, ServingReply(message.key, message.number, load))
+        reply = ServingReply(message.key, message.number, load, self.port.processors)
+        self.port.send(sender, reply)
 
     def known_epoch(self, tree: HostedTree) -> int:
         """The epoch of the tree's owner, the latest that this host heard of."""

@@ -45,7 +45,7 @@ BEATS_REMEMBERED = 32
 """Beats per host whose time of sending the owner remembers, to measure how long answers take: more
 than are under way within `tree.serving_most`."""
 
-# --- host_selector.py, placement.py ---
+# --- host_selector.py, placement.py, relief.py ---
 
 FEWEST_HOSTS = 2
 """Where there are fewer match brokers, standby and primary host as well: with one host more, losing
@@ -76,8 +76,9 @@ REPLICAS_MOST = 64
 events per second that one value can have."""
 
 RELIEF_LEAST, RELIEF_MOST = 1.0, 60.0
-"""Between two plans because hosts are busy: at first, what the last one moves has mostly arrived by
-then; and at most, where plans do not help. By the maps that change under a steady load."""
+"""Between two plans, or two rounds of cuts, because hosts are busy: at first, what the last one
+moves has mostly arrived by then; and at most, where they do not help. By the maps that change under
+a steady load."""
 
 GROWN = 1.5
 """A load has grown that is so many times what the last plan was made for: more than reports deviate
@@ -101,6 +102,9 @@ not answer."""
 
 CANDIDATES_MOST = 1_024
 """Nodes that are remembered as possible hosts, or as having refused."""
+
+MACHINES_MOST = 1_024
+"""Machines of which the processors are remembered, as many as possible hosts."""
 
 POOL_KEPT = 15.0
 """Hosts of which half would do are kept for so long: a burst that comes again finds them."""

@@ -31,6 +31,7 @@ from overlay.upper_tree.owner.constants import (
     POOL_KEPT,
     POOL_MOST,
 )
+from overlay.upper_tree.owner.machines import Machines, machine_of
 
 
 class PoolOwner(Protocol):
@@ -43,18 +44,20 @@ class PoolOwner(Protocol):
 class HostPool(Machine):
     """At the primary; elsewhere it is empty."""
 
-    def __init__(self, port: Port, clusters: Clusters, owner: PoolOwner) -> None:
+    def __init__(
+        self, port: Port, clusters: Clusters, owner: PoolOwner, machines: Machines
+    ) -> None:
         super().__init__(port)
+        self._machines = machines
         self._clusters = clusters
         self._owner = owner
         self._hosts: dict[NodeId, Peer] = {}
         self._wanted = 0
         self._enough_since: float | None = None  # half of it would do
         self._is_short = False
-        self._unconfirmed: dict[
-            NodeId, float
-        ] = {}  # of a former primary, until when they may answer
-        self._asked: dict[NodeId, float] = {}  # until when they may answer
+        # Of a former primary, until when they may answer.
+        self._unconfirmed: dict[NodeId, float] = {}
+        self._asked: dict[NodeId, tuple[Peer, float]] = {}  # until when they may answer
         self._refused: BoundedDict[NodeId, float] = BoundedDict(CANDIDATES_MOST)  # until when
         self._candidates: BoundedDict[NodeId, Peer] = BoundedDict(CANDIDATES_MOST)
 
@@ -94,12 +97,16 @@ class HostPool(Machine):
     @property
     def is_asking(self) -> bool:
         """Whether nodes that were asked may still answer."""
-        return any(until > self.port.now for until in self._asked.values())
+        return any(until > self.port.now for _, until in self._asked.values())
 
     @property
     def is_short(self) -> bool:
         """Whether fewer nodes than wanted agreed to host, and there is none left to ask."""
         return self._is_short
+
+    def has_room_for(self, peer: Peer, hosts: Iterable[Peer]) -> bool:
+        """Whether a node's machine carries it as a host, beside these."""
+        return not self._machines.is_full(machine_of(peer), hosts)
 
     # --- how many there should be ---
 
@@ -125,7 +132,7 @@ class HostPool(Machine):
 
     def _ask(self, preferred: Sequence[Peer]) -> None:
         cluster, now = self._clusters.cluster, self.port.now
-        self._asked = {node: until for node, until in self._asked.items() if until > now}
+        self._asked = {node: each for node, each in self._asked.items() if each[1] > now}
         missing = self._wanted - len(self.hosts()) - len(self._asked)
         if cluster is None or missing <= 0:
             return
@@ -134,13 +141,19 @@ class HostPool(Machine):
             for peer in (*preferred, *self._clusters.idle_peers(), *self._candidates.values())
             if self._may_be_asked(peer.id, now)
         }
-        best = self._clusters.health.healthy_first(candidates.values())
-        for peer in best[: min(missing, ASKED_MOST)]:
-            self._asked[peer.id] = now + ASK_TIMEOUT
+        taken = [*cluster.brokers, *self.hosts(), *(peer for peer, _ in self._asked.values())]
+        for peer in self._clusters.health.healthy_first(candidates.values()):
+            if not self.has_room_for(peer, taken):
+                continue
+            taken.append(peer)
+            self._asked[peer.id] = (peer, now + ASK_TIMEOUT)
             self._candidates.pop(peer.id, None)
             self._refused.renew(peer.id, now + ASK_AGAIN)  # until it answers
             self.port.send(peer, AskToHost(cluster.key, cluster.ring))
-        if not candidates and not self._asked:
+            missing -= 1
+            if not missing or len(self._asked) >= ASKED_MOST:
+                break
+        if not self._asked:
             self._is_short = True
 
     def _may_be_asked(self, node: NodeId, now: float) -> bool:
@@ -164,6 +177,7 @@ class HostPool(Machine):
         asked = self._asked.pop(sender.id, None)
         if asked is None or cluster is None or cluster.key != message.key:
             return
+        self._machines.reported(sender, message.processors)
         for other in message.others:
             self._candidates.renew(other.id, other)
         if message.willing and len(self._hosts) < self._wanted:

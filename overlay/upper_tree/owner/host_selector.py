@@ -58,9 +58,17 @@ class HostSelector:
         standby = () if cluster.standby is None else (cluster.standby,)
         fit: list[Peer] = []
         for group in (cluster.brokers, standby, (cluster.primary,)):
-            if self._pool.is_short or len(fit) < min(FEWEST_HOSTS, self._settings.replicas):
-                fit += [p for p in group if self._hosts.may_be_given_trees(p.id)]
+            too_few = len(fit) < min(FEWEST_HOSTS, self._settings.replicas)
+            for peer in group:
+                may = self._hosts.may_be_given_trees(peer.id)
+                if may and (too_few or self._is_needed(peer, fit)):
+                    fit.append(peer)
         return fit or [cluster.primary]
+
+    def _is_needed(self, peer: Peer, others: Sequence[Peer]) -> bool:
+        """Whether there are too few other nodes, and its machine carries it beside these."""
+        pool = self._pool
+        return pool.is_short and pool.has_room_for(peer, [*others, *pool.hosts()])
 
     def emptiest_hosts(self) -> tuple[Peer, ...]:
         """As many hosts as a virtual node has replicas, those with the fewest registrations."""

@@ -19,6 +19,7 @@ from overlay.upper_tree.events import LeasesOver
 from overlay.upper_tree.messages import ServingReply, StillHosting, StopsHosting, TreesHosted
 from overlay.upper_tree.owner.constants import LOST_NODES_MOST
 from overlay.upper_tree.owner.lease_grants import LeaseGrants, ServingBeatDue
+from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
 
@@ -54,6 +55,8 @@ class HostSupervisor(Machine):
         super().__init__(port)
         self.leases = LeaseGrants(port, settings.tree.serving_lease, settings.tree.serving_most)
         self.loads = ReportedLoads()
+        self.machines = Machines()
+        self.machines.reported(port.me, port.processors)
         self._clusters = clusters
         self._trees = trees
         self._authority = authority
@@ -230,6 +233,7 @@ class HostSupervisor(Machine):
         self.leases.on_reply(sender, message)
         if self._clusters.is_primary and self.leases.attends(sender.id):
             self.loads.reported(sender.id, message.load, self.port.now)
+            self.machines.reported(sender, message.processors)
             if self.loads.is_busy(sender.id):
                 self._authority.rebalance_soon()
         self._grant()

@@ -59,7 +59,7 @@ class Owner(Machine):
         self.trees = OwnedTrees()  # only at the primary
         self.hosts = HostSupervisor(port, settings, clusters, self.trees, self)
         self.leases = self.hosts.leases
-        self.pool = HostPool(port, clusters, self)
+        self.pool = HostPool(port, clusters, self, self.hosts.machines)
         self.selector = HostSelector(port, settings, clusters, self.trees, self.hosts, self.pool)
         self._rebalance = Alarm(port, RebalanceDue())
         self._state = ClusterState()

@@ -36,15 +36,13 @@ from overlay.chord.keys import attribute_key
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.owner.constants import (
     FILL,
-    GROWN,
     PLAN_PERIOD,
-    RELIEF_LEAST,
-    RELIEF_MOST,
     REPACK_SHARE,
     REPLICAS_MOST,
     SPARE,
     TARGET,
 )
+from overlay.upper_tree.owner.relief import Relief
 
 T = TypeVar("T")
 
@@ -67,6 +65,8 @@ class HostUse(NamedTuple):
 
     elsewhere: Mapping[NodeId, float] = {}
     busy: tuple[NodeId, ...] = ()
+    worth: int = 0
+    """As many hosts as are to be counted with, since some share a machine; 0: all."""
 
 
 UNUSED = HostUse()
@@ -144,7 +144,7 @@ def plan_placement(
     overfilled alike."""
     size = max(1, int(room * FILL))
     wanted = len(runs_of(nodes, popularity, size)) * replicas
-    share = fair_share(nodes, len(hosts), sum(use.elsewhere.values()))
+    share = fair_share(nodes, use.worth or len(hosts), sum(use.elsewhere.values()))
     limit = share
     runs = runs_of(nodes, popularity, size, limit)
     while len(runs) > len(hosts):
@@ -263,9 +263,7 @@ class Placement:
         self.plan = Plan({}, 0)
         self._hosts: tuple[NodeId, ...] = ()
         self._next_plan_at = float("-inf")
-        self._relieved_at = float("-inf")  # when a plan was made for busy hosts, …
-        self._relieved = 0.0  # … for what load, …
-        self._pause = RELIEF_LEAST  # … and how long it stands
+        self._relief = Relief()
 
     def update(
         self,
@@ -288,22 +286,11 @@ class Placement:
         return self.plan
 
     def _relieves(self, nodes: Sequence[PlacedNode], now: float) -> bool:
-        """Whether to plan for hosts that are busy: soon where the load has grown or its virtual
-        nodes are others, and less and less often where it keeps hosts busy however it is placed,
-        as where they share one machine."""
-        total = sum([node.busy for node in nodes])
-        has_grown = total > self._relieved * GROWN or any(
+        """Whether to plan for hosts that are busy now."""
+        is_new = any(
             node.busy and (node.attribute, node.interval) not in self.plan.hosts for node in nodes
         )
-        if now > self._relieved_at + RELIEF_MOST:
-            self._pause = RELIEF_LEAST
-        elif has_grown:
-            self._pause = max(RELIEF_LEAST, self._pause / 4)
-        if now < self._relieved_at + self._pause:
-            return False
-        self._relieved_at, self._relieved = now, total
-        self._pause = min(2 * self._pause, RELIEF_MOST)
-        return True
+        return self._relief.claim(sum([node.busy for node in nodes]), is_new, now)
 
     def _is_wrong(self, nodes: Sequence[PlacedNode], hosts: tuple[NodeId, ...]) -> bool:
         load: dict[NodeId, int] = {}

@@ -58,6 +58,7 @@ from overlay.upper_tree.owner.placement import (
     fair_share,
 )
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers
+from overlay.upper_tree.owner.relief import Relief
 from overlay.upper_tree.owner.reported_loads import cuts_by_load
 from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
 from overlay.upper_tree.partition import PartitionMap, best_cut
@@ -80,6 +81,7 @@ class Rebalance(Machine):
         self._selector = owner.selector
         self._placement = Placement(settings.tree.host_entries, settings.tree.replicas)
         self._plan = self._placement.plan
+        self._cutting = Relief()
         self._subscriber_scan = ScanThrottle()
         self._unscanned: deque[str] = deque()  # trees of the present scan
         self._further = Alarm(port, ScanStepDue())
@@ -116,11 +118,12 @@ class Rebalance(Machine):
             return self._plan  # first to know how much is asked for, and among how many hosts
         hosts = self._selector.fit_hosts()
         elsewhere = {host.id: loads.elsewhere(host.id) for host in hosts} if busy else {}
+        worth = self._hosts.machines.worth(hosts)
         if busy:
-            share = fair_share(nodes, len(hosts), sum(elsewhere.values()))
+            share = fair_share(nodes, worth, sum(elsewhere.values()))
             if self._cut_busy(busy, share, len(hosts)):
                 return self._plan  # what is cut is placed when it is served as such
-        use = HostUse(elsewhere, busy)
+        use = HostUse(elsewhere, busy, worth)
         return self._placement.update(nodes, self._trees.popularity, hosts, now, use)
 
     def _size_pool(self, nodes: Sequence[PlacedNode], busy: Sequence[NodeId]) -> None:
@@ -142,17 +145,28 @@ class Rebalance(Machine):
     def _cut_busy(self, busy: Sequence[NodeId], share: float, hosts: int) -> bool:
         """Begin to cut the virtual nodes that ask for far more than `share` alone, where one of
         their hosts is busy. Whether some are being cut."""
-        found = False
+        is_cutting, load = False, 0.0
+        wanted: list[tuple[OwnedTree, dict[int, list[tuple[Cut, float]]]]] = []
         for attribute in self._hosts.loads.at(busy):
             owned = self._trees.get(attribute)
             if owned is None or not self._owner.decides(attribute):
                 continue
-            if not owned.is_changing and (cuts := self._cuts(owned, share, hosts)):
+            if owned.is_changing:
+                is_cutting = is_cutting or owned.change_reason == "busy"
+            elif cuts := self._cuts(owned, share, hosts):
+                wanted.append((owned, cuts))
+                load += self._asked_of(owned)
+        if wanted and self._cutting.claim(load, False, self.port.now):
+            for owned, cuts in wanted:
                 self._cut(owned, cuts)
-                found = True
-            else:
-                found = found or (owned.is_changing and owned.change_reason == "busy")
-        return found
+            is_cutting = True
+        return is_cutting
+
+    def _asked_of(self, owned: OwnedTree) -> float:
+        """What a tree's events ask for, of late."""
+        loads, now = self._hosts.loads, self.port.now
+        each = [loads.recent(owned.attribute, e.interval, now) for e in owned.tree.map.entries]
+        return sum([busy for busy, _ in each])
 
     def _cuts(
         self, owned: OwnedTree, share: float, hosts: int

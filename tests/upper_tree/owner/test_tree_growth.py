@@ -10,14 +10,22 @@ import pytest
 from matching import place
 from overlay.chord.events import RoleChanged
 from overlay.links.events import LinkDown
+from overlay.machine import Peer
 from overlay.upper_tree.messages import AskToHost, HostAnswer, StopsHosting
+from overlay.upper_tree.owner import host_pool as host_pool_module
+from overlay.upper_tree.owner import machines as machines_module
 from overlay.upper_tree.owner.constants import (
     BUSY,
     CONFIRM_WITHIN,
+    GROWN,
     MERGED_BUSY,
     POOL_KEPT,
+    RELIEF_LEAST,
+    RELIEF_MOST,
     TARGET,
 )
+from overlay.upper_tree.owner.machines import Machines
+from overlay.upper_tree.owner.relief import Relief
 from tests.support.demand import Demand
 from tests.support.overlays import settings
 from tests.support.trees import HostNode, OwnerNode, Rig, event, served
@@ -226,6 +234,51 @@ def test_a_node_refuses_that_has_no_time_or_leaves(why: str) -> None:
         node.hosting.loads._busy = TARGET
     node.port.hear(AskToHost("key", ""), peer("p"))
     assert [answer.willing for answer in node.port.take(HostAnswer)] == [False]
+
+
+@pytest.mark.parametrize("processors", [1, 2, 4])
+def test_a_machine_is_asked_for_as_many_hosts_as_its_processors_carry(
+    monkeypatch: pytest.MonkeyPatch, processors: int
+) -> None:
+    for module in (machines_module, host_pool_module):
+        monkeypatch.setattr(module, "machine_of", lambda peer: "the only one")
+    rig = Grown(brokers=2, idle=12)
+    for node in rig.net.nodes.values():
+        node.processors = processors
+    rig.owner.owner.hosts.machines.reported(peer("p"), processors)
+    rig.ask(8.0)
+    assert len(rig.used) == processors / TARGET
+    assert len(rig.entries) <= 2 * processors / TARGET
+    rig.check_served()
+
+
+def test_hosts_of_one_machine_count_as_its_processors_do() -> None:
+    machines = Machines()
+    hosts = [Peer(f"a{n}", f"a:{n}") for n in range(9)] + [peer("b")]
+    assert machines.worth(hosts) == 1 / TARGET + 1, "one that has not said has one"
+    machines.reported(hosts[0], 3)
+    assert machines.worth(hosts) == 3 / TARGET + 1
+    machines.reported(hosts[0], 64)
+    assert machines.worth(hosts) == len(hosts)
+    assert not machines.is_full("a", hosts)
+    machines.reported(hosts[0], 1)
+    assert machines.is_full("a", hosts)
+    assert not machines.is_full("b", hosts)
+    assert not machines.is_full("c", hosts)
+
+
+def test_a_load_that_nothing_relieves_is_cut_for_less_and_less_often() -> None:
+    relief, acted = Relief(), []
+    for step in range(3_000):
+        if relief.claim(4.0, False, step / 10):
+            acted.append(step / 10)
+    pauses = [later - before for before, later in pairwise(acted)]
+    assert pauses[0] == pytest.approx(2 * RELIEF_LEAST, abs=0.11)
+    assert max(pauses) == pytest.approx(RELIEF_MOST, abs=0.11)
+    assert pauses == sorted(pauses)
+    assert relief.claim(4.0 * GROWN * 1.01, False, acted[-1] + RELIEF_MOST / 4 + 0.1), (
+        "it has grown"
+    )
 
 
 def test_members_that_lead_host_as_well_where_there_is_no_other_node() -> None:
