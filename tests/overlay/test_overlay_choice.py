@@ -52,5 +52,5 @@ def test_by_time_the_hosts_share_what_is_too_much_for_one() -> None:
 
 def test_by_hash_one_host_has_it_all() -> None:
     delay, matched = flood("hash")
-    assert max(matched.values()) > 0.9 * EVENTS  # the last few at a host that the load brought in
+    assert max(matched.values()) > 0.8 * EVENTS  # the last at a host that the load brought in
     assert delay > 0.5
