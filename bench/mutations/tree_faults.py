@@ -530,7 +530,7 @@ def plans_without_end() -> None:
 
 @fault(
     "C6",
-    "tests/overlay/test_overlay_saturation.py",
+    "tests/overlay/load/test_overlay_saturation.py",
     "test_a_machine_gets_as_many_hosts_as_its_processors_carry_and_no_more",
 )
 def machines_carry_any_number_of_hosts() -> None:
@@ -558,7 +558,7 @@ def idle_host_matches_all_at_once() -> None:
 
 @fault(
     "promise: a slow machine goes on",
-    "tests/overlay/test_overlay_saturation.py",
+    "tests/overlay/load/test_overlay_saturation.py",
     "test_a_saturated_machine_does_little_twice",
 )
 def publishers_have_all_pending() -> None:

@@ -11,9 +11,9 @@ Read in this order: ``tree_log`` (what the cluster's log says, and the state tha
 map's change and of stale hosts), ``owner`` (the role, the log, and arcs that leave),
 ``host_supervisor`` and ``lease_grants`` (who can be reached, and may serve), ``registry``
 (registering), ``registration_ends`` and ``registration_leases`` (renewing, ending), ``rebalance``
-with ``reported_loads``, ``host_pool``, ``machines``, ``host_selector``, ``host_loads``, ``relief``
-and ``placement`` (virtual nodes that are split, merged and moved, in two steps, by what hosts
-report; when the cluster itself has to split), ``restoration`` (the trees of a lost cluster) and
+with ``reported_loads``, ``host_pool``, ``machines``, ``host_selector``, ``host_loads`` and
+``placement`` (virtual nodes that are split, merged and moved, in two steps, by what hosts report;
+when the cluster itself has to split), ``restoration`` (the trees of a lost cluster) and
 ``registry_merge`` (two rings become one). ``summary_state`` belongs to the summaries' machines,
 ``constants`` has every number that is no setting.
 

@@ -45,7 +45,7 @@ BEATS_REMEMBERED = 32
 """Beats per host whose time of sending the owner remembers, to measure how long answers take: more
 than are under way within `tree.serving_most`."""
 
-# --- host_selector.py, placement.py, relief.py ---
+# --- host_selector.py, placement.py ---
 
 FEWEST_HOSTS = 2
 """Where there are fewer match brokers, standby and primary host as well: with one host more, losing

@@ -55,10 +55,10 @@ from overlay.upper_tree.owner.placement import (
     PlacedNode,
     Placement,
     Plan,
+    Relief,
     fair_share,
 )
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers
-from overlay.upper_tree.owner.relief import Relief
 from overlay.upper_tree.owner.reported_loads import cuts_by_load
 from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
 from overlay.upper_tree.partition import PartitionMap, best_cut

@@ -25,7 +25,7 @@ from overlay.upper_tree.owner.constants import (
     TARGET,
 )
 from overlay.upper_tree.owner.machines import Machines
-from overlay.upper_tree.owner.relief import Relief
+from overlay.upper_tree.owner.placement import Relief
 from tests.support.demand import Demand
 from tests.support.overlays import settings
 from tests.support.trees import HostNode, OwnerNode, Rig, event, served
