@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from bench.tracing import SAMPLE, flags
 from canopy.cli.demo.overlay import Overlay
 from canopy.client.blocking import ControlClient
 from overlay.client import Done, Draft, Gather, Publish, Subscribe, Subscribed
@@ -78,6 +79,7 @@ class Canopy:
     """The contract of the harness's `base.Base`."""
 
     nodes = 1
+    trace = SAMPLE
     client_filter = False  # a connection gets exactly what it subscribed to
     reliable = True
     warm_s = 8.0  # the engine is made ready in a thread, and takes over in small steps
@@ -87,7 +89,6 @@ class Canopy:
 
     def __init__(self, cfg: dict[str, Any]) -> None:
         self.out = Path(cfg["workdir"]) / "overlay"
-        self.trace: list[str] = cfg["opts"].get("node", ["--no-trace"])
         self.procs: list[Any] = []
         self.stack = ExitStack()
         self.asked: deque[int] = deque()  # publications that are not answered
@@ -98,7 +99,9 @@ class Canopy:
     def start(self) -> None:
         for name in ("nodes", "logs", "traces"):
             (self.out / name).mkdir(parents=True)
-        self.overlay = self.stack.enter_context(Overlay(self.nodes, self.out, self.trace, seed=1))
+        self.overlay = self.stack.enter_context(
+            Overlay(self.nodes, self.out, flags(self.trace), seed=1)
+        )
         self.overlay.start(lambda _: None)
         self.overlay.await_ready(lambda _: None)
         self.procs = [node.process for node in self.overlay.nodes]
@@ -153,6 +156,12 @@ class Canopy:
 
 class One(Canopy):
     """One node with all connections."""
+
+
+class OneUntraced(One):
+    """The same without traces."""
+
+    trace = 0.0
 
 
 class Eight(Canopy):

@@ -54,6 +54,7 @@ class Contestant(NamedTuple):
 
 CONTESTANTS: Final = (
     Contestant("canopy", "one node", "canopy_one"),
+    Contestant("canopy", "one node, no traces", "canopy_one_untraced"),
     Contestant("canopy", "eight nodes", "canopy_eight"),
     Contestant("tcp-fan-out", "relay, matches known", "tcpfan_py"),
     Contestant("zeromq-batch", "numba at subscribers", "zmq_batch", "numba", ("zmq",), "pyzmq"),

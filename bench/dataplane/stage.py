@@ -60,7 +60,10 @@ WIDER: Final = (
 )
 """(file, text, what stands there for *parts*): the harness's shared counters for 8 connections."""
 
-CONTESTANT: Final = "from bench.dataplane.compare.adapter import {name} as Adapter\n"
+CONTESTANT: Final = "from bench.dataplane.adapter import {name} as Adapter\n"
+
+SHAPES: Final = {"canopy_one": "One", "canopy_one_untraced": "OneUntraced", "canopy_eight": "Eight"}
+"""Canopy's adapters, and the class of each."""
 
 
 class StageError(Exception):
@@ -75,9 +78,8 @@ def stage(harness: Path, to: Path, seed: int, parts: bool) -> Path:
     shutil.copytree(harness, to, ignore=ignored)
     if (harness / "deb").is_dir():
         (to / "deb").symlink_to(harness / "deb")  # the servers, if they have been unpacked
-    for name in ("One", "Eight"):
-        file = to / "adapters" / f"canopy_{name.lower()}.py"
-        file.write_text(CONTESTANT.format(name=name))
+    for adapter, name in SHAPES.items():
+        (to / "adapters" / f"{adapter}.py").write_text(CONTESTANT.format(name=name))
     workload = to / "workload.py"
     added = IN_PARTS if parts else SEEDED
     events = f"\ngen_events.__defaults__ = ({seed},)\n" if parts else ""

@@ -50,13 +50,13 @@ from bench.endurance.pressure import Pressure
 from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import ProxiedNodes
 from bench.recovery.measure import Progress
+from bench.tracing import add_option, group
 from overlay.client import Status
 
 SETTINGS: Final[dict[str, Any]] = {
     "directory": False,  # addresses come through the proxy only
     "cluster": {"size": 3, "split_trees": 5},  # so that there are several
     "tree": {"host_entries": 4},  # … and each has more than one host
-    "trace": {"enabled": False},
 }
 
 CONNECTIONS: Final = 4
@@ -85,7 +85,7 @@ class Endurance:
         self.ledger = Ledger()
         self.stack = ExitStack()
         proxy = self.stack.enter_context(FaultProxy(options.seed))
-        settings = {**SETTINGS, "log": options.log, "trace": {"enabled": options.trace}}
+        settings = {**SETTINGS, "log": options.log, "trace": group(options.trace)}
         self.nodes = self.stack.enter_context(ProxiedNodes(options.nodes, folder, proxy, settings))
         names = list(self.nodes.nodes)
         third = max(1, len(names) // 3)
@@ -211,6 +211,7 @@ class Endurance:
             "seed": self.options.seed,
             "hostile": self.options.hostile,
             "nodes": self.options.nodes,
+            "trace": self.options.trace,
             "seconds": round(seconds, 1),
             "faults": injector.done,
             "kinds": dict(injector.kinds),
@@ -270,7 +271,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     add("--json", action="store_true", help="print everything, the story of the faults included")
     add("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
     add("--log", default="info", help="what the nodes log (info)")
-    add("--trace", action="store_true", help="let the nodes write traces")
+    add_option(parser)
     return parser.parse_args(args)
 
 

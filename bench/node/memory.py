@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import psutil
 
+from bench.tracing import add_option, flags
 from canopy.cli.demo.overlay import Overlay
 from canopy.client.blocking import ControlClient
 from overlay.client import Done, Draft, Gather, Publish, Published, Subscribe, Subscribed
@@ -70,7 +71,7 @@ def measure(options: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
     with ExitStack() as stack:
         for name in ("nodes", "logs", "traces"):
             (work / name).mkdir()
-        overlay = stack.enter_context(Overlay(1, work, ["--no-trace"], seed=1))
+        overlay = stack.enter_context(Overlay(1, work, flags(options.trace), seed=1))
         overlay.start(lambda _: None)
         overlay.await_ready(lambda _: None)
         node = overlay.nodes[0]
@@ -81,6 +82,7 @@ def measure(options: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
             time.sleep(options.settle)
             memory = process.memory_full_info()
             row = {"state": state, "subscriptions": options.subscriptions, "events": events}
+            row["trace"] = options.trace
             rows.append(
                 row | {"rss_mb": round(memory.rss / 1e6, 1), "uss_mb": round(memory.uss / 1e6, 1)}
             )
@@ -120,6 +122,7 @@ def main(args: Sequence[str] | None = None) -> int:
     add("--events", type=int, default=50_000)
     add("--seed", type=int, default=1)
     add("--settle", type=float, default=3.0, help="seconds before each look (3)")
+    add_option(parser)
     add("--json", action="store_true", help="print one JSON list")
     options = parser.parse_args(args)
     with tempfile.TemporaryDirectory(prefix="canopy-memory-") as work:

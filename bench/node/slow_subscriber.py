@@ -36,6 +36,7 @@ from bench.node.slow_reader import Apart
 from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import ProxiedNodes
 from bench.recovery.measure import Progress
+from bench.tracing import add_option, group
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from overlay.client import Draft, Publish, Subscribe, Subscribed
@@ -45,7 +46,6 @@ KINDS: Final = ("client", "node")
 CONFIG: Final[dict[str, Any]] = {
     "directory": False,
     "cluster": {"size": 3},
-    "trace": {"enabled": False},
 }
 
 NODES: Final = 6
@@ -126,7 +126,9 @@ class Slow:
         """Measure one variant: a row of the table."""
         with self.stack, tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
             proxy = self.stack.enter_context(FaultProxy())
-            self.nodes = ProxiedNodes(NODES, Path(work), proxy, CONFIG)
+            self.nodes = ProxiedNodes(
+                NODES, Path(work), proxy, {**CONFIG, "trace": group(self.options.trace)}
+            )
             self.stack.enter_context(self.nodes)
             self.progress.say(f"{self.kind}: {NODES} nodes start")
             self.nodes.grow()
@@ -191,6 +193,7 @@ class Slow:
                            for b, d in zip(before, during, strict=True)]  # fmt: skip
         return {
             "kind": self.kind,
+            "trace": self.options.trace,
             "rate": round(len(publisher.sent) / (publisher.sent[-1] - publisher.sent[0])),
             "p99_ratio": round(statistics.median(w / wo for wo, w in pairs), 3),
             "p99_ms": [[round(wo * 1e3, 1), round(w * 1e3, 1)] for wo, w in pairs],
@@ -219,6 +222,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     add("--seconds", type=float, default=20.0, help="of each phase, beside the first three (20)")
     add("--rate", type=float, default=500.0, help="events per second (500)")
     add("--size", type=int, default=2_000, help="bytes of an event's payload (2000)")
+    add_option(parser)
     add("--json", action="store_true", help="print one JSON list")
     return parser.parse_args(args)
 

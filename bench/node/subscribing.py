@@ -36,6 +36,7 @@ from typing import Any, Final
 import psutil
 
 from bench.recovery.measure import Progress
+from bench.tracing import add_option, flags
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
@@ -198,18 +199,18 @@ class Subscribing:
         return spent
 
 
-def measure(nodes: int, count: int, progress: Progress) -> dict[str, Any]:
-    """Measure an overlay of so many nodes."""
+def measure(nodes: int, count: int, trace: float, progress: Progress) -> dict[str, Any]:
+    """Measure an overlay of so many nodes that trace this share of the events."""
     with ExitStack() as stack:
         out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-")))
         for name in ("nodes", "logs", "traces"):
             (out / name).mkdir()
-        overlay = stack.enter_context(Overlay(nodes, out, ["--no-trace"], seed=1))
+        overlay = stack.enter_context(Overlay(nodes, out, flags(trace), seed=1))
         progress.say(f"{nodes} nodes start")
         overlay.start(lambda _: None)
         overlay.await_ready(lambda _: None)
         time.sleep(1.0 if nodes == 1 else 5.0)  # until clusters are complete
-        return Subscribing(overlay, count, progress).run(stack)
+        return {**Subscribing(overlay, count, progress).run(stack), "trace": trace}
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -222,9 +223,10 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     parser.add_argument("--selectors", type=int, default=20_000, help="how many (20000)")
     parser.add_argument("--nodes", type=int, nargs="*", default=[1, 8], help="overlays (1 8)")
+    add_option(parser)
     options = parser.parse_args(args)
     progress = Progress(len(options.nodes))
-    rows = [measure(nodes, options.selectors, progress) for nodes in options.nodes]
+    rows = [measure(nodes, options.selectors, options.trace, progress) for nodes in options.nodes]
     if options.json:
         print(json.dumps(rows, indent=2))
     else:

@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.recovery.trial import ProcessTrial
+from bench.tracing import add_option
 from canopy.cli.demo.errors import DemoError
 from canopy.client.errors import ControlError
 from canopy.sim.experiments.recovery.plan import CUTS, KILLS, TrialError
@@ -91,6 +92,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     add("--kill", nargs="+", choices=(*KILLS, *CUTS), default=["primary"])
     add("--rate", type=rates, default=[2_000.0], metavar="R,R", help="events per second (2000)")
     add("--times", type=int, default=3, help="repetitions of each (3)")
+    add_option(parser)
     add("--json", action="store_true", help="print one JSON list, with each repetition")
     add("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
     return parser.parse_args(args)
@@ -108,6 +110,7 @@ def repeat(options: argparse.Namespace, kill: str, rate: float, progress: Progre
                     kill,
                     rate,
                     out,
+                    options.trace,
                     lambda text: progress.say(f"{head}: {text}"),  # noqa: B023
                 ).run()
             except (TrialError, DemoError, ControlError) as error:
@@ -117,7 +120,7 @@ def repeat(options: argparse.Namespace, kill: str, rate: float, progress: Progre
         if row is not None:
             trials.append(row)
             progress.note(f"{head}: " + ", ".join(f"{k} {v}" for k, v in row.items()))
-    return summary(kill, rate, trials)
+    return {**summary(kill, rate, trials), "trace": options.trace}
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import ProxiedNode, ProxiedNodes
 from bench.recovery.flows import FlowPublisher, FlowSubscriber, wait_until
+from bench.tracing import flags, group
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
@@ -78,10 +79,12 @@ def variables(values: dict[str, str]) -> Iterator[None]:
 class ProcessTrial:
     """Starts an overlay, kills, and measures what came of it."""
 
-    def __init__(self, kill: str, rate: float, out: Path, say: Say) -> None:
+    def __init__(self, kill: str, rate: float, out: Path, trace: float, say: Say) -> None:
+        """`trace`: the share of events that the nodes trace."""
         self.kill = kill
         self.rate = rate
         self.out = out
+        self.trace = trace
         self.say = say
         self.clusters, self.size = shape(kill)
         self.nodes: Sequence[AnyNode] = ()
@@ -111,7 +114,7 @@ class ProcessTrial:
             "CANOPY_CLUSTER__SPLIT_TREES": str(wanted.cluster.split_trees),
         }
         with variables(environment):
-            overlay = Overlay(count, self.out, ["--no-trace"], None)
+            overlay = Overlay(count, self.out, flags(self.trace), None)
             self.nodes = self.stack.enter_context(overlay).nodes
             overlay.start(lambda n: self.say(f"{n} of {count} nodes started"))
         overlay.await_ready(lambda n: self.say(f"{n} of {count} nodes ready"))
@@ -121,7 +124,7 @@ class ProcessTrial:
         wanted = settings(self.kill)
         config = {
             "directory": False,
-            "trace": {"enabled": False},
+            "trace": group(self.trace),
             "tree": {
                 "host_entries": wanted.tree.host_entries, "replicas": wanted.tree.replicas,
             },

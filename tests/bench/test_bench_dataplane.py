@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.dataplane.adapter import draft, selector
+from bench.dataplane.adapter import Eight, One, OneUntraced, draft, selector
 from bench.dataplane.compare import CONTESTANTS, Row, is_complete, lacks, row
 from bench.dataplane.stage import WIDER, StageError, stage
 from matching import compile_selector
@@ -51,7 +52,11 @@ def test_the_copy_has_canopy_and_wider_counters_and_leaves_the_original_alone(
     harness = a_harness(tmp_path / "peers")
     before = (harness / "child.py").read_text()
     copy = stage(harness, tmp_path / "copy", seed=5, parts=True)
-    assert "One as Adapter" in (copy / "adapters" / "canopy_one.py").read_text()
+    shapes = (("one", One, 0.01), ("one_untraced", OneUntraced, 0.0), ("eight", Eight, 0.01))
+    for adapter, shape, trace in shapes:
+        names = runpy.run_path(str(copy / "adapters" / f"canopy_{adapter}.py"))
+        assert names["Adapter"] is shape
+        assert shape.trace == trace
     assert "C = 64" in (copy / "workload.py").read_text()
     assert "8, 72, 136" in (copy / "child.py").read_text()
     assert (harness / "child.py").read_text() == before
