@@ -48,7 +48,7 @@ def test_a_quantile_is_by_nearest_rank() -> None:
 
 
 def test_pairs_of_phases_are_compared_and_what_is_missing_is_counted() -> None:
-    slow = Slow("client", Namespace(rate=1.0), Progress(1))
+    slow = Slow("client", Namespace(rate=1.0, trace=0.0), Progress(1))
     slow.slow = "1"
     slow.nodes = Namespace(nodes={"0": None, "1": None})  # type: ignore[assignment]
     slow.phases = [(False, 0.0, 10.0), (True, 10.0, 20.0), (False, 20.0, 30.0), (True, 30.0, 40.0)]
