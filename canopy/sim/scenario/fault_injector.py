@@ -96,9 +96,25 @@ class FaultInjector:
         if not fault.role:
             return [self.names[number] for number in fault.nodes]
         if fault.role == "members":
-            return [n for n in self.serving() if self.world.node(n).clusters.role != "none"]
+            return self._members()
+        if fault.role == "majority":
+            return self._majority()
         fit = [n for n in self.serving() if self.world.node(n).clusters.role == fault.role]
         return [self._rng.choice(fit)] if fit else []
+
+    def _members(self) -> list[str]:
+        return [n for n in self.serving() if self.world.node(n).clusters.role != "none"]
+
+    def _majority(self) -> list[str]:
+        """More than half of one cluster's members, in random order."""
+        clusters: dict[str, list[str]] = {}
+        for name in self._members():
+            cluster = self.world.node(name).clusters.cluster
+            clusters.setdefault(cluster.key, []).append(name)
+        if not clusters:
+            return []
+        members = clusters[self._rng.choice(sorted(clusters))]
+        return self._rng.sample(members, len(members) // 2 + 1)
 
     def _inject_into_processes(self, fault: Fault, nodes: list[str]) -> None:
         """Start, stop, drain, pause or resume processes."""

@@ -97,8 +97,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # clock: wall clocks are turned by `seconds`
     # fmt: on
     nodes: tuple[int, ...] = ()  # restart without any: all that are down
-    role: Literal["", "primary", "standby", "broker", "none", "members"] = ""  # instead of nodes:
-    # one of these; or all that serve in a cluster
+    role: Literal["", "primary", "standby", "broker", "none", "members", "majority"] = ""  # instead
+    # of nodes: one of these; or all that serve in a cluster, or more than half of one cluster
     groups: tuple[tuple[int, ...], ...] = ()
     network: Conditions | None = None
     bandwidth: Annotated[float, Meta(ge=0)] = 0.0  # throttle: bytes per second; 0: no more

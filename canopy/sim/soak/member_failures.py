@@ -5,7 +5,8 @@ three, each by a crash, by silence, or by a pause that the others take for a dea
 wakes up. Then there is time until the lost ones are replaced.
 
 And blackouts (P1): more than a cluster can lose, all of whom come back with their disks; and deaths
-that are fatal for a cluster (P5), so that another has to take its place.
+that are fatal for a cluster (P5), so that another has to take its place. In a ring of several
+clusters both happen to any of them.
 """
 
 from __future__ import annotations
@@ -75,6 +76,22 @@ def fatal(rng: Random, nodes: int, size: int, after: float) -> tuple[Fault, ...]
             at += rng.random() * 0.3
     if rng.random() < 0.5:
         faults.append(Fault(at + rng.uniform(10.0, 40.0), "restart"))
+    return tuple(faults)
+
+
+def ring_losses(rng: Random) -> tuple[Fault, ...]:
+    """Clusters of a ring lose their primaries one after the other, or one loses more than half of
+    its members at once; most come back. Each loss has time to be repaired."""
+    faults: list[Fault] = []
+    at = FIRST + rng.random() * TOGETHER
+    for _ in range(rng.choice((1, 2, 3))):
+        kind = rng.choice(("crash", "crash", "lose"))
+        role = rng.choice(("primary", "primary", "majority"))
+        faults.append(Fault(at, kind, role=role))  # type: ignore[arg-type]
+        if rng.random() < 0.7:
+            at += rng.choice((0.5, 3.0, 10.0))
+            faults.append(Fault(at, "restart"))
+        at += APART
     return tuple(faults)
 
 

@@ -5,7 +5,7 @@ ranges, since that is where code breaks: trees that are cut after two registrati
 hop, tables with room for one entry), the workload, and what goes wrong when. Faults are those that
 this version promises to survive: loss, delay, duplication, broken connections, ways that swallow or
 hold back for a while in one direction, nodes that are cut off for a while, pauses, members that
-crash or fall silent and come back or not (primaries where the cluster does not split, `deaths`),
+crash or fall silent and come back or not (`deaths`; in a ring of several clusters `ring_losses`),
 nodes that join and drain, primaries among them; overlays that are founded apart and meet, and
 partitions that heal, whose sides have gone on by themselves (`divisions`). Every scenario
 ends with a quiet time and probes, when nothing excuses a loss.
@@ -24,7 +24,7 @@ from canopy.sim.scenario.run import Progress
 from canopy.sim.scenario.scenario import Fault, Scenario
 from canopy.sim.scenario.verdict import Verdict, judge_scenario
 from canopy.sim.scenario.workload import Shape
-from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal
+from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal, ring_losses
 from canopy.sim.soak.split_overlays import divisions
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
@@ -74,6 +74,13 @@ FAST = 0.2
 """Most seconds of latency where members die: on slower networks an election may take several rounds
 and the next deaths would come before the lost ones are replaced. Not measured; would be measured by
 the time to replace a member at each latency."""
+
+SEVERAL = 8
+"""Nodes from which on a ring of clusters of three loses members: two clusters, and two nodes that
+take the places of lost ones."""
+
+RING_LOSSES = 0.4
+"""Share of the scenarios with so many nodes."""
 
 FIRST_FAULT = 1.0
 """Seconds after the first event."""
@@ -161,6 +168,7 @@ def draw_scenario(seed: int) -> Scenario:
         probes=40,
     )
     scenario = _spread(Random(f"{seed}/soak/hosts"), scenario)
+    scenario = _with_ring_losses(Random(f"{seed}/soak/clusters"), scenario)
     return _with_clocks(Random(f"{seed}/soak/clocks"), scenario)
 
 
@@ -223,6 +231,19 @@ def _slow(rng: Random) -> Processor | None:
     if rng.random() < 0.7:
         return None
     return Processor(per_input=0.000_1, per_match=rng.choice((0.001, 0.004, 0.008)))
+
+
+def _with_ring_losses(rng: Random, scenario: Scenario) -> Scenario:
+    """Sometimes, instead of its own faults, losses in a ring of several clusters."""
+    if scenario.one_within or scenario.nodes < SEVERAL or rng.random() > RING_LOSSES:
+        return scenario
+    cluster = ClusterSettings(size=3, split_trees=rng.choice((1, 3)))
+    settings = msgspec.structs.replace(scenario.settings, cluster=cluster, view=ViewSettings())
+    latency = min(scenario.network.latency_high, FAST)
+    network = msgspec.structs.replace(scenario.network, latency_high=latency)
+    return msgspec.structs.replace(
+        scenario, settings=settings, network=network, faults=ring_losses(rng), rest=REST
+    )
 
 
 def _with_clocks(rng: Random, scenario: Scenario) -> Scenario:
