@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from random import Random
 from typing import Any
 
 import msgspec
@@ -12,13 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from canopy.cli.sim.command import sim
-from canopy.sim.scenario.scenario import check_nodes, parse_scenario
+from canopy.sim.scenario.fault_injector import FaultInjector
+from canopy.sim.scenario.scenario import Fault, check_nodes, parse_scenario
 from canopy.sim.soak.soak import draw_scenario, judge_seed, soak
 from canopy.wire.transport.codec import WireCodec
 from overlay.machine import Peer
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Uninstall
+from tests.support.overlays import acknowledged, grown, settings, wait, with_role
 
 
 def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
@@ -31,6 +34,9 @@ def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
     assert set(done) >= {"cut", "network", "join", "crash", "lose", "drain", "restart"}
     assert set(done) >= {"block", "clog", "heal", "pause", "resume"}
     assert "throttle" in done
+    assert "clock" in done
+    assert any(scenario.clocks for scenario in drawn)
+    assert any(fault.role == "majority" for scenario in drawn for fault in scenario.faults)
     assert any(scenario.apart for scenario in drawn)
     assert any(fault.groups for scenario in drawn for fault in scenario.faults)
     assert any(fault.wiped for scenario in drawn for fault in scenario.faults)
@@ -38,6 +44,27 @@ def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
     assert any(scenario.disk.sync_high for scenario in drawn)
     assert any(scenario.network.link_bandwidth for scenario in drawn)
     assert {s.settings.tree.routing for s in drawn} == {"pivot", "counting"}
+
+
+def test_more_than_half_of_one_cluster_is_lost_where_there_are_several() -> None:
+    chosen = settings(cluster={"size": 3, "split_trees": 2})
+    world = grown(9, seed=1, chosen=chosen)
+    injector = FaultInjector(world, Random(1))
+    injector.names = world.names()
+    for number in range(12):
+        world.subscribe("n8", f"a{number} > 0")
+    acknowledged(world)
+    wait(world, lambda: len(with_role(world, "primary")) > 1, 60.0, "several clusters")
+    world.run(10.0)
+    before = {
+        name: cluster.key
+        for name in world.names()
+        if (cluster := world.node(name).clusters.cluster) is not None
+    }
+    injector.inject(Fault(0.0, "crash", role="majority"))
+    lost = [crash.node for crash in world.clients.crashes]
+    assert len({before[name] for name in lost}) == 1
+    assert len(lost) == 2, "of three"
 
 
 def test_some_seeds_are_green_and_the_same_each_time() -> None:
