@@ -114,19 +114,8 @@ def draw_scenario(seed: int) -> Scenario:
     if nodes >= ENOUGH and later.random() < 0.4:
         settings = _one_cluster(later, settings)
         faults, rest = deaths(later, nodes, settings.cluster.size), REST
-    latest = Random(f"{seed}/soak/latest")
-    if latest.random() < 0.25:
-        settings = _one_cluster(latest, settings)
-        end = max((fault.at for fault in faults), default=0.0)
-        faults = (*faults, *blackout(latest, nodes, end + latest.choice((1.0, FAULTS_APART))))
-        rest = REST
-    elif latest.random() < 0.3 and nodes >= 4:
-        # Who knows only three others, and loses them all, is alone in the world.
-        settings = msgspec.structs.replace(settings, view=ViewSettings())
-        settings = _one_cluster(latest, settings)
-        after = FIRST_FAULT + 5.0 * latest.random()
-        faults = fatal(latest, nodes, settings.cluster.size, after)
-        rest = REST
+    settings, faults, lost = _whole_losses(Random(f"{seed}/soak/latest"), nodes, settings, faults)
+    rest = REST if lost else rest
     apart, rings = 0, Random(f"{seed}/soak/rings")
     divided = nodes >= ENOUGH and rings.random() < DIVIDED
     if divided:
@@ -167,9 +156,32 @@ def draw_scenario(seed: int) -> Scenario:
         eager=rng.random() < 0.5,
         probes=40,
     )
-    scenario = _spread(Random(f"{seed}/soak/hosts"), scenario)
-    scenario = _with_ring_losses(Random(f"{seed}/soak/clusters"), scenario)
-    return _with_clocks(Random(f"{seed}/soak/clocks"), scenario)
+    for change, name in (
+        (_spread, "hosts"),
+        (_with_ring_losses, "clusters"),
+        (_with_clocks, "clocks"),
+    ):
+        scenario = change(Random(f"{seed}/soak/{name}"), scenario)
+    return scenario
+
+
+def _whole_losses(
+    rng: Random, nodes: int, settings: Settings, faults: tuple[Fault, ...]
+) -> tuple[Settings, tuple[Fault, ...], bool]:
+    """Sometimes a blackout after the other faults, or a cluster's end instead of them; whether there
+    is one."""
+    if rng.random() < 0.25:
+        settings = _one_cluster(rng, settings)
+        end = max((fault.at for fault in faults), default=0.0)
+        after = end + rng.choice((1.0, FAULTS_APART))
+        return settings, (*faults, *blackout(rng, nodes, after)), True
+    if rng.random() < 0.3 and nodes >= 4:
+        # Who knows only three others, and loses them all, is alone in the world.
+        settings = msgspec.structs.replace(settings, view=ViewSettings())
+        settings = _one_cluster(rng, settings)
+        after = FIRST_FAULT + 5.0 * rng.random()
+        return settings, fatal(rng, nodes, settings.cluster.size, after), True
+    return settings, faults, False
 
 
 def _spread(rng: Random, scenario: Scenario) -> Scenario:
