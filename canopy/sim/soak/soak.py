@@ -168,8 +168,8 @@ def draw_scenario(seed: int) -> Scenario:
 def _whole_losses(
     rng: Random, nodes: int, settings: Settings, faults: tuple[Fault, ...]
 ) -> tuple[Settings, tuple[Fault, ...], bool]:
-    """Sometimes a blackout after the other faults, or a cluster's end instead of them; whether there
-    is one."""
+    """Sometimes a blackout after the other faults, or the end of a cluster instead of them; whether
+    there is one."""
     if rng.random() < 0.25:
         settings = _one_cluster(rng, settings)
         end = max((fault.at for fault in faults), default=0.0)
