@@ -12,7 +12,8 @@ from overlay.client import Delivery, Event
 from overlay.links.events import LocalStall
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
 from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
-from overlay.upper_tree.subscriber.registrar import AnswerDue, Registrar
+from overlay.upper_tree.subscriber.registrar import Registrar
+from overlay.upper_tree.subscriber.renewals import AnswerDue, Renewals
 
 
 @fault("C8")
@@ -108,11 +109,11 @@ def suback_after_first_registration() -> None:
 def renewal_not_repeated() -> None:
     """A subscriber that stood still, or whose renewal was lost, waits until the next one is due."""
 
-    def on_local_stall(self: Registrar, event: LocalStall) -> None:
+    def on_local_stall(self: Renewals, event: LocalStall) -> None:
         pass
 
-    def on_answer_due(self: Registrar, timer: AnswerDue) -> None:
+    def on_answer_due(self: Renewals, timer: AnswerDue) -> None:
         self._answers.rang()
 
-    replace(Registrar.on_local_stall, on_local_stall)
-    replace(Registrar.on_answer_due, on_answer_due)
+    replace(Renewals.on_local_stall, on_local_stall)
+    replace(Renewals.on_answer_due, on_answer_due)

@@ -5,7 +5,7 @@ acknowledged by an owner; leases are renewed while the subscription lasts; and e
 matches is shown once per subscription. CBDLO section 4 has the counting algorithm; pivot routing
 is ours (docs/design/delivery.md).
 
-``registrar`` finds the owners, registers, renews and ends (``local_registrations`` and
+``registrar`` finds the owners, registers and ends, with ``renewals`` (``local_registrations`` and
 ``ended_registrations`` have what there is, and what its owner is still to end); ``confirmations``
 knows since when the leases ran for certain; ``receiver`` counts (in counting routing), removes
 duplicates (of the last `tree.dedupe` identities), checks the whole predicate once more, and hands

@@ -1,4 +1,4 @@
-"""The subscriber's side: registers each conjunction with an owner, and renews its lease (C8, C9).
+"""The subscriber's side: registers each conjunction with an owner (C8, C9).
 
 *pivot*: a conjunction is registered in one tree, that of the null-rejecting attribute with the
 least traffic (pivots.py), as far as is known here; an owner that knows better says so, once. A
@@ -22,18 +22,27 @@ import msgspec
 
 from matching import EVERYTHING, Interval, Predicate
 from overlay.bounded import BoundedDict
-from overlay.chord.events import ClusterForked, OwnerFound, RingLeft
+from overlay.chord.events import OwnerFound, RingLeft
 from overlay.chord.keys import attribute_key
 from overlay.chord.ring.ring import Ring
-from overlay.links.events import LinkDown, LocalStall
-from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, Timer
+from overlay.links.events import LinkDown
+from overlay.machine import (
+    Alarm,
+    Handlers,
+    Machine,
+    NodeId,
+    Peer,
+    Port,
+    ProtocolError,
+    Timer,
+    handlers_of,
+)
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
 from overlay.upper_tree.compiled_selectors import compiled, keep
 from overlay.upper_tree.events import (
     OwnerRefused,
     RegistrationsCame,
-    SubscriptionLapsed,
     SubscriptionReady,
 )
 from overlay.upper_tree.messages import (
@@ -42,27 +51,19 @@ from overlay.upper_tree.messages import (
     Register,
     Registered,
     Registration,
-    Renew,
-    Renewed,
-    RenewRefused,
     Unregister,
     Unregistered,
-    ids_digest,
 )
 from overlay.upper_tree.pivots import choose_pivot
-from overlay.upper_tree.subscriber.confirmations import Confirmations
 from overlay.upper_tree.subscriber.constants import (
-    CONFIRM_FOR,
-    CONFIRM_PERIOD,
     POPULARITY_MOST,
-    RENEW_WITHIN,
     RETRY_PAUSE,
     SENT_AT_ONCE,
-    STALL_SHARE,
     UNREGISTERED_AT_ONCE,
 )
 from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
 from overlay.upper_tree.subscriber.local_registrations import LocalRegistration, LocalRegistrations
+from overlay.upper_tree.subscriber.renewals import Renewals
 
 WAITING = "-"
 """In the place of a node id: to be sent in this turn, or in a later one, since a turn sends no
@@ -76,14 +77,6 @@ class RegisterDue(Timer, frozen=True):
 class UnregisterDue(Timer, frozen=True):
     """Time to look up the owners of registrations that have ended here, and to ask them to end
     these."""
-
-
-class RenewDue(Timer, frozen=True):
-    """Time to renew the leases of all registrations."""
-
-
-class AnswerDue(Timer, frozen=True):
-    """Look for renewals without an answer."""
 
 
 class Registrar(Machine):
@@ -104,18 +97,20 @@ class Registrar(Machine):
         self._look_at = math.inf  # when to look for those without an answer
         self._ended = EndedRegistrations()
         self._unregister = Alarm(port, UnregisterDue())
-        self._renew = Alarm(port, RenewDue())
-        self._answers = Alarm(port, AnswerDue())
-        self._confirmations = Confirmations(settings.tree.lease)
-        self._renewed_at = float("-inf")
-        self._confirm_until = 0.0  # an owner was lost: renew often until then
+        self._renewals = Renewals(
+            port, self.settings, incarnation, ring, self._local, self._ended, self._send
+        )
         self._leaving = False
         self.popularity: BoundedDict[str, int] = BoundedDict(POPULARITY_MOST)
         """Of attributes, as owners reported it (pivots.py)."""
 
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return handlers_of(self, self._renewals)
+
     def start(self) -> None:
-        """Begin to renew the leases of all registrations, every third of a lease."""
-        self._renew.within(self.settings.lease / 3)
+        """Begin to renew the leases of all registrations."""
+        self._renewals.start()
 
     # --- asked from above ---
 
@@ -201,9 +196,8 @@ class Registrar(Machine):
 
     def is_in_doubt(self, subscription: str) -> bool:
         """Whether leases of some of its registrations may have ended, as far as is known here."""
-        now = self.port.now
         return any(
-            self._confirmations.is_doubtful(attribute, now)
+            self._renewals.is_doubtful(attribute)
             for attribute, _ in self._local.keys_of(subscription)
         )
 
@@ -275,7 +269,7 @@ class Registrar(Machine):
         """An owner has acknowledged registrations; their subscriptions may be complete."""
         touched: dict[str, None] = {}
         if any((message.attribute, id_) in self.registrations for id_ in message.ids):
-            self._confirmations.registered(message.attribute, self.port.now)
+            self._renewals.registered(message.attribute)
         for id_ in message.ids:
             local = self.registrations.get((message.attribute, id_))
             if local is not None and not local.acknowledged:
@@ -331,10 +325,7 @@ class Registrar(Machine):
                     at_once.append(local)
         self._look_within(RETRY_PAUSE)
         self._send(at_once)
-        for attribute in renewed:
-            self.ring.find(attribute_key(attribute))  # so that the next renewal finds its owner
-        if renewed and self.port.now < self._confirm_until:
-            self._renew.within(RETRY_PAUSE)
+        self._renewals.refused(renewed)
         if self._leaving:
             self._ended.forget(event.attributes)
 
@@ -357,8 +348,7 @@ class Registrar(Machine):
                 self._look_within(RETRY_PAUSE)
         if self._leaving:
             self._ended.clear()
-        if any(isinstance(message, Renew) for message in event.lost):
-            self._answers.within(RETRY_PAUSE)
+        self._renewals.lost(event.lost)
 
     def on_register_due(self, timer: RegisterDue) -> None:
         """Send more of those that wait, and again what has waited long enough for its answer, after
@@ -416,114 +406,14 @@ class Registrar(Machine):
         """The owner has ended these registrations."""
         self._ended.answered((message.attribute, id_) for id_ in message.ids)
 
-    # --- leases ---
-
-    def on_renew_due(self, timer: RenewDue) -> None:
-        """Send each owner one message for all registrations there. It claims nothing of trees in
-        which a registration is still on its way or about to end: the owner may have it already, or
-        still."""
-        self._renew.rang()
-        self._renewed_at = now = self.port.now
-        trees: dict[str, list[str]] = {}
-        unsure = self._ended.attributes()
-        for (attribute, id_), local in self.registrations.items():
-            trees.setdefault(attribute, []).append(id_)
-            if not local.acknowledged:
-                unsure[attribute] = None
-        # Nothing can be claimed of these:
-        self._repeat([name for name in unsure if self._confirmations.is_doubtful(name, now)])
-        self._confirmations.begin_round(trees)
-        owners: dict[NodeId, tuple[Peer, list[tuple[str, int, int]], list[str]]] = {}
-        for attribute, ids in trees.items():
-            owner = self.ring.owner(attribute_key(attribute))
-            if owner is None:
-                self.ring.find(attribute_key(attribute))
-            else:
-                _, claims, doubtful = owners.setdefault(owner.primary.id, (owner.primary, [], []))
-                if attribute in unsure:
-                    doubtful.append(attribute)
-                else:
-                    claims.append((attribute, len(ids), ids_digest(ids)))
-        for peer, claims, doubtful in owners.values():
-            number = self._confirmations.sent([name for name, _, _ in claims], doubtful, now)
-            self.port.send(peer, Renew(self.incarnation, tuple(claims), tuple(doubtful), number))
-        if trees:
-            self._answers.within(self.settings.retry)
-        often = now < self._confirm_until
-        if often:  # trees of which nothing is claimed: register again
-            unclaimed = [
-                p
-                for (name, _), p in self.registrations.items()
-                if name in unsure and p.acknowledged
-            ]
-            for local in unclaimed:
-                local.final = True
-            self._send(unclaimed)
-        self._renew.within(CONFIRM_PERIOD if often else self.settings.lease / 3)
-
-    def on_renewed(self, sender: Peer, message: Renewed) -> None:
-        """An owner has renewed leases: note which registrations it has, and which it has not
-        confirmed."""
-        self._confirmations.answered(message.number, message.unconfirmed)
-
-    def on_answer_due(self, timer: AnswerDue) -> None:
-        """Some renewal may be lost, or its owner: renew again, after a fresh lookup."""
-        self._answers.rang()
-        unanswered = self._confirmations.unanswered
-        for attribute in unanswered:
-            self.ring.find(attribute_key(attribute))
-        if unanswered:
-            self._renew.within(RETRY_PAUSE)  # a lookup or a handshake takes about so long
-
-    def on_local_stall(self, event: LocalStall) -> None:
-        """This node stood still: owners may have ended its registrations meanwhile, so find out now
-        and not when the next renewal is due."""
-        stood_still = event.seconds >= self.settings.lease / STALL_SHARE
-        if stood_still and self._renewed_at < self.port.now:
-            self._renew.within(0.0)
-
-    def on_cluster_forked(self, event: ClusterForked) -> None:
-        """Another cluster leads in the place of an owner: renew soon, to find out what it lacks."""
-        if any(event.cluster.owns(attribute_key(attribute)) for attribute, _ in self.registrations):
-            self._confirm()
-
-    def _confirm(self) -> None:
-        self._confirm_until = self.port.now + CONFIRM_FOR
-        self._renew.within(self.port.rng.random() * RENEW_WITHIN)
+    # --- another ring ---
 
     def on_ring_left(self, event: RingLeft) -> None:
         """The owners of the new ring should have what those of the former one had: find out
         soon."""
-        self._confirm()
+        self._renewals.confirm_soon()
         for local in self.registrations.values():
             local.retry_at = self.port.now
         self._ended.ask_all_again()
         self._look_within(0.0)
         self._unregister.within(0.0)
-
-    def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:
-        """The owner does not have what was claimed: register again."""
-        self._repeat(message.trees)
-
-    def _repeat(self, trees: Sequence[str]) -> None:
-        """Register again what is registered in these trees."""
-        if not trees:
-            return
-        by_tree: dict[str, list[LocalRegistration]] = {name: [] for name in trees}
-        for (attribute, _), local in self.registrations.items():
-            if attribute in by_tree:
-                by_tree[attribute].append(local)
-        self._send([one for item in by_tree.items() for one in self._lapsed(*item)])
-
-    def _lapsed(self, attribute: str, mine: list[LocalRegistration]) -> list[LocalRegistration]:
-        """The registrations in this tree are not acknowledged any more: those to send again."""
-        for local in mine:
-            self._local.add(local)
-        if mine:
-            self.port.count("registrations_repeated", len(mine))
-            seconds = self._confirmations.unconfirmed_for(attribute, self.port.now)
-            subscriptions = tuple(dict.fromkeys(local.subscription for local in mine))
-            self.port.emit(SubscriptionLapsed(attribute, subscriptions, seconds))
-            self.ring.find(attribute_key(attribute))
-        self._confirmations.forget(attribute)
-        return mine

@@ -22,7 +22,8 @@ from overlay.upper_tree.messages import (
     ids_digest,
 )
 from overlay.upper_tree.subscriber.constants import CONFIRM_FOR, CONFIRM_PERIOD, RETRY_PAUSE
-from overlay.upper_tree.subscriber.registrar import RegisterDue, RenewDue
+from overlay.upper_tree.subscriber.registrar import RegisterDue
+from overlay.upper_tree.subscriber.renewals import RenewDue
 from tests.support.trees import cluster_of
 from tests.support.world import peer
 from tests.upper_tree.subscriber.registrar_rig import OWNER, Rig, part

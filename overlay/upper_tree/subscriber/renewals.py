@@ -1,0 +1,193 @@
+"""Renewing the leases of this node's registrations, and finding out what their owners lack (P1).
+
+Each owner gets one message for all registrations there, every third of a lease. What it does not
+confirm is registered again. Once an owner was lost, another cluster leads its arc with whatever it
+knew: until that is found out, renewals come more often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from overlay.chord.events import ClusterForked
+from overlay.chord.keys import attribute_key
+from overlay.chord.ring.ring import Ring
+from overlay.links.events import LocalStall
+from overlay.machine import Alarm, Message, NodeId, Peer, Port, Timer
+from overlay.settings import TreeSettings
+from overlay.upper_tree.events import SubscriptionLapsed
+from overlay.upper_tree.messages import Renew, Renewed, RenewRefused, ids_digest
+from overlay.upper_tree.subscriber.confirmations import Confirmations
+from overlay.upper_tree.subscriber.constants import (
+    CONFIRM_FOR,
+    CONFIRM_PERIOD,
+    RENEW_WITHIN,
+    RETRY_PAUSE,
+    STALL_SHARE,
+)
+from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations
+from overlay.upper_tree.subscriber.local_registrations import LocalRegistration, LocalRegistrations
+
+
+class RenewDue(Timer, frozen=True):
+    """Time to renew the leases of all registrations."""
+
+
+class AnswerDue(Timer, frozen=True):
+    """Look for renewals without an answer."""
+
+
+class Renewals:
+    """The part of the `Registrar` that renews. Times are the Port's seconds."""
+
+    def __init__(
+        self,
+        port: Port,
+        settings: TreeSettings,
+        incarnation: int,
+        ring: Ring,
+        local: LocalRegistrations,
+        ended: EndedRegistrations,
+        send: Callable[[Iterable[LocalRegistration]], None],
+    ) -> None:
+        """`ended`: what owners may still have; `send` registers again."""
+        self.port = port
+        self._settings = settings
+        self._incarnation = incarnation
+        self._ring = ring
+        self._local = local
+        self._ended = ended
+        self._send = send
+        self._renew = Alarm(port, RenewDue())
+        self._answers = Alarm(port, AnswerDue())
+        self._confirmations = Confirmations(settings.lease)
+        self._renewed_at = float("-inf")
+        self._confirm_until = 0.0  # an owner was lost: renew often until then
+
+    def start(self) -> None:
+        """Begin to renew, every third of a lease."""
+        self._renew.within(self._settings.lease / 3)
+
+    def is_doubtful(self, attribute: str) -> bool:
+        """Whether leases in this tree may have ended, as far as is known here."""
+        return self._confirmations.is_doubtful(attribute, self.port.now)
+
+    def registered(self, attribute: str) -> None:
+        """An owner has acknowledged registrations in this tree."""
+        self._confirmations.registered(attribute, self.port.now)
+
+    def refused(self, attributes: Iterable[str]) -> None:
+        """Another node owns these trees, in which registrations are acknowledged: look it up, so
+        that the next renewal goes there."""
+        attributes = list(attributes)
+        for attribute in attributes:
+            self._ring.find(attribute_key(attribute))
+        if attributes and self.port.now < self._confirm_until:
+            self._renew.within(RETRY_PAUSE)
+
+    def lost(self, messages: Iterable[Message]) -> None:
+        """These messages did not arrive for certain: a renewal among them is repeated."""
+        if any(isinstance(message, Renew) for message in messages):
+            self._answers.within(RETRY_PAUSE)
+
+    def on_renew_due(self, timer: RenewDue) -> None:
+        """Send each owner one message for all registrations there. It claims nothing of trees in
+        which a registration is still on its way or about to end: the owner may have it already, or
+        still."""
+        self._renew.rang()
+        self._renewed_at = now = self.port.now
+        trees: dict[str, list[str]] = {}
+        unsure = self._ended.attributes()
+        for (attribute, id_), local in self._local.by_key.items():
+            trees.setdefault(attribute, []).append(id_)
+            if not local.acknowledged:
+                unsure[attribute] = None
+        # Nothing can be claimed of these:
+        self._repeat([name for name in unsure if self._confirmations.is_doubtful(name, now)])
+        self._confirmations.begin_round(trees)
+        owners: dict[NodeId, tuple[Peer, list[tuple[str, int, int]], list[str]]] = {}
+        for attribute, ids in trees.items():
+            owner = self._ring.owner(attribute_key(attribute))
+            if owner is None:
+                self._ring.find(attribute_key(attribute))
+            else:
+                _, claims, doubtful = owners.setdefault(owner.primary.id, (owner.primary, [], []))
+                if attribute in unsure:
+                    doubtful.append(attribute)
+                else:
+                    claims.append((attribute, len(ids), ids_digest(ids)))
+        for peer, claims, doubtful in owners.values():
+            number = self._confirmations.sent([name for name, _, _ in claims], doubtful, now)
+            self.port.send(peer, Renew(self._incarnation, tuple(claims), tuple(doubtful), number))
+        if trees:
+            self._answers.within(self._settings.retry)
+        often = now < self._confirm_until
+        if often:  # trees of which nothing is claimed: register again
+            unclaimed = [
+                p
+                for (name, _), p in self._local.by_key.items()
+                if name in unsure and p.acknowledged
+            ]
+            for local in unclaimed:
+                local.final = True
+            self._send(unclaimed)
+        self._renew.within(CONFIRM_PERIOD if often else self._settings.lease / 3)
+
+    def on_renewed(self, sender: Peer, message: Renewed) -> None:
+        """An owner has renewed leases: note which registrations it has, and which it has not
+        confirmed."""
+        self._confirmations.answered(message.number, message.unconfirmed)
+
+    def on_answer_due(self, timer: AnswerDue) -> None:
+        """Some renewal may be lost, or its owner: renew again, after a fresh lookup."""
+        self._answers.rang()
+        unanswered = self._confirmations.unanswered
+        for attribute in unanswered:
+            self._ring.find(attribute_key(attribute))
+        if unanswered:
+            self._renew.within(RETRY_PAUSE)  # a lookup or a handshake takes about so long
+
+    def on_local_stall(self, event: LocalStall) -> None:
+        """This node stood still: owners may have ended its registrations meanwhile, so find out now
+        and not when the next renewal is due."""
+        stood_still = event.seconds >= self._settings.lease / STALL_SHARE
+        if stood_still and self._renewed_at < self.port.now:
+            self._renew.within(0.0)
+
+    def on_cluster_forked(self, event: ClusterForked) -> None:
+        """Another cluster leads in the place of an owner: renew soon, to find out what it lacks."""
+        if any(event.cluster.owns(attribute_key(attribute)) for attribute, _ in self._local.by_key):
+            self.confirm_soon()
+
+    def confirm_soon(self) -> None:
+        """An owner was lost: renew soon, and often for a while, to find out what its successor
+        lacks."""
+        self._confirm_until = self.port.now + CONFIRM_FOR
+        self._renew.within(self.port.rng.random() * RENEW_WITHIN)
+
+    def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:
+        """The owner does not have what was claimed: register again."""
+        self._repeat(message.trees)
+
+    def _repeat(self, trees: Sequence[str]) -> None:
+        """Register again what is registered in these trees."""
+        if not trees:
+            return
+        by_tree: dict[str, list[LocalRegistration]] = {name: [] for name in trees}
+        for (attribute, _), local in self._local.by_key.items():
+            if attribute in by_tree:
+                by_tree[attribute].append(local)
+        self._send([one for item in by_tree.items() for one in self._lapsed(*item)])
+
+    def _lapsed(self, attribute: str, mine: list[LocalRegistration]) -> list[LocalRegistration]:
+        """The registrations in this tree are not acknowledged any more: those to send again."""
+        for local in mine:
+            self._local.add(local)
+        if mine:
+            self.port.count("registrations_repeated", len(mine))
+            seconds = self._confirmations.unconfirmed_for(attribute, self.port.now)
+            subscriptions = tuple(dict.fromkeys(local.subscription for local in mine))
+            self.port.emit(SubscriptionLapsed(attribute, subscriptions, seconds))
+            self._ring.find(attribute_key(attribute))
+        self._confirmations.forget(attribute)
+        return mine
