@@ -21,8 +21,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator, Mapping, Sequence
+from decimal import ROUND_FLOOR, Decimal
 from hashlib import blake2b
 from itertools import accumulate, pairwise
+from math import isfinite
 
 from matching import EVERYTHING, Cut, Interval
 from overlay.machine import NodeId, Peer, Region, Version
@@ -226,6 +228,36 @@ def best_cut(interval: Interval, intervals: list[Interval]) -> Cut | None:
     parts = (Interval(interval.lo, cut), Interval(cut, interval.hi))
     larger = max(overlap_count(part, intervals) for part in parts)
     return cut if larger < 0.9 * len(intervals) else None
+
+
+def short_cut(below: Cut, above: Cut) -> Cut:
+    """A cut between two values, given as their places, of as few digits or letters as there may be:
+    people read it. `above` itself where they are of different types."""
+    (rank, low, _), (other, high, _) = below, above
+    if isinstance(low, str) and isinstance(high, str):
+        common = next(n for n in range(len(high)) if low[n : n + 1] != high[n])
+        return (other, high[: common + 1], 0)
+    if rank != other or isinstance(low, str | bool) or isinstance(high, str | bool):
+        return above
+    number = _shortest(low, high)
+    return above if number is None else (other, number, 0)
+
+
+def _shortest(low: float, high: float) -> float | None:
+    """The multiple of the largest power of ten with low < it <= high; None: there is none that a
+    double tells from `low`, or one of the two is infinite."""
+    if not isfinite(low) or not isfinite(high):
+        return None
+    least, most = Decimal(low), Decimal(high)
+    if least < 0 <= most:
+        return 0
+    for power in range((most - least).adjusted() + 1, (most - least).adjusted() - 3, -1):
+        unit = Decimal(1).scaleb(power)
+        found = (most / unit).to_integral_value(ROUND_FLOOR) * unit
+        number = int(found) if found == found.to_integral_value() else float(found)
+        if low < number <= high:
+            return number
+    return None
 
 
 def describe(cut: Cut) -> str:

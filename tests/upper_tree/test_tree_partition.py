@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from math import ceil, log2
+from math import ceil, log2, log10
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from overlay.upper_tree.partition import (
     best_cut,
     describe,
     overlap_count,
+    short_cut,
     tree_children,
     tree_path,
 )
@@ -127,3 +129,49 @@ def test_bounds_are_reported_in_words() -> None:
     assert describe(TOP) == "+∞"
     assert describe(place(3)) == "3"
     assert describe(place("a")) == "'a'"
+
+
+# --- short cuts ---
+
+NUMBERS = st.one_of(
+    st.floats(-1e12, 1e12), st.integers(-(10**15), 10**15), st.floats(0.0, 1.0), st.integers(-9, 9)
+)
+
+
+@given(st.one_of(st.tuples(NUMBERS, NUMBERS), st.tuples(st.text(), st.text())))
+def test_a_short_cut_lies_between_its_values(values: tuple[Any, Any]) -> None:
+    below, above = sorted(map(place, values))
+    if below < above:
+        cut = short_cut(below, above)
+        assert below < cut <= above
+        assert cut[2] == 0
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_a_short_cut_has_no_more_digits_than_tell_its_values_apart(one: float, two: float) -> None:
+    low, high = sorted((one, two))
+    if high - low > 1e-9:
+        value = short_cut(place(low), place(high))[1]
+        digits = next(n for n in range(12) if round(value, n) == value)
+        assert digits <= max(0, ceil(-log10(high - low)))
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "cut"),
+    [
+        (0.4871234, 0.5129187, 0.5),
+        (0.51293, 0.513021, 0.513),
+        (-0.3, 0.2, 0),
+        (-7.36, -7.11, -7.2),
+        (1234, 1391, 1300),
+        (3, 4, 4),
+        (99.7, 1204.5, 1000),
+        ("apple", "apricot", "apr"),
+        ("app", "apple", "appl"),
+        (False, True, True),
+        (7, "a", "a"),
+        (1.0, 1.0000000000000002, 1.0000000000000002),
+    ],
+)
+def test_short_cuts_are_round(below: Any, above: Any, cut: Any) -> None:
+    assert short_cut(place(below), place(above)) == place(cut)

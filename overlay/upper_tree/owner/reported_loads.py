@@ -31,6 +31,7 @@ from overlay.upper_tree.owner.constants import (
     REPORT_VALID,
     REPORTS_WITHIN,
 )
+from overlay.upper_tree.partition import short_cut
 
 VirtualNode = tuple[str, Interval]
 """A tree's attribute, and the interval."""
@@ -220,8 +221,8 @@ def cuts_by_load(
     """Where to cut a virtual node into about so many parts of equal load, with the share of the
     load below each cut. `places` in order, with what each stands for.
 
-    Cuts lie before or after a value that events have. A value that has a part's load by itself gets
-    a part of its own.
+    Cuts lie between values that events have, and are short. A value that has a part's load by
+    itself gets a part of its own.
     """
     total = sum([weight for _, weight in places])
     if parts < 2 or total <= 0:
@@ -235,6 +236,7 @@ def cuts_by_load(
             values.append((spot, weight))
     found: dict[Cut, float] = {}
     begun, below = 0.0, 0.0  # in the part that is open, and in all before the value
+    before = interval.lo
     for spot, weight in values:
         after: Cut = (spot[0], spot[1], 1)
         if weight >= wanted:
@@ -242,11 +244,12 @@ def cuts_by_load(
             found[after] = below + weight
             begun = 0.0
         elif begun and begun + weight / 2 > wanted:
-            found[spot] = below
+            found[short_cut(before, spot)] = below
             begun = weight
         else:
             begun += weight
         below += weight
+        before = spot
     return [
         (cut, share / total)
         for cut, share in found.items()
