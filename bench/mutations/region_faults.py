@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from bench.mutations.planting import fault, replace
 from overlay.lower_random.messages import Neighbour
 from overlay.lower_random.tiered_nodes import TieredNodes
 from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer
-from overlay.regions import entered
+from overlay.regions import distance, entered
 from overlay.upper_tree.delivery.access_nodes import AccessNodes
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import Part, share_out, spread
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.messages import Deliver
+from overlay.upper_tree.owner.host_pool import HostPool
+from overlay.upper_tree.owner.placement import RunAssignment
+from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import ranked
 
+HOSTS = "tests/upper_tree/owner/test_tree_regions.py"
 ACCESS = "tests/upper_tree/delivery/test_tree_access_nodes.py"
 
 
@@ -127,6 +131,55 @@ def nearest_replica_not_preferred() -> None:
 
     original = ranked
     replace(ranked, anywhere)
+
+
+@fault("M1", HOSTS, "test_each_tree_has_a_host_in_each_wanted_region_that_has_one")
+def regions_get_no_hosts() -> None:
+    """Plans place virtual nodes without regard to regions."""
+
+    def _cover_regions(self: RunAssignment) -> None:
+        pass
+
+    replace(RunAssignment._cover_regions, _cover_regions)
+
+
+@fault(
+    "M1",
+    "tests/canopy/sim/experiments/test_sim_regions.py",
+    "test_events_cross_once_per_interested_region_and_not_at_all_at_home",
+)
+def no_host_is_looked_for_in_a_region() -> None:
+    """Only members of its cluster host a tree, in whatever regions they are."""
+
+    def cover(
+        self: HostPool, regions: Sequence[str], lacking: Sequence[str], preferred: Sequence[Peer]
+    ) -> None:
+        pass
+
+    replace(HostPool.cover, cover)
+
+
+@fault("M1", HOSTS, "test_interest_is_that_of_the_registrations_there")
+def ended_registrations_count_as_interest() -> None:
+    """Registrations that have ended count for their region."""
+    original = Tree.remove
+
+    def remove(self: Tree, ids: Iterable[str]) -> None:
+        before = self.interest.copy()
+        original(self, ids)
+        self.interest = before
+
+    replace(original, remove)
+
+
+@fault("M2", HOSTS, "test_a_node_that_is_asked_for_a_region_names_those_near_it_first")
+def redirects_ignore_regions() -> None:
+    """A node names other nodes in any order, whatever the region that it is asked for."""
+
+    def anywhere(one: str, other: str) -> int:
+        return 0
+
+    replace(distance, anywhere)
 
 
 @fault("M2", "tests/lower_random/test_lower_tiers.py", "test_one_that_is_dead_is_forgotten")

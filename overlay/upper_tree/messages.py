@@ -11,7 +11,7 @@ import msgspec
 from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import LEVELS, Event
-from overlay.machine import Key, Message, NodeId, Peer, Version
+from overlay.machine import Key, Message, NodeId, Peer, Region, Version
 from overlay.upper_tree.host_load import HostLoad, ServedLoad
 from overlay.upper_tree.summary import Summary
 
@@ -268,10 +268,11 @@ class StillHosting(Message, frozen=True):
 
 class AskToHost(Message, frozen=True):
     """From the primary of the cluster `key`: my trees ask for more than my members can serve. May I
-    give you virtual nodes?"""
+    give you virtual nodes? `region`: where I look for a host ("": anywhere)."""
 
     key: Key
     ring: str
+    region: Region = ""
 
 
 class HostAnswer(Message, frozen=True):

@@ -2,7 +2,8 @@
 
 A primary whose trees ask for more than its members can serve asks other nodes (owner/host_pool.py).
 A node agrees if it may serve (`cluster.serve`), does not leave and has time left. It names others
-that serve nowhere, so that a primary finds more nodes than its view has. A host that leaves says so
+that serve nowhere, those first that are near the region in which a host is looked for (M2), so that
+a primary finds more nodes than its view has. A host that leaves says so
 to the owners of its trees and goes on serving until they have moved them.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
+from overlay.regions import distance
 from overlay.settings import Settings
 from overlay.upper_tree.host.constants import LEAVE_WITHIN, OFFER_BUSY, STOP_AGAIN
 from overlay.upper_tree.host.hosting import Hosting
@@ -48,6 +50,8 @@ class HostOffers(Machine):
             and self._hosting.ring in ("", message.ring)
         )
         others = [peer for peer in self._idle_peers() if peer.id != sender.id]
+        if message.region:
+            others.sort(key=lambda peer: distance(message.region, peer.region))
         named = tuple(others[:OTHERS_MOST])
         self.port.send(sender, HostAnswer(message.key, willing, named, self.port.processors))
 

@@ -84,6 +84,16 @@ GROWN = 1.5
 """A load has grown that is so many times what the last plan was made for: more than reports deviate
 where hosts share one machine."""
 
+# --- wanted_regions.py ---
+
+REGION_SHARE = 0.05
+"""Share of a cluster's registrations from which a region is to have hosts of all of its trees: each
+of its publishers then visits one nearby. Guess; to be measured by crossings per event over the
+registrations that each further region has installed."""
+
+REGIONS_MOST = 8
+"""Regions with hosts of one cluster: a SUBACK waits for all hosts. Guess."""
+
 # --- host_pool.py ---
 
 POOL_MOST = 1_024

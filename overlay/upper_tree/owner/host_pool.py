@@ -6,6 +6,9 @@ then nodes that serve nowhere, as the view knows them, or those that were asked.
 is given virtual nodes under the same serving leases as a member (lease_grants.py). It has no vote
 and no log, and may be recruited by a cluster.
 
+Where a region of many subscribers has no host, a node there is asked as well (M1), whatever the
+load. A node names such as are near the region that it is asked for.
+
 The pool is in no log: a new primary finds in the maps who hosts, and asks whether they are there.
 It grows at once, and shrinks when half of it would do for a while, so that a burst that comes again
 finds it. Who leaves, or is lost, is in it no more (`StopsHosting`, `LinkDown`), and its virtual
@@ -20,7 +23,7 @@ from typing import Protocol
 from overlay.bounded import BoundedDict
 from overlay.chord.clusters import Clusters
 from overlay.links.events import LinkDown
-from overlay.machine import Machine, NodeId, Peer, Port
+from overlay.machine import Machine, NodeId, Peer, Port, Region
 from overlay.upper_tree.messages import AskToHost, HostAnswer
 from overlay.upper_tree.owner.constants import (
     ASK_AGAIN,
@@ -60,6 +63,8 @@ class HostPool(Machine):
         self._asked: dict[NodeId, tuple[Peer, float]] = {}  # until when they may answer
         self._refused: BoundedDict[NodeId, float] = BoundedDict(CANDIDATES_MOST)  # until when
         self._candidates: BoundedDict[NodeId, Peer] = BoundedDict(CANDIDATES_MOST)
+        self._regions: tuple[Region, ...] = ()  # that are to have a host
+        self._asked_in: dict[Region, float] = {}  # until when a node there may answer
 
     # --- the role ---
 
@@ -80,6 +85,8 @@ class HostPool(Machine):
         self._asked.clear()
         self._unconfirmed.clear()
         self._candidates.clear()
+        self._regions = ()
+        self._asked_in.clear()
         self._wanted = 0
         self._is_short = False
         self._enough_since = None
@@ -128,7 +135,34 @@ class HostPool(Machine):
             self._wanted = wanted
             self._is_short = self._is_short and wanted > 0
             for node in list(self._hosts)[wanted:]:
-                del self._hosts[node]
+                if not self._covers(self._hosts[node]):
+                    del self._hosts[node]
+
+    def cover(
+        self, regions: Sequence[Region], lacking: Sequence[Region], preferred: Sequence[Peer]
+    ) -> None:
+        """Have a host in each of these regions; ask one node in each of those that are `lacking`,
+        the `preferred` first. What is there for other regions only is given up."""
+        cluster, now = self._clusters.cluster, self.port.now
+        self._regions = tuple(regions)
+        spare = [node for node, host in self._hosts.items() if not self._covers(host)]
+        for node in spare[self._wanted :]:
+            del self._hosts[node]
+        for region in lacking:
+            known = (*preferred, *self._clusters.idle_peers(), *self._candidates.values())
+            there = [p for p in known if p.region == region and self._may_be_asked(p.id, now)]
+            if cluster is None or not there or self._asked_in.get(region, now) > now:
+                continue
+            peer = next(iter(self._clusters.health.healthy_first(there)))
+            self._asked_in[region] = now + ASK_TIMEOUT
+            self._asked[peer.id] = (peer, now + ASK_TIMEOUT)
+            self._refused.renew(peer.id, now + ASK_AGAIN)  # until it answers
+            self.port.send(peer, AskToHost(cluster.key, cluster.ring, region))
+
+    def _covers(self, host: Peer) -> bool:
+        """Whether a host of the pool is the first one in a region that is to have one."""
+        others = (each.id for each in self._hosts.values() if each.region == host.region)
+        return host.region in self._regions and next(others, host.id) == host.id
 
     def _ask(self, preferred: Sequence[Peer]) -> None:
         cluster, now = self._clusters.cluster, self.port.now
@@ -180,7 +214,8 @@ class HostPool(Machine):
         self._machines.reported(sender, message.processors)
         for other in message.others:
             self._candidates.renew(other.id, other)
-        if message.willing and len(self._hosts) < self._wanted:
+        wanted = len(self._hosts) < self._wanted or self._covers(sender)
+        if message.willing and wanted:
             self._hosts[sender.id] = sender
             self.port.count("hosts_recruited")
         self._ask(())

@@ -9,6 +9,7 @@ registry_merge.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
@@ -16,7 +17,7 @@ import msgspec
 
 from matching import Interval
 from overlay.bounded import BoundedDict
-from overlay.machine import NodeId, Peer, Version
+from overlay.machine import NodeId, Peer, Region, Version
 from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.messages import Registration
 from overlay.upper_tree.owner.constants import MAX_STALE_HOSTS, SCAN_PERIOD, SCAN_SHARE
@@ -438,6 +439,13 @@ class OwnedTrees(dict[str, OwnedTree]):
     def registrations(self) -> int:
         """How many registrations they have together."""
         return sum(len(owned.tree.registrations) for owned in self.values())
+
+    def interest(self) -> Counter[Region]:
+        """Their registrations by the region of the subscriber ("": none)."""
+        found: Counter[Region] = Counter()
+        for owned in self.values():
+            found.update(owned.tree.interest)
+        return found
 
     def adopt(self, tree: Tree) -> OwnedTree:
         """Begin to decide about a tree of the log's state."""

@@ -19,6 +19,10 @@ replicas: each event visits one of them, for all of its attributes. So a virtual
 value is spread as well. A host's share is `TARGET` of its time; where there are too few hosts for
 that it is what each has to take.
 
+Where there are regions, each run has a host in each of those where much of the interest is
+(wanted_regions.py), if there is one, before it has a second one anywhere: so publishers there visit
+it without crossing a border.
+
 A plan stands until it has to change: a host has more than its room, a host came or went, half the
 hosts would do, or a host is busy. Runs go to the hosts that have most of them already, so that
 little moves (rebalance.py does the moving). Under a load that no plan can spread plans are made
@@ -33,7 +37,7 @@ from typing import NamedTuple, TypeVar
 
 from matching import Interval
 from overlay.chord.keys import attribute_key
-from overlay.machine import NodeId, Peer
+from overlay.machine import NodeId, Peer, Region
 from overlay.upper_tree.owner.constants import (
     FILL,
     GROWN,
@@ -69,6 +73,8 @@ class HostUse(NamedTuple):
     busy: tuple[NodeId, ...] = ()
     worth: int = 0
     """As many hosts as are to be counted with, since some share a machine; 0: all."""
+    regions: tuple[Region, ...] = ()
+    """Where each run is to have a host (M1), that of most interest first."""
 
 
 UNUSED = HostUse()
@@ -153,7 +159,7 @@ def plan_placement(
         size += size // 4 + 1
         limit *= 1.25
         runs = runs_of(nodes, popularity, size, limit)
-    assignment = RunAssignment(runs, hosts, room, share, replicas, use.elsewhere)
+    assignment = RunAssignment(runs, hosts, room, share, replicas, use.elsewhere, use.regions)
     for _ in range(assignment.rounds):
         assignment.add_replica()
     return Plan(
@@ -177,8 +183,12 @@ class RunAssignment:
         share: float,
         replicas: int,
         elsewhere: Mapping[NodeId, float],
+        regions: Sequence[Region] = (),
     ) -> None:
-        """`hosts` at least as many as `runs`; `share` of its time that each is to be asked for."""
+        """`hosts` at least as many as `runs`; `share` of its time that each is to be asked for;
+        each run is to have a host in each of `regions`."""
+        there = {host.region for host in hosts}
+        self.regions = [region for region in regions if region in there]
         self.room = room
         self.hosts = hosts
         self.share = share
@@ -227,6 +237,7 @@ class RunAssignment:
         for _, number, at in sorted(there):
             host = self.hosts[at]
             fits = number in open_runs and self._fits(number, host, first)
+            fits = fits and not (first and self._is_elsewhere(host))
             if fits and self._has_time(number, host):
                 open_runs.discard(number)
                 self._give(number, host)
@@ -234,9 +245,29 @@ class RunAssignment:
             fit = [host for host in self.hosts if self._fits(number, host, first)]
             if fit:
                 self._give(number, min(fit, key=self._rank))
+        if first:
+            self._cover_regions()
 
-    def _rank(self, host: Peer) -> tuple[float, int, int]:
-        return self._busy[host.id], self._load[host.id], self._order[host.id]
+    def _cover_regions(self) -> None:
+        """A host in each region for each run that has none there, where one has room: one that has
+        most of it already."""
+        for number, chosen in enumerate(self.chosen):
+            present = self._present[number]
+            for region in self.regions:
+                if any(host.region == region for host in chosen):
+                    continue
+                fit = [h for h in self.hosts if h.region == region and self._fits(number, h, False)]
+                if fit:
+                    best = min(fit, key=lambda host: (-present.get(host.id, 0), self._rank(host)))
+                    self._give(number, best)
+
+    def _is_elsewhere(self, host: Peer) -> bool:
+        """Whether a host is in none of the regions, while others are."""
+        return bool(self.regions) and host.region not in self.regions
+
+    def _rank(self, host: Peer) -> tuple[bool, float, int, int]:
+        elsewhere = self._is_elsewhere(host)
+        return elsewhere, self._busy[host.id], self._load[host.id], self._order[host.id]
 
     def _fits(self, number: int, host: Peer, first: bool) -> bool:
         if host in self.chosen[number]:
@@ -287,6 +318,7 @@ class Placement:
         self.replicas = replicas
         self.plan = Plan({}, 0)
         self._hosts: tuple[NodeId, ...] = ()
+        self._regions: tuple[Region, ...] = ()
         self._next_plan_at = float("-inf")
         self._relief = Relief()
 
@@ -304,8 +336,9 @@ class Placement:
             ids != self._hosts
             or (now >= self._next_plan_at and self._is_wrong(nodes, ids))
             or (use.busy and self._relieves(nodes, now))
+            or use.regions != self._regions
         ):
-            self._hosts = ids
+            self._hosts, self._regions = ids, use.regions
             self._next_plan_at = now + PLAN_PERIOD
             self.plan = plan_placement(nodes, popularity, hosts, self.room, self.replicas, use)
         return self.plan
@@ -322,7 +355,7 @@ class Placement:
         for node in nodes:
             for host in node.hosts:
                 load[host] = load.get(host, 0) + node.registrations
-        enough = sum(load.values()) / (self.room * FILL) + self.replicas
+        enough = sum(load.values()) / (self.room * FILL) + max(self.replicas, len(self._regions))
         enough += sum([node.busy for node in nodes]) / TARGET
         return len(load) > REPACK_SHARE * enough or any(
             count > self.room for count in load.values()

@@ -30,7 +30,7 @@ from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
 from overlay.links.events import LinkDown
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
+from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Region, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.events import MapSettled
 from overlay.upper_tree.messages import Assign, Assigned, Entry
@@ -61,6 +61,7 @@ from overlay.upper_tree.owner.placement import (
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers
 from overlay.upper_tree.owner.reported_loads import cuts_by_load
 from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
+from overlay.upper_tree.owner.wanted_regions import WantedRegions
 from overlay.upper_tree.partition import PartitionMap, best_cut
 
 
@@ -82,6 +83,7 @@ class Rebalance(Machine):
         self._placement = Placement(settings.tree.host_entries, settings.tree.replicas)
         self._plan = self._placement.plan
         self._cutting = Relief()
+        self._regions = WantedRegions()
         self._subscriber_scan = ScanThrottle()
         self._unscanned: deque[str] = deque()  # trees of the present scan
         self._further = Alarm(port, ScanStepDue())
@@ -114,6 +116,8 @@ class Rebalance(Machine):
         nodes = self._selector.virtual_nodes()
         busy = tuple(loads.busy_hosts())
         self._size_pool(nodes, busy)
+        regions = self._regions.update(self._trees.interest())
+        self._cover(regions)
         if not loads.are_known(now) or (busy and self._owner.pool.is_asking):
             return self._plan  # first to know how much is asked for, and among how many hosts
         hosts = self._selector.fit_hosts()
@@ -123,7 +127,7 @@ class Rebalance(Machine):
             share = fair_share(nodes, worth, sum(elsewhere.values()))
             if self._cut_busy(busy, share, len(hosts)):
                 return self._plan  # what is cut is placed when it is served as such
-        use = HostUse(elsewhere, busy, worth)
+        use = HostUse(elsewhere, busy, worth, regions)
         return self._placement.update(nodes, self._trees.popularity, hosts, now, use)
 
     def _size_pool(self, nodes: Sequence[PlacedNode], busy: Sequence[NodeId]) -> None:
@@ -141,6 +145,18 @@ class Rebalance(Machine):
             pool.grow(wanted, [peer for peer, _ in subscribed.most_common(PREFERRED_MOST)])
         else:
             pool.settle(wanted)
+
+    def _cover(self, regions: Sequence[Region]) -> None:
+        """Ask nodes in the regions that have no host to be one, subscribers first."""
+        covered = {host.region for host in self._selector.fit_hosts()}
+        lacking = [region for region in regions if region not in covered]
+        some = (
+            registration.subscriber
+            for owned in (self._trees.values() if lacking else ())
+            for registration in islice(owned.tree.registrations.values(), SUBSCRIBERS_SEEN)
+        )
+        there = (peer for peer in islice(some, 16 * SUBSCRIBERS_SEEN) if peer.region in lacking)
+        self._owner.pool.cover(regions, lacking, list(islice(there, PREFERRED_MOST)))
 
     def _cut_busy(self, busy: Sequence[NodeId], share: float, hosts: int) -> bool:
         """Begin to cut the virtual nodes that ask for far more than `share` alone, where one of

@@ -8,12 +8,13 @@ state from nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from matching import Interval
-from overlay.machine import NodeId, Peer, Version
+from overlay.machine import NodeId, Peer, Region, Version
 from overlay.upper_tree.messages import Entry, Registration
 from overlay.upper_tree.partition import PartitionMap
 
@@ -111,12 +112,33 @@ class Tree:
         self.incarnations: dict[str, int] = {}  # of the subscriber, by registration id
         self.unsettled_hosts: dict[NodeId, Peer] = {}
         """Hosts that may serve by another map than `map`."""
+        self.interest: Counter[Region] = Counter()
+        """Registrations by the region of their subscriber ("": none)."""
         self.registration_changes = 0
         """How often `registrations` has changed so far."""
 
     def intervals(self) -> list[Interval]:
         """The interval of each registration, in the order of registration."""
         return [registration.interval for registration in self.registrations.values()]
+
+    def add(self, registration: Registration, incarnation: int) -> None:
+        """A registration of a subscriber's incarnation, in the place of one with its id."""
+        former = self.registrations.get(registration.id)
+        if former is not None:
+            self.interest[former.subscriber.region] -= 1
+        self.registrations[registration.id] = registration
+        self.incarnations[registration.id] = incarnation
+        self.interest[registration.subscriber.region] += 1
+        self.registration_changes += 1
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """These registrations are over; those that are not there are passed over."""
+        for id_ in ids:
+            former = self.registrations.pop(id_, None)
+            if former is not None:
+                del self.incarnations[id_]
+                self.interest[former.subscriber.region] -= 1
+        self.registration_changes += 1
 
     def operations(self) -> Iterator[Operation]:
         """The operations that make the tree from nothing."""
@@ -161,16 +183,9 @@ class ClusterState:
             case TreeRemoved(attribute):
                 self.drop(attribute)
             case RegistrationAdded(attribute, registration, incarnation):
-                tree = self.trees[attribute]
-                tree.registrations[registration.id] = registration
-                tree.registration_changes += 1
-                tree.incarnations[registration.id] = incarnation
+                self.trees[attribute].add(registration, incarnation)
             case RegistrationsRemoved(attribute, ids):
-                tree = self.trees[attribute]
-                tree.registration_changes += 1
-                for id_ in ids:
-                    tree.registrations.pop(id_, None)
-                    tree.incarnations.pop(id_, None)
+                self.trees[attribute].remove(ids)
             case CacheHoldersChanged(added, removed, has_unknown):
                 self.cache_holders.update((peer.id, peer) for peer in added)
                 for node in removed:
