@@ -84,7 +84,7 @@ GROWN = 1.5
 """A load has grown that is so many times what the last plan was made for: more than reports deviate
 where hosts share one machine."""
 
-# --- wanted_regions.py ---
+# --- host_selector.py: regions ---
 
 REGION_SHARE = 0.05
 """Share of a cluster's registrations from which a region is to have hosts of all of its trees: each

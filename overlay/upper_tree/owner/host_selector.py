@@ -1,13 +1,14 @@
-"""C6: which nodes may host, and where a virtual node goes until the next plan (placement.py)."""
+"""C6: which nodes may host, in which regions some should (M1), and where a virtual node goes until
+the next plan (placement.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from overlay.chord.clusters import Clusters
-from overlay.machine import NodeId, Peer, Port
+from overlay.machine import NodeId, Peer, Port, Region
 from overlay.settings import Settings
-from overlay.upper_tree.owner.constants import FEWEST_HOSTS
+from overlay.upper_tree.owner.constants import FEWEST_HOSTS, REGION_SHARE, REGIONS_MOST
 from overlay.upper_tree.owner.host_pool import HostPool
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTrees
@@ -107,3 +108,24 @@ class HostSelector:
                 (owned.next_map or owned.tree.map).entries, owned.registration_counts(), strict=True
             )
         ]
+
+
+class WantedRegions:
+    """In which regions a cluster's trees are to have a host (M1): those with a share of its
+    registrations. One that is wanted stays so until it has less than half of that, so that hosts do
+    not come and go with single registrations."""
+
+    def __init__(self) -> None:
+        self._wanted: tuple[Region, ...] = ()
+
+    def update(self, interest: Mapping[Region, int]) -> tuple[Region, ...]:
+        """The regions, that of most interest first. `interest`: registrations by region, "" those
+        of nodes without one."""
+        least = REGION_SHARE * sum(interest.values())
+        found = [
+            (-count, region)
+            for region, count in interest.items()
+            if region and count >= (least / 2 if region in self._wanted else least)
+        ]
+        self._wanted = tuple([region for _, region in sorted(found)[:REGIONS_MOST]])
+        return self._wanted

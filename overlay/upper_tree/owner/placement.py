@@ -20,8 +20,8 @@ value is spread as well. A host's share is `TARGET` of its time; where there are
 that it is what each has to take.
 
 Where there are regions, each run has a host in each of those where much of the interest is
-(wanted_regions.py), if there is one, before it has a second one anywhere: so publishers there visit
-it without crossing a border.
+(`WantedRegions` in host_selector.py), if there is one, before it has a second one anywhere: so
+publishers there visit it without crossing a border.
 
 A plan stands until it has to change: a host has more than its room, a host came or went, half the
 hosts would do, or a host is busy. Runs go to the hosts that have most of them already, so that

@@ -48,6 +48,7 @@ from overlay.upper_tree.owner.constants import (
     SUBSCRIBERS_SEEN,
     TARGET,
 )
+from overlay.upper_tree.owner.host_selector import WantedRegions
 from overlay.upper_tree.owner.owned_tree import MapReason, OwnedTree, ScanThrottle
 from overlay.upper_tree.owner.owner import Owner, RebalanceDue
 from overlay.upper_tree.owner.placement import (
@@ -61,7 +62,6 @@ from overlay.upper_tree.owner.placement import (
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers
 from overlay.upper_tree.owner.reported_loads import cuts_by_load
 from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
-from overlay.upper_tree.owner.wanted_regions import WantedRegions
 from overlay.upper_tree.partition import PartitionMap, best_cut
 
 

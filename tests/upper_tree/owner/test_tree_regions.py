@@ -15,9 +15,10 @@ from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.messages import AskToHost, Entry, HostAnswer
 from overlay.upper_tree.owner.constants import PLAN_PERIOD, REGION_SHARE, REGIONS_MOST
 from overlay.upper_tree.owner.host_pool import HostPool
+from overlay.upper_tree.owner.host_selector import WantedRegions
+from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.placement import HostUse, PlacedNode, Placement, plan_placement
 from overlay.upper_tree.owner.tree_log import Tree
-from overlay.upper_tree.owner.wanted_regions import WantedRegions
 from overlay.upper_tree.partition import PartitionMap
 from tests.support.trees import FakeClusters, HostNode, cluster_of, registration
 from tests.support.world import WorldNode, one_node
@@ -132,7 +133,7 @@ class Looked:
         self.port: WorldNode = one_node("p")
         self.clusters: Any = FakeClusters(self.port, cluster_of("p", "b"))
         self.clusters.idle = idle
-        self.pool = HostPool(self.port, self.clusters, self)
+        self.pool = HostPool(self.port, self.clusters, self, Machines())
         self.port.add(self.pool)
 
     def rebalance_soon(self, delay: float = 0.0) -> None:
