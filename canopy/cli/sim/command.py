@@ -18,6 +18,7 @@ from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import json_option, quiet_option
 from canopy.cli.sim.failure import failure
 from canopy.cli.sim.figure import figure
+from canopy.cli.sim.health import health
 from canopy.cli.sim.pairs import pairs
 from canopy.cli.sim.recovery import recovery
 from canopy.cli.sim.regions import regions
@@ -39,7 +40,7 @@ def sim() -> None:
     """Run the overlay in a simulated network."""
 
 
-for each in (soak, failure, figure, pairs, replay, recovery, regions, scaling, timeliness):
+for each in (soak, failure, figure, health, pairs, replay, recovery, regions, scaling, timeliness):
     sim.add_command(each)
 
 

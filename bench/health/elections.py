@@ -1,0 +1,38 @@
+"""Elections with and without the health file: the rows of `canopy sim health` (docs/lab/health.md).
+
+python -m bench.health.elections [--trials 10] [--seed 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+import msgspec
+
+from canopy.cli.sim.health import analyses
+from canopy.sim.experiments.health.report import measure
+from canopy.sim.experiments.health.trial import HealthPlan
+from canopy.wire.transport.codec import WireCodec
+
+
+def main() -> None:
+    """Run the trials and print the rows as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    plan = HealthPlan(trials=chosen.trials, seed=chosen.seed)
+    with analyses() as make:
+        found = measure(
+            plan,
+            WireCodec(),
+            make,
+            lambda stage, share: print(f"{share:4.0%}  {stage}", file=sys.stderr),
+        )
+    print(json.dumps(msgspec.to_builtins(found.rows), indent=1))
+
+
+if __name__ == "__main__":
+    main()

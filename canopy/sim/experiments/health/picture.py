@@ -1,0 +1,37 @@
+"""The picture of `canopy sim health`: how long each primary after the loss lasted."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+from canopy.sim.experiments.health.report import HealthExperiment
+from canopy.sim.experiments.svg import svg
+
+SIZE = (8.0, 4.0)
+"""Inches."""
+
+COLOURS = {"without": "#c0392b", "with": "#1f6f8b"}
+
+
+def draw(found: HealthExperiment, out: BinaryIO) -> None:
+    """Write an SVG: the same bytes for the same experiment."""
+    with svg(out, SIZE) as picture:
+        axes: Any = picture.add_subplot()
+        most = found.parameters.after
+        for place, row in enumerate(found.rows):
+            mine = [one for one in found.trials if one.with_file is (row.file == "with")]
+            lasted = [most if one.failure_s is None else one.failure_s for one in mine]
+            axes.bar(
+                [one.seed + 0.4 * (place - 0.5) for one in mine],
+                lasted,
+                width=0.38,
+                color=COLOURS[row.file],
+                label=f"{row.file} the health file: {row.failed} of {row.trials} failed",
+            )
+        axes.set_xlabel("seed")
+        axes.set_ylabel("s from the election until the primary fails\n(or the trial ends)")
+        axes.set_title(
+            "The standby is slow and near its disk's end; the primary is lost", fontsize=10
+        )
+        axes.grid(visible=True, axis="y", alpha=0.3)
+        axes.legend(fontsize=8)
