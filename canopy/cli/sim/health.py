@@ -19,8 +19,6 @@ from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import ExperimentOutput, changed, output_options, set_option
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from canopy.sim.experiments.health.report import HealthExperiment
     from overlay.health import HealthReport
 
@@ -31,7 +29,8 @@ VALID_FOR = 600.0
 class TraceAnalysis:
     """The traces of one trial, below `folder`, and Spark's analysis of them."""
 
-    def __init__(self, folder: Path, session: SparkSession) -> None:
+    def __init__(self, folder: Path, session: Any) -> None:
+        """`session`: an open Spark session."""
         self._folder = folder
         self._session = session
 

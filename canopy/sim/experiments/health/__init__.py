@@ -2,6 +2,5 @@
 
 ``trial`` is one cluster with one node that is slow and near its disk's end, whose primary is lost;
 ``report`` has the parameters and runs trials with and without the health file, ``picture`` draws
-them. ``faults`` simulates known faults of all kinds, on which the learnt tree is trained and both
-trees are judged (bench/health).
+them.
 """
