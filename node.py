@@ -35,6 +35,7 @@ from overlay.links.links import Links
 from overlay.links.messages import Frame
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
+from overlay.lower_random.relaying import Relaying, RelayPorts
 from overlay.lower_random.view import View
 from overlay.machine import Machine, Message, Peer
 from overlay.reports import Reports
@@ -120,6 +121,7 @@ class Node:
         points = self.access_points = AccessPoints(self, settings.view)
         view = self.view = View(self, settings.view, self.access_points)
         self.crawl = Crawl(self, settings.walk, self.view, self.access_points)
+        self.relaying = Relaying(self, self._relay_ports(codec))
         self.ring, self.incident_log = Ring(self, settings.ring), IncidentLog(self)
         self.clusters = Clusters(
             self, settings.cluster, self.ring, self.view, founder, settings.election, restored,
@@ -161,8 +163,8 @@ class Node:
         self.explaining = Explaining(self, self.clients, self.reports.query_targets)
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
         self.machines: tuple[Machine, ...] = (
-            self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
-            self.owner.hosts, self.owner.pool, self.restoration, self.cache_holders,
+            self.access_points, self.view, self.crawl, self.relaying, self.ring, self.clusters,
+            self.owner, self.owner.hosts, self.owner.pool, self.restoration, self.cache_holders,
             self.summaries, self.registry.ends, self.registry, self.rebalance, self.hosting,
             self.host_offers, self.finder, self.publisher, self.registrar, self.receiver,
             self.delegation, self.notices, self.holding, self.clients, self.inspection,
@@ -170,7 +172,10 @@ class Node:
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()
-        self._commands: dict[type, Callable[..., None]] = {
+        self._commands = self._command_table()
+
+    def _command_table(self) -> dict[type, Callable[..., None]]:
+        return {
             **self.clients.commands(),
             **self.inspection.commands(),
             **self.incident_log.commands(),
@@ -180,6 +185,12 @@ class Node:
             GetPeers: self._get_peers,
             Drain: self._drain_command,
         }
+
+    def _relay_ports(self, codec: Codec) -> RelayPorts:
+        return RelayPorts(
+            self.view.peers, self.links.connected, self.links.hurry, codec.encode, codec.decode,
+            self.turns.dispatch,
+        )  # fmt: skip
 
     def _listen(self) -> None:
         self.turns.listen(SeedReached, self._on_seed_reached)

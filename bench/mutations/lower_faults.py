@@ -13,8 +13,12 @@ from overlay.links.receive_buffer import Arrival, ReceiveBuffer
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.messages import AccessPoint, Walk
+from overlay.lower_random.relaying import RelayDue, Relaying
 from overlay.machine import Message, NodeId, Peer, Port
 from overlay.settings import ViewSettings
+from overlay.upper_tree.messages import TreeAnswer
+
+CUT_TESTS = "tests/overlay/test_overlay_relaying.py"
 
 
 @fault("M3")
@@ -145,3 +149,37 @@ def hit_of_a_former_ring_is_used() -> None:
         original(self, number, [changed(each, ring=ours) for each in found], hop, sender)
 
     replace(original, _end_found)
+
+
+@fault("P3", CUT_TESTS, "test_events_go_on_when_their_only_host_is_behind_a_cut_link")
+def silent_link_not_gone_around() -> None:
+    """What waits on a silent link goes by no other node."""
+
+    def _relays(self: Relaying, to: NodeId) -> list[Peer]:
+        return []
+
+    replace(Relaying._relays, _relays)
+
+
+@fault("P3", CUT_TESTS, "test_a_subscription_is_acknowledged_though_the_link_to_its_owner_is_cut")
+def answers_wait_for_their_own_suspicion() -> None:
+    """Who gets something by a relay waits until its own link is suspected before it answers so."""
+
+    def on_relay_due(self: Relaying, timer: RelayDue) -> None:
+        self._check.rang()
+
+    replace(Relaying.on_relay_due, on_relay_due)
+
+
+@fault(
+    "C5",
+    "tests/lower_random/test_lower_relaying.py",
+    "test_nothing_that_may_be_cached_comes_by_a_relay",
+)
+def relayed_answers_are_cached() -> None:
+    """A publisher caches for a term what an owner's relayed answer says."""
+
+    def when_relayed(self: TreeAnswer) -> TreeAnswer:
+        return self
+
+    replace(TreeAnswer.when_relayed, when_relayed)

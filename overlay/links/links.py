@@ -164,6 +164,13 @@ class Links:
         if session is not None:
             self._dialler.reschedule(session)
 
+    def hurry(self, peer_id: NodeId) -> None:
+        """The peer is known not to answer on its link: what waits there is named at once by
+        LinkSuspected. Without effect if nothing waits."""
+        session = self._sessions.find(peer_id)
+        if session is not None and session.hurry(self._clock()):
+            self._dialler.reschedule(session)
+
     def add_seed(self, address: str) -> None:
         """An address of the peer list ("host:port"): dialled until a node there is connected, and
         again whenever none is. Emits SeedReached and SeedFailed."""

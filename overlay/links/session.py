@@ -390,6 +390,16 @@ class LinkSession(HasDeadline):
         self._report_limit = FIRST_REPORT
         self.report_at = NEVER
 
+    def hurry(self, now: float) -> bool:
+        """Whether messages wait that were not named in this suspicion: they are due to be named
+        now."""
+        buffer = self._send_buffer
+        waiting = sum(len(batch.messages) for batch in buffer.in_flight) + len(buffer.queued)
+        if waiting <= self._reported or self.state is SessionState.NOT_CONNECTED:
+            return False
+        self.report_at = min(self.report_at, now)
+        return True
+
     def suspect(self, now: float) -> tuple[Message, ...]:
         """The peer is suspected: the messages that LinkSuspected names now, few at first."""
         self.is_suspected = True

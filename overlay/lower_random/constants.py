@@ -70,3 +70,25 @@ what a publisher of ordinary events has; to be measured by `walks_refused`."""
 MAX_HOPS = 1_024
 """Walks with a longer limit or trace are refused: a hundred times the paper's limits (CBDLO,
 sections 5.3 and 5.4: 10 and 30)."""
+
+# --- relaying ---
+
+RELAYS_AT_ONCE = 2
+"""Relays that are tried while none is known to reach a node: one may be behind the same broken
+switch. Each costs a message; the node takes the first copy. Not measured; would be measured by the
+longest silence of a flow with several links cut."""
+
+RELAY_CHECK = 0.05
+"""Seconds between two looks for what waits on a link that is known to be silent: what a reply by a
+relay is later at most, beside the hops. Each costs nothing where nothing waits. Guess."""
+
+RELAY_FOR = 60.0
+"""Seconds after the last relayed message in which a link is taken to be silent still, unless it
+recovers: as long as a lease (`tree.lease`)."""
+
+RELAYED_NODES_MOST = 1_024
+"""Nodes with silent links that are remembered; those that were used last. Guess."""
+
+RELAYED_MOST = 4_096
+"""Relayed messages that are remembered, so that the second copy is dropped: what two relays bring
+within some seconds. Guess."""

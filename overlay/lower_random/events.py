@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overlay.lower_random.messages import AccessPoint, RingHint
-from overlay.machine import LocalEvent
+from overlay.machine import LocalEvent, Peer
 
 
 class RingHintReceived(LocalEvent, frozen=True):
@@ -27,3 +27,10 @@ class WalkFailed(LocalEvent, frozen=True):
 
     attributes: tuple[str, ...]
     hop: int
+
+
+class ReachedByRelay(LocalEvent, frozen=True):
+    """A relay has brought something from `peer`, whose link is silent: it lives, and is reached the
+    same way."""
+
+    peer: Peer

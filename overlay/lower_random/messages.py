@@ -34,6 +34,21 @@ class RingHint(msgspec.Struct, frozen=True, array_like=True):
     primary: Peer
 
 
+class Relayed(Message, frozen=True):
+    """A message from `origin` to `to` whose link is silent, by way of another node (P3). `number`:
+    the origin's, the same by whatever relay it comes; `units`: as of the message."""
+
+    origin: Peer
+    to: Peer
+    number: int
+    body: bytes  # a list of messages, as in a batch
+    units: int
+
+    def data_units(self) -> int:
+        """Those of the message that it carries."""
+        return self.units
+
+
 class Shuffle(Message, frozen=True):
     """Cyclon's exchange, first half: some of the sender's entries, and itself with age 0, for some
     of the receiver's. Answered by ShuffleReply."""
