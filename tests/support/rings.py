@@ -156,10 +156,13 @@ class RingWorld(World):
 
     # -- asking ----------------------------------------------------------------------------------
 
+    def leading(self) -> list[RingNode]:
+        """All that lead a cluster: what a check asks after every step."""
+        return [n for n in self.members.values() if n.clusters.is_primary]
+
     def primaries(self) -> list[RingNode]:
         """All that lead a cluster, in ring order."""
-        leading = [n for n in self.members.values() if n.clusters.is_primary]
-        return sorted(leading, key=lambda n: n.clusters.cluster.key)  # type: ignore[union-attr]
+        return sorted(self.leading(), key=lambda n: n.clusters.cluster.key)  # type: ignore[union-attr]
 
     def arcs(self) -> list[Cluster]:
         return [n.clusters.cluster for n in self.primaries() if n.clusters.cluster is not None]
@@ -228,7 +231,11 @@ class ServedOnce:
         self._in_several: list[Key] = []
 
     def __call__(self) -> None:
-        leading = [n.clusters for n in self._world.members.values() if n.clusters.is_primary]
+        self.look(self._world.leading())
+
+    def look(self, nodes: list[RingNode]) -> None:
+        """The check, where the caller knows who leads."""
+        leading = [node.clusters for node in nodes]
         arcs = [clusters.cluster for clusters in leading]
         if arcs != self._arcs:
             self._arcs = arcs

@@ -265,7 +265,7 @@ def test_what_is_committed_is_with_a_majority_whatever_happens(seed: int) -> Non
     everything: dict[bytes, None] = {}
 
     def nothing_committed_is_missing() -> None:
-        for leading in world.primaries():
+        for leading in world.leading():
             log, committed = leading.clusters.log, leading.clusters.leader_log.committed
             holding = [
                 world.member(p.id).clusters.log.next if p.id in world.members else log.next

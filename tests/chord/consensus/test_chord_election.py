@@ -38,15 +38,18 @@ def standby(world: RingWorld) -> RingNode:
 def watch(world: RingWorld) -> dict[tuple[str, int], str]:
     """After every step: a key has one owner, an epoch one primary."""
     led: dict[tuple[str, int], str] = {}
+    served_once = ServedOnce(world, [KEY])
 
-    def one_primary() -> None:
-        for node in world.primaries():
+    def one_owner_and_one_primary() -> None:
+        leading = world.leading()
+        served_once.look(leading)
+        for node in leading:
             cluster = node.clusters.cluster
             assert cluster is not None
             who = led.setdefault((cluster.key, cluster.version[0]), node.peer.id)
             assert who == node.peer.id, "two primaries of one epoch"
 
-    world.checks += [ServedOnce(world, [KEY]), one_primary]
+    world.checks.append(one_owner_and_one_primary)
     return led
 
 
