@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis.constants import LINE_CHARACTERS
 from canopy.traces.analysis.errors import AnalysisError
-from canopy.traces.analysis.tasks import in_one_task
+from canopy.traces.analysis.tasks import in_one_task, kept
 from canopy.traces.schema import FIELDS, KINDS, VERSION
 
 if TYPE_CHECKING:
@@ -120,4 +120,4 @@ def store_records(spark: SparkSession, traces: Path, table: Path) -> DataFrame:
     lines.write.partitionBy("kind").parquet(table.resolve().as_uri())
     columns = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items() if name != "kind")
     schema = f"{columns}, problem string, line string, file string, kind string"
-    return in_one_task(spark.read.schema(schema).parquet(table.resolve().as_uri()))
+    return kept(spark.read.schema(schema).parquet(table.resolve().as_uri()))

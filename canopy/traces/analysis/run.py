@@ -28,7 +28,7 @@ from canopy.traces.analysis.progress import STAGES, OnProgress, silent
 from canopy.traces.analysis.report import render
 from canopy.traces.analysis.spark.session import first_line, spark_session
 from canopy.traces.analysis.summary import AnalysisSummary
-from canopy.traces.analysis.tasks import in_one_task
+from canopy.traces.analysis.tasks import computed_once, kept
 from canopy.traces.analysis.verdict import deliveries, expected
 from canopy.traces.schema import VERSION
 
@@ -84,7 +84,7 @@ class _Analysis:
         """Write a table and return it as read back from Parquet."""
         path = (self.out / "tables" / name).resolve().as_uri()
         frame.write.parquet(path)
-        return in_one_task(self.spark.read.schema(frame.schema).parquet(path))
+        return kept(self.spark.read.schema(frame.schema).parquet(path))
 
     def run(self, traces: Path) -> AnalysisSummary:
         """Run all stages in order. Returns the numbers."""
@@ -153,7 +153,7 @@ class _Analysis:
 
     def _subscriptions(self, records: DataFrame) -> tuple[DataFrame, int]:
         """The subscriptions, with tree_key NULL for unreadable trees; and the number of these."""
-        made = in_one_task(expected.subscriptions(self.spark, records)).cache()
+        made = computed_once(expected.subscriptions(self.spark, records))
         self._trees = expected.distinct_trees(made)
         bad = ", ".join(f"'{key}'" for key, _ in self._trees.bad) or "''"
         made = made.selectExpr(

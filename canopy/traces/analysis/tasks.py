@@ -1,4 +1,4 @@
-"""How many tasks Spark makes of a run: of a small one a single task per job."""
+"""How many tasks Spark makes of a run: of a small one a single task per job, on rows in memory."""
 
 from __future__ import annotations
 
@@ -14,5 +14,28 @@ def in_one_task(frame: DataFrame) -> DataFrame:
     Spark shuffles nothing that it knows to be in one partition. It does not know that after
     reading, after a union, and after an inner or full join.
     """
-    one = frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1"
-    return frame.coalesce(1) if one else frame
+    return frame.coalesce(1) if _is_small(frame) else frame
+
+
+def kept(frame: DataFrame) -> DataFrame:
+    """`frame`, a table, whose rows are read once and then kept in memory where the run is small.
+
+    There, opening all of a table's files is most of what each job that reads it does.
+    """
+    return _in_memory(frame) if _is_small(frame) else frame
+
+
+def computed_once(frame: DataFrame) -> DataFrame:
+    """`frame`, whose rows are computed by the first job that needs them.
+
+    Spark compiles Java for the columns of its own cache, which a small run need not pay for.
+    """
+    return _in_memory(frame) if _is_small(frame) else frame.cache()
+
+
+def _in_memory(frame: DataFrame) -> DataFrame:
+    return frame.coalesce(1).localCheckpoint(eager=False)
+
+
+def _is_small(frame: DataFrame) -> bool:
+    return frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1"
