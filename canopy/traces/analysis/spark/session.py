@@ -12,6 +12,7 @@ If the JVM does not start, the error's message has the end of the log.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -59,6 +60,18 @@ LOCAL: Final[dict[str, str]] = {
     "spark.default.parallelism": "2",
 }
 
+LOCAL_FILES: Final[dict[str, str]] = {
+    # Hadoop starts a `chmod` for each file and folder that it makes: no checksum files, no marks.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+FIRST_JARS: Final = (
+    *("spark-catalyst_*", "scala-library-*", "spark-core_*", "spark-sql-api_*", "spark-sql_*"),
+    *("hadoop-client-api-*", "parquet-column-*", "jackson-databind-*", "log4j-core-*"),
+)
+"""Two thirds of all classes that an analysis loads are in these."""
+
 QUICK: Final[dict[str, str]] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -90,7 +103,8 @@ def settings(master: str | None, scratch: Path, input_bytes: int) -> dict[str, s
         if input_bytes < QUICK_BYTES:
             options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
             values |= QUICK
-        values |= LOCAL
+        values |= LOCAL | LOCAL_FILES
+        values["spark.driver.extraClassPath"] = first_jars()
         if input_bytes < ONE_TASK_BYTES:
             values |= ONE_TASK
         values["spark.local.dir"] = str(scratch)
@@ -98,6 +112,17 @@ def settings(master: str | None, scratch: Path, input_bytes: int) -> dict[str, s
     values["spark.sql.warehouse.dir"] = (scratch / "warehouse").as_uri()
     values["spark.driver.extraJavaOptions"] = " ".join(options)
     return values
+
+
+def first_jars() -> str:
+    """The class path of `FIRST_JARS`, in front of Spark's: Java looks for each class in one of its
+    280 jars after the other."""
+    found = importlib.util.find_spec("pyspark")
+    home = os.environ.get("SPARK_HOME") or (found and found.origin and Path(found.origin).parent)
+    if not home:
+        return ""
+    jars = Path(home) / "jars"
+    return os.pathsep.join(str(jar) for name in FIRST_JARS for jar in jars.glob(f"{name}.jar"))
 
 
 @contextmanager
@@ -122,9 +147,7 @@ def spark_session(master: str | None = None, input_bytes: int = 0) -> Iterator[S
             values = settings(master, scratch, input_bytes)
             context, gateway = _start(values, log, log_path)
             try:
-                from pyspark.sql import SparkSession
-
-                yield SparkSession(context)
+                yield _session(context)
             finally:
                 _stop(context, gateway)
 
@@ -159,6 +182,24 @@ def _start(values: dict[str, str], log: IO[bytes], log_path: Path) -> tuple[Any,
         raise AnalysisError(
             f"Spark did not start (master {values['spark.master']}): {output}"
         ) from error
+
+
+def _session(context: Any) -> SparkSession:
+    """A session without the extensions that are on Spark's class path: MLlib's, which makes all of
+    Scala's reflection be loaded. Java finds extensions by the class loader of the thread."""
+    from pyspark.sql import SparkSession
+
+    java = context._jvm.java.lang
+    builder = context._jvm.org.apache.spark.sql.classic.SparkSession.builder()
+    platform = java.ClassLoader.getPlatformClassLoader()
+    thread = java.Thread.currentThread()
+    before = thread.getContextClassLoader()
+    thread.setContextClassLoader(platform)
+    try:
+        made = builder.getOrCreate()
+    finally:
+        thread.setContextClassLoader(before)
+    return SparkSession(context, made)
 
 
 def _stop(context: Any, gateway: Any) -> None:
