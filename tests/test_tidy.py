@@ -199,6 +199,14 @@ def parsed() -> list[tuple[Path, str, ast.Module]]:
     return [(path, module_of(path), ast.parse(source)) for path, source in sources]
 
 
+@cache
+def nodes_of(tree: ast.AST) -> list[ast.AST]:
+    """The nodes of `tree`. Each is walked once: the walks were most of what these tests do."""
+    if isinstance(tree, ast.Module):
+        return [node for statement in tree.body for node in nodes_of(statement)]
+    return list(ast.walk(tree))
+
+
 def below(module: str, prefix: str) -> bool:
     return module == prefix or module.startswith(prefix + ".")
 
@@ -211,7 +219,7 @@ def walk_but_main(tree: ast.Module) -> Iterator[ast.AST]:
     """Everything but the `__main__` block, which is a door left open on purpose."""
     for node in tree.body:
         if not is_main_block(node):
-            yield from ast.walk(node)
+            yield from nodes_of(node)
 
 
 def is_module(name: str) -> bool:
@@ -289,7 +297,7 @@ def _is_set_type(node: ast.expr) -> bool:
 def set_names(tree: ast.AST) -> list[str]:
     """Names and attributes (`self.x`) that are annotated as sets, or assigned one, in `tree`."""
     names: list[str] = []
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.AnnAssign) and _is_set_type(node.annotation):
             names.append(ast.unparse(node.target))
         elif isinstance(node, ast.arg) and node.annotation and _is_set_type(node.annotation):
@@ -303,10 +311,10 @@ def set_loops(module: str, tree: ast.Module) -> list[str]:
     """Loops over something that is visibly a set: its order changes with the hash seed."""
     out = []
     members = [name for name in set_names(tree) if name.startswith("self.")]
-    scopes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    scopes = [n for n in nodes_of(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     for scope in scopes:
         names = [*members, *set_names(scope)]
-        for node in ast.walk(scope):
+        for node in nodes_of(scope):
             sources: list[ast.expr] = []
             if isinstance(node, ast.For):
                 sources = [node.iter]
@@ -327,7 +335,7 @@ def set_loops(module: str, tree: ast.Module) -> list[str]:
 def unordered_consumers_excused(complaints: list[str], tree: ast.Module) -> list[str]:
     """A generator inside any/all/sum/min/max/len/sorted/set has no order to lose."""
     excused = []
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             continue
         if node.func.id in ("any", "all", "sum", "len", "sorted", "set", "frozenset"):
@@ -337,7 +345,7 @@ def unordered_consumers_excused(complaints: list[str], tree: ast.Module) -> list
 
 def long_functions(module: str, tree: ast.Module) -> list[str]:
     out = []
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES:
