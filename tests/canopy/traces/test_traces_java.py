@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from canopy.traces.analysis import AnalysisError
 from canopy.traces.analysis.spark.java import VECTOR_FLAG, Java, find_java
-from canopy.traces.analysis.spark.session import first_line, settings
+from canopy.traces.analysis.spark.session import FIRST_JARS, first_line, settings
 
 needs_sh = pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins are shell scripts")
 
@@ -85,6 +86,14 @@ def test_a_cluster_gets_no_addresses(tmp_path: Path) -> None:
     assert remote["spark.master"] == "spark://host:7077"
     assert not [name for name in remote if "driver.host" in name or "bindAddress" in name]
     assert remote["spark.sql.ansi.enabled"] == "false"
+
+
+def test_the_jars_with_most_classes_come_first_where_the_jvm_is_ours(tmp_path: Path) -> None:
+    local, remote = (settings(m, tmp_path, 0) for m in (None, "spark://host:7077"))
+    jars = [Path(jar) for jar in local["spark.driver.extraClassPath"].split(os.pathsep)]
+    assert all(jar.is_file() for jar in jars)
+    assert len(jars) == len(FIRST_JARS), "Spark has given some another name"
+    assert "spark.driver.extraClassPath" not in remote
 
 
 def test_of_a_java_stack_one_line_is_shown() -> None:

@@ -2,8 +2,8 @@
 
 Without a master everything runs in a JVM of this process (`local[2]`): no web page, ports on
 loopback only, few shuffle partitions, adaptive execution; for a small input (`ONE_TASK_BYTES`)
-neither shuffles nor revised plans. With a master (`spark://…`, `yarn`) the same job runs there, and
-addresses and memory are left to the cluster.
+neither shuffles nor revised plans, and tables stay in memory (``tasks.py``). With a master
+(`spark://…`, `yarn`) the same job runs there, and addresses and memory are left to the cluster.
 
 Spark prints from three places (the launcher's shell, the JVM, log4j). All of it goes to a log file
 in a temporary folder, which also has the warehouse and the scratch files and is removed at the end.
