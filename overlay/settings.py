@@ -91,6 +91,8 @@ class ClusterSettings(SettingsGroup, frozen=True):
     split_trees: Count = 1_000  # a cluster that owns more attribute trees than this splits its arc:
     # as few clusters as the load allows, since trees of one cluster can share hosts; guess
     split_registrations: Count = 20_000  # … or more registrations; both a simple threshold
+    split_load: Annotated[float, Meta(gt=0, le=1e6)] = 32.0  # … or whose trees' events ask for the
+    # time of more hosts, which one primary supervises; guess
     recruit_period: Seconds = 0.5  # guess
     recruit_timeout: Seconds = 3.0  # a recruit that did not answer; guess
 

@@ -10,7 +10,7 @@ from bench.mutations.planting import fault, replace, replaced
 from matching import Cut, Interval
 from overlay.chord.events import Replanted
 from overlay.chord.messages import Cluster
-from overlay.machine import NodeId, Peer
+from overlay.machine import Key, NodeId, Peer
 from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.visit_scheduler import VisitScheduler
@@ -568,3 +568,17 @@ def publishers_have_all_pending() -> None:
         return self._most
 
     replace(PendingWindow.most, most)
+
+
+@fault(
+    "P1",
+    "tests/upper_tree/owner/test_tree_balance.py",
+    "test_a_cluster_that_is_busy_for_long_asks_for_a_split_in_the_middle_of_its_load",
+)
+def busy_cluster_split_by_its_trees() -> None:
+    """A cluster that is busy splits in the middle of its trees, wherever its load lies."""
+
+    def middle_by_load(asked: Sequence[tuple[Key, float]]) -> Key | None:
+        return asked[len(asked) // 2 - 1][0]
+
+    replace(reported_loads.middle_by_load, middle_by_load)

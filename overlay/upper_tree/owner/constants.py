@@ -144,7 +144,15 @@ nothing planned. Three serving beats."""
 LOADS_REMEMBERED = 16_384
 """Virtual nodes whose load is remembered: 64 of each of 256 hosts."""
 
+SPLIT_SHARE = 0.25
+"""A cluster that is busy splits only where each part has so much of the load: a primary more costs
+members, and has to relieve the one that is there."""
+
 # --- rebalance.py ---
+
+SPLIT_AFTER = 10.0
+"""Seconds that a cluster is busy without a pause before it splits for that, since splits are not
+undone. By the bursts that last longer."""
 
 GROW_SHARE = 1.5
 """A virtual node that asks for so many hosts' shares alone is cut, where a host of it is busy: its

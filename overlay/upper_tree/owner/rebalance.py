@@ -30,7 +30,7 @@ from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
 from overlay.links.events import LinkDown
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Region, Timer
+from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Region, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.events import MapSettled
 from overlay.upper_tree.messages import Assign, Assigned, Entry
@@ -45,6 +45,7 @@ from overlay.upper_tree.owner.constants import (
     REMOVE_AFTER,
     SCAN_PERIOD,
     SCANNED_AT_ONCE,
+    SPLIT_AFTER,
     SUBSCRIBERS_SEEN,
     TARGET,
 )
@@ -60,7 +61,7 @@ from overlay.upper_tree.owner.placement import (
     fair_share,
 )
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers
-from overlay.upper_tree.owner.reported_loads import cuts_by_load
+from overlay.upper_tree.owner.reported_loads import cuts_by_load, middle_by_load
 from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
 from overlay.upper_tree.partition import PartitionMap, best_cut
 
@@ -83,6 +84,7 @@ class Rebalance(Machine):
         self._placement = Placement(settings.tree.host_entries, settings.tree.replicas)
         self._plan = self._placement.plan
         self._cutting = Relief()
+        self._busy_since: float | None = None  # the cluster has been as busy as to be split
         self._regions = WantedRegions()
         self._subscriber_scan = ScanThrottle()
         self._unscanned: deque[str] = deque()  # trees of the present scan
@@ -100,6 +102,7 @@ class Rebalance(Machine):
         self._owner.rebalance_rang()
         if not self._clusters.is_primary:
             self._unscanned.clear()
+            self._busy_since = None
             return
         if self._unscanned:
             self._owner.rebalance_soon()
@@ -284,11 +287,29 @@ class Rebalance(Machine):
         is_merging = self._owner.merge_phase is not MergePhase.NONE
         if cluster is None or len(trees) < 2 or is_merging or self._hosts.awaits_lost_leases:
             return  # what is under way could not end soon, and the arc would wait for it
-        if len(trees) > limits.split_trees or trees.registrations > limits.split_registrations:
-            keys = sorted(attribute_key(attribute) for attribute in trees)
-            after = [key for key in keys if key > cluster.start]
-            in_ring_order = after + keys[: len(keys) - len(after)]
-            self._clusters.request_split(in_ring_order[len(keys) // 2 - 1])
+        is_full = (
+            len(trees) > limits.split_trees or trees.registrations > limits.split_registrations
+        )
+        if not is_full and not self._is_busy_for_long():
+            return
+        keys = sorted(attribute_key(attribute) for attribute in trees)
+        after = [key for key in keys if key > cluster.start]
+        in_ring_order = after + keys[: len(keys) - len(after)]
+        middle: Key | None = in_ring_order[len(keys) // 2 - 1]
+        if not is_full:
+            asked = {attribute_key(a): self._asked_of(owned) for a, owned in trees.items()}
+            middle = middle_by_load([(key, asked[key]) for key in in_ring_order])
+        if middle is not None:
+            self._clusters.request_split(middle)
+
+    def _is_busy_for_long(self) -> bool:
+        """Whether events have asked for more hosts for a while than one primary should have."""
+        now = self.port.now
+        if self._hosts.loads.total(now) <= self._settings.cluster.split_load:
+            self._busy_since = None
+        elif self._busy_since is None:
+            self._busy_since = now
+        return self._busy_since is not None and now - self._busy_since >= SPLIT_AFTER
 
     # --- what to change ---
 

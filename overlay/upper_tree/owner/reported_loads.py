@@ -20,7 +20,7 @@ import msgspec
 
 from matching import Cut, Interval
 from overlay.bounded import BoundedDict
-from overlay.machine import NodeId
+from overlay.machine import Key, NodeId
 from overlay.upper_tree.host_load import ServedLoad, VirtualNodeLoad
 from overlay.upper_tree.owner.constants import (
     BUSY,
@@ -30,6 +30,7 @@ from overlay.upper_tree.owner.constants import (
     OVERLOADED,
     REPORT_VALID,
     REPORTS_WITHIN,
+    SPLIT_SHARE,
 )
 from overlay.upper_tree.partition import short_cut
 
@@ -172,6 +173,10 @@ class ReportedLoads:
         """What a virtual node asks for; None: next to nothing."""
         return self._nodes.get((attribute, interval))
 
+    def total(self, now: float) -> float:
+        """What all virtual nodes ask for, by the last reports."""
+        return sum([node.busy(now) for node in self._nodes.values()])
+
     def recent(self, attribute: str, interval: Interval, now: float) -> tuple[float, float]:
         """The recent most that a virtual node asked for, and of that what it asked for alone."""
         node = self._nodes.get((attribute, interval))
@@ -213,6 +218,20 @@ class ReportedLoads:
 
 LOAD_LEAST = 0.001
 """A virtual node whose recent most is less is forgotten: no threshold is as low."""
+
+
+def middle_by_load(asked: Sequence[tuple[Key, float]]) -> Key | None:
+    """Where to split an arc whose trees, given by their keys in ring order, ask for so much each:
+    behind the tree up to which it is nearest to half of all. None: one side would have less than
+    `SPLIT_SHARE` of it, as where one tree has nearly all."""
+    total = sum([load for _, load in asked])
+    below, best, middle = 0.0, 0.0, None
+    for key, load in asked[:-1]:
+        below += load
+        lighter = min(below, total - below)
+        if lighter > best:
+            best, middle = lighter, key
+    return middle if best >= SPLIT_SHARE * total else None
 
 
 def cuts_by_load(

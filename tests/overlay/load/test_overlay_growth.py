@@ -72,6 +72,41 @@ class Loaded:
         assert sorted(shown) == sorted(each.identity for each in clients.publications)
 
 
+def test_a_busy_cluster_splits_and_loses_no_event() -> None:
+    chosen = Settings(cluster=ClusterSettings(size=3, split_load=1.5))
+    world = World(4, WireCodec(), chosen)
+    names = [f"h{number}" for number in range(9)]
+    for name in names:
+        world.add_node(() if name == "h0" else ("h0",), name)
+        world.run(0.2)
+    assert world.run_until(world.ready, 60.0)
+    trees = ("a", "b", "c", "d")
+    for tree in trees:
+        world.subscribe("h1", f"{tree} >= 0")
+    assert world.run_until(world.acknowledged, 60.0)
+    for name in names:
+        world.drivers[name].processor = SLOW
+    rng = world.generator("split")
+
+    def leading() -> list[str]:
+        return [name for name in names if world.node(name).clusters.is_primary]
+
+    assert len(leading()) == 1
+    at, end = world.now, world.now + 24.0
+    while at < end:
+        at += rng.expovariate(RATE)
+        world.at(at, world.publish, rng.choice(("h2", "h3")), {rng.choice(trees): rng.random()})
+    world.run_to(end)
+    primaries = leading()
+    assert len(primaries) > 1
+    owned = [list(world.node(name).owner.trees) for name in primaries]
+    assert sorted(tree for each in owned for tree in each) == list(trees)
+    assert all(owned)
+    assert world.settle(60.0)
+    shown = [each.delivery.event.identity for each in world.clients.deliveries]
+    assert sorted(shown) == sorted(each.identity for each in world.clients.publications)
+
+
 @pytest.mark.parametrize("how", ["it leaves", "it dies", "the primary dies"])
 def test_a_tree_grows_beyond_its_cluster_and_loses_no_event(how: str) -> None:
     overlay = Loaded(5)

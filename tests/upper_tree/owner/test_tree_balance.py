@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from matching import Interval
+from matching import EVERYTHING, Interval, place
 from overlay.chord.events import RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.settings import Settings
+from overlay.upper_tree.host_load import ServedLoad, VirtualNodeLoad
 from overlay.upper_tree.messages import Register, Unregister
 from overlay.upper_tree.owner import rebalance as balance
+from overlay.upper_tree.owner.constants import SPLIT_AFTER
 from overlay.upper_tree.owner.tree_log import TreeRemoved, decode
 from tests.support.overlays import settings
 from tests.support.trees import Rig, S, cluster_of, event, registration, served
@@ -131,6 +133,61 @@ def test_a_cluster_with_too_much_asks_for_a_split_in_the_middle_of_its_trees(
 
         in_order = sorted((attribute_key(name) for name in names), key=clockwise)
         assert rig.owner.clusters.split_at[0] == in_order[1], "two trees go, two stay"
+
+
+def clockwise_from(rig: Rig, names: list[str]) -> list[str]:
+    """The trees in the order of the ring, from the beginning of the cluster's arc."""
+    cluster = rig.owner.clusters.cluster
+    assert cluster is not None
+    start = cluster.start
+    return sorted(names, key=lambda name: (attribute_key(name) <= start, attribute_key(name)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        ((0.9, 0.9, 0.9, 0.9), 2),
+        ((3.0, 1.0, 1.0, 1.0), 1),
+        ((1.0, 1.0, 1.0, 3.0), 3),
+        ((8.0, 0.5, 0.5, 0.5), None),
+        ((0.4, 0.4, 0.4, 0.4), None),
+    ],
+)
+def test_a_cluster_that_is_busy_for_long_asks_for_a_split_in_the_middle_of_its_load(
+    asked: tuple[float, ...], first: int | None
+) -> None:
+    rig = Rig("h1", chosen=settings(cluster={"split_load": 3.0}, tree={"lease": 1_000.0}))
+    names = clockwise_from(rig, ["a", "b", "c", "d"])
+    for name in names:
+        made = registration(f"s/{name}", name, f"{name} > 1", S)
+        rig.owner.port.hear(Register(1, (made,)), S)
+    rig.settle(1.0)
+    loads = [
+        VirtualNodeLoad(name, EVERYTHING, load, 0.0, (place(5),))  # nothing to be cut
+        for name, load in zip(names, asked, strict=True)
+    ]
+    busy = ServedLoad(sum(asked), tuple(loads))
+    hosting = rig.hosts["h1"].hosting
+    hosting.loads.report = lambda owned: busy  # type: ignore[method-assign]
+    rig.settle(SPLIT_AFTER - 2.0)
+    assert rig.owner.clusters.split_at == [], "a burst may be over soon"
+    rig.settle(6.0)
+    middles = {None} if first is None else {attribute_key(names[first - 1])}
+    assert set(rig.owner.clusters.split_at or [None]) == middles
+
+
+def test_a_burst_splits_no_cluster() -> None:
+    rig = Rig("h1", chosen=settings(cluster={"split_load": 1.0}, tree={"lease": 1_000.0}))
+    for name in ("a", "b"):
+        made = registration(f"s/{name}", name, f"{name} > 1", S)
+        rig.owner.port.hear(Register(1, (made,)), S)
+    rig.settle(1.0)
+    each = [VirtualNodeLoad(name, EVERYTHING, 1.0, 0.0, (place(5),)) for name in ("a", "b")]
+    hosting = rig.hosts["h1"].hosting
+    for load in (ServedLoad(2.0, tuple(each)), None, ServedLoad(2.0, tuple(each)), None):
+        hosting.loads.report = lambda owned, load=load: load  # type: ignore[method-assign]
+        rig.settle(SPLIT_AFTER - 4.0 if load else 8.0)
+    assert rig.owner.clusters.split_at == []
 
 
 def test_a_node_that_leads_no_more_changes_nothing() -> None:
