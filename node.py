@@ -48,7 +48,7 @@ from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.relays import Relays
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.owner.owner import Owner
@@ -144,7 +144,7 @@ class Node:
         self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)
         replicas = ReplicaSelector.configured(self.me, settings.tree, self.health)
         locations = LocationCache.configured(settings.tree, replicas)
-        history, copies = History(settings.tree.history), self.hosting.copies
+        history, copies = EventHistory(settings.tree.history), self.hosting.copies
         self.finder = TreeFinder(self, settings, self.crawl, self.ring, locations)
         self.publisher = Publisher(
             self, settings, self.incarnation, self.finder, locations, points, history, copies

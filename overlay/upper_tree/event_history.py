@@ -109,7 +109,7 @@ class Remembered(msgspec.Struct):
         return [line for step in self.steps for line in step.lines(self.event)][:PATH_MOST]
 
 
-class History:
+class EventHistory:
     """The last events that were published or arrived here."""
 
     def __init__(self, capacity: int) -> None:

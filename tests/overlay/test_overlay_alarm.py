@@ -9,7 +9,7 @@ from overlay.client import Draft
 from overlay.machine import Alarm, Peer, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher, RetryDue
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
@@ -68,7 +68,7 @@ def test_events_are_sent_again_while_events_never_stop_coming() -> None:
     port, finder, locations = one_node(), NoFinder(), LocationCache(10, ReplicaSelector("me", 3.0))
     no_points: Any = None
     publisher = Publisher(
-        port, Settings(), 1, finder, locations, no_points, History(10), CopyBudget(16)
+        port, Settings(), 1, finder, locations, no_points, EventHistory(10), CopyBudget(16)
     )  # type: ignore[arg-type]
     port.add(publisher)
     locations.learn_entry("x", Peer("host", "host:1"))

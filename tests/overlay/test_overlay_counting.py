@@ -5,7 +5,7 @@ from __future__ import annotations
 from matching import EVERYTHING, compile_selector
 from overlay.client import Event
 from overlay.machine import Peer
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from tests.support.overlays import settings
@@ -16,7 +16,7 @@ HOST = Peer("host", "host:1")
 
 def test_a_repeated_visit_does_not_count_twice() -> None:
     port = one_node()
-    receiver = Receiver(port, settings(tree={"routing": "counting"}), History(10))
+    receiver = Receiver(port, settings(tree={"routing": "counting"}), EventHistory(10))
     receiver.add("s", compile_selector("x = 1 AND y = 1"), {"s/0": 2})
     event = Event("publisher", 1, 1, 0.0, {"x": 1, "y": 1})
 

@@ -77,13 +77,11 @@ def slowest_paths(
     seen = records.select(*columns, "hops", "by", "recipients", "reason", "lo", "hi")
     events = seen.where(seen.event.isin([row["event"] for row in slow]))
     found = [row.asDict() for row in events.limit(SLOWEST_EVENTS * 2_000).collect()]
-    found += _walks(spark, seen, slow)
+    found += _walks(seen, slow)
     return [_path(row, found) for row in slow]
 
 
-def _walks(
-    spark: SparkSession, seen: DataFrame, slow: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _walks(seen: DataFrame, slow: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The records of all walks that were under way for one of the slow events."""
     first = min(row["published"] for row in slow) - TURN_SLACK
     last = max(row["published"] + row["latency_ms"] / 1_000 for row in slow)

@@ -152,7 +152,7 @@ class Ring(Machine):
 
     def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
         """An answer for stabilisation, or for a walk around the ring."""
-        self.stabilisation.answered(sender, message)
+        self.stabilisation.answered(message)
         self.ring_walk.answered(sender, message)
 
     def on_moved(self, sender: Peer, message: Moved) -> None:

@@ -122,7 +122,7 @@ class Stabilisation:
         elif state.pointers.predecessor:
             self.port.send(state.pointers.predecessor.primary, AskNeighbourhood())
 
-    def answered(self, sender: Peer, message: Neighbourhood) -> None:
+    def answered(self, message: Neighbourhood) -> None:
         """A cluster describes itself and its neighbours: adopt it as the successor if it is one,
         and ask the cluster that stands between."""
         state = self.state

@@ -54,7 +54,7 @@ from overlay.upper_tree.clients.constants import (
 )
 from overlay.upper_tree.clients.gap_reports import GapReports
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.events import (
     EventsAccepted,
     PublicationsCame,
@@ -91,7 +91,7 @@ class LocalClients(Machine):
         registrar: Registrar,
         receiver: Receiver,
         publisher: Publisher,
-        history: History,
+        history: EventHistory,
     ) -> None:
         super().__init__(port)
         self.incarnation = incarnation

@@ -181,9 +181,7 @@ class Explaining(Machine):
         return found or ([last] if wanted and last is not None else [])
 
 
-def was_shown(
-    mine: LocalSubscription, event: Event, remembered: Remembered | None, matches: bool
-) -> bool:
+def was_shown(mine: LocalSubscription, remembered: Remembered | None, matches: bool) -> bool:
     """Whether the subscription got the event. Of a client that gathers it is known when the event
     came, and follows which of its subscriptions there were and match."""
     if remembered is None:
@@ -216,7 +214,7 @@ def reason_for(
     explanation = mine.predicate.explain(event.attributes)
     matches = explanation.verdict is True
     where = ("", "", "", 0)
-    shown = was_shown(mine, event, remembered, matches)
+    shown = was_shown(mine, remembered, matches)
     if remembered is not None and shown:
         where, summary = way_to(mine, event, remembered)
     elif matches:

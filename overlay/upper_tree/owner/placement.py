@@ -334,7 +334,7 @@ class Placement:
         ids = tuple(host.id for host in hosts)
         if (
             ids != self._hosts
-            or (now >= self._next_plan_at and self._is_wrong(nodes, ids))
+            or (now >= self._next_plan_at and self._is_wrong(nodes))
             or (use.busy and self._relieves(nodes, now))
             or use.regions != self._regions
         ):
@@ -350,7 +350,7 @@ class Placement:
         )
         return self._relief.claim(sum([node.busy for node in nodes]), is_new, now)
 
-    def _is_wrong(self, nodes: Sequence[PlacedNode], hosts: tuple[NodeId, ...]) -> bool:
+    def _is_wrong(self, nodes: Sequence[PlacedNode]) -> bool:
         load: dict[NodeId, int] = {}
         for node in nodes:
             for host in node.hosts:

@@ -22,7 +22,7 @@ from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.event_history import AcceptedAt, History, Skipped
+from overlay.upper_tree.event_history import AcceptedAt, EventHistory, Skipped
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, SentBefore, TreeMoved
 from overlay.upper_tree.publisher.admission import UniformBatch
@@ -66,7 +66,7 @@ class Publisher(Machine):
         finder: TreeFinder,
         locations: LocationCache,
         access_points: AccessPoints,
-        history: History,
+        history: EventHistory,
         copies: CopyBudget,
     ) -> None:
         """`history` and `copies` are the node's: of all that it does with an event."""

@@ -21,7 +21,7 @@ from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, P
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
-from overlay.upper_tree.event_history import EventArrival, History, ShownTo
+from overlay.upper_tree.event_history import EventArrival, EventHistory, ShownTo
 from overlay.upper_tree.events import DeliveriesMissed, Visited
 from overlay.upper_tree.messages import EVENT_TREE, Deliver, DeliveriesGivenUp, value_in
 from overlay.upper_tree.partition import describe
@@ -172,7 +172,7 @@ class RecipientLookup:
 class Receiver(Machine):
     """Shows each event once to each local subscription that it matches."""
 
-    def __init__(self, port: Port, settings: Settings, history: History) -> None:
+    def __init__(self, port: Port, settings: Settings, history: EventHistory) -> None:
         super().__init__(port)
         self.settings = settings.tree
         self.history = history

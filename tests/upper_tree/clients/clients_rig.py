@@ -8,7 +8,7 @@ from overlay.client import Delivered, Draft, Publish, Subscribe, Subscribed
 from overlay.lower_random.events import WalkFailed
 from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import LocalClients
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
@@ -41,7 +41,7 @@ class Rig:
         self.owner = OwnerNode(self.port, chosen, cluster)
         ring = self.owner.ring
         ring.learn(cluster)
-        locations, self.history = LocationCache(100, ReplicaSelector("me", 3.0)), History(100)
+        locations, self.history = LocationCache(100, ReplicaSelector("me", 3.0)), EventHistory(100)
         finder = TreeFinder(self.port, chosen, Walks(self.port), ring, locations)
         access_points = self.host.access_points
         self.publisher = Publisher(

@@ -30,7 +30,13 @@ from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
-from overlay.upper_tree.event_history import NOTES, SAME_ID_MOST, EventArrival, History, ShownTo
+from overlay.upper_tree.event_history import (
+    NOTES,
+    SAME_ID_MOST,
+    EventArrival,
+    EventHistory,
+    ShownTo,
+)
 from overlay.upper_tree.inspection_messages import (
     AskEvent,
     AskTrees,
@@ -187,7 +193,7 @@ class WhyRig:
 
     def __init__(self, *known: str) -> None:
         self.port = one_node("me")
-        self.history = History(100)
+        self.history = EventHistory(100)
         self.clients = LocalClients.__new__(LocalClients)  # only what explanations read
         self.clients.history = self.history
         self.clients.subscriptions = {}
@@ -490,7 +496,7 @@ def test_others_learn_what_is_remembered_here() -> None:
 
 
 def test_the_history_is_bounded_and_keeps_the_newest() -> None:
-    history = History(3)
+    history = EventHistory(3)
     for number in range(3 * NOTES + 1):
         history.published([event(number, id="same")])
         history.saw((f"a{number}", "id"))

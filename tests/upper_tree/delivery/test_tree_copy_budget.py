@@ -7,7 +7,7 @@ import pytest
 from matching import BOTTOM, EVERYTHING, Interval, place
 from overlay.machine import Message, Peer
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import DelegateShare, Deliver, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
 from tests.support.overlays import settings
@@ -64,7 +64,7 @@ def shared(names: list[str]) -> tuple[tuple[DelegateShare, ...], ...]:
 def test_host_and_delegate_of_one_event_share_its_limit(host_first: bool) -> None:
     rig = Rig(40, SIXTEEN)
     node = rig.host.port
-    node.add(Receiver(node, SIXTEEN, History(10)))
+    node.add(Receiver(node, SIXTEEN, EventHistory(10)))
     others = [Interested(rig.net.node(f"o{number}"), SIXTEEN) for number in range(30)]
     onward = shared([f"o{number}" for number in range(30)])
     asked: list[tuple[Message, Peer]] = [

@@ -17,7 +17,7 @@ from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.deliveries import Deliveries
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.recipients import Recipient
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
 from tests.support.overlays import settings
@@ -34,7 +34,7 @@ class Interested:
 
     def __init__(self, port: WorldNode, chosen: Settings = TWO) -> None:
         self.port = port
-        self.receiver = Receiver(port, chosen, History(10))
+        self.receiver = Receiver(port, chosen, EventHistory(10))
         self.delegation = make_delegation(port, chosen)
         port.add(self.receiver, self.delegation, self.delegation.holding)
 
@@ -115,7 +115,7 @@ def test_events_of_one_visit_travel_together_through_a_delegate() -> None:
 
 def test_a_host_that_is_interested_itself_needs_no_message_for_it() -> None:
     rig = Rig(4)
-    receiver = Receiver(rig.host.port, TWO, History(10))
+    receiver = Receiver(rig.host.port, TWO, EventHistory(10))
     rig.host.port.add(receiver)
     install(rig.host, registration("me/0", "x", "x > 0", peer("h")))
     rig.publish(event(1, x=5))

@@ -14,7 +14,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.held_deliveries import split_by_tree
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from tests.support.trees import event
@@ -82,7 +82,7 @@ def test_parts_have_all_events_once() -> None:
 
 
 def receiver(port: WorldNode) -> Receiver:
-    made = Receiver(port, Settings(), History(100))
+    made = Receiver(port, Settings(), EventHistory(100))
     port.add(made)
     made.add("s", compile_selector("v > 0"), {"s/0": 1}, ("x",))
     return made

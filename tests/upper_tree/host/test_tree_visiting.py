@@ -9,7 +9,7 @@ import pytest
 from matching import BOTTOM, EVERYTHING, TOP, Interval, place, warm
 from overlay.client import Event
 from overlay.settings import Settings
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.events import Visited
 from overlay.upper_tree.messages import Assign, Deliver, Entry, Install, Visit
 from overlay.upper_tree.partition import PartitionMap
@@ -122,7 +122,7 @@ class Home:
     def __init__(self) -> None:
         self.node = host()
         self.port = self.node.port
-        self.receiver = Receiver(self.port, Settings(), History(100))
+        self.receiver = Receiver(self.port, Settings(), EventHistory(100))
         self.port.add(self.receiver)
         assign(self.node, "x", LOW, MIDDLE, HIGH)
 

@@ -14,7 +14,7 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.events import EventsAccepted, RoomAgain, TreeAbsent, TreeFound
 from overlay.upper_tree.messages import (
     EVENT_TREE,
@@ -65,7 +65,7 @@ class Rig:
         self.locations = LocationCache(100, ReplicaSelector("me", 3.0))
         self.access_points = AccessPoints(self.port, chosen.view)
         self.finder = FakeFinder(self.port, chosen, self.locations)
-        self.history = History(100)
+        self.history = EventHistory(100)
         self.publisher = Publisher(
             self.port,
             chosen,

@@ -14,7 +14,7 @@ from overlay.client import Draft
 from overlay.lower_random.messages import AccessPoint, StalePoint, Walk, WalkHit, WalkMiss
 from overlay.machine import Message
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.events import EventsAccepted
 from overlay.upper_tree.messages import (
     EVENT_TREE,
@@ -59,7 +59,7 @@ class Searching:
         ring.learn(cluster_of("O"))
         finder = TreeFinder(self.port, self.settings, crawl, ring, self.locations)
         self.publisher = Publisher(
-            self.port, self.settings, 1, finder, self.locations, self.points, History(10),
+            self.port, self.settings, 1, finder, self.locations, self.points, EventHistory(10),
             CopyBudget(16),
         )  # fmt: skip
         self.port.add(finder, self.publisher)

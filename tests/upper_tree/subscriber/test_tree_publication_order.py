@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from matching import BOTTOM, EVERYTHING, TOP, Interval, compile_selector, place
 from overlay.machine import ProtocolError
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import Deliver, SentBefore
 from overlay.upper_tree.subscriber import publication_order
 from overlay.upper_tree.subscriber.constants import SHOWN_AT_ONCE
@@ -31,7 +31,7 @@ class Node:
 
     def __init__(self, hold: float = HOLD) -> None:
         self.port: WorldNode = one_node("n")
-        self.receiver = Receiver(self.port, settings(tree={"order_hold": hold}), History(100))
+        self.receiver = Receiver(self.port, settings(tree={"order_hold": hold}), EventHistory(100))
         self.port.add(self.receiver)
         self.subscribe("s", "b = 1 OR c = 1", "b", "c")
 

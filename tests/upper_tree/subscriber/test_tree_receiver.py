@@ -8,7 +8,7 @@ from matching import EVERYTHING, Interval, compile_selector, place
 from overlay.client import Delivery, Event
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.event_history import History
+from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import Deliver, ids_digest
 from overlay.upper_tree.owner.registration_leases import (
     ClaimChecks,
@@ -30,7 +30,7 @@ class Rig:
 
     def __init__(self, chosen: Settings | None = None) -> None:
         self.port = one_node("s")
-        self.history = History(100)
+        self.history = EventHistory(100)
         self.receiver = Receiver(self.port, chosen or Settings(), self.history)
         self.port.add(self.receiver)
 
