@@ -29,10 +29,12 @@ from canopy.sim.experiments.recovery.plan import (
     FLOWS,
     GIVE_UP,
     OUTSIDE,
+    PLANTED,
     PROBED,
     QUIET,
     WARM,
     TrialError,
+    check_arc,
     members,
     names,
     plan,
@@ -158,6 +160,7 @@ class ProcessTrial:
         late = next(names(cluster, "subscribe"))
         probe = threading.Thread(target=self._subscribe, args=(publisher, late), daemon=True)
         once = self._client(self.source)
+        check_arc(cluster, once.ask(GetRing(0), RingClusters).clusters)
         killed_at = self._kill(found.victims)
         probe.start()
         publisher.one(once, lookup)
@@ -221,7 +224,7 @@ class ProcessTrial:
         """The cluster to hit, and the nodes that are in none, once all clusters are full."""
         client = self._client(self.nodes[0])
         if self.clusters > 1:  # trees enough for a split, held by the founder's client
-            asked = [Subscribe(0, selector(f"split{n}")) for n in range(FLOWS + 6)]
+            asked = [Subscribe(0, selector(f"split{n}")) for n in range(PLANTED)]
             client.ask_many(asked, Subscribed, SETTLE, len(asked))
         found: list[ClusterInfo] = []
 

@@ -33,6 +33,14 @@ PROBED: Final = ("primary", "standby", "cluster")
 
 FLOWS: Final = 8
 
+SPLIT_TREES: Final = 2 * (FLOWS + 4)
+"""Trees that a cluster has at most: room for half of what is planted so that it splits, and for the
+flows, the lookup's tree and the late subscription's. It must not split once more: then not all of
+the flows would belong to the cluster that is hit."""
+
+PLANTED: Final = SPLIT_TREES + 2
+"""Trees that are planted where there are to be two clusters."""
+
 UNWANTED: Final = 8
 """One event in so many has a value that matches no subscription: a delivery would be spurious."""
 
@@ -77,7 +85,7 @@ def settings(kill: str) -> Settings:
     # Of a cluster that shall be lost whole no member may be outside: none is recruited for room.
     room = TreeSettings().host_entries if kill == "cluster" else ROOM
     return Settings(
-        cluster=ClusterSettings(size=shape(kill)[1], split_trees=FLOWS + 4),
+        cluster=ClusterSettings(size=shape(kill)[1], split_trees=SPLIT_TREES),
         tree=TreeSettings(host_entries=room, replicas=replicas),
     )
 
@@ -133,6 +141,12 @@ def members(cluster: ClusterInfo) -> tuple[str, ...]:
     """Ids of the cluster's members, the primary first."""
     found = (cluster.primary, cluster.standby, *cluster.brokers)
     return tuple(node for node in found if node)
+
+
+def check_arc(cluster: ClusterInfo, ring: Sequence[ClusterInfo]) -> None:
+    """Raise TrialError if the cluster does not own all the keys any more that it owned."""
+    if (cluster.start, cluster.key) not in [(each.start, each.key) for each in ring]:
+        raise TrialError("the cluster that is to be hit has split")
 
 
 def names(cluster: ClusterInfo, kind: str) -> Iterator[str]:

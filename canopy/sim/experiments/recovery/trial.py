@@ -17,12 +17,14 @@ from canopy.sim.experiments.recovery.plan import (
     FLOWS,
     GIVE_UP,
     OUTSIDE,
+    PLANTED,
     PROBED,
     QUIET,
     TICK,
     WARM,
     TrialError,
     TrialPlan,
+    check_arc,
     event,
     members,
     names,
@@ -93,6 +95,7 @@ class Trial:
         found = plan(self.kill, cluster, self._hosts(source, flows))
         self._publish(source, flows, world.now)
         world.run(WARM)
+        check_arc(cluster, self._ring())
         killed_at = world.now
         self._inflict(found, source, subscribers[0])
         self._probe(source, lookup)
@@ -161,12 +164,12 @@ class Trial:
         world, founder = self.world, self.population.names[0]
         self._need(world.ready, "nodes")
         if self.clusters > 1:  # trees enough for a split
-            for number in range(FLOWS + 6):
+            for number in range(PLANTED):
                 world.subscribe(founder, selector(f"split{number}"), f"split{number}")
         found: tuple[ClusterInfo, ...] = ()
         for _ in range(int(SETTLE)):
             world.run(1.0)
-            found = self._ask(founder, GetRing(world.clients.request()), RingClusters).clusters
+            found = self._ring()
             sizes = [len(members(cluster)) for cluster in found]
             if len(sizes) == self.clusters and min(sizes) >= self.size:
                 break
@@ -175,6 +178,13 @@ class Trial:
         inside = {world.identities[node] for cluster in found for node in members(cluster)}
         outside = [name for name in self.population.names if name not in inside]
         return found[-1], outside[:OUTSIDE]
+
+    def _ring(self) -> tuple[ClusterInfo, ...]:
+        request = GetRing(self.world.clients.request())
+        found: tuple[ClusterInfo, ...] = self._ask(
+            self.population.names[0], request, RingClusters
+        ).clusters
+        return found
 
     def _hosts(self, source: str, flows: list[str]) -> dict[str, str]:
         """flow -> the host of its tree, once they have come to rest."""

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from canopy.cli.sim.recovery import recovery
 from canopy.sim.experiments.recovery.picture import draw
-from canopy.sim.experiments.recovery.plan import TrialError, names, plan
+from canopy.sim.experiments.recovery.plan import TrialError, check_arc, names, plan
 from canopy.sim.experiments.recovery.report import RecoveryPlan, RecoveryReport, measure
 from canopy.sim.experiments.recovery.verdict import (
     DeliveredEvent,
@@ -166,3 +166,21 @@ def test_the_command_reports_rows_and_writes_both_files(tmp_path: Path) -> None:
     assert found["rows"][0]["first_s"]["median"] is not None
     assert (tmp_path / "recovery.svg").exists()
     assert CliRunner().invoke(recovery, ["--rate", "fast"]).exit_code == 2
+
+
+def test_a_cluster_that_has_split_is_not_hit() -> None:
+    """Not all flows would need it then, and what was measured would be no recovery."""
+    whole = ClusterInfo("c", "a", 1, "n0", "n1", (), (), {})
+    parts = [msgspec.structs.replace(whole, key="b"), msgspec.structs.replace(whole, start="b")]
+    check_arc(whole, [whole])
+    with pytest.raises(TrialError, match="has split"):
+        check_arc(whole, parts)
+
+
+def test_a_cluster_that_dies_whole_is_replaced_and_nothing_that_follows_is_lost() -> None:
+    """The trial's trees make a ring of two clusters, which does not split once more."""
+    report = measure(RecoveryPlan(("cluster",), (300.0,), nodes=12, times=1, seed=2), WireCodec())
+    assert report.not_measured == []
+    (row,) = report.rows
+    assert (row["failed"], row["lost_after"], row["duplicates"]) == (0, 0, 0)
+    assert 2.0 < row["first_s"]["median"] < 10.0, "until another cluster is in its place"
