@@ -27,7 +27,7 @@ import socket
 import struct
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Final, NamedTuple
@@ -151,6 +151,8 @@ class FaultProxy:
     def __init__(self, seed: int = 1) -> None:
         self.entrances: dict[str, Entrance] = {}
         self.pairs: list[Pair] = []
+        self.passed: Counter[tuple[str, str]] = Counter()
+        """Bytes that were taken on connections, by sender and receiver."""
         self._faults: dict[tuple[str, str], Faults] = {}
         self._rng = Random(seed)
         self._lock = threading.Lock()
@@ -347,6 +349,7 @@ class FaultProxy:
 
     def _take(self, line: Line, data: bytes, now: float) -> None:
         faults = self._of(line.sender, line.receiver)
+        self.passed[line.sender, line.receiver] += len(data)
         if faults.damage and self._rng.random() < faults.damage:
             damaged = bytearray(data)
             damaged[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -114,11 +114,20 @@ class ProxiedNode:
 class ProxiedNodes:
     """A context manager that leaves nothing running."""
 
-    def __init__(self, count: int, folder: Path, proxy: FaultProxy, config: dict[str, Any]) -> None:
-        """`config`: what stands in every node's configuration."""
+    def __init__(
+        self,
+        count: int,
+        folder: Path,
+        proxy: FaultProxy,
+        config: dict[str, Any],
+        own: Mapping[str, dict[str, Any]] = {},
+    ) -> None:
+        """`config`: what stands in every node's configuration; `own`: what stands in that of a node
+        as well, by its name."""
         self.nodes = {str(n): ProxiedNode(str(n), folder) for n in range(count)}
         self.proxy = proxy
         self.config = config
+        self.own = own
         self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> ProxiedNodes:
@@ -249,7 +258,8 @@ class ProxiedNodes:
 
     def _start(self, node: ProxiedNode, peers: Sequence[str]) -> None:
         assert self._guard is not None
-        node.start(self.config, peers, self._guard.pid)
+        config = {**self.config, **self.own.get(node.name, {})}
+        node.start(config, peers, self._guard.pid)
 
 
 def free_port(rng: Random) -> int:
