@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from trio import SocketListener
+
 from bench.mutations.planting import fault, replace
+from canopy.wire.config import NodeConfig
+from canopy.wire.process.listening import listen
 from overlay.lower_random.messages import Neighbour
 from overlay.lower_random.tiered_nodes import TieredNodes
 from overlay.lower_random.view import View
@@ -170,6 +174,22 @@ def ended_registrations_count_as_interest() -> None:
         self.interest = before
 
     replace(original, remove)
+
+
+@fault(
+    "M2",
+    "tests/canopy/wire/process/test_wire_process.py",
+    "test_a_node_names_its_region_and_tier_with_its_address",
+)
+def region_not_announced() -> None:
+    """A process does not tell others the region and the tier that it is configured with."""
+    original = listen
+
+    async def nowhere(config: NodeConfig, node: str) -> tuple[list[SocketListener], Peer]:
+        listeners, me = await original(config, node)
+        return listeners, Peer(me.id, me.address)
+
+    replace(listen, nowhere)
 
 
 @fault("M2", HOSTS, "test_a_node_that_is_asked_for_a_region_names_those_near_it_first")

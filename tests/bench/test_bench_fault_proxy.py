@@ -74,6 +74,17 @@ def is_silent(sock: socket.socket) -> bool:
     return False
 
 
+def test_bytes_are_counted_by_who_sends_them_to_whom(rig: Rig) -> None:
+    near, far = rig.dial("a", "b")
+    greeted = rig.proxy.passed["a", "b"]
+    near.sendall(b"123")
+    assert read(far, 3) == b"123"
+    far.sendall(b"12345")
+    assert read(near, 5) == b"12345"
+    assert rig.proxy.passed == {("a", "b"): greeted + 3, ("b", "a"): 5}
+    assert greeted > 0
+
+
 @pytest.mark.parametrize("dialler", ["a", "b"])
 def test_a_held_direction_is_silent_and_loses_nothing_whichever_side_dialled(
     rig: Rig, dialler: str

@@ -23,8 +23,10 @@ from canopy.client.errors import CommandFailed, UnreachableError
 from canopy.wire.config import NodeConfig
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
+from canopy.wire.process.listening import listen
 from canopy.wire.process.node_process import NodeProcess, build_node
 from overlay.client import Done, Drain, Feed, GetStatus, Status, Subscribe
+from overlay.machine import Peer
 from tests.support.real.echo_node import EchoNode
 
 pytestmark = pytest.mark.process
@@ -193,6 +195,19 @@ def test_a_second_signal_ends_it_at_once(processes: Processes) -> None:
     assert code == 130
     assert "interrupted" in events(log)
     assert "drained=False reason=interrupted" in log[-1]
+
+
+def test_a_node_names_its_region_and_tier_with_its_address() -> None:
+    async def named() -> Peer:
+        config = NodeConfig(listen="127.0.0.1:0", region="eu/de", tier=3)
+        listeners, me = await listen(config, "a" * 16)
+        for listener in listeners:
+            await listener.aclose()
+        return me
+
+    me = trio.run(named)
+    assert (me.id, me.region, me.tier) == ("a" * 16, "eu/de", 3)
+    assert me.address.startswith("127.0.0.1:")
 
 
 def test_a_port_in_use_is_reported_with_what_to_do(processes: Processes) -> None:
