@@ -119,7 +119,7 @@ class Node:
             settings.view.seed_retry_most, self._boot,
         )  # fmt: skip
         points = self.access_points = AccessPoints(self, settings.view)
-        view = self.view = View(self, settings.view, self.access_points)
+        view = self.view = View(self, settings.view, self.access_points, lambda: self.hosting.load)
         self.crawl = Crawl(self, settings.walk, self.view, self.access_points)
         self.relaying = Relaying(self, self._relay_ports(codec))
         self.ring, self.incident_log = Ring(self, settings.ring), IncidentLog(self)

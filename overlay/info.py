@@ -19,6 +19,7 @@ class PeerInfo(msgspec.Struct, frozen=True):
     received: int
     region: str = ""
     tier: int = 0
+    load: int = 0  # of a neighbour: per cent of what it can host that was asked of it of late
 
 
 class ClusterInfo(msgspec.Struct, frozen=True):

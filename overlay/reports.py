@@ -152,17 +152,19 @@ class Reports:
     def peers(self, command: GetPeers) -> Peers:
         """The reply to `GetPeers`: all links, and the neighbours that have none now."""
         ages = {neighbour.peer.id: neighbour.age for neighbour in self.view.neighbours()}
+        loads = {neighbour.peer.id: neighbour.load for neighbour in self.view.neighbours()}
         infos: dict[NodeId, PeerInfo] = {}
         for s in self.links.sessions():
             age = ages.get(s.peer.id, -1)
             infos[s.peer.id] = PeerInfo(
                 s.peer.id, s.peer.address, s.state, age, age >= 0, s.sent, s.received,
-                s.peer.region, s.peer.tier,
+                s.peer.region, s.peer.tier, loads.get(s.peer.id, 0),
             )  # fmt: skip
         for peer in self.view.peers():
             if peer.id not in infos:
                 age = ages[peer.id]
                 infos[peer.id] = PeerInfo(
-                    peer.id, peer.address, "NOT_CONNECTED", age, True, 0, 0, peer.region, peer.tier
-                )
+                    peer.id, peer.address, "NOT_CONNECTED", age, True, 0, 0,
+                    peer.region, peer.tier, loads[peer.id],
+                )  # fmt: skip
         return Peers(command.request, tuple(infos.values()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from msgspec.structs import replace as changed
 from trio import SocketListener
 
 from bench.mutations.planting import fault, replace
@@ -174,6 +176,22 @@ def ended_registrations_count_as_interest() -> None:
         self.interest = before
 
     replace(original, remove)
+
+
+@fault(
+    "M2",
+    "tests/lower_random/test_lower_tiers.py",
+    "test_loads_travel_with_the_view_and_idle_nodes_that_host_little_come_first",
+)
+def load_not_gossiped() -> None:
+    """A node names itself to others as one that hosts nothing."""
+    original = View._parts
+
+    def _parts(self: View, mine: list[Neighbour]) -> Any:
+        myself, *others = original(self, mine)[0]
+        return (changed(myself, load=0), *others), *original(self, mine)[1:]
+
+    replace(original, _parts)
 
 
 @fault(

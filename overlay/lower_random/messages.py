@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from overlay.machine import Key, Message, NodeId, Peer, Version
+
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
 class Neighbour(msgspec.Struct, frozen=True, array_like=True):
@@ -13,6 +17,7 @@ class Neighbour(msgspec.Struct, frozen=True, array_like=True):
     peer: Peer
     age: int
     idle: bool = True  # it serves in no cluster and may be recruited (P1)
+    load: Percent = 0  # of what it can host is asked of it, in time or in room (M2)
 
 
 class AccessPoint(msgspec.Struct, frozen=True, array_like=True):

@@ -21,6 +21,10 @@ between regions (docs/design/regions.md).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from overlay.links.events import LinkDown, LinkUp, SeedReached, SessionEnd
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import (
@@ -45,8 +49,16 @@ class ShuffleDue(Timer, frozen=True):
 class View(Machine):
     """The neighbours of this node, at most ``view.size``."""
 
-    def __init__(self, port: Port, settings: ViewSettings, access_points: AccessPoints) -> None:
+    def __init__(
+        self,
+        port: Port,
+        settings: ViewSettings,
+        access_points: AccessPoints,
+        load: Callable[[], int] = int,
+    ) -> None:
+        """`load`: per cent of what this node can host that is asked of it now."""
         super().__init__(port)
+        self._load = load
         self._settings = settings
         self._access_points = access_points
         self._entries: dict[NodeId, Neighbour] = {}
@@ -78,9 +90,11 @@ class View(Machine):
         return tuple(self._entries.values())
 
     def idle_peers(self) -> tuple[Peer, ...]:
-        """Neighbours that serve in no cluster, the youngest entry first."""
+        """Neighbours that serve in no cluster: those first that host little, in steps of a quarter
+        of what they can, and of these the youngest entry."""
         idle = [entry for entry in self._entries.values() if entry.idle]
-        return tuple(entry.peer for entry in sorted(idle, key=lambda entry: entry.age))
+        idle.sort(key=lambda entry: (entry.load // 25, entry.age))
+        return tuple(entry.peer for entry in idle)
 
     def set_idle(self, is_idle: bool) -> None:
         """Note whether this node may be recruited; every exchange carries it."""
@@ -118,7 +132,7 @@ class View(Machine):
         self._shuffles += 1
         self._access_points.age_entries()
         for peer_id, entry in list(self._entries.items()):
-            self._entries[peer_id] = Neighbour(entry.peer, entry.age + 1, entry.idle)
+            self._entries[peer_id] = msgspec.structs.replace(entry, age=entry.age + 1)
         for peer_id, (when, _) in list(self._asked.items()):
             if self._shuffles - when >= MAX_UNANSWERED_PERIODS:
                 self.port.count("shuffles_unanswered")
@@ -164,7 +178,7 @@ class View(Machine):
         self, mine: list[Neighbour]
     ) -> tuple[tuple[Neighbour, ...], tuple[AccessPoint, ...], tuple[RingHint, ...]]:
         """The three parts of a Shuffle or ShuffleReply that carries these entries."""
-        myself = Neighbour(self.port.me, 0, self._is_idle)
+        myself = Neighbour(self.port.me, 0, self._is_idle, self._load())
         points = self._access_points.sample(self._settings.gossiped)
         return (myself, *mine), points, self._ring_hints.sample(self.port.rng)
 

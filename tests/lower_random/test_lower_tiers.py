@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from overlay.links.events import LinkDown, LinkUp
+from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import MAX_TIERED_REGIONS, TIERED_PER_REGION
-from overlay.lower_random.messages import Neighbour, Shuffle
+from overlay.lower_random.messages import Neighbour, Shuffle, ShuffleReply
 from overlay.lower_random.tiered_nodes import TieredNodes
+from overlay.lower_random.view import View
 from overlay.machine import Peer
+from overlay.settings import ViewSettings
 from tests.lower_random.test_lower_view import alone, peer
+from tests.support.world import one_node
 
 
 def tiered(name: str, tier: int = 1, region: str = "eu") -> Peer:
@@ -47,6 +51,24 @@ def test_gossip_names_them_though_the_view_is_full() -> None:
     heard = (Neighbour(peer("a"), 0), Neighbour(tiered("gate"), 1))
     port.hear(Shuffle(heard, (), ()), peer("a"))
     assert view.tiered_peers() == (tiered("gate"),)
+
+
+def test_loads_travel_with_the_view_and_idle_nodes_that_host_little_come_first() -> None:
+    port = one_node()
+    chosen = ViewSettings(size=8)
+    view = View(port, chosen, AccessPoints(port, chosen), lambda: 40)
+    port.add(view)
+    entries = tuple(
+        Neighbour(peer(name), age, name != "d", load)
+        for name, age, load in (("a", 1, 80), ("b", 9, 10), ("c", 2, 20), ("d", 0, 0))
+    )
+    port.hear(Shuffle(entries, (), ()), peer("a"))
+    assert [each.id for each in view.idle_peers()] == ["c", "b", "a"]
+    (reply,) = port.take(ShuffleReply)
+    assert reply.neighbours[0] == Neighbour(port.me, 0, True, 40)
+    view.start()
+    port.advance(3.0)
+    assert {each.peer.id: each.load for each in view.neighbours()}["a"] == 80, "as it ages"
 
 
 def test_one_that_is_dead_is_forgotten() -> None:

@@ -81,6 +81,7 @@ class Hosting(Machine):
         """`relays` and `notices` are the node's (delivery/)."""
         super().__init__(port)
         self.counting = settings.tree.routing == "counting"
+        self._room = settings.tree.host_entries
         self.copies = CopyBudget(settings.tree.fan_out, window=settings.tree.order_hold)
         """Of this node, also as publisher and delegate."""
         self.holding = Holding(port, settings, relays, notices, self.has_registrations)
@@ -314,6 +315,15 @@ class Hosting(Machine):
         return AccessPoint(tree.attribute, self.port.me, tree.version, 0, ring)
 
     # --- events ---
+
+    @property
+    def load(self) -> int:
+        """Per cent of what this node can host that is asked of it, in time or in room for
+        registrations, whichever is scarcer; 100 at most."""
+        if not self.trees:
+            return 0
+        taken = sum([len(tree.registrations) for tree in self.trees.values()])
+        return min(100, int(100 * max(self.loads.busy, taken / self._room)))
 
     def has_registrations(self, node: NodeId) -> bool:
         """Whether a node has registrations in some tree here."""

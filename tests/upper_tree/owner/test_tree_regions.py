@@ -20,8 +20,10 @@ from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.placement import HostUse, PlacedNode, Placement, plan_placement
 from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap
+from tests.support.overlays import settings
 from tests.support.trees import FakeClusters, HostNode, cluster_of, registration
 from tests.support.world import WorldNode, one_node
+from tests.upper_tree.host.test_tree_hosting import assign, install
 
 
 def at(name: str, region: str = "") -> Peer:
@@ -193,6 +195,20 @@ def test_what_a_load_needs_is_kept_beside() -> None:
         owner.pool.settle(0)
         owner.pool.cover(("eu",), (), [])
     assert owner.hosts == ["s1"]
+
+
+def test_a_hosts_load_is_the_scarcer_of_time_and_room() -> None:
+    """M2: what gossip says of it."""
+    node = HostNode(one_node("h"), settings(tree={"host_entries": 10}))
+    assert node.hosting.load == 0
+    assign(node, EVERYTHING)
+    for number in range(4):
+        install(node, registration(f"s/{number}", "x", "x > 0", at("s")))
+    assert node.hosting.load == 40
+    node.hosting.loads._busy = 0.7
+    assert node.hosting.load == 70
+    node.hosting.loads._busy = 3.0
+    assert node.hosting.load == 100
 
 
 def test_a_node_that_is_asked_for_a_region_names_those_near_it_first() -> None:
