@@ -29,6 +29,7 @@ from bench.processes.nodes import ProxiedNodes
 from bench.tracing import add_option, group
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
+from matching import Value
 from overlay.client import Draft, Publish, Published, Subscribe, Subscribed
 
 EACH: Final = 5
@@ -139,7 +140,11 @@ class TwoRegions:
     def _publish(self, publishers: Sequence[tuple[ControlClient, str]], numbers: range) -> None:
         for number in numbers:
             client, place = publishers[number % len(publishers)]
-            facts = {"number": number, "region": place, "at": time.monotonic()}
+            facts: dict[str, Value | None] = {
+                "number": number,
+                "region": place,
+                "at": time.monotonic(),
+            }
             client.ask(Publish(0, (Draft(facts, self.payload),)), Published, 60.0)
             time.sleep(1.0 / self.options.rate)
 
