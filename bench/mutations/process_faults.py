@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from bench.mutations.planting import fault, replace
-from canopy.client.session import ControlSession
+from canopy.client.resubscription import Resubscription
+from canopy.client.session import ControlSession, SessionPosition
 from canopy.traces.analysis.runs import with_runs
 from canopy.wire.control.client_connection import ClientConnection
 from canopy.wire.control.parked_sessions import ParkedSessions
@@ -103,6 +104,21 @@ def resumes_from_the_beginning() -> None:
         self._received = 0
 
     replace(original, accept)
+
+
+@fault(
+    "M5",
+    "tests/canopy/client/test_client_sessions.py",
+    "test_a_program_that_is_started_again_goes_on_behind_its_token",
+)
+def token_counts_what_was_not_handed_out() -> None:
+    """A program's token counts what its library has received and not handed out yet."""
+    original = Resubscription.token
+
+    def token(self: Resubscription, taken: SessionPosition | None, untaken: int) -> str:
+        return original(self, taken, 0)
+
+    replace(original, token)
 
 
 @fault("counters", *LOSS_TEST)

@@ -53,6 +53,11 @@ class Arrivals:
         head = self._segments[0]
         return bool(head.delivered or head.gathered or head.end)
 
+    def __len__(self) -> int:
+        """Deliveries, gathered events and notices that were not taken."""
+        held = sum(len(one.delivered) + len(one.gathered) for one in self._segments)
+        return held + len(self._segments) - 1 + len(self.notices)
+
     def add(self, frame: Delivered | GatheredOpaque | Failed, size: int) -> None:
         """Queue a frame of `size` bytes: deliveries, or the notice that some are missing here."""
         last = self._segments[-1]

@@ -137,11 +137,12 @@ class AsyncClient:
         latency_level: int = 0,
         credit: int = CREDIT,
         timeout: float = SUBACK_TIMEOUT,
+        resume: str = "",
     ) -> Opening[AsyncSubscription]:
         """Subscribe, as `canopy.Client.subscribe`: ``await`` it, or enter it with ``async with``,
         which unsubscribes in the end."""
         wanted = [Wanted(selector, name, latency_level)]
-        return self._opening_of(AsyncSubscription, wanted, credit, timeout)
+        return self._opening_of(AsyncSubscription, wanted, credit, timeout, resume)
 
     def gather(
         self,
@@ -164,7 +165,7 @@ class AsyncClient:
         return expected(await self.request(command, timeout), kind)
 
     def _opening_of(
-        self, kind: type[F], wanted: list[Wanted], credit: int, timeout: float
+        self, kind: type[F], wanted: list[Wanted], credit: int, timeout: float, resume: str = ""
     ) -> Opening[F]:
         async def opened() -> F:
             consumer = kind(
@@ -175,6 +176,8 @@ class AsyncClient:
                 timeout,
                 lambda consumer: self._consumers.pop(id(consumer), None),
             )
+            if resume:
+                consumer.succeed(resume)
             await consumer.open()
             self._consumers[id(consumer)] = consumer
             return consumer
@@ -247,7 +250,7 @@ class _AsyncConsumer(Consumer[AsyncLink, T, E]):
     async def open(self) -> None:
         """Connect and subscribe now; raises a ControlError."""
         if self._link is None:
-            await carry_out(self._connecting())
+            await carry_out(self._opening_first())
 
     async def unsubscribe(self) -> None:
         """End the subscription at the node, and this object."""

@@ -117,6 +117,11 @@ class ControlClient:
         keeps none."""
         return self._session.position
 
+    @property
+    def taken(self) -> SessionPosition | None:
+        """As `position`, of what the program has taken."""
+        return self._session.taken
+
     def go_on(self, position: SessionPosition) -> None:
         """Before the first request: this connection is to resume that session."""
         self._session.go_on(position)

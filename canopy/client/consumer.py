@@ -90,6 +90,10 @@ class Consumer(Generic[L, T, E]):
         """Whether all is acknowledged by a node that was there when last looked."""
         return self._link is not None
 
+    def succeed(self, token: str) -> None:
+        """Before it is opened: go on where another process was, as its `token` says."""
+        self._state.succeed(token)
+
     def close(self) -> None:
         """End the connection, and with it the subscriptions; who waits here wakes."""
         self._is_closed = True
@@ -125,6 +129,12 @@ class Consumer(Generic[L, T, E]):
             pass  # the end of the connection ends it at the node all the same
         finally:
             self.close()
+
+    def _opening_first(self) -> Steps[None]:
+        """Connect and subscribe, or go on where another process was; the gap since then is the
+        first that is handed out."""
+        gap = yield from self._connecting()
+        self._rest.extend([gap] if gap is not None else [])
 
     def _connecting(self) -> Steps[Gap | None]:
         """Open a connection, and go on with the session there or make all subscriptions on it: the
@@ -261,6 +271,13 @@ class OneSelector(Consumer[L, Delivery, Event]):
     def id(self) -> str:
         """The node's name of it, as in traces; "" while the node is away."""
         return next(iter(self._state.ids), "")
+
+    @property
+    def token(self) -> str:
+        """What `subscribe(resume=...)` of another process goes on from, within the time for which
+        the node keeps the session: behind what was handed out until now. "" where it keeps none."""
+        link = self._link
+        return self._state.token(None if link is None else link.taken, len(self._rest))
 
     def _take(self, link: L, timeout: float) -> Any:
         return link.deliveries(timeout)

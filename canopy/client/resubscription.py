@@ -95,6 +95,7 @@ class Resubscription:
         self.position: SessionPosition | None = None
         """Where the program was when its connection was lost; None: there is nothing to resume."""
         self._former: dict[str, Wanted] = {}  # `ids` of that session
+        self._is_successor = False  # of a process that has ended
         self._gathers = gathers
         self._patience = patience
         self._backoff = Backoff()
@@ -107,6 +108,26 @@ class Resubscription:
     def wants_session(self) -> bool:
         """Whether the node should keep a session: a lost node is looked for."""
         return self._patience > 0
+
+    def token(self, taken: SessionPosition | None, untaken: int) -> str:
+        """What `succeed` goes on from, for one subscription: of what was `taken`, all but the last
+        `untaken` items were handed out. "" where the node keeps no session."""
+        at, ids = (self.position, self._former) if taken is None else (taken, self.ids)
+        if at is None or not ids:
+            return ""
+        received = max(0, at.received - untaken)
+        return f"{at.session}:{received}:{at.last_request}:{next(iter(ids))}"
+
+    def succeed(self, token: str) -> None:
+        """Go on where the `token` of another process' one subscription was made. Raises ValueError
+        for a text that is no token."""
+        try:
+            session, received, last, id_ = token.split(":")
+            self.position = SessionPosition(session, int(received), int(last))
+        except ValueError:
+            raise ValueError(f"no token of a subscription: {token!r}") from None
+        self._former = {id_: self.wanted[0]}
+        self._is_successor = True
 
     def left_at(self, position: SessionPosition | None) -> None:
         """The connection is lost, and the program is there in the session that the node keeps; None
@@ -124,7 +145,7 @@ class Resubscription:
         missing = reply.after - self.position.received
         commands: list[Command] = [Unsubscribe(0, id_) for id_ in there if id_ not in self._former]
         since, self._lost_at = self._lost_at, None
-        self.position, self._former = None, {}
+        self.position, self._former, self._is_successor = None, {}, False
         self._back()
         if missing <= 0:
             return None, commands
@@ -152,8 +173,12 @@ class Resubscription:
         names = [reply.subscription for reply in acknowledged]
         self.ids = dict(zip(names, self.wanted, strict=True))
         is_first, lost_at = not self._was_open, self._lost_at
+        is_successor, self._is_successor = self._is_successor, False
         self._lost_at = None
         self._back()
+        if is_successor:
+            reason = "the session has ended; events since then may be missing"
+            return Gap(RECONNECTED, reason, until=wall)
         if lost_at is None or is_first:
             return None
         since = lost_at[1] if self._ended_at is None else self._ended_at

@@ -105,6 +105,13 @@ class ControlSession:
             return None
         return SessionPosition(self._session, self._received, self._last_request)
 
+    @property
+    def taken(self) -> SessionPosition | None:
+        """As `position`, of what the program has taken."""
+        received = max(0, self._received - len(self.arrivals))
+        found = self.position
+        return found and msgspec.structs.replace(found, received=received)
+
     def go_on(self, position: SessionPosition) -> None:
         """This connection is to go on from there, once `ResumeSession` is answered."""
         self._last_request = position.last_request

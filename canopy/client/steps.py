@@ -34,6 +34,10 @@ class Link(Protocol):
     def position(self) -> SessionPosition | None:
         """From where another connection goes on with the session that the node keeps."""
 
+    @property
+    def taken(self) -> SessionPosition | None:
+        """As `position`, of what the program has taken."""
+
     def go_on(self, position: SessionPosition) -> None:
         """Before the first request: this connection is to resume that session."""
 

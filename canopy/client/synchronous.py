@@ -142,19 +142,25 @@ class Client:
         latency_level: int = 0,
         credit: int = CREDIT,
         timeout: float = SUBACK_TIMEOUT,
+        resume: str = "",
     ) -> Subscription:
         """Subscribe, and return when the overlay has acknowledged: every matching event that is
         published from then on is delivered.
 
         `name`: for traces and the terminal UI; `latency_level`: 1 (most urgent) to 5, 0 for none
         (docs/design/timeliness.md); `credit`: bytes of deliveries that the node may send before the
-        program takes them. Raises SelectorRefusedError, whose text shows the place in the selector,
+        program takes them; `resume`: the `token` of the same subscription of a process that has
+        ended, to go on behind what it was handed, as far as the node has kept that (a `Gap` says
+        if not). Raises SelectorRefusedError, whose text shows the place in the selector,
         CommandTimeoutError without an acknowledgement within `timeout` seconds, and
         UnreachableError while the node is away.
         """
         wanted = [Wanted(selector, name, latency_level)]
         link = self._opener(credit)
-        return self._opened(Subscription(link, wanted, self._reconnect, timeout, self._forget))
+        made = Subscription(link, wanted, self._reconnect, timeout, self._forget)
+        if resume:
+            made.succeed(resume)
+        return self._opened(made)
 
     def gather(
         self,
@@ -247,7 +253,7 @@ class _BlockingConsumer(Consumer[ControlClient, T, E]):
     def open(self) -> None:
         """Connect and subscribe now, instead of with the first `receive`; raises a ControlError."""
         if self._link is None:
-            carry_out(self._connecting())
+            carry_out(self._opening_first())
 
     def unsubscribe(self) -> None:
         """End the subscription at the node, and this object."""

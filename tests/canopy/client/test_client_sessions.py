@@ -185,6 +185,110 @@ async def test_after_its_time_the_program_subscribes_again_and_hears_of_the_gap(
     assert found[2].event.attributes["n"] == 2
 
 
+def killed(client: canopy.Client) -> None:
+    """End a program's connections without a goodbye, as its end by a signal does."""
+    for link in (client._link, *(one._link for one in client._consumers.values())):
+        assert link is not None
+        link._sock.close()
+
+
+def first_life(data: Path, publish: Callable[[int], None]) -> str:
+    """Take two of four events one by one, and die; the token behind them."""
+    client = canopy.connect(data)
+    some = client.subscribe("a = 1")
+    for number in range(1, 5):
+        publish(number)
+    events = iter(some)
+    assert [next(events).sequence for _ in range(2)] == [1, 2]
+    token = some.token
+    killed(client)
+    return token
+
+
+@pytest.mark.trio
+async def test_a_program_that_is_started_again_goes_on_behind_its_token(
+    running: Rig, tmp_path: Path
+) -> None:
+    def on_node(number: int) -> None:
+        trio.from_thread.run_sync(publish, running, number)
+
+    def second_life(token: str) -> list[int]:
+        with canopy.connect(tmp_path) as client:
+            some = client.subscribe("a = 1", resume=token)
+            on_node(6)
+            found: list[int] = []
+            while len(found) < 4:
+                found += [one.event.sequence for one in some.receive(PATIENCE)]  # type: ignore[union-attr]
+            assert some.id == "s0"
+            assert not some.gaps
+            some.unsubscribe()
+        return found
+
+    with trio.fail_after(3 * PATIENCE):
+        token = await trio.to_thread.run_sync(first_life, tmp_path, on_node)
+        while not running.control._parked:
+            await trio.sleep(0.005)
+        publish(running, 5)
+        assert await trio.to_thread.run_sync(second_life, token) == [3, 4, 5, 6]
+    assert running.node.subscriptions == {}
+
+
+@pytest.mark.trio
+async def test_the_asynchronous_faces_go_on_behind_a_token_too(
+    running: Rig, tmp_path: Path
+) -> None:
+    with trio.fail_after(PATIENCE):
+        client = await canopy.trio.connect(tmp_path)
+        some = await client.subscribe("a = 1")
+        for number in range(1, 4):
+            publish(running, number)
+        events = aiter(some)
+        assert (await anext(events)).sequence == 1
+        token = some.token
+        for link in (client._link, some._link):
+            assert link is not None
+            link._stream.close()
+        while not running.control._parked:
+            await trio.sleep(0.005)
+        async with (
+            canopy.trio.connect(tmp_path) as again,
+            again.subscribe("a = 1", resume=token) as more,
+        ):
+            events = aiter(more)
+            assert [(await anext(events)).sequence for _ in range(2)] == [2, 3]
+            assert not more.gaps
+    assert running.node.subscriptions == {}
+
+
+@pytest.mark.trio
+async def test_a_program_that_comes_too_late_hears_of_the_gap_first(
+    running: Rig, tmp_path: Path
+) -> None:
+    def late(token: str) -> list[Any]:
+        with canopy.connect(tmp_path) as client, client.subscribe("a = 1", resume=token) as some:
+            return some.receive(PATIENCE)
+
+    def on_node(number: int) -> None:
+        trio.from_thread.run_sync(publish, running, number)
+
+    with trio.fail_after(3 * PATIENCE):
+        token = await trio.to_thread.run_sync(first_life, tmp_path, on_node)
+        while not running.control._parked:
+            await trio.sleep(0.005)
+        await running.advance(31.0)
+        (gap,) = await trio.to_thread.run_sync(late, token)
+    assert gap.cause == "reconnected"
+    assert "the session has ended" in gap.reason
+
+
+def test_a_text_that_is_no_token_is_refused() -> None:
+    state = Resubscription(gathers=False)
+    state.add(Wanted("a = 1"))
+    for text in ("x", "a:b:c:d", "a:1:2"):
+        with pytest.raises(ValueError, match="no token"):
+            state.succeed(text)
+
+
 class TestControlSession:
     def events(self, *numbers: int) -> bytes:
         made = tuple(Delivery("s", Event("p", 1, n, 0.0, {}), "", "", "", 0) for n in numbers)
