@@ -2,5 +2,8 @@
 
     python -m bench.lab.record health-elections -- python -m bench.health.elections
 
-The rows are those of `canopy sim health`.
+    python -m bench.health.train                      # learns the tree anew, and judges all trees
+    python -m bench.lab.record health-faults -- python -m bench.health.train --judge
+
+The rows of the first are those of `canopy sim health`.
 """

@@ -10,6 +10,7 @@ import trio
 
 from bench.mutations.planting import fault, replace
 from canopy.traces.analysis.health.history import NodeHistory
+from canopy.traces.analysis.health.learnt import TreeNode, classify
 from canopy.traces.analysis.health.signals import SIGNALS, Thresholds, find
 from canopy.traces.analysis.health.tails import TraceTails
 from canopy.traces.analysis.load import spread_of
@@ -192,3 +193,16 @@ def follower_reads_everything_anew() -> None:
         return original(self, folder)
 
     replace(original, copy_new)
+
+
+@fault("T6", SIGNAL_TESTS, "test_the_learnt_tree_tells_faults_that_it_was_trained_on")
+def learnt_tree_in_the_mirror() -> None:
+    """The learnt tree is walked to the left where the way goes to the right."""
+    original = classify
+
+    def mirrored(tree: TreeNode, values: dict[str, float]) -> str:
+        while tree.left is not None and tree.right is not None:
+            tree = tree.right if values[tree.feature] <= tree.at_most else tree.left
+        return tree.label
+
+    replace(original, mirrored)

@@ -77,6 +77,7 @@ def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_jso
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Another threshold: disk=90."
 )
 @click.option("--paper", is_flag=True, help="The thresholds of the Tensor paper.")
+@click.option("--learnt", is_flag=True, help="Threat levels by the learnt tree, not the paper's.")
 @click.option("--follow", is_flag=True, help="Go on, with what is new, until Ctrl-C.")
 @click.option(
     "--every",
@@ -92,6 +93,7 @@ def health(
     out: Path,
     changes: tuple[str, ...],
     paper: bool,
+    learnt: bool,
     follow: bool,
     every: float,
     master: str | None,
@@ -114,11 +116,13 @@ def health(
 
     limits = changed(PAPER if paper else Thresholds(), changes)
     if follow:
-        return _follow(folder, out, limits, every, master, as_json)
+        return _follow(folder, out, limits, every, master, learnt, as_json)
     with Bars() as bars:
         bars.begin("health", len(HEALTH_STAGES))
         found = find_health(
-            *(folder, out, limits, master), lambda stage, done, total: bars.show(done, total, stage)
+            *(folder, out, limits, master),
+            lambda stage, done, total: bars.show(done, total, stage),
+            by_learnt=learnt,
         )
     if as_json:
         print_json(plain(found), indent=2)
@@ -129,12 +133,18 @@ def health(
 
 
 def _follow(
-    folder: Path, out: Path, limits: Thresholds, every: float, master: str | None, as_json: bool
+    folder: Path,
+    out: Path,
+    limits: Thresholds,
+    every: float,
+    master: str | None,
+    learnt: bool,
+    as_json: bool,
 ) -> int:
     """Rounds without end: each reads what is new, writes the file and prints a line."""
     from canopy.traces.analysis import following
 
-    with following(folder, out, limits, master) as follower:
+    with following(folder, out, limits, master, by_learnt=learnt) as follower:
         while True:
             began = time.monotonic()
             found, new = follower.round()

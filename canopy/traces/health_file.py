@@ -35,6 +35,8 @@ class NodeFinding(msgspec.Struct, frozen=True):
     signals: dict[str, float] = {}
     """All signals that were hit, each with the worst value."""
     name: str = ""
+    learnt: str = ""
+    """The fault that the learnt tree names, or "none"; "": it was not asked."""
 
 
 class HealthFile(msgspec.Struct, frozen=True):

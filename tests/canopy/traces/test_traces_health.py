@@ -136,7 +136,7 @@ def test_the_command_prints_what_the_file_has(
     original = find_health
     monkeypatch.setattr(
         "canopy.traces.analysis.find_health",
-        lambda *args: original(*args, session=spark),
+        lambda *args, **how: original(*args, **how, session=spark),
     )
     out = tmp_path / "h.json"
     command = ["trace", "health", str(nodes.folder), "--out", str(out), "--paper"]

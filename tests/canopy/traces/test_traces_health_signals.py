@@ -6,8 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from canopy.sim.experiments.health.faults import KINDS
 from canopy.traces.analysis.constants import HEALTH_WINDOW, LOST_AFTER
 from canopy.traces.analysis.health.history import LIVES_KEPT, History
+from canopy.traces.analysis.health.job import findings
+from canopy.traces.analysis.health.learnt import (
+    FEATURES,
+    NONE,
+    SEVERITIES,
+    TreeNode,
+    classify,
+    features,
+    judge,
+    model,
+)
 from canopy.traces.analysis.health.signals import PAPER, SIGNALS, Thresholds, find
 from canopy.traces.analysis.health.tails import TraceTails
 from canopy.traces.analysis.health.windows import Window, Windows
@@ -204,3 +216,36 @@ def test_only_whole_lines_that_are_new_are_read(tmp_path: Path) -> None:
     now[0] += 4_000.0  # and nothing was written since
     other.with_name("3.jsonl").write_text("old\n")
     assert new("old") == ""
+
+
+def test_the_learnt_tree_tells_faults_that_it_was_trained_on() -> None:
+    tree = model().tree
+    history = History(LIMITS.window)
+    windows = healthy()
+    for name, value in (("disk", 98.0), ("memory", 98.0), ("cpu", 99.0), ("clients", 200.0)):
+        assert classify(tree, features(windows["a", FIRST + 2], 0)) == NONE
+        before = windows["a", FIRST + 2].worst[name]
+        windows["a", FIRST + 2].worst[name] = value
+        assert classify(tree, features(windows["a", FIRST + 2], 0)) == name
+        windows["a", FIRST + 2].worst[name] = before
+    windows["a", FIRST + 2].worst["disk"] = 98.0
+    history.add(windows)
+    assert judge(tree, history.nodes["a"], history.until, LIMITS.window) == "disk"
+    found = findings(history, LIMITS, by_learnt=True).nodes["a"]
+    assert (found.severity, found.reason) == (1, "disk, by the learnt tree")
+    assert (found.learnt, findings(history, LIMITS).nodes["a"].learnt) == ("disk", "disk")
+
+
+def test_the_model_names_known_features_and_faults() -> None:
+    def leaves(tree: TreeNode) -> set[str]:
+        if tree.left is None or tree.right is None:
+            return {tree.label}
+        assert tree.feature in FEATURES
+        return leaves(tree.left) | leaves(tree.right)
+
+    labels = {*KINDS, NONE}
+    assert set(SEVERITIES) == labels
+    assert leaves(model().tree) <= labels
+    assert {signal.name: signal.severity for signal in SIGNALS} == {
+        kind: SEVERITIES[kind] for kind in KINDS
+    }

@@ -3,7 +3,8 @@ docs/design/health.md).
 
 ``windows`` is the Spark job: one row per node and two minutes. ``history`` keeps the rows of the
 last half hour, also over several rounds. ``signals`` has the thresholds, the eight signals and the
-paper's tree over them. ``tails`` finds what is
+paper's tree over them; ``learnt`` a tree that Spark's DecisionTreeClassifier has learnt from
+simulated faults (``model.json``, made by ``python -m bench.health.train``). ``tails`` finds what is
 new in the trace files, for a job that follows them. ``job`` puts the parts together and writes the
 health file.
 """

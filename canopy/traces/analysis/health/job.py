@@ -10,17 +10,18 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.health.history import History
+from canopy.traces.analysis.health.learnt import SEVERITIES, judge, model
 from canopy.traces.analysis.health.signals import Thresholds, find
 from canopy.traces.analysis.health.tails import TraceTails
 from canopy.traces.analysis.health.windows import read_windows
 from canopy.traces.analysis.progress import OnProgress, silent
 from canopy.traces.analysis.read import check_folder
 from canopy.traces.analysis.spark.session import first_line, spark_session
-from canopy.traces.health_file import HealthFile, encode_health
+from canopy.traces.health_file import HealthFile, NodeFinding, encode_health
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,12 +37,13 @@ def find_health(
     master: str | None = None,
     progress: OnProgress = silent,
     *,
+    by_learnt: bool = False,
     session: SparkSession | None = None,
 ) -> HealthFile:
     """Compute the health of all nodes from the traces, write it to the file `out` and return it.
 
-    `limits` are the thresholds, `master` and `session` as in `analyze`. Raises AnalysisError, with
-    what to do.
+    `limits` are the thresholds; with `by_learnt` severities are those of the learnt tree. `master`
+    and `session` as in `analyze`. Raises AnalysisError, with what to do.
     """
     input_bytes = check_folder(traces)
     check_out(out)
@@ -53,7 +55,7 @@ def find_health(
         with job_errors():
             history.add(read_windows(spark, traces))
     progress(HEALTH_STAGES[2], 2, len(HEALTH_STAGES))
-    found = findings(history, limits)
+    found = findings(history, limits, by_learnt)
     write(out, found)
     progress("done", len(HEALTH_STAGES), len(HEALTH_STAGES))
     return found
@@ -69,12 +71,14 @@ class Follower:
         out: Path,
         limits: Thresholds,
         *,
+        by_learnt: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`clock` gives seconds since 1970."""
         self._spark = spark
         self._out = out
         self._limits = limits
+        self._by_learnt = by_learnt
         self._history = History(limits.window)
         self._tails = TraceTails(traces, limits.window, clock)
 
@@ -89,26 +93,40 @@ class Follower:
                 return None, 0
             with job_errors():
                 self._history.add(read_windows(self._spark, Path(name)))
-        found = findings(self._history, self._limits)
+        found = findings(self._history, self._limits, self._by_learnt)
         write(self._out, found)
         return found, new
 
 
 @contextmanager
 def following(
-    traces: Path, out: Path, limits: Thresholds, master: str | None = None
+    traces: Path,
+    out: Path,
+    limits: Thresholds,
+    master: str | None = None,
+    *,
+    by_learnt: bool = False,
 ) -> Iterator[Follower]:
     """A follower with a Spark session of its own, within the `with`. Raises AnalysisError."""
     input_bytes = check_folder(traces)
     check_out(out)
     with spark_session(master, input_bytes) as spark:
-        yield Follower(spark, traces, out, limits)
+        yield Follower(spark, traces, out, limits, by_learnt=by_learnt)
 
 
-def findings(history: History, limits: Thresholds) -> HealthFile:
+def findings(history: History, limits: Thresholds, by_learnt: bool = False) -> HealthFile:
     """The content of a health file for the nodes of `history`."""
     until = history.until
-    nodes = {node: find(known, until, limits) for node, known in sorted(history.nodes.items())}
+    tree = model().tree
+    nodes: dict[str, NodeFinding] = {}
+    for node, known in sorted(history.nodes.items()):
+        learnt = judge(tree, known, until, limits.window)
+        found = replace(find(known, until, limits), learnt=learnt)
+        if by_learnt:
+            severity = SEVERITIES[learnt]
+            reason = f"{learnt}, by the learnt tree" if severity else ""
+            found = replace(found, severity=severity, reason=reason)
+        nodes[node] = found
     return HealthFile(until, limits.window, nodes, asdict(limits), time.time())
 
 
