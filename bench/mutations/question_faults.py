@@ -73,7 +73,7 @@ def leaving_nodes_are_lost() -> None:
 
 @fault(
     "why: true answers",
-    "tests/upper_tree/clients/test_tree_inspect.py",
+    "tests/upper_tree/clients/test_tree_why.py",
     "test_why_names_of_each_subscription_the_tree_that_it_is_registered_in",
 )
 def why_names_one_tree_for_all() -> None:
