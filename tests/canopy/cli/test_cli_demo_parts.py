@@ -316,6 +316,7 @@ ANALYSIS = AnalysisSummary(
     blocked=0, recovered=0, walk_messages=4, tree_hops={}, messages=12, other_messages=5,
     messages_per_delivery=3.0,
     effective_distribution_cost=12.0, latency_ms={"p50": 1.0, "p99": 2.0}, load=[],
+    load_spread={},
     corrupt_lines=0, sample=1.0, seconds=2.0, report="report.html",
 )  # fmt: skip
 
