@@ -251,7 +251,8 @@ class Run:
             )
             living = self.population.serving()[: self.scenario.publishers]
             if living:
-                world.publish(living[number % len(living)], attributes)
+                source = living[number % len(living)]
+                world.publish(source, attributes, receipt=self.scenario.receipts)
             world.run_to(begin + (number + 1) / self.scenario.rate)
 
     def _lasting_violations(self) -> list[Violation]:

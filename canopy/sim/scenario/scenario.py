@@ -137,6 +137,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: Shape = Shape()
     load: LoadShape | None = None  # the papers' load instead of the built-in one (paper_load.py)
     publishers: Annotated[int, Meta(ge=1)] | None = None  # only the first so many nodes publish
+    receipts: bool = False  # events are published with a receipt
     settings: Settings = Settings()
     network: Conditions = Conditions()
     disk: DiskConditions = DiskConditions()

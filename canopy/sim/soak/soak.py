@@ -160,6 +160,7 @@ def draw_scenario(seed: int) -> Scenario:
         (_spread, "hosts"),
         (_with_ring_losses, "clusters"),
         (_with_clocks, "clocks"),
+        (_with_receipts, "receipts"),
     ):
         scenario = change(Random(f"{seed}/soak/{name}"), scenario)
     return scenario
@@ -256,6 +257,11 @@ def _with_ring_losses(rng: Random, scenario: Scenario) -> Scenario:
     return msgspec.structs.replace(
         scenario, settings=settings, network=network, faults=ring_losses(rng), rest=REST
     )
+
+
+def _with_receipts(rng: Random, scenario: Scenario) -> Scenario:
+    """Sometimes events with receipts: what has one may not be lost with its publisher's node."""
+    return msgspec.structs.replace(scenario, receipts=rng.random() < 0.3)
 
 
 def _with_clocks(rng: Random, scenario: Scenario) -> Scenario:
