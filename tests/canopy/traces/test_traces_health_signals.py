@@ -101,8 +101,11 @@ def test_of_several_signals_the_one_nearest_to_the_root_counts() -> None:
         worst[name] = value
         assert judged(windows).reason.startswith(f"{signal}: ")
     windows["a", FIRST + 3].reporters = {"b": None}
+    assert judged(windows).reason.startswith("latency: ")
+    assert judged(windows, PAPER).reason.startswith("heartbeats: 1 ")
+    windows["a", FIRST + 3].reporters = {"b": None, "c": None}
     found = judged(windows)
-    assert found.reason.startswith("heartbeats: 1 ")
+    assert found.reason.startswith("heartbeats: 2 ")
     assert list(found.signals) != []
     assert set(found.signals) == {"heartbeats", "latency", "memory", "cpu", "disk", "clients"}
     assert [signal.severity for signal in SIGNALS] == [3, 2, 2, 2, 1, 1, 1, 1]
