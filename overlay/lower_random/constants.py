@@ -86,6 +86,11 @@ RELAY_FOR = 60.0
 """Seconds after the last relayed message in which a link is taken to be silent still, unless it
 recovers: as long as a lease (`tree.lease`)."""
 
+RELAYED_IN_VAIN = 256
+"""Messages that are relayed to a node from which nothing comes back; no more until its link
+recovers, or for `RELAY_FOR`. A dead node costs its neighbours so much, twice. More than waits on a
+link in the round trip by a relay; not measured."""
+
 RELAYED_NODES_MOST = 1_024
 """Nodes with silent links that are remembered; those that were used last. Guess."""
 

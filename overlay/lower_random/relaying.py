@@ -23,6 +23,7 @@ from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp,
 from overlay.lower_random.constants import (
     RELAY_CHECK,
     RELAY_FOR,
+    RELAYED_IN_VAIN,
     RELAYED_MOST,
     RELAYED_NODES_MOST,
     RELAYS_AT_ONCE,
@@ -42,6 +43,7 @@ class CutNode(msgspec.Struct):
     used_at: float  # when something was relayed last
     via: Peer | None = None
     """The relay that brought something from it last."""
+    in_vain: int = 0  # messages that were relayed since anything came back
 
 
 class RelayPorts(msgspec.Struct, frozen=True):
@@ -79,9 +81,9 @@ class Relaying(Machine):
         if not messages:
             return
         relays = self._relays(to.id)
-        if not relays:
+        if not relays or self._is_given_up(to.id):
             return
-        self._note_cut(to.id)
+        self._note_cut(to.id).in_vain += len(messages)
         self.port.count("messages_relayed", len(messages))
         for message in messages:
             self._number += 1
@@ -89,6 +91,11 @@ class Relaying(Machine):
             envelope = Relayed(self.port.me, to, self._number, body, units)
             for relay in relays:
                 self.port.send(relay, envelope)
+
+    def _is_given_up(self, to: NodeId) -> bool:
+        """Whether so much was relayed to this node in vain that it is rather dead than cut off."""
+        known = self._cut.get(to)
+        return known is not None and known.in_vain >= RELAYED_IN_VAIN
 
     def _relays(self, to: NodeId) -> list[Peer]:
         """The relay that reaches this node, or some that may."""
@@ -103,15 +110,17 @@ class Relaying(Machine):
         is_end = peer.id in (to, self.port.me.id)
         return not (is_end or is_silent) and self._ports.is_connected(peer.id)
 
-    def _note_cut(self, node: NodeId, via: Peer | None = None) -> None:
+    def _note_cut(self, node: NodeId, via: Peer | None = None) -> CutNode:
         """Something is relayed to or from this node: look often for what waits on its link."""
         known = self._cut.get(node)
         if known is None:
             known = CutNode(self.port.now)
         known.used_at = self.port.now
-        known.via = via or known.via
+        if via is not None:
+            known.via, known.in_vain = via, 0
         self._cut.renew(node, known)
         self._check.within(RELAY_CHECK)
+        return known
 
     def on_relay_due(self, timer: RelayDue) -> None:
         """Do not wait for a suspicion on links that are known to be silent."""
@@ -119,7 +128,7 @@ class Relaying(Machine):
         for node, known in list(self._cut.items()):
             if self.port.now - known.used_at > RELAY_FOR:
                 del self._cut[node]
-            else:
+            elif not self._is_given_up(node):
                 self._ports.hurry(node)
         if self._cut:
             self._check.within(RELAY_CHECK)

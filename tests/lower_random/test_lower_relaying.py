@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp, SessionEnd
-from overlay.lower_random.constants import RELAY_CHECK, RELAY_FOR
+from overlay.lower_random.constants import RELAY_CHECK, RELAY_FOR, RELAYED_IN_VAIN
 from overlay.lower_random.events import ReachedByRelay
 from overlay.lower_random.messages import Relayed, Shuffle
 from overlay.lower_random.relaying import Relaying, RelayPorts
@@ -152,3 +152,21 @@ def test_a_node_that_has_gone_or_is_reached_is_not_taken_for_silent(end: Session
     rig.relaying.on_link_down(LinkDown(peer("q"), "refused", False, end=end))
     rig.world.run(1.0)
     assert rig.hurried == []
+
+
+def test_a_node_from_which_nothing_comes_back_is_given_up_until_its_link_recovers() -> None:
+    rig = Rig("a", "b")
+    for number in range(RELAYED_IN_VAIN):
+        assert rig.suspect("q", Renewed(number))
+    assert rig.suspect("q", Renewed(0)) == []
+    assert rig.suspect("other", Renewed(0)) != []
+    rig.relaying.on_link_recovered(LinkRecovered(peer("q")))
+    assert rig.suspect("q", Renewed(0)) != []
+
+
+def test_a_node_that_answers_by_a_relay_is_never_given_up() -> None:
+    rig = Rig("a", "b")
+    for number in range(2 * RELAYED_IN_VAIN):
+        assert rig.suspect("q", Renewed(number))
+        if number % 100 == 0:
+            rig.relaying.on_relayed(peer("a"), rig.envelope("q", Renewed(1), number=number))
