@@ -165,7 +165,7 @@ def judge(found: Sequence[Sample], classifiers: dict[str, Classifier]) -> list[d
 
 
 def main() -> None:
-    """Learn unless told otherwise, judge, and print the rows as JSON."""
+    """Learn unless an option says otherwise, judge, and print the rows as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--judge", action="store_true", help="judge the model that is there")
     parser.add_argument("--runs", type=int, default=8, help="to learn from, and to judge by")

@@ -2,7 +2,7 @@
 
 A link can be broken while both its ends live. When it is suspected (`LinkSuspected`), what waits
 there and may travel so (`Message.when_relayed`) is sent to *relays* as well: other nodes to which
-this one has a link, which pass it on. Whoever gets something by a relay knows that the link is
+this one has a link, which pass it on. Who gets something by a relay knows that the link is
 silent from the other side, and has its answers relayed without waiting for a suspicion of its own.
 
 What is relayed stays on the link, too: it may come twice, late, and behind what was sent later. So

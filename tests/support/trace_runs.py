@@ -360,13 +360,15 @@ def busy_run(folder: Path, nodes: int = 12, events: int = 400, seed: int = 7) ->
 
 @dataclass
 class Analysed:
-    """A run, its report's folder, the summary, the stages that were announced, and notes."""
+    """A run, its report's folder, the summary, the stages that were announced, notes, and the ids
+    of Spark's jobs for it."""
 
     overlay: Overlay
     out: Path
     summary: AnalysisSummary
     stages: list[tuple[str, int, int]]
     notes: dict[str, str]
+    jobs: list[int]
 
     def table(self, spark: Any, name: str) -> list[dict[str, Any]]:
         frame = spark.read.parquet(str(self.out / "tables" / name))
@@ -378,5 +380,8 @@ def analysed(
 ) -> Analysed:
     """Analyse what `overlay` has written; the report goes to `out`."""
     stages: list[tuple[str, int, int]] = []
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup())
     summary = analyze(overlay.folder, out, None, lambda *a: stages.append(a), session=spark)
-    return Analysed(overlay, out, summary, stages, notes or {})
+    jobs = [job for job in tracker.getJobIdsForGroup() if job not in before]
+    return Analysed(overlay, out, summary, stages, notes or {}, jobs)

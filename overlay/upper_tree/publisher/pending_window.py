@@ -2,7 +2,7 @@
 
 More does not make hosts faster: it only waits, in queues that the heartbeats of clusters and hosts
 pass through as well. On a machine whose processes are all late, some seconds of events in all
-queues make everybody look dead: visits are sent again elsewhere, leases end, primaries are
+queues make all hosts look dead: visits are sent again elsewhere, leases end, primaries are
 replaced, and that is further work. So the bound follows the rate at which events are accepted, as
 congestion control by delay does (TCP Vegas), between a least and what `tree.pending` allows. On
 slow networks it is more by what is under way: twice the shortest time of an acceptance of late.
