@@ -89,6 +89,16 @@ def silent_access_nodes_chosen_again() -> None:
     replace(Relays.is_silent, is_silent)
 
 
+@fault("M1", ACCESS, "test_a_relay_adds_no_border_to_the_way")
+def relays_anywhere() -> None:
+    """A delivery around a silent link goes by any other node, wherever that is."""
+
+    def _borders(self: Relays, over: str, to: str) -> int:
+        return 0
+
+    replace(Relays._borders, _borders)
+
+
 @fault("M1", ACCESS, "test_what_enters_a_region_enters_it_at_its_highest_tier")
 def tiers_ignored() -> None:
     """An access node is chosen whatever its tier."""

@@ -7,13 +7,14 @@ from collections import Counter
 import msgspec
 import pytest
 
+from canopy.sim.soak.soak import draw_scenario
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from overlay.client import GetPeers, Peers
 from overlay.machine import Peer
 from overlay.regions import distance, entered
-from tests.support.overlays import READY, acknowledged, assert_exact, hosts, wait
+from tests.support.overlays import READY, acknowledged, assert_exact, hosts, run_green, wait
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 
@@ -83,6 +84,13 @@ def test_nothing_is_lost_when_an_access_node_dies_while_events_cross() -> None:
             dead = next(name for name in access if name not in publishing)
             world.crash(dead, silent=True)
     assert_exact(world)
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_a_drawn_scenario_is_green_where_nodes_are_in_regions(seed: int) -> None:
+    drawn = draw_scenario(seed)
+    network = msgspec.structs.replace(drawn.network, backbone=0.05)
+    run_green(msgspec.structs.replace(drawn, regions=3, network=network))
 
 
 def test_region_and_tier_travel_with_greetings_and_with_gossip() -> None:

@@ -16,8 +16,10 @@ class FaultInjector:
     """Starts nodes, and injects the faults of a scenario, which numbers the nodes from 0 in the
     order of their first start."""
 
-    def __init__(self, world: World, rng: Random, clocks: float = 0.0) -> None:
-        """`clocks`: seconds by which the nodes' wall clocks differ at most."""
+    def __init__(self, world: World, rng: Random, clocks: float = 0.0, regions: int = 0) -> None:
+        """`clocks`: seconds by which the nodes' wall clocks differ at most; `regions`: in how many
+        regions they are, in turn."""
+        self._regions = regions
         self.world = world
         self.names: list[str] = []
         self.overlays: tuple[list[str], list[str]] = ([], [])  # with a founder each
@@ -47,7 +49,11 @@ class FaultInjector:
             names.append(name)
 
     def _add(self, seeds: list[str]) -> str:
-        name = self.world.add_node(seeds=seeds)
+        name, region = f"n{len(self.world.drivers)}", ""
+        if self._regions:
+            region = f"r{len(self.names) % self._regions}"
+            self.world.network.place(name, region)
+        self.world.add_node(seeds, name, region)
         self.names.append(name)
         if self._clocks:
             drawn = self.world.generator(f"clock of {name}")

@@ -108,7 +108,7 @@ class Run:
         self._watch: Watch | None = None
         self._quiet_since: int | None = None  # which record the probes begin with
         self._rng: Random = self.world.generator("run")
-        self.population = FaultInjector(self.world, self._rng, scenario.clocks)
+        self.population = FaultInjector(self.world, self._rng, scenario.clocks, scenario.regions)
         drawn = self.world.generator("workload")
         self.workload: Workload | PaperWorkload = Workload(drawn, scenario.shape)
         if scenario.load is not None:

@@ -29,6 +29,9 @@
       - {at: 31, do: restart, nodes: [6], damaged: true}          # a bit of its state has turned
       - {at: 40, do: meet}           # with `apart: 4`: the last 4 nodes are an overlay of their own
 
+`regions: 3` puts the nodes in three regions, in turn; `network: {backbone: 0.05}` is what a frame
+takes longer between two of them.
+
 An unknown key or a wrong type is refused with its place. Nodes are counted from 0.
 """
 
@@ -147,6 +150,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join_gap: Annotated[float, Meta(ge=0)] | None = None  # seconds between the starts of two nodes;
     # absent: see `join_interval`
     rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
+    regions: Annotated[int, Meta(ge=0)] = 0  # nodes are in so many, in turn; 0: in none
     apart: Annotated[int, Meta(ge=0)] = 0  # so many nodes, the last ones, know none of the others …
     one_within: Annotated[float, Meta(ge=0)] = 0.0  # … until `meet`; seconds after that, or after
     # `heal`, in which there has to be one ring; 0: it is not checked

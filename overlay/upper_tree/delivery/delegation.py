@@ -86,7 +86,7 @@ class Delegation(Machine):
         for message in deliveries_of(event.unacknowledged):
             if message.registrations:
                 continue
-            relay = self.relays.relay(node)
+            relay = self.relays.relay(node, event.peer.region)
             if message.host is None and relay is None:
                 continue
             if self.relays.copy(event.peer, message):
@@ -159,7 +159,7 @@ class Delegation(Machine):
         for message in messages:
             relay = None
             if not is_held and not message.registrations:
-                relay = self.relays.relay(peer.id)
+                relay = self.relays.relay(peer.id, peer.region)
             if relay is None:
                 to_hold.append(message)
             else:

@@ -201,7 +201,7 @@ class Holding(Machine):
 
     def _hand_over(self, peer: Peer, messages: Sequence[Deliver]) -> None:
         """Let another node, which it may reach, deliver or hold this in the place of this one."""
-        other = self.relays.relay(peer.id)
+        other = self.relays.relay(peer.id, peer.region)
         if other is None:
             self._drop(peer, messages, LEAVES)
         else:
@@ -299,7 +299,7 @@ class Holding(Machine):
         message = self.held.take(held)
         relay = None
         if not message.registrations and not held.went_by_relay:
-            relay = self.relays.relay(peer.id)
+            relay = self.relays.relay(peer.id, peer.region)
         held.tries(relay, now)
         if relay is None:
             self.port.send(peer, message)

@@ -24,7 +24,8 @@ import msgspec
 
 from overlay.bounded import BoundedDict
 from overlay.client import Event
-from overlay.machine import NodeId, Peer, Port
+from overlay.machine import NodeId, Peer, Port, Region
+from overlay.regions import distance
 from overlay.upper_tree.delivery.constants import (
     COPIED_MOST,
     LOST_PEERS_MOST,
@@ -178,10 +179,11 @@ class Relays:
         lost = self._unreachable.get(node)
         return lost is None or self.port.now - lost.since < RETRY_FOR
 
-    def relay(self, node: NodeId) -> Peer | None:
+    def relay(self, node: NodeId, region: Region = "") -> Peer | None:
         """Another node whose link is neither lost nor suspected, and that did not fail to reach the
-        node lately: one that brought something, else one chosen at random. None after several have
-        failed."""
+        node, which is in `region`, lately: one that brought something, else one of those with the
+        fewest borders on the way over it (M1), or after a failure of any, chosen at random. None
+        after several have failed."""
         lost = self._unreachable.get(node)
         if lost is not None:
             self._forget_failures(lost)
@@ -199,7 +201,15 @@ class Relays:
         for peer in fit:
             if lost is not None and peer.id == lost.reached_by:
                 return peer
+        if region and fit and not failed:  # else links between the regions may be broken
+            borders = [self._borders(peer.region, region) for peer in fit]
+            least = min(borders)
+            fit = [peer for peer, count in zip(fit, borders, strict=True) if count == least]
         return self.port.rng.choice(fit) if fit else None
+
+    def _borders(self, over: Region, to: Region) -> int:
+        """How many borders there are on the way over a region to another one."""
+        return distance(self.port.me.region, over) + distance(over, to)
 
     def _forget_failures(self, lost: UnreachableNode) -> None:
         now = self.port.now

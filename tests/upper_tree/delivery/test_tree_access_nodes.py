@@ -226,6 +226,34 @@ def test_while_access_nodes_are_silent_more_are_tried_at_once() -> None:
     assert len(steps) <= 5, steps
 
 
+def test_a_relay_adds_no_border_to_the_way() -> None:
+    """What one lost frame brings about stays in its region."""
+    rig = Regions({"us.0": ("us", 0), "us.1": ("us", 0), "eu.0": ("eu", 0), "as.0": ("as", 0)})
+    rig.relays.others = lambda: tuple(map(rig.peer, ("eu.0", "as.0", "us.1", "us.0")))
+    for _ in range(20):
+        near = rig.relays.relay("us.0", "us")
+        assert near is not None
+        assert near.id == "us.1"
+        far = rig.relays.relay("eu.0", "eu")
+        assert far is not None
+        assert far.region == "us", "as.0 would be one border more"
+    rig.net.cut("h", "us.1")
+    only = rig.relays.relay("us.0", "us")
+    assert only is not None
+    assert only.region != "us", "rather than none"
+
+
+def test_where_a_near_relay_has_failed_one_in_a_third_region_is_tried() -> None:
+    """The links between two regions may be broken, and those over a third not."""
+    rig = Regions({"us.0": ("us", 0), "eu.0": ("eu", 0), "as.0": ("as", 0)})
+    rig.relays.others = lambda: tuple(map(rig.peer, ("us.0", "as.0")))
+    rig.net.cut("h", "eu.0")
+    rig.relays.gave_back("eu.0", "us.0")
+    other = rig.relays.relay("eu.0", "eu")
+    assert other is not None
+    assert other.id == "as.0"
+
+
 @given(st.integers(0, 60), st.lists(st.integers(0, 9), max_size=30), st.integers(1, 17))
 def test_shares_hold_each_recipient_once_and_never_send_near_work_across(
     near: int, far: list[int], most: int
