@@ -47,7 +47,7 @@ def events_wait_for_ever() -> None:
 
 
 @fault(
-    "promise: no long turns",
+    "promise: bounded turns",
     "tests/upper_tree/subscriber/test_tree_publication_order.py",
     "test_what_waits_is_not_gone_through_for_every_delivery_of_a_burst",
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.wire.control import server
 from canopy.wire.process import memory
+from overlay.links import session
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
@@ -40,6 +41,16 @@ def ended_registrations_asked_again() -> None:
         return [self._new.popitem(last=False)[0] for _ in range(min(most, len(self._new)))]
 
     replace(EndedRegistrations.take, take)
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/links/test_links_silence.py",
+    "test_much_on_a_silent_link_is_reported_in_parts_that_follow_each_other_soon",
+)
+def silent_link_reported_at_once() -> None:
+    """All that waits on a silent link is sent another way in one turn."""
+    replace_constant(session, "LARGEST_REPORT", 1 << 30)
 
 
 @fault(

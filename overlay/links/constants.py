@@ -53,6 +53,13 @@ FIRST_REPORT = 16
 as many each time after, as TCP's slow start: to a peer that is merely slow they go twice. Guess; to
 be measured by the duplicates that relays cause under load."""
 
+LARGEST_REPORT = 256
+"""Messages that any LinkSuspected names at most: each costs some 0.1 ms where it is sent another
+way, and all that is named is sent in that turn."""
+
+FULL_REPORT_INTERVAL = 0.05
+"""Between two LinkSuspected of that size: half of a processor. Guess."""
+
 STALL_ANSWER = 2.0
 """After this node stood still for `links.dead_after`, a watched peer that does not answer for so
 long counts as dead: it has given this node up by then, unless it stood still as well, and what

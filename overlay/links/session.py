@@ -32,6 +32,8 @@ from overlay.links.constants import (
     CONGESTED_SHARE,
     DIAL_SUSPECT_AFTER,
     FIRST_REPORT,
+    FULL_REPORT_INTERVAL,
+    LARGEST_REPORT,
     MAX_DOUBLINGS,
     MIN_RTO,
     RELIEVED_SHARE,
@@ -403,11 +405,12 @@ class LinkSession(HasDeadline):
     def suspect(self, now: float) -> tuple[Message, ...]:
         """The peer is suspected: the messages that LinkSuspected names now, few at first."""
         self.is_suspected = True
-        self.report_at = now + REPORT_INTERVAL
+        is_full = self._report_limit == LARGEST_REPORT
+        self.report_at = now + (FULL_REPORT_INTERVAL if is_full else REPORT_INTERVAL)
         undelivered = self._send_buffer.undelivered()
         fresh = undelivered[self._reported : self._reported + self._report_limit]
         self._reported += len(fresh)
-        self._report_limit *= 4
+        self._report_limit = min(4 * self._report_limit, LARGEST_REPORT)
         return fresh
 
     def expects_answer(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overlay.links.constants import FIRST_REPORT, STALL_ANSWER
+from overlay.links.constants import FIRST_REPORT, LARGEST_REPORT, STALL_ANSWER
 from overlay.links.events import LinkRecovered, LinkSuspected, LocalStall, SessionEnd
 from overlay.links.messages import Ack
 from tests.support.link_world import LinkWorld, Note
@@ -221,6 +221,21 @@ def test_what_a_silent_link_holds_is_reported_soon_and_more_of_it_each_time() ->
     world.run(1.5)
     unacknowledged = [note.number for each in a.of(LinkSuspected) for note in each.unacknowledged]
     assert unacknowledged == list(range(101))
+    assert not a.downs()
+
+
+def test_much_on_a_silent_link_is_reported_in_parts_that_follow_each_other_soon() -> None:
+    world = LinkWorld()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(1.0)
+    world.kill(b, reset=False)
+    a.send(b, *range(20 * LARGEST_REPORT))
+    world.run(2.5)
+    found = [each.unacknowledged for each in a.of(LinkSuspected)]
+    assert max(map(len, found)) == LARGEST_REPORT
+    numbers = [note.number for each in found for note in each]
+    assert numbers == list(range(20 * LARGEST_REPORT))
     assert not a.downs()
 
 
