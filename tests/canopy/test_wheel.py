@@ -83,7 +83,7 @@ def test_a_wheel_runs_without_the_project(wheel: Path, tmp_path: Path) -> None:
         (["demo", "--out", "demo"], "analysis", "pyspark"),
         (["demo", "--out", "demo"], "telemetry", "psutil"),
         (["sim", "figure", "5", "--out", "figures"], "sim", "matplotlib"),
-        (["sim", "routing", "--out", "figures"], "sim", "matplotlib"),
+        (["sim", "scaling", "--out", "figures"], "sim", "matplotlib"),
         (["sim", "recovery", "--out", "figures"], "sim", "matplotlib"),
         (["sim", "timeliness", "--out", "figures"], "sim", "matplotlib"),
     ],

@@ -23,6 +23,7 @@ DATA: Final[dict[str, tuple[str, ...]]] = {
     "walk": ("Walk",),
     "visit": ("Visit",),
     "deliver": ("Deliver", "Undelivered"),
+    "relayed": ("Relayed",),  # what waits on silent links, of either kind
 }
 """Purpose: the messages that are held against the lower bound."""
 

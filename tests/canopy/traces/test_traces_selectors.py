@@ -213,8 +213,8 @@ def test_deep_and_long_selectors_translate_and_run(spark: Any) -> None:
         "event string, published double, attributes string",
     )
     subscribed = spark.createDataFrame(
-        [(str(n), json.dumps(tree), 1.0, None) for n, tree in enumerate(trees)],
-        "subscription string, tree string, acked double, ended double",
+        [(str(n), json.dumps(tree), 1.0, None, None) for n, tree in enumerate(trees)],
+        "subscription string, tree string, acked double, ended double, kept double",
     ).selectExpr("*", "md5(tree) AS tree_key")
     found = distinct_trees(subscribed)
     assert not found.bad

@@ -50,7 +50,7 @@ def nothing_is_sent_again() -> Iterator[None]:
     """The fault of these tests: a link that is lost for good costs what was under way on it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(relays.Relays, "is_worth_retrying", lambda self, node: False)
-        patch.setattr(relays.Relays, "relay", lambda self, node: None)
+        patch.setattr(relays.Relays, "relay", lambda self, node, region: None)
         patch.setattr(Holding, "put_back", lambda self, peer, messages: None)
         yield
 
