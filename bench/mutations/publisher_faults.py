@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from bench.mutations.planting import fault, replace
 from canopy.cli.demo import publisher
@@ -14,7 +14,7 @@ from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.events import TreeAbsent
 from overlay.upper_tree.publisher.pending_event import PendingPair
-from overlay.upper_tree.publisher.pending_store import PendingStore
+from overlay.upper_tree.publisher.pending_store import Acceptance, PendingStore
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.routing_plan import Route
 from overlay.upper_tree.publisher.summary_cache import SummaryCache
@@ -153,3 +153,23 @@ def demo_samples_at_programs_behind() -> None:
         return False
 
     replace(publisher.is_behind, is_behind)
+
+
+@fault(
+    "promise: nothing waits for ever",
+    "tests/upper_tree/publisher/test_tree_pending.py",
+    "test_room_is_announced_also_if_the_window_became_larger_before_the_next_acceptance",
+)
+def room_forgotten_when_the_window_grows() -> None:
+    """Publications that found no room do not hear of it if there is some before an acceptance."""
+    original = PendingStore.accept
+
+    def accept(
+        self: PendingStore,
+        host: NodeId,
+        taken: Iterable[tuple[tuple[str, ...], tuple[int, ...]]],
+    ) -> Acceptance:
+        self._is_room_awaited = not self.has_room
+        return original(self, host, taken)
+
+    replace(PendingStore.accept, accept)

@@ -359,6 +359,8 @@ class LocalClients(Machine):
                 together.append(self.queue.popleft())
                 size += len(together[-1][1].events)
             self._admit(together)
+        if self.queue:
+            self.publisher.await_room()
 
     def _admit(self, together: list[tuple[int, Publish]]) -> None:
         """Publications whose events look alike set out as one batch."""

@@ -72,6 +72,7 @@ class PendingStore(Machine):
         self._largest = 1  # bytes of the events that came last
         self.pairs = 0
         """(event, tree) pairs of dispatched events that are not accepted yet."""
+        self._is_room_awaited = False
         self._locations = locations
         self._coalescer = Coalescer(port, lambda: self.in_flight, dispatch)
         self._single: dict[int, PendingEvent] = {}
@@ -86,6 +87,11 @@ class PendingStore(Machine):
     def has_room(self) -> bool:
         """Whether more events may be admitted."""
         return self.pairs < self._window.most(bool(self._unlocated)) and self.bytes < self.most
+
+    def await_room(self) -> None:
+        """There was no room for something: emit RoomAgain when there is. (It would not do to
+        compare before and after each acceptance: the window changes between these as well.)"""
+        self._is_room_awaited = True
 
     @property
     def room(self) -> int:
@@ -186,7 +192,7 @@ class PendingStore(Machine):
     ) -> Acceptance:
         """A host has accepted events: per entry attributes of trees, and sequence numbers. What is
         not pending (any more) is passed over."""
-        full, before = not self.has_room, self.pairs
+        before = self.pairs
         events: list[Sequence[Event]] = []
         done: list[int] = []
         sent_at: float | None = None
@@ -210,8 +216,7 @@ class PendingStore(Machine):
             events.append(waited)
         now = self.port.now
         self._window.accepted(before - self.pairs, None if sent_at is None else now - sent_at, now)
-        if done or full:
-            self._emit_accepted(done, full)
+        self._emit_accepted(done)
         return Acceptance(events, sent_at)
 
     def _sent_at(
@@ -226,11 +231,10 @@ class PendingStore(Machine):
 
     def drop(self, pairs: Iterable[PendingPair]) -> None:
         """These pairs need no host: their trees have no subscriber for the event."""
-        full = not self.has_room
         done: list[int] = []
         for pending, attribute in pairs:
             self._end(pending, (attribute,), done)
-        self._emit_accepted(done, full)
+        self._emit_accepted(done)
 
     def _end(self, pending: PendingEvent, attributes: Iterable[str], done: list[int]) -> None:
         """These trees have the event; if those were the last it is added to `done`."""
@@ -243,10 +247,11 @@ class PendingStore(Machine):
             self.bytes -= pending.bytes
             done.append(pending.event.sequence)
 
-    def _emit_accepted(self, done: list[int], was_full: bool) -> None:
+    def _emit_accepted(self, done: list[int]) -> None:
         if done:
             self.port.emit(EventsAccepted(tuple(done)))
-        if was_full and self.has_room:
+        if self._is_room_awaited and self.has_room:
+            self._is_room_awaited = False
             self.port.emit(RoomAgain())
 
     # --- what has to be sent again ---

@@ -103,6 +103,10 @@ class Publisher(Machine):
         """Whether more events may be admitted."""
         return self.pending.has_room
 
+    def await_room(self) -> None:
+        """There was no room for something: emit RoomAgain when there is."""
+        self.pending.await_room()
+
     @property
     def room(self) -> int:
         """How many events of the size of those before them may be admitted at once."""

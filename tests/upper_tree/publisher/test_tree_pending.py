@@ -9,6 +9,7 @@ import pytest
 
 from overlay.client import Event
 from overlay.upper_tree.events import EventsAccepted, RoomAgain
+from overlay.upper_tree.publisher.constants import WINDOW_LEAST
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
@@ -145,15 +146,29 @@ def test_a_pair_waits_for_its_tree_and_is_named_once() -> None:
 def test_room_is_announced_when_there_is_some_again() -> None:
     rig = Rig(1, 2, capacity=4)
     assert not rig.store.has_room
+    rig.store.await_room()
     rig.accept("h", ("x",), 1, 2)
     assert (rig.store.has_room, rig.port.of(RoomAgain)) == (True, [RoomAgain()])
     rig.accept("i", ("y",), 1, 2)
     assert rig.port.of(RoomAgain) == [RoomAgain()]
 
 
+def test_room_is_announced_also_if_the_window_became_larger_before_the_next_acceptance() -> None:
+    count = WINDOW_LEAST // 2  # events of two pairs each
+    rig = Rig(*range(1, count + 1), capacity=10_000)
+    assert not rig.store.has_room
+    rig.store.await_room()
+    (x,) = rig.store.moved("x", [1])
+    rig.store.await_tree(x)
+    assert rig.store.has_room, "while a tree is looked for more may be pending"
+    rig.accept("i", ("y",), *range(1, count + 1))
+    assert rig.port.of(RoomAgain) == [RoomAgain()]
+
+
 def test_bytes_bound_what_is_pending_as_pairs_do() -> None:
     rig = Rig(1, 2, 3, most=250)  # each counts for 100
     assert not rig.store.has_room
+    rig.store.await_room()
     assert rig.store.bytes == 300
     rig.accept("h", ("x",), 1, 2, 3)
     assert not rig.store.has_room, "the other tree has not accepted"

@@ -371,6 +371,7 @@ def test_room_ends_with_the_pairs_and_is_reported_when_it_is_back() -> None:
     assert rig.has_room()
     rig.publish({"x": 3})
     assert not rig.has_room()
+    rig.publisher.await_room()
     rig.port.emitted.clear()
     rig.accept("h", "x", 1)
     assert rig.has_room()
