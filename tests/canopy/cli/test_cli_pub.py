@@ -175,6 +175,7 @@ class TestPub:
             until = time.monotonic() + 30
             while not node.commands and time.monotonic() < until:
                 time.sleep(0.01)
+            time.sleep(1.0)  # for the answer, which nothing shows
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
             assert process.stderr is not None
