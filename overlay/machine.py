@@ -84,7 +84,7 @@ class RelayableMessage(Message, frozen=True):
     the receiver knows by an identity."""
 
     def when_relayed(self) -> Message | None:
-        """All of it."""
+        """The message as it is: its receiver tells what came before or twice."""
         return self
 
 

@@ -143,7 +143,7 @@ def by_rules(limits: Thresholds) -> Classifier:
 
 
 def by_tree(tree: TreeNode) -> Classifier:
-    """The learnt tree."""
+    """A classifier that names the fault which the learnt tree finds in a window, or "none"."""
     return lambda sample: classify(tree, vector(sample))
 
 

@@ -78,7 +78,8 @@ class ArrivalRecorder(threading.Thread):
 
 
 class TwoRegions:
-    """One overlay."""
+    """Two regions of real nodes behind a proxy that delays what crosses, and what their programs
+    were shown."""
 
     def __init__(self, known: bool, options: argparse.Namespace) -> None:
         """`known`: whether nodes know their region."""

@@ -16,7 +16,13 @@ from typing import Final, Protocol, TypeVar
 from canopy.client.errors import CommandTimeoutError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.locating import connection_error, find_socket
-from canopy.client.session import GOODBYE, READ_SIZE, ControlSession, SessionPosition, expected
+from canopy.client.session import (
+    GOODBYE,
+    READ_SIZE,
+    ControlSession,
+    ResumableConnection,
+    expected,
+)
 from canopy.client.steps import Steps, asked
 from overlay.client import Command, Delivery, Reply
 
@@ -89,7 +95,7 @@ async def carry_out(steps: Steps[T]) -> T:
         return result
 
 
-class AsyncLink:
+class AsyncLink(ResumableConnection):
     """One connection to a node; tasks may share it."""
 
     def __init__(self, runtime: Runtime, stream: Stream, where: str, credit: int) -> None:
@@ -120,25 +126,6 @@ class AsyncLink:
         except OSError as error:
             raise connection_error(error, path) from None
         return AsyncLink(runtime, opened[0], str(path), credit)
-
-    @property
-    def position(self) -> SessionPosition | None:
-        """From where another connection goes on with the session that the node keeps; None if it
-        keeps none."""
-        return self._session.position
-
-    @property
-    def taken(self) -> SessionPosition | None:
-        """As `position`, of what the program has taken."""
-        return self._session.taken
-
-    def go_on(self, position: SessionPosition) -> None:
-        """Before the first request: this connection is to resume that session."""
-        self._session.go_on(position)
-
-    def end_session(self) -> None:
-        """The node keeps no session (any more)."""
-        self._session.end_session()
 
     async def request(self, command: Command, timeout: float) -> Reply:
         """Send `command` and wait for its reply. Raises as `ControlClient.request`."""

@@ -28,7 +28,13 @@ from typing import TypeVar
 from canopy.client.errors import CommandTimeoutError, ControlError
 from canopy.client.frames import OpaqueEvent, Sized
 from canopy.client.locating import connection_error, find_socket
-from canopy.client.session import GOODBYE, READ_SIZE, ControlSession, SessionPosition, expected
+from canopy.client.session import (
+    GOODBYE,
+    READ_SIZE,
+    ControlSession,
+    ResumableConnection,
+    expected,
+)
 from canopy.client.steps import Steps, asked
 from overlay.client import CREDIT, Command, Delivery, Reply
 
@@ -52,7 +58,7 @@ def carry_out(steps: Steps[T]) -> T:
         return result
 
 
-class ControlClient:
+class ControlClient(ResumableConnection):
     """A connection to one node. A context manager; `close` may be called from any thread."""
 
     def __init__(self, sock: socket.socket, where: str, credit: int = CREDIT) -> None:
@@ -110,25 +116,6 @@ class ControlClient:
                 return
         with contextlib.suppress(OSError):  # another thread waits in the socket: it will close
             self._sock.shutdown(socket.SHUT_RDWR)
-
-    @property
-    def position(self) -> SessionPosition | None:
-        """From where another connection goes on with the session that the node keeps; None if it
-        keeps none."""
-        return self._session.position
-
-    @property
-    def taken(self) -> SessionPosition | None:
-        """As `position`, of what the program has taken."""
-        return self._session.taken
-
-    def go_on(self, position: SessionPosition) -> None:
-        """Before the first request: this connection is to resume that session."""
-        self._session.go_on(position)
-
-    def end_session(self) -> None:
-        """The node keeps no session (any more)."""
-        self._session.end_session()
 
     def request(self, command: Command, timeout: float = 30.0) -> Reply:
         """Send `command` (its `request` number is chosen here) and wait for its reply.

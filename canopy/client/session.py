@@ -253,6 +253,31 @@ class ControlSession:
         return UnreachableError(f"the node at {self.where} has gone: {self.gone}")
 
 
+class ResumableConnection:
+    """What both kinds of connection say of the session that the node keeps for the program."""
+
+    _session: ControlSession
+
+    @property
+    def position(self) -> SessionPosition | None:
+        """From where another connection goes on with the session that the node keeps; None if it
+        keeps none."""
+        return self._session.position
+
+    @property
+    def taken(self) -> SessionPosition | None:
+        """As `position`, of what the program has taken."""
+        return self._session.taken
+
+    def go_on(self, position: SessionPosition) -> None:
+        """Before the first request: this connection is to resume that session."""
+        self._session.go_on(position)
+
+    def end_session(self) -> None:
+        """The node keeps no session (any more)."""
+        self._session.end_session()
+
+
 def items_of(frame: Reply) -> int:
     """How many numbered items a frame has that was not asked for."""
     if isinstance(frame, Delivered):

@@ -40,7 +40,7 @@ class NodeFinding(msgspec.Struct, frozen=True):
 
 
 class HealthFile(msgspec.Struct, frozen=True):
-    """A whole file."""
+    """The content of a health file (docs/reference/formats.md). Times are seconds since 1970."""
 
     until: Time  # of the newest trace record: by this it is new or stale
     window: float  # seconds before `until` that were looked at

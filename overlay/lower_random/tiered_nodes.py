@@ -20,7 +20,7 @@ class TieredNodes:
         self._all: tuple[Peer, ...] = ()
 
     def peers(self) -> tuple[Peer, ...]:
-        """All of them."""
+        """These nodes, of all regions, without an order."""
         return self._all
 
     def learn(self, peer: Peer) -> None:

@@ -110,14 +110,14 @@ class _Scale:
         }
 
     def spans(self, box: Box) -> _Spans:
-        """The box in places on the scale."""
+        """Where each of the box's intervals begins and ends on the scale of its attribute."""
         return {
             name: (bisect_left(self.ends[name], at.lo), bisect_left(self.ends[name], at.hi))
             for name, at in box
         }
 
     def box(self, spans: _Spans) -> Box:
-        """… and back."""
+        """The box whose places on the scale these are: the inverse of `spans`."""
         return tuple(
             (name, Interval(self.ends[name][lo], self.ends[name][hi]))
             for name, (lo, hi) in sorted(spans.items())

@@ -46,7 +46,7 @@ class ExperimentOutput(NamedTuple):
 
     @property
     def progress(self) -> Callable[[str, float], None]:
-        """As of `progress_of`."""
+        """Shows a share from 0 to 1 with a text on standard error; does nothing if `quiet`."""
         return progress_of(self.quiet)
 
     def write(

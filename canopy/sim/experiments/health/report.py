@@ -32,7 +32,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class HealthExperiment(msgspec.Struct, frozen=True):
-    """What `health.json` has."""
+    """The experiment's result, which `health.json` has: what was asked for, the means with and
+    without the health file, and each trial."""
 
     parameters: HealthPlan
     rows: tuple[Row, ...]

@@ -38,7 +38,8 @@ FULL_AT = 95.5
 
 
 class HealthPlan(msgspec.Struct, frozen=True):
-    """What is simulated."""
+    """The parameters: how many trials, how sick the one node is, and for how long each is watched
+    before and after its primary is lost (simulated seconds)."""
 
     trials: int = 10  # each with the file and without it
     seed: int = 1  # of the first

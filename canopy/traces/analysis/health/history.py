@@ -21,7 +21,8 @@ for half an hour."""
 
 @dataclass
 class NodeHistory:
-    """One node."""
+    """What the traces say of one node: its windows by number, and when its process started and
+    stopped."""
 
     windows: dict[int, Window] = field(default_factory=dict)
     lives: list[tuple[float, str]] = field(default_factory=list)
