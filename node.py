@@ -53,9 +53,9 @@ from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance
-from overlay.upper_tree.owner.registry import Registry
-from overlay.upper_tree.owner.registry_merge import RegistryMerge
-from overlay.upper_tree.owner.restoration import TreeRestoration
+from overlay.upper_tree.owner.registrations.registry import Registry
+from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
+from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector

@@ -83,6 +83,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.upper_tree.publisher": (*TREE, "overlay.upper_tree.delivery"),
     "overlay.upper_tree.subscriber": (*TREE, "overlay.upper_tree.delivery"),
     "overlay.upper_tree.owner": TREE,
+    "overlay.upper_tree.owner.registrations": (*TREE, "overlay.upper_tree.owner"),
     "overlay.upper_tree.summaries": (*TREE, "overlay.upper_tree.owner"),
     "overlay.upper_tree.clients": (*TREE, "overlay.upper_tree"),
     **dict.fromkeys(shared("overlay.upper_tree"), TREE),

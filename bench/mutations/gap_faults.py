@@ -17,7 +17,7 @@ from overlay.upper_tree.events import MatchingInterrupted
 from overlay.upper_tree.messages import (
     Deliver,
 )
-from overlay.upper_tree.owner.registration_ends import RegistrationEnds
+from overlay.upper_tree.owner.registrations.registration_ends import RegistrationEnds
 
 OUT_OF_REACH = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
 

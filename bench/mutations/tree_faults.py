@@ -22,13 +22,13 @@ from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.placement import PlacedNode, Placement, RunAssignment
 from overlay.upper_tree.owner.rebalance import Rebalance
-from overlay.upper_tree.owner.registration_ends import RegistrationEnds
-from overlay.upper_tree.owner.registration_leases import RegistrationLeases
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers, Transfer
-from overlay.upper_tree.owner.registry import Registry
-from overlay.upper_tree.owner.registry_merge import RegistryMerge
+from overlay.upper_tree.owner.registrations.registration_ends import RegistrationEnds
+from overlay.upper_tree.owner.registrations.registration_leases import RegistrationLeases
+from overlay.upper_tree.owner.registrations.registry import Registry
+from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
+from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
-from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import Operation, Tree
 from overlay.upper_tree.partition import PartitionMap, tree_children
 from overlay.upper_tree.publisher.pending_window import PendingWindow

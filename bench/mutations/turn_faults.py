@@ -18,8 +18,8 @@ from overlay.upper_tree.messages import Assign
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.rebalance import Rebalance
-from overlay.upper_tree.owner.registration_ends import LeaseSweep, RegistrationEnds
-from overlay.upper_tree.owner.registry import Registry
+from overlay.upper_tree.owner.registrations.registration_ends import LeaseSweep, RegistrationEnds
+from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.route_queue import RouteQueue
 from overlay.upper_tree.sliced_inbox import SlicedInbox

@@ -25,8 +25,8 @@ from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Register, Registration, ServingBeat, ServingReply
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance
-from overlay.upper_tree.owner.registry import Registry
-from overlay.upper_tree.owner.restoration import TreeRestoration
+from overlay.upper_tree.owner.registrations.registry import Registry
+from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
 from tests.support.overlays import settings

@@ -15,7 +15,7 @@ from overlay.upper_tree.owner.constants import CHANGE_COST, SCANNED_AT_ONCE
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.registry import Registry
+from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.publisher.constants import PAIRS_AT_ONCE
 from overlay.upper_tree.publisher.pending_window import PendingWindow
 from overlay.upper_tree.publisher.publisher import Publisher

@@ -4,8 +4,8 @@
 *Promises*: a key has one owner whom a node asks at a time; no acknowledged registration is lost,
 and none misses an event that was published where it was registered.
 
-*Called by*: `clusters.Clusters`; the registry (overlay/upper_tree/owner/registry_merge) does the
-work of the first two phases.
+*Called by*: `clusters.Clusters`; `RegistryMerge`
+(overlay/upper_tree/owner/registrations) does the work of the first two phases.
 
 *Read in this order*: `phase`, `messages`, `merging`.
 """

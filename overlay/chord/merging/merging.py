@@ -15,8 +15,8 @@ The losing ring's clusters therefore go through the phases UNITED, STOPPED and E
 (`phase` says what holds in each). A phase begins when all have reached the one before; the cluster
 with the smallest key *leads*: it walks around the ring and asks all of them, again and again.
 
-The first two phases are the work of the registry (overlay/upper_tree/owner/registry_merge). If one
-takes too long all go on as before, and begin anew after a while. A node that learns of the winning
+The first two phases are the work of `RegistryMerge` (overlay/upper_tree/owner/registrations). If
+one takes too long all go on as before, and begin anew after a while. A node that learns of the winning
 ring informs a primary of the losing one (RingMet). A node outside of all clusters goes over by
 itself if its ring has no leaders.
 """

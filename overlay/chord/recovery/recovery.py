@@ -13,8 +13,8 @@ goes on without that majority, under an epoch that forks off (`epochs`):
 Where the log is gone (2, 3), the node that acts plants the trees from its copy of the log
 (`observed_logs`); outsiders with a copy act before those without one. What no copy has, subscribers
 register again: they hear of the fork by gossip and renew at once. Until they had time to,
-publishers get no answers about these trees (upper_tree/owner/restoration.py), so events wait where
-they were published (the paper's buffer, bounded).
+publishers get no answers about these trees (upper_tree/owner/registrations/restoration.py), so
+events wait where they were published (the paper's buffer, bounded).
 
 A node that can ask others never acts alone: the remaining members and some neighbours have to
 agree. Each refuses if it hears a leader, has not looked for one itself for a while, or is fitter: a

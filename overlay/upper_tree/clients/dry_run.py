@@ -39,7 +39,7 @@ from overlay.upper_tree.inspection_messages import (
 )
 from overlay.upper_tree.messages import EVENT_TREE, Location
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.restoration import TreeRestoration
+from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.admission import refusal
 

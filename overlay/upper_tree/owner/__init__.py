@@ -9,14 +9,14 @@ clusters; docs/design/attribute-trees.md and docs/design/clusters.md say what is
 Read in this order: ``tree_log`` (what the cluster's log says, and the state that it makes),
 ``owned_tree`` (a tree as the primary decides about it: the only writer of what is pending, of a
 map's change and of stale hosts), ``owner`` (the role, the log, and arcs that leave),
-``host_supervisor`` and ``lease_grants`` (who can be reached, and may serve), ``registry``
-(registering), ``registration_ends`` and ``registration_leases`` (renewing, ending), ``rebalance``
-with ``reported_loads``, ``host_pool``, ``machines``, ``host_selector``, ``host_loads`` and
-``placement`` (virtual nodes that are split, merged and moved, in two steps, by what hosts report;
-when the cluster itself has to split), ``restoration`` (the trees of a lost cluster) and
-``registry_merge`` (two rings become one). ``summary_state`` belongs to the summaries' machines,
-``constants`` has every number that is no setting.
+``host_supervisor`` and ``lease_grants`` (who can be reached, and may serve), then
+``registrations/`` (registering, renewing, ending, and what comes from a lost cluster or another
+ring), ``rebalance`` with ``reported_loads``, ``host_pool``, ``machines``, ``host_selector``,
+``host_loads`` and ``placement`` (virtual nodes that are split, merged and moved, in two steps, by
+what hosts report; when the cluster itself has to split) and ``registration_transfers`` (what moves
+with them). ``summary_state`` belongs to the summaries' machines, ``constants`` has every number
+that is no setting.
 
-node.py builds the machines; overlay/chord's `Clusters` is called for the log and
-the cluster's members. summaries/ listens above, behind the Protocol `registry.Summaries`.
+node.py builds the machines; overlay/chord's `Clusters` is called for the log and the cluster's
+members. summaries/ listens above, behind the Protocol `Summaries` of ``registrations.registry``.
 """

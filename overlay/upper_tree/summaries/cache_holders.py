@@ -34,7 +34,7 @@ from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.events import CopiesReported, CopyInvalidated
 from overlay.upper_tree.messages import AskCached, CacheReport
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.restoration import TreeRestoration
+from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import HOLDERS_PER_ENTRY, CacheHoldersChanged
 from overlay.upper_tree.summaries.constants import (
     HOLDERS_MOST,

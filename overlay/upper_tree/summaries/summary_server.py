@@ -40,7 +40,7 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.restoration import TreeRestoration
+from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.constants import DEFERRED_MOST, LOCATIONS_MOST
 from overlay.upper_tree.summaries.summary_builder import SummaryBuilder

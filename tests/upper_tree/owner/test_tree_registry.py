@@ -31,8 +31,8 @@ from overlay.upper_tree.messages import (
     Unregistered,
     ids_digest,
 )
-from overlay.upper_tree.owner.registration_ends import LeaseSweep
-from overlay.upper_tree.owner.registry import RegisterMoreDue
+from overlay.upper_tree.owner.registrations.registration_ends import LeaseSweep
+from overlay.upper_tree.owner.registrations.registry import RegisterMoreDue
 from overlay.upper_tree.owner.tree_log import RegistrationAdded, RegistrationsRemoved, decode
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, TREE
 from tests.support.overlays import settings

@@ -25,7 +25,7 @@ from overlay.upper_tree.messages import (
     Unregister,
     Unregistered,
 )
-from overlay.upper_tree.owner.registry import RegisterMoreDue
+from overlay.upper_tree.owner.registrations.registry import RegisterMoreDue
 from overlay.upper_tree.owner.tree_log import RegistrationAdded, decode
 from overlay.upper_tree.sliced_inbox import AT_ONCE
 from overlay.upper_tree.subscriber.registrar import Registrar

@@ -18,7 +18,7 @@ from overlay.upper_tree.messages import (
     Registered,
     Unregister,
 )
-from overlay.upper_tree.owner.registry_merge import RegistryMerge
+from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
 from tests.support.trees import OwnerNode, Rig, S, cluster_of, registration
 from tests.support.world import peer
 

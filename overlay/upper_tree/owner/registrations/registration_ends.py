@@ -27,7 +27,7 @@ from overlay.upper_tree.messages import (
 from overlay.upper_tree.owner.constants import UNREGISTERED_MOST
 from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.registration_leases import (
+from overlay.upper_tree.owner.registrations.registration_leases import (
     ClaimChecks,
     RegistrationLeases,
     registrations_of,

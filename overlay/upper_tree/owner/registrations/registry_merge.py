@@ -31,7 +31,7 @@ from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration
 from overlay.upper_tree.messages import Adopt, Adopted, AdoptRefused, Assign, Registration
 from overlay.upper_tree.owner.constants import ADOPT_AGAIN, AUDIENCE_MOST, MERGE_PERIOD
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.registry import Registry, Summaries
+from overlay.upper_tree.owner.registrations.registry import Registry, Summaries
 
 
 class MergeStepDue(Timer, frozen=True):

@@ -5,12 +5,12 @@ A registration is acknowledged (SUBACK) when three things are so:
 1. the cluster's log has it (`Committed`: a majority of the voters has it), and so have the log's
    observers that answer (overlay/chord/recovery/observers.py),
 2. every host that may serve a virtual node it overlaps has installed it, or has lost its serving
-   lease for certain (lease_grants.py). While a change of the map is prepared these are the hosts of
+   lease for certain (../lease_grants.py). While a change of the map is prepared these are the hosts of
    the old *and* of the new map; once it is committed those of the old one must have stopped. No
    stale host may serve meanwhile,
 3. no publisher has a cached summary any more that does not admit it (summaries/).
 
-`rebalance.py` moves and splits virtual nodes, registration_ends.py ends registrations.
+`../rebalance.py` moves and splits virtual nodes, registration_ends.py ends registrations.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from overlay.upper_tree.messages import (
 from overlay.upper_tree.owner.constants import ACKNOWLEDGE_PERIOD
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.registration_ends import RegistrationEnds
-from overlay.upper_tree.owner.restoration import TreeRestoration
+from overlay.upper_tree.owner.registrations.registration_ends import RegistrationEnds
+from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import (
     RegistrationAdded,
     Tree,
