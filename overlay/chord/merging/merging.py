@@ -16,9 +16,9 @@ The losing ring's clusters therefore go through the phases UNITED, STOPPED and E
 with the smallest key *leads*: it walks around the ring and asks all of them, again and again.
 
 The first two phases are the work of `RegistryMerge` (overlay/upper_tree/owner/registrations). If
-one takes too long all go on as before, and begin anew after a while. A node that learns of the winning
-ring informs a primary of the losing one (RingMet). A node outside of all clusters goes over by
-itself if its ring has no leaders.
+one takes too long all go on as before, and begin anew after a while. A node that learns of the
+winning ring informs a primary of the losing one (RingMet). A node outside of all clusters goes over
+by itself if its ring has no leaders.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ A registration is acknowledged (SUBACK) when three things are so:
 1. the cluster's log has it (`Committed`: a majority of the voters has it), and so have the log's
    observers that answer (overlay/chord/recovery/observers.py),
 2. every host that may serve a virtual node it overlaps has installed it, or has lost its serving
-   lease for certain (../lease_grants.py). While a change of the map is prepared these are the hosts of
-   the old *and* of the new map; once it is committed those of the old one must have stopped. No
+   lease for certain (../lease_grants.py). While a change of the map is prepared these are the hosts
+   of the old *and* of the new map; once it is committed those of the old one must have stopped. No
    stale host may serve meanwhile,
 3. no publisher has a cached summary any more that does not admit it (summaries/).
 
