@@ -66,6 +66,7 @@ class Owner(Machine):
         self._committed = 0
         self._number = 0  # of the last version that was given out
         self._departing: Cluster | None = None
+        self._unsettled: list[str] = []  # attributes of its trees that the transfer may wait for
         self._transferred: tuple[Cluster, float] | None = None  # the arc that goes, and since when
         self._led: tuple[Key, int] | None = None  # the cluster whose state this is, and its epoch
         self._merge_phase = MergePhase.NONE
@@ -258,7 +259,7 @@ class Owner(Machine):
 
     def on_arc_leaving(self, event: ArcLeaving) -> None:
         """Some trees go, or all: transfer when nothing of them is under way any more."""
-        self._departing = event.arc
+        self._departing, self._unsettled = event.arc, []
         self.transfer_if_settled()
 
     def on_arc_kept(self, event: ArcKept) -> None:
@@ -308,15 +309,25 @@ class Owner(Machine):
         """Hand the departing arc over if no registration, change of a map or stale host of its
         trees is awaited any more. To be called whenever one of these is done."""
         arc = self._departing
-        if arc is None or any(
-            (owned.pending or owned.is_changing or self.hosts.has_serving_stale(owned))
-            and arc.owns(attribute_key(attribute))
-            for attribute, owned in self.trees.items()
-        ):
+        if arc is None:
+            return
+        # It is called for each tree that settles: only what was not settled is looked at again.
+        while self._unsettled and self._is_settled(self._unsettled[-1]):
+            self._unsettled.pop()
+        if not self._unsettled:
+            mine = (a for a in self.trees if arc.owns(attribute_key(a)))
+            self._unsettled = [a for a in mine if not self._is_settled(a)]
+        if self._unsettled:
             return
         self._departing = None
         self._transferred = (arc, self.port.now)
         self.clusters.transfer([encode(o) for o in self._departing_operations(arc)])
+
+    def _is_settled(self, attribute: str) -> bool:
+        owned = self.trees.get(attribute)
+        return owned is None or not (
+            owned.pending or owned.is_changing or self.hosts.has_serving_stale(owned)
+        )
 
     def _departing_operations(self, arc: Cluster) -> list[Operation]:
         def leaves(attribute: str) -> bool:

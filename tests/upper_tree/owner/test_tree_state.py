@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -22,6 +24,7 @@ from overlay.chord.messages import Cluster
 from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.messages import AskCached, AskTree, Entry, Installed, Register, TreeAnswer
+from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.tree_log import (
     CacheHoldersChanged,
     ClusterState,
@@ -217,6 +220,33 @@ def test_an_arc_waits_for_what_is_under_way_in_it() -> None:
     assert node.clusters.transferred is None, "the host has not installed it yet"
     node.port.hear(Installed("x", ("s/0",)), peer("h"))
     assert node.clusters.transferred is not None
+
+
+def test_an_arc_of_many_trees_looks_at_each_a_few_times() -> None:
+    """Each tree that settles asks whether the arc may go: looking at all of them then took 0.1 s
+    with 800 trees."""
+    node = OwnerNode(one_node("p"), Settings(), cluster_of("p", "h"))
+    names = [f"a{number}" for number in range(60)]
+    many = tuple(registration(f"s/{name}", name, f"{name} > 1", peer("s")) for name in names)
+    node.port.hear(Register(1, many), peer("s"))
+    node.port.advance(1.0)
+    node.clusters.commit()
+    cluster = node.clusters.cluster
+    assert cluster is not None
+    looked = Counter[str]()
+    has_serving_stale = node.owner.hosts.has_serving_stale
+
+    def look(owned: OwnedTree) -> bool:
+        looked[owned.attribute] += 1
+        return has_serving_stale(owned)
+
+    node.owner.hosts.has_serving_stale = look  # type: ignore[method-assign]
+    node.port.hear(ArcLeaving(cluster))
+    for name in names:
+        assert node.clusters.transferred is None
+        node.port.hear(Installed(name, (f"s/{name}",)), peer("h"))
+    assert node.clusters.transferred is not None
+    assert max(looked.values()) <= 6
 
 
 def test_an_arc_does_not_wait_for_other_trees() -> None:
