@@ -92,7 +92,7 @@ from matching.values import (
     check_value,
     place,
 )
-from matching.warming import warm, warm_is_slow, warm_wanted
+from matching.warming import prepare_parser, warm, warm_is_slow, warm_wanted
 
 __all__ = [
     "BOTTOM",
@@ -118,6 +118,7 @@ __all__ = [
     "compile_in_steps",
     "compile_selector",
     "place",
+    "prepare_parser",
     "warm",
     "warm_is_slow",
     "warm_wanted",

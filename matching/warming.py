@@ -21,6 +21,14 @@ class _State:
     wanted = False
 
 
+def prepare_parser() -> None:
+    """Load and build the parser of selectors, which takes some 0.1 s, before the first is compiled.
+    It may be called in a thread."""
+    from matching.selector.parser import prepare
+
+    prepare()
+
+
 def warm() -> None:
     """Prepare the block engine; blocks for seconds if `warm_is_slow`, else for a tenth of one.
 

@@ -90,6 +90,11 @@ def parse_in_steps(text: str) -> Generator[None, None, Expression]:
     return node
 
 
+def prepare() -> None:
+    """Build the parser, which the first selector otherwise does."""
+    build_parser(_BUILDER)
+
+
 def _tokens_before(text: str, error: UnexpectedInput) -> list[Token]:
     """The tokens before the one that was refused."""
     token = getattr(error, "token", None)

@@ -39,7 +39,7 @@ from canopy.wire.driver import TrioDriver
 from canopy.wire.durable import CopiedFolderError, DiskError, FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
-from canopy.wire.process.compiling import prepare_engine
+from canopy.wire.process.compiling import prepare_matching
 from canopy.wire.process.copies import boot_number, explain_conflict, inform_other
 from canopy.wire.process.feed import FeedError, TelemetryFeed
 from canopy.wire.process.health_watch import HealthWatch
@@ -91,6 +91,7 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
         log.warning(event, was=folder.lost, now=folder.node, kept=folder.kept or "nothing")
     try:
         process = NodeProcess(config, folder, log, build or build_node)
+        freeze_heap()  # here nothing waits for it: it takes 0.1 s
         return trio.run(process.run, strict_exception_groups=True)
     except BaseException as error:
         code = report(error, log)
@@ -202,7 +203,7 @@ class NodeProcess:
                 nursery.start_soon(self._measure_health)
                 if self._health is not None:
                     nursery.start_soon(self._health.run)
-                nursery.start_soon(prepare_engine, self.log)
+                nursery.start_soon(prepare_matching, self.log)
                 nursery.start_soon(self._feed.run)
                 self.log.info(
                     "listening",
@@ -284,7 +285,6 @@ class NodeProcess:
         self._control.flush()
         if not self._ready and self.driver.node.ready:
             self._ready = True
-            freeze_heap()
             self.log.info("ready", node=self.me.id, address=self.me.address)
         if self._ready:
             self._log_neighbours()

@@ -167,7 +167,6 @@ def test_what_comes_after_the_node_was_drained_is_waited_for(tmp_path: Path) -> 
 def test_a_node_says_that_it_is_alone_and_that_it_has_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peers: tuple[str, ...], expected: str
 ) -> None:
-    monkeypatch.setattr("canopy.wire.process.node_process.freeze_heap", lambda: None)
     config = NodeConfig(data=str(tmp_path / "node"), peers=peers)
     output = io.StringIO()
     with closing(DataFolder(config.folder)) as folder:

@@ -12,7 +12,7 @@ import trio.testing
 
 import matching
 from canopy.wire.log import Log
-from canopy.wire.process.compiling import compile_apart, prepare_engine
+from canopy.wire.process.compiling import compile_apart, prepare_matching
 
 
 @pytest.mark.trio
@@ -32,13 +32,16 @@ async def test_it_is_compiled_beside_the_node_when_it_is_wanted(
         apart.append("done")
 
     monkeypatch.setattr("canopy.wire.process.compiling.compile_apart", compile_apart)
-    monkeypatch.setattr("canopy.wire.process.compiling.freeze_heap", lambda: None)
+    parser: list[int] = []
+    monkeypatch.setattr(matching, "prepare_parser", lambda: parser.append(threading.get_ident()))
     out = io.StringIO()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(prepare_engine, Log("info", out))
+        nursery.start_soon(prepare_matching, Log("info", out))
         await trio.sleep(60)
         assert threads == []
         wanted.append(True)
+    assert parser
+    assert parser != [threading.get_ident()], "a turn would last as long"
     assert threads
     assert apart == ([] if is_kept else ["done"])
     assert threads != [threading.get_ident()]
