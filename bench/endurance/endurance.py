@@ -9,7 +9,7 @@ is healed, what is under way arrives, and each delivery is held against an oracl
 (oracle.py):
 
 * `lost`, `duplicates`, `spurious`: must be 0, else the exit code is 1; so must `ended`, nodes whose
-  process ended by itself; without `--hostile`, `lost_reported`, too;
+  process ended by itself (`last_lines`: of their logs); without `--hostile`, `lost_reported`, too;
 * `lost_reported`: deliveries that did not come, of which the subscribing program learnt by a gap;
 * `lost_in_flight`: deliveries of events with a receipt that were under way when a node was killed;
 * `without_receipt`: events whose publisher does not know what became of them; their own node was
@@ -201,7 +201,8 @@ class Endurance:
         self, injector: Injector, clients: Sequence[EnduranceClient], began: float, seconds: float
     ) -> dict[str, Any]:
         counters: Counter[str] = Counter()
-        for name in self.nodes.nodes:
+        nodes = self.nodes.nodes
+        for name in nodes:
             status = self.nodes.status(name)
             self._note_turn(name, status)
             for counter, value in ({} if status is None else status.counters).items():
@@ -215,7 +216,8 @@ class Endurance:
             "seconds": round(seconds, 1),
             "faults": injector.done,
             "kinds": dict(injector.kinds),
-            "ended": sum(node.ended for node in self.nodes.nodes.values()),
+            "ended": sum(node.ended for node in nodes.values()),
+            "last_lines": {n: node.last_lines for n, node in nodes.items() if node.ended},
             "timed_out": sum(client.timeouts for client in clients),
             "memory_most_mb": round(max(self.memory.values()) / 1e6, 1),
             **{f"{counter}_ms": longest for counter, longest in self.turns.items()},

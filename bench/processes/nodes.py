@@ -42,6 +42,9 @@ FREED: Final = 20.0
 SHORT: Final = 3.0
 """Seconds for a question that may be put to a node that was just stopped; ample."""
 
+LAST_LINES: Final = 20
+"""Lines that are kept of the log of a node that ended by itself."""
+
 
 _ports = Random()
 _given: dict[int, None] = {}  # by this process, whose nodes may not listen there yet
@@ -59,6 +62,7 @@ class ProxiedNode:
         self.process: subprocess.Popen[bytes] | None = None
         self.id = ""
         self.ended = 0  # by itself
+        self.last_lines: list[str] = []  # of its log, when it ended by itself
         self.is_paused = False
         self.has_stood_still = False  # its process was paused once
         self.is_meant_to_run = False
@@ -94,6 +98,8 @@ class ProxiedNode:
         if self.is_meant_to_run and not self.is_up:
             self.ended += 1
             self.is_meant_to_run = False
+            log = (self.folder / f"{self.name}.log").read_text(errors="replace")
+            self.last_lines = log.splitlines()[-LAST_LINES:]
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, which may have ended."""
