@@ -9,7 +9,7 @@ keeps its number for a while without a connection, and on the next one (M5)."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -325,15 +325,38 @@ class SessionResumed(Reply, frozen=True):
     after: int = 0  # filled by the control socket
 
 
+class AcceptedEvents(msgspec.Struct, frozen=True, array_like=True):
+    """Events of a receipt with numbers one after the other, which the same hosts have accepted."""
+
+    first: int  # sequence number
+    count: int
+    hosts: dict[str, NodeId]  # by the attribute of the tree
+
+    @staticmethod
+    def of(hosts: Mapping[int, Mapping[str, NodeId]]) -> tuple[AcceptedEvents, ...]:
+        """What the hosts of each event, by its sequence number, are together. Events that visit no
+        host are in none."""
+        groups: list[AcceptedEvents] = []
+        for sequence, found in sorted(hosts.items()):
+            last = groups[-1] if groups else AcceptedEvents(0, 0, {})
+            if found and found == last.hosts and sequence == last.first + last.count:
+                groups[-1] = AcceptedEvents(last.first, last.count + 1, last.hosts)
+            elif found:
+                groups.append(AcceptedEvents(sequence, 1, dict(found)))
+        return tuple(groups)
+
+
 class Published(Reply, frozen=True):
     """The drafts are events now, with numbers one after the other, but for those that were refused:
-    `refused` has the place of each, in order, and the reason."""
+    `refused` has the place of each, in order, and the reason. `accepted` has the hosts of those
+    that have any, if a receipt was asked for."""
 
     count: int  # of the drafts
     publisher: NodeId
     incarnation: int
     first: int  # sequence number
     refused: tuple[tuple[int, str], ...] = ()
+    accepted: tuple[AcceptedEvents, ...] = ()
 
     @staticmethod
     def of(
@@ -353,6 +376,18 @@ class Published(Reply, frozen=True):
         return tuple(
             "" if place in refused else f"{self.publisher}.{self.incarnation}.{next(number)}"
             for place in range(self.count)
+        )
+
+    @property
+    def hosts(self) -> tuple[Mapping[str, NodeId], ...]:
+        """The hosts of each event by their trees' attributes, in the order of the drafts; empty for
+        an event that is refused or visits no host."""
+        found = {
+            group.first + at: group.hosts for group in self.accepted for at in range(group.count)
+        }
+        refused, number = dict(self.refused), itertools.count(self.first)
+        return tuple(
+            {} if place in refused else found.get(next(number), {}) for place in range(self.count)
         )
 
 

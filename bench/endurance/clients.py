@@ -129,7 +129,7 @@ class LoadPublisher(EnduranceClient):
         answer = client.finish(number, RECEIPT)
         assert isinstance(answer, Published)
         self.ledger.refused += len(answer.refused)
-        self.ledger.answer(numbers, time.monotonic())
+        self.ledger.answer(numbers, time.monotonic(), answer.hosts)
 
 
 class CheckedSubscriber(EnduranceClient):

@@ -255,7 +255,7 @@ class Injector(threading.Thread):
 
     def _kill(self, name: str, wiped: bool, seconds: float) -> None:
         self._begin(f"kill {name}" + (", wiped" if wiped else ""), name)
-        self.ledger.kill(name, time.monotonic())
+        self.ledger.kill(name, time.monotonic(), self.nodes.nodes[name].id)
         self.nodes.kill(name)
         self._after(seconds, f"restart {name}", lambda: self._restart(name, wiped))
 

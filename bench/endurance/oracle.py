@@ -10,7 +10,8 @@ on the event's way:
   silenced the session's node meanwhile, and the session's program learnt of no gap there;
 * `lost_reported`: none was, but the program learnt of a gap in which the event was published;
 * `lost_in_flight`: one was. The receipt says that the virtual nodes accepted it, so its publisher
-  does not learn of this loss.
+  does not learn of this loss; `lost_in_flight_elsewhere`: none of those killed was a host that the
+  receipt names.
 
 `reported` is what the gaps count, where they do; it is at least `lost_reported` when counts are
 exact, since each gap names what was dropped.
@@ -24,9 +25,10 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
+from operator import itemgetter
 from typing import Any, Final
 
 from bench.endurance.load import SELECTORS, attributes
@@ -110,10 +112,12 @@ class Ledger:
         self.asked = array("d")
         self.answered = array("d")  # NaN: no receipt
         self.refused = 0
+        self.hosts: list[Mapping[str, str]] = []
+        """By event, the ids of the nodes that its receipt names, by tree; empty without one."""
         self.sources: list[str] = []
         """By event, the node that it was published through."""
         self.sessions: list[Session] = []
-        self.kills: list[tuple[float, str]] = []
+        self.kills: list[tuple[float, str]] = []  # when, the id of the node
         self.silences: list[tuple[str, float, float]] = []  # node, from, to
         self.last_arrival = 0.0
         self.quiet: list[tuple[str, float, float]] = []
@@ -127,12 +131,15 @@ class Ledger:
             self.asked.extend([now] * count)
             self.answered.extend([nan] * count)
             self.sources.extend([source] * count)
+            self.hosts.extend([{}] * count)
         return range(first, first + count)
 
-    def answer(self, numbers: range, now: float) -> None:
-        """The receipt for these."""
+    def answer(self, numbers: range, now: float, hosts: Sequence[Mapping[str, str]] = ()) -> None:
+        """The receipt for these, and the hosts that it names."""
         for number in numbers:
             self.answered[number] = now
+        for number, found in zip(numbers, hosts, strict=False):
+            self.hosts[number] = found
 
     def begin(self, wanted: int, node: str, since: float) -> Session:
         """A SUBACK has come: open a session and return it."""
@@ -141,10 +148,10 @@ class Ledger:
             self.sessions.append(session)
         return session
 
-    def kill(self, name: str, now: float) -> None:
-        """A node was killed; the sessions of its clients end with it."""
+    def kill(self, name: str, now: float, id_: str = "") -> None:
+        """A node was killed, whose id is `id_`; the sessions of its clients end with it."""
         with self._lock:
-            self.kills.append((now, name))
+            self.kills.append((now, id_))
         self.leave(name, now)
 
     def leave(self, name: str, now: float) -> None:
@@ -202,24 +209,22 @@ class Ledger:
                 until = max(until, end)
         return until + HELD
 
-    def killed_meanwhile(self, since: float, until: float) -> str:
-        """A node that was killed in that time; else ""."""
-        place = bisect_left(self.kills, (since, ""))
-        return (
-            self.kills[place][1]
-            if self.kills[place : place + 1] and (self.kills[place][0] <= until)
-            else ""
-        )
+    def killed_meanwhile(self, since: float, until: float) -> tuple[str, ...]:
+        """The ids of the nodes that were killed in that time."""
+        first = bisect_left(self.kills, since, key=itemgetter(0))
+        return tuple(id_ for at, id_ in self.kills[first:] if at <= until)
 
     def verdict(self, began: float) -> dict[str, Any]:
         """Judge the whole run; times are seconds from `began`."""
         owed, missing = self.missing()
         self.kills.sort()
-        survived = [
-            (number, session)
-            for number, session in missing
-            if not self.killed_meanwhile(self.asked[number], self.held_until(number, session))
-        ]
+        survived, elsewhere = [], 0
+        for number, session in missing:
+            killed = self.killed_meanwhile(self.asked[number], self.held_until(number, session))
+            if not killed:
+                survived.append((number, session))
+            elif not set(killed) & set(self.hosts[number].values()):
+                elsewhere += 1
         lost = [
             (number, session)
             for number, session in survived
@@ -236,6 +241,7 @@ class Ledger:
             "lost": len(lost),
             "lost_reported": len(survived) - len(lost),
             "lost_in_flight": len(missing) - len(survived),
+            "lost_in_flight_elsewhere": elsewhere,
             "duplicates": sum(session.duplicates for session in self.sessions),
             "spurious": sum(session.spurious for session in self.sessions),
             "gaps": sum(len(session.gaps) for session in self.sessions),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ class FeedTotals:
     refused: int = 0
     listed: list[tuple[str, Refusal]] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)
+    hosts: Counter[str] = field(default_factory=Counter)  # events by the node that accepted them
     shown_at: float = field(default_factory=time.monotonic)
 
     def publish(self, drafts: Sequence[Draft], done: PublishResult) -> None:
@@ -54,6 +56,7 @@ class FeedTotals:
             if identity
         ]
         self.published += len(names)
+        self.hosts.update(host for hosts in done.hosts for host in dict.fromkeys(hosts.values()))
         if names:
             self.first, self.last = self.first or names[0], names[-1]
 
@@ -117,7 +120,11 @@ def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[s
 @click.option(
     "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: no limit."
 )
-@click.option("--receipt", is_flag=True, help="Wait until all trees have accepted the events.")
+@click.option(
+    "--receipt",
+    is_flag=True,
+    help="Wait until all trees have accepted the events; say at which nodes.",
+)
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -183,7 +190,7 @@ def pub(
                 _send(client, batch, receipt, timeout, totals)
             _warn_if_alone(client, timeout)
         finally:
-            _print_totals(totals, as_json)
+            _print_totals(totals, receipt, as_json)
     return FAILURE if not totals.published or (strict and totals.refused) else OK
 
 
@@ -245,7 +252,7 @@ def _send(
     totals.show()
 
 
-def _print_totals(totals: FeedTotals, as_json: bool) -> None:
+def _print_totals(totals: FeedTotals, receipt: bool, as_json: bool) -> None:
     if as_json:
         reasons = [
             {**({"file": name} if name else {}), "line": each.number, "reason": each.reason}
@@ -253,7 +260,8 @@ def _print_totals(totals: FeedTotals, as_json: bool) -> None:
         ]
         counts = {"published": totals.published, "refused": totals.refused}
         ids = {"first_id": totals.first, "last_id": totals.last}
-        print_json({**counts, **ids, "refused_lines": reasons})
+        hosts = {"hosts": dict(totals.hosts)} if receipt else {}
+        print_json({**counts, **ids, **hosts, "refused_lines": reasons})
     for text in totals.repeated():
         click.echo(text, err=True)
     refused = f", refused {totals.refused}" if totals.refused else ""
@@ -265,3 +273,6 @@ def _print_totals(totals: FeedTotals, as_json: bool) -> None:
     elif not totals.refused:
         named = ": there was none to read"
     click.echo(f"published {counted(totals.published, 'event')}{named}{refused}", err=True)
+    if receipt and totals.published:
+        each = [f"{counted(n, 'event')} at {host}" for host, n in totals.hosts.most_common()]
+        click.echo(f"accepted: {', '.join(each) or 'no tree wants them'}", err=True)

@@ -43,6 +43,10 @@ class PublishResult(msgspec.Struct, frozen=True):
     accepted: bool = False
     """Whether every tree that the events visit has accepted them, as was asked for with `receipt`.
     Else the node has only admitted them."""
+    hosts: tuple[Mapping[str, str], ...] = ()
+    """With `receipt`, the ids of the nodes that have each event, by the attribute of the tree that
+    each accepted it for; empty for one that is refused or that no tree wants. A node that dies
+    before it has passed an event on takes it along."""
 
     @property
     def count(self) -> int:
@@ -141,10 +145,13 @@ def result_of(replies: Sequence[Published], asked: bool) -> PublishResult:
     """One result for the replies to all publications, which were `asked` for a receipt or not."""
     identities: list[str] = []
     refused: list[tuple[int, str]] = []
+    hosts: list[Mapping[str, str]] = []
     for reply in replies:
         refused += [(len(identities) + place, reason) for place, reason in reply.refused]
         identities += reply.identities
-    return PublishResult(tuple(identities), tuple(refused), asked)
+        if asked:
+            hosts += reply.hosts
+    return PublishResult(tuple(identities), tuple(refused), asked, tuple(hosts))
 
 
 def check_one(result: PublishResult) -> PublishResult:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from matching import Cut, Interval
 from overlay.client import Event
-from overlay.machine import LocalEvent, Peer
+from overlay.machine import LocalEvent, NodeId, Peer
 from overlay.upper_tree.messages import DeliveriesGivenUp, SentBefore
 
 
@@ -66,9 +66,11 @@ class MatchingInterrupted(LocalEvent, frozen=True):
 
 
 class EventsAccepted(LocalEvent, frozen=True):
-    """All trees that these events of this node visit have accepted them (receipts)."""
+    """All trees that these events of this node visit have accepted them (receipts). `hosts`: of
+    each for which a receipt was asked, the hosts that accepted it by their trees' attributes."""
 
     sequences: tuple[int, ...]
+    hosts: Mapping[int, Mapping[str, NodeId]] = {}
 
 
 class PublicationsCame(LocalEvent, frozen=True):

@@ -118,6 +118,19 @@ def test_what_a_node_accepted_before_it_left_is_expected() -> None:
     assert ledger.verdict(0.0)["lost_in_flight"] == 1
 
 
+@pytest.mark.parametrize(("killed", "elsewhere"), [("host", 0), ("other", 1)])
+def test_a_loss_is_put_down_to_a_killed_host_only_if_the_receipt_names_it(
+    killed: str, elsewhere: int
+) -> None:
+    ledger = Ledger()
+    ledger.begin(LEVEL, "b", since=0.0)
+    (accepted,) = wanted_numbers(ledger, 1, 10.0)
+    ledger.answer(range(accepted, accepted + 1), 10.1, [{"level": "host"}])
+    ledger.kill("a", 10.2, killed)
+    found = ledger.verdict(0.0)
+    assert (found["lost_in_flight"], found["lost_in_flight_elsewhere"]) == (1, elsewhere)
+
+
 def test_what_was_under_way_at_the_end_of_a_session_is_not_expected() -> None:
     ledger = Ledger()
     ledger.begin(LEVEL, "a", since=0.0)
@@ -147,6 +160,7 @@ class Overlay:
     """Nodes that only note what is done to them; the injector's rules are checked at each step."""
 
     class Node:
+        id = ""
         is_up = True
         is_paused = False
 

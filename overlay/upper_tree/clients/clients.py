@@ -7,7 +7,7 @@ answered by inspection.py, those about one event by explaining.py.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -19,6 +19,7 @@ from overlay.client import (
     ENDED,
     GAP,
     LEAVING,
+    AcceptedEvents,
     Attributes,
     Delivered,
     Delivery,
@@ -43,7 +44,7 @@ from overlay.client import (
     Unsubscribe,
 )
 from overlay.info import SubscriptionInfo
-from overlay.machine import Alarm, Handlers, Machine, Port, Timer
+from overlay.machine import Alarm, Handlers, Machine, NodeId, Port, Timer
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.clients.constants import (
     ENDED_AT_ONCE,
@@ -75,6 +76,7 @@ class PendingReceipt(msgspec.Struct):
     client: int
     answer: Published
     pending: dict[int, None]  # sequence numbers of the others
+    hosts: dict[int, Mapping[str, NodeId]] = {}  # of those that are accepted
 
 
 class EndDue(Timer, frozen=True):
@@ -396,7 +398,7 @@ class LocalClients(Machine):
     ) -> None:
         """Answer now, or where a receipt is asked for when all events are accepted."""
         answer = Published.of(command.request, events, refused)
-        pending = self.publisher.unaccepted_of(events) if command.receipt else {}
+        pending = self.publisher.await_receipts(events) if command.receipt else {}
         if pending:
             receipt = PendingReceipt(client, answer, pending)
             self.receipts.update(dict.fromkeys(pending, receipt))
@@ -412,8 +414,11 @@ class LocalClients(Machine):
             receipt = self.receipts.pop(sequence, None)
             if receipt is not None:
                 receipt.pending.pop(sequence)
+                receipt.hosts[sequence] = event.hosts[sequence]
                 if not receipt.pending:
-                    self.port.reply(receipt.client, receipt.answer)
+                    accepted = AcceptedEvents.of(receipt.hosts)
+                    answer = replace(receipt.answer, accepted=accepted)
+                    self.port.reply(receipt.client, answer)
 
     # --- what is known here ---
 

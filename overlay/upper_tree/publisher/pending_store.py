@@ -78,6 +78,9 @@ class PendingStore(Machine):
         self._single: dict[int, PendingEvent] = {}
         self._batches = BatchedPending(self._single)
         self._unlocated: dict[str, dict[int, None]] = {}  # attribute -> sequence numbers
+        self._receipts: dict[int, dict[str, NodeId]] = {}
+        """By sequence number of an event whose hosts are asked for: those that have accepted it, by
+        their trees' attributes."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -107,11 +110,14 @@ class PendingStore(Machine):
         """How many of them are not held back any more."""
         return len(self._single) + len(self._batches)
 
-    def unaccepted_of(self, events: Iterable[Event]) -> dict[int, None]:
-        """The sequence numbers of those of these events that are pending."""
+    def await_receipts(self, events: Iterable[Event]) -> dict[int, None]:
+        """The sequence numbers of those of these events that are pending. Which hosts accept them
+        will be in their `EventsAccepted`."""
         self._batches.break_up()
         held, single = self._coalescer.sequences, self._single
-        return {e.sequence: None for e in events if e.sequence in single or e.sequence in held}
+        found = {e.sequence: None for e in events if e.sequence in single or e.sequence in held}
+        self._receipts.update((sequence, {}) for sequence in found)
+        return found
 
     # --- new events ---
 
@@ -124,7 +130,7 @@ class PendingStore(Machine):
         """These events, none over `largest` bytes, leave now for the hosts of `route`. If it names
         none they are done: none of their trees has a subscriber."""
         if not route:
-            self.port.emit(EventsAccepted(tuple([event.sequence for event in events])))
+            self._emit_accepted([event.sequence for event in events])
             return
         now = self.port.now
         pairs = {name: (host, now) for host, (_, trees) in route.items() for name in trees}
@@ -197,6 +203,8 @@ class PendingStore(Machine):
         done: list[int] = []
         sent_at: float | None = None
         for attributes, sequences in taken:
+            if self._receipts:
+                self._note_host(host, attributes, sequences)
             batches, rest = self._batches.accept(host, attributes, sequences)
             for accepted in batches:
                 sent_at = sent_at or accepted.sent_at
@@ -218,6 +226,16 @@ class PendingStore(Machine):
         self._window.accepted(before - self.pairs, None if sent_at is None else now - sent_at, now)
         self._emit_accepted(done)
         return Acceptance(events, sent_at)
+
+    def _note_host(
+        self, host: NodeId, attributes: tuple[str, ...], sequences: Sequence[int]
+    ) -> None:
+        """For the receipts: a host has accepted these events (the first, if two did)."""
+        for sequence in sequences:
+            hosts = self._receipts.get(sequence)
+            if hosts is not None:
+                for attribute in attributes:
+                    hosts.setdefault(attribute, host)
 
     def _sent_at(
         self, host: NodeId, attributes: Sequence[str], sequences: Sequence[int]
@@ -249,7 +267,9 @@ class PendingStore(Machine):
 
     def _emit_accepted(self, done: list[int]) -> None:
         if done:
-            self.port.emit(EventsAccepted(tuple(done)))
+            receipts = self._receipts
+            hosts = {s: receipts.pop(s) for s in done if s in receipts} if receipts else {}
+            self.port.emit(EventsAccepted(tuple(done), hosts))
         if self._is_room_awaited and self.has_room:
             self._is_room_awaited = False
             self.port.emit(RoomAgain())

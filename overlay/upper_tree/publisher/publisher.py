@@ -117,9 +117,10 @@ class Publisher(Machine):
         """How many events some tree has not accepted yet."""
         return len(self.pending)
 
-    def unaccepted_of(self, events: Iterable[Event]) -> dict[int, None]:
-        """The sequence numbers of those of these events that some tree has not accepted yet."""
-        return self.pending.unaccepted_of(events)
+    def await_receipts(self, events: Iterable[Event]) -> dict[int, None]:
+        """The sequence numbers of those of these events that some tree has not accepted yet;
+        `EventsAccepted` will say which hosts accepted them."""
+        return self.pending.await_receipts(events)
 
     # --- publishing ---
 

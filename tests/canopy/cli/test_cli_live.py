@@ -80,7 +80,9 @@ def test_events_travel_from_one_node_to_the_other(overlay: tuple[Path, Path]) ->
             {"id": "q2", "mag": 2, "place": "Nome, Alaska"},
             {"id": "q3", "mag": 3.5, "place": "Adak, Alaska"},
         ]
-        canopy(first, "pub", "--receipt", text="".join(json.dumps(e) + "\n" for e in events))
+        text = "".join(json.dumps(e) + "\n" for e in events)
+        done = json.loads(canopy(first, "pub", "--receipt", "--json", text=text))
+        assert sum(done["hosts"].values()) >= 2, done
         shown = canopy(second, "why", "q1")
         asked = json.loads(canopy(first, "why", "q1", "--json"))
         canopy(second, "why", "q1", "nosuch", code=1)

@@ -112,6 +112,8 @@ class TestSynchronous:
             assert place == 700
             assert "n" in reason
             assert result.identities[700] == ""
+            me = client.ask(GetStatus(0), Status).node
+            assert result.hosts == tuple({} if n == 700 else {"n": me} for n in range(1_500))
             found = take(all_, 1_499)
             assert all_.gaps == all_.gaps.__class__()
         assert {e.identity for e in found if isinstance(e, canopy.Event)} == {

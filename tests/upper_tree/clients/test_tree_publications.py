@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from overlay.client import Draft, Events, GetEvents, Publish, Published
+from overlay.client import AcceptedEvents, Draft, Events, GetEvents, Publish, Published
 from overlay.upper_tree.clients.constants import EVENTS_BYTES
 from overlay.upper_tree.messages import Visit
 from tests.support.overlays import settings
@@ -83,6 +85,15 @@ def test_a_receipt_waits_until_every_tree_has_every_event() -> None:
     assert answer.identities == ("me.1.1", "me.1.2", "")
     assert len(answer.refused) == 1
     assert rig.clients.receipts == {}
+    assert answer.accepted == (AcceptedEvents(1, 2, {"x": "h"}),)
+    assert answer.hosts == ({"x": "h"}, {"x": "h"}, {}), "y has no subscriber"
+
+
+@given(st.dictionaries(st.integers(1, 12), st.dictionaries(st.sampled_from("xy"), st.just("h"))))
+def test_a_receipt_has_the_hosts_of_each_event(hosts: dict[int, dict[str, str]]) -> None:
+    answer = Published(0, 12, "p", 1, 1, accepted=AcceptedEvents.of(hosts))
+    assert answer.hosts == tuple(hosts.get(sequence, {}) for sequence in range(1, 13))
+    assert sum(group.count for group in answer.accepted) == len([h for h in hosts.values() if h])
 
 
 def test_a_receipt_for_events_without_subscribers_is_given_at_once() -> None:
