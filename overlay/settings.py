@@ -39,7 +39,7 @@ class LinkSettings(SettingsGroup, frozen=True):
     retransmit_after: Seconds = 3.0  # unacknowledged for so long: sent again; doubles; less where
     # round trips are measured to be short. TCP needs it only after a resume, the simulator's lossy
     # links need it always
-    frame: Bytes = 64 * 1024  # a batch is cut here; its receiver handles it in one turn
+    frame: Bytes = 32 * 1024  # a batch is cut here; its receiver handles it in one turn
     window: Bytes = 4 * 1024 * 1024  # credit a receiver grants; guess
     queue: Bytes = 64 * 1024 * 1024  # waiting for credit; what is beyond is dropped and counted
     compress: bool = False  # batches over 1 KiB with zlib

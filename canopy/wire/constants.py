@@ -19,8 +19,8 @@ TICK_LEAST: Final = 0.001
 cost. Where there was other input, or the tick itself took longer, the next tick may follow at once:
 a host with a backlog works in its ticks (overlay/upper_tree/host/visit_scheduler.py)."""
 
-READ_SIZE: Final = 64 * 1024
-"""Asked for in one receive. Twice a frame of a busy link; larger ones were not faster."""
+READ_SIZE: Final = 32 * 1024
+"""Asked for in one receive, and handled in one turn; larger ones were not faster."""
 
 QUEUE_LIMIT: Final = 16 << 20
 """Bytes queued for one connection. Links grant each other 4 MiB of credit (`LinkSettings.window`),
