@@ -115,7 +115,8 @@ class Node:
         settings = self.settings
         self.links = Links(
             self.me, self.incarnation, overlay, settings.links, self.rng, codec, self.driver,
-            self.driver.clock, self.emit, self.turns.dispatch, self.count, self.trace,
+            self.driver.clock, self.driver.hybrid, self.emit, self.turns.dispatch, self.count,
+            self.trace,
             settings.view.seed_retry_most, self._boot,
         )  # fmt: skip
         points = self.access_points = AccessPoints(self, settings.view)

@@ -14,6 +14,7 @@ import msgspec
 
 from overlay.client import Command, Event, Reply
 from overlay.health import HealthReport
+from overlay.hybrid_clock import HybridClock
 from overlay.links.events import ConnectionId, IdentityConflict
 from overlay.links.events import Transport as LinkTransport
 from overlay.links.messages import Frame
@@ -124,6 +125,10 @@ class Driver(LinkTransport, Protocol):
     def clock(self) -> float:
         """The time in monotonic seconds, read once per turn."""
 
+    @property
+    def hybrid(self) -> HybridClock:
+        """The clock of the trace records, whose time goes with each batch to other nodes."""
+
     def reply(self, client: int, reply: Reply) -> None:
         """Send a client a reply, or a notice that it did not ask for."""
 
@@ -131,7 +136,7 @@ class Driver(LinkTransport, Protocol):
         """Tell clients that gather: to each, by number, the events at its places, as `Gathered`."""
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write a trace record; the driver adds the wall clock."""
+        """Write a trace record; the driver adds the wall clock and the hybrid logical clock."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept."""

@@ -26,6 +26,7 @@ COMMON = (
     "overlay.health",
     "overlay.wording",
     "overlay.regions",
+    "overlay.hybrid_clock",
 )
 LOWER = (*COMMON, "matching", "overlay.links")
 
@@ -65,6 +66,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.bounded": (),
     "overlay.wording": (),
     "overlay.regions": (),
+    "overlay.hybrid_clock": (),
     "overlay.health": ("overlay.machine",),
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),

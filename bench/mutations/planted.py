@@ -13,6 +13,7 @@ from bench.mutations import (
     region_faults,
     subscriber_faults,
     terminal_faults,
+    trace_faults,
     tree_faults,
     turn_faults,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "region_faults",
     "subscriber_faults",
     "terminal_faults",
+    "trace_faults",
     "tree_faults",
     "turn_faults",
 ]

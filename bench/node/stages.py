@@ -38,6 +38,7 @@ from overlay.client import (
     Subscribe,
     Subscribed,
 )
+from overlay.hybrid_clock import HybridClock
 from overlay.links.messages import Frame
 from overlay.machine import Named, Peer
 from overlay.settings import Settings
@@ -82,6 +83,7 @@ class Surroundings:
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.hybrid = HybridClock(self.clock, 0.0)
         self.answers: list[Reply] = []
         self.to_clients: Callable[[int, Reply], None] = lambda _, reply: self.answers.append(reply)
         self.to_gatherers: Callable[..., None] = lambda events, places: None

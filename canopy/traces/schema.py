@@ -1,25 +1,29 @@
 """The trace schema: one flat record per step of an event, a walk or a subscription.
 
 A trace file is JSON lines under ``date=YYYY-MM-DD/node=ID/``. Every line is an object with the
-common fields and those of its ``kind``; other fields are left out. The Spark
+common fields and those of its ``kind``; other fields are left out. The first record of a file has
+the kind ``file`` and no number and no hybrid logical clock. The Spark
 job reads all kinds through one explicit schema (`FIELDS`), so that a record of a newer version
 with more fields still reads, and a line that does not fit is counted as corrupt.
 
 An **event** is named by its identity ``publisher.incarnation.sequence``; the ``id`` is the user's
-own. Times are seconds since 1970 by the node's wall clock, stamped by the writer in canopy/wire/.
+own. Times are seconds since 1970 by the node's wall clock, stamped by the writer.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 1  # incremented when a field changes its meaning, not for new fields
+VERSION: Final = 2  # incremented when a field changes its meaning, not for new fields
 
 FIELDS: Final[dict[str, str]] = {
     # common to all
     "v": "int",  # VERSION
     "time": "double",  # seconds since 1970
+    "hlc": "long",  # the node's hybrid logical clock, nanoseconds (overlay/hybrid_clock.py)
     "node": "string",  # who wrote this
+    "run": "long",  # which of the node's processes: its incarnation
+    "n": "long",  # number of the record in its run, from 1, also of those that were lost
     "kind": "string",  # a key of KINDS
     # what it is about
     "event": "string",  # identity of an event
@@ -62,12 +66,18 @@ FIELDS: Final[dict[str, str]] = {
     "resent": "int",  # batches that were sent again, since the start
     "links": "int",  # that are connected
     "unread": "double",  # seconds before it for which no program was there to read
-    "sample": "double",  # the share of events that this node traces; absent: all
+    "sample": "double",  # the share of events that this node traces
+    "overlay": "string",  # its name
+    "part": "int",  # number of the file in its run, from 1
+    "written": "long",  # records written before, in this run
+    "lost": "long",  # records lost before, in this run
+    "client": "int",  # the node's number for a program that is connected
 }
 """Name of every field and its Spark SQL type."""
 
 KINDS: Final[dict[str, tuple[str, ...]]] = {
-    "start": ("address", "routing", "name", "sample"),
+    "file": ("overlay", "part", "sample", "written", "lost"),  # the first of each file
+    "start": ("address", "routing", "name"),
     "ready": (),
     # what the node measured of itself and its machine, every `trace.health` seconds (T6); what a
     # system does not say is left out
@@ -75,7 +85,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
         *("cpu", "memory", "disk", "resident", "clients"),
         *("queue", "late_ms", "round_trip_ms", "resent", "links"),
     ),
-    "subscribe": ("subscription", "name", "selector", "tree", "level"),
+    "subscribe": ("subscription", "name", "selector", "tree", "level", "client"),
     "suback": ("subscription",),  # matching events published from now on are expected
     "unsubscribe": ("subscription", "unread"),  # unread: since the program was lost
     "publish": ("event", "id", "attributes", "size"),
@@ -98,13 +108,15 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "duplicate": ("event", "peer"),
     "recheck_failed": ("event", "peer"),  # arrived, and no local subscription matches
     "deliver": ("event", "id", "subscription", "latency_ms", "attribute", "hops", "lo", "hi"),
-    "drop": ("event", "peer", "reason", "size"),
+    # given up: for the node `peer`; or with `client` what had been delivered to a program that does
+    # not read: for one `subscription`, or for all of the program's
+    "drop": ("event", "peer", "client", "subscription", "reason", "size"),
     # the overlay
     "cluster": ("epoch", "name", "reason"),  # founded, joined, split, role changed …
     "map": ("attribute", "epoch", "version", "size", "reason"),  # a partition map changed, and why
     "link": ("peer", "reason"),  # up, down
     # losses, elections, recoveries as one node saw them (overlay/incidents.py); name: the cluster
     "incident": ("what", "peer", "name", "epoch", "reason"),
-    "stop": ("data_messages", "other_messages", "bytes", "reason"),
+    "stop": ("data_messages", "other_messages", "bytes", "reason", "lost"),
 }
 """The kinds of records, with their fields beside the common ones."""

@@ -7,9 +7,13 @@ Every node writes its own files, and only the Spark job reads them together. Two
   Records that name no event (walks, subscriptions, maps) are always kept.
 * Tracing does not endanger the node. The buffer is bounded, files end at a size and at midnight
   UTC, and a failing disk costs records, which are counted in `lost`, and nothing else.
+* What is absent shows. Every file begins with a record of kind ``file`` that says whose it is, of
+  which overlay and run, what share of the events is kept, and how many records were written and
+  lost before. All others are numbered from 1 in each run of the node's process; a lost record
+  keeps its number.
 
 This file does no IO of its own: `canopy.wire` passes a function that opens a file for appending and
-a wall clock, the simulator passes others. An opened file begins with a line feed, so that a line
+the clocks, the simulator passes others. An opened file begins with a line feed, so that a line
 which a killed process left unfinished does not spoil the first record.
 """
 
@@ -130,8 +134,9 @@ class TraceWriter:
     """Writes the trace records of one node.
 
     `out` opens a file (see `OpenFile`), `clock` gives seconds since 1970, `sample` is the share
-    of events that is kept, `root` the folder in front of every path that `out` is given. With
-    `check`, every record is checked against the schema (for tests).
+    of events that is kept, `hybrid` reads the node's hybrid logical clock, `run` is the node's
+    incarnation, `overlay` the name of the overlay, `root` the folder in front of every path that
+    `out` is given. With `check`, every record is checked against the schema (for tests).
     """
 
     def __init__(
@@ -141,6 +146,9 @@ class TraceWriter:
         clock: Callable[[], float],
         sample: float = 1.0,
         *,
+        hybrid: Callable[[], int],
+        run: int = 1,
+        overlay: str = "canopy",
         root: str = "",
         check: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
@@ -149,7 +157,7 @@ class TraceWriter:
         if not 0.0 <= sample <= 1.0:
             raise ValueError(f"the sampling rate is {sample}, but must lie between 0 and 1")
         self.written = 0
-        """Records written to the operating system."""
+        """Records written to the operating system; not those of kind ``file``."""
         self.lost = 0
         """Records lost through a failing disk, or a value that JSON cannot represent."""
         self.error: str | None = None
@@ -158,6 +166,10 @@ class TraceWriter:
         self._node = node_id
         self._clock = clock
         self._sample = sample
+        self._hybrid = hybrid
+        self._run = run
+        self._overlay = overlay
+        self._number = 0  # of the last record
         self._root = root
         self._check = check
         self._buffer_bytes = buffer_bytes
@@ -185,15 +197,23 @@ class TraceWriter:
             event = fields.get("event")
             if event is not None and not is_sampled(event, self._sample):
                 return
-            if kind == "start":  # the analysis has to know what share of the events it sees
-                fields = {**fields, "sample": self._sample}
         now = self._clock()
         fields = complete_fields(fields, now)
         if self._check:
             check_record(kind, fields)
         if self._lines and now >= self._until:
             self.flush()  # records from before midnight belong to the day before
-        record = {"v": VERSION, "time": now, "node": self._node, "kind": kind, **fields}
+        self._number += 1
+        record = {
+            "v": VERSION,
+            "time": now,
+            "hlc": self._hybrid(),
+            "node": self._node,
+            "run": self._run,
+            "n": self._number,
+            "kind": kind,
+            **fields,
+        }
         try:
             line = self._encode(record)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
@@ -208,27 +228,33 @@ class TraceWriter:
 
     def flush(self) -> None:
         """Write all buffered records to the operating system. Never raises for a failing disk."""
-        lines, size = self._lines, self._size
+        lines = self._lines
         if not lines:
             return
         self._lines, self._size = [], 0
-        if self._clock() < self._retry_at:
+        if self._retry_at - RETRY_AFTER <= self._clock() < self._retry_at:
             self.lost += len(lines)
             return
-        written = 0
+        written = 0  # lines, as far as the operating system has them
+        first: list[bytes] = []
         try:
             file = self._current_file(self._since)
-            for data in remaining(b"\n".join([*lines, b""]), file):
-                written += data.count(b"\n")
+            if self._file_size == 0:
+                first = self._first_lines()
+            data = b"\n".join([*first, *lines, b""])
+            written -= len(first)
+            for part in remaining(data, file):
+                written += part.count(b"\n")
             file.flush()
         except OSError as error:
+            written = max(0, written)
             self.written += written
             self._lose(len(lines) - written, error)
             self._close_file()  # a later flush tries a new one
             self._retry_at = self._clock() + RETRY_AFTER
             return
         self.written += len(lines)
-        self._file_size += size
+        self._file_size += len(data)
 
     def close(self) -> None:
         """Flush and close the file. A later `write` opens a new one."""
@@ -245,8 +271,24 @@ class TraceWriter:
             self._part += 1
             self._file_size = 0
             self._file_ends = (now // DAY + 1) * DAY
-            self._file.write(b"\n")
         return self._file
+
+    def _first_lines(self) -> list[bytes]:
+        """A line feed, so that a line which another process left unfinished ends, and the record
+        that says what file this is."""
+        record = {
+            "v": VERSION,
+            "time": self._since,
+            "node": self._node,
+            "run": self._run,
+            "kind": "file",
+            "overlay": self._overlay,
+            "part": self._part,
+            "sample": self._sample,
+            "written": self.written,
+            "lost": self.lost,
+        }
+        return [b"", self._encode(record)]
 
     def _close_file(self) -> None:
         file, self._file = self._file, None

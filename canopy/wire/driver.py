@@ -36,12 +36,24 @@ from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.outlet import Counters
 from overlay.client import Event, Reply
 from overlay.driving import DrivenNode
+from overlay.hybrid_clock import HybridClock
 from overlay.links.messages import Frame
 from overlay.machine import Named
 
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux has a monotonic clock that goes on while the machine is suspended, and `time.monotonic`
 reads the other one, which does not; macOS's goes on (clock_gettime(2) and (3))."""
+
+
+def monotonic() -> float:
+    """Monotonic seconds, those included in which the machine was suspended: leases that a node was
+    given end meanwhile."""
+    return time.clock_gettime(CLOCK)
+
+
+def hybrid_clock() -> HybridClock:
+    """A hybrid logical clock that begins with what the wall clock shows now."""
+    return HybridClock(monotonic, time.time())
 
 
 class NodeOutputs(Protocol):
@@ -84,8 +96,10 @@ class TrioDriver:
         folder: DataFolder | None = None,
         traces: TraceWriter | None = None,
         connect_timeout: float = 5.0,
+        hybrid: HybridClock | None = None,
     ) -> None:
         self.counters = Counters()
+        self.hybrid = hybrid or hybrid_clock()
         self._outputs: NodeOutputs = _NoOutputs()
         self._log = log
         self._folder = folder
@@ -136,9 +150,8 @@ class TrioDriver:
         return os.cpu_count() or 1
 
     def clock(self) -> float:
-        """The time in monotonic seconds, those included in which the machine was suspended: leases
-        that this node was given end meanwhile."""
-        return time.clock_gettime(CLOCK)
+        """The time in monotonic seconds (`monotonic`)."""
+        return monotonic()
 
     def reply(self, client: int, reply: Reply) -> None:
         """Queue a reply, deliveries or a notice for a client."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from overlay.hybrid_clock import HybridClock
 from overlay.links.messages import ProcessName
 from overlay.machine import LocalEvent, Peer
 from overlay.settings import LinkSettings
@@ -22,6 +23,7 @@ class LinkContext:
     settings: LinkSettings
     rng: Random
     clock: Callable[[], float]  # monotonic seconds
+    hybrid: HybridClock  # whose time frames carry from node to node
     emit: Callable[[LocalEvent], None]
     count: Callable[[str, int], None]
     trace: Callable[..., None]

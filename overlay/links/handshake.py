@@ -349,6 +349,7 @@ class Handshake(LinkParts):
             raise
         self._connections.established(connection, session)
         session.established(greeting, now)
+        self._node.hybrid.observe(greeting.clock)
         if isinstance(greeting, Hello):
             self._say_welcome(connection, session)
         was_up = session.state is SessionState.CONNECTED
@@ -369,25 +370,32 @@ class Handshake(LinkParts):
         window, session = self._node.settings.window, connection.session
         boot = self._node.process.boot
         if session is None:
-            connection.write(Hello(*self._sender, 0, 0, window, boot=boot))
+            connection.write(
+                Hello(*self._sender, 0, 0, window, boot=boot, clock=self._node.hybrid.read())
+            )
             return
         session.wrote(self._node.clock())
         numbers = (session.number, session.peer_number, session.dials)
         expected, yours = session.expected, session.peer_process.incarnation
         connection.write(
-            Hello(*self._sender, expected, yours, window, session.peer.id, *numbers, boot)
+            Hello(
+                *(*self._sender, expected, yours, window, session.peer.id, *numbers, boot),
+                self._node.hybrid.read(),
+            )
         )
 
     def _say_welcome(self, connection: LinkConnection, session: LinkSession | None = None) -> None:
         """Answer a Hello. Without a session this only names the node."""
         window, boot = self._node.settings.window, self._node.process.boot
         if session is None:
-            connection.write(Welcome(*self._sender, 0, 0, window, boot=boot))
+            clock = self._node.hybrid.read()
+            connection.write(Welcome(*self._sender, 0, 0, window, boot=boot, clock=clock))
             return
         session.wrote(self._node.clock())
         numbers = (session.number, session.peer_number, session.dials)
         expected, yours = session.expected, session.peer_process.incarnation
-        connection.write(Welcome(*self._sender, expected, yours, window, *numbers, boot))
+        clock = self._node.hybrid.read()
+        connection.write(Welcome(*self._sender, expected, yours, window, *numbers, boot, clock))
 
 
 def superseded(later: Peer, process: ProcessName) -> Superseded:

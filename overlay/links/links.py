@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from zlib import crc32
 
+from overlay.hybrid_clock import HybridClock
 from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection
 from overlay.links.constants import ACK_DELAY, ACK_SHARE, CORRUPTION_SHARE, STALL_ANSWER
 from overlay.links.context import LinkContext
@@ -68,6 +69,7 @@ class Links:
         codec: Codec,
         transport: Transport,
         clock: Callable[[], float],
+        hybrid: HybridClock,
         emit: Callable[[LocalEvent], None],
         dispatch: Callable[[Peer, Message], None],
         count: Callable[[str, int], None],
@@ -77,19 +79,23 @@ class Links:
     ) -> None:
         """`incarnation` grows with each start of the process, and `boot` (0: made of the address)
         distinguishes two processes that have the same; nodes of another `overlay` are refused.
-        `clock` is monotonic seconds. `dispatch` is called with each message that arrives, in order;
-        a ProtocolError that it raises closes the session with the sender, any other exception
-        propagates. `emit` gets the events of overlay/links/events.py.
+        `clock` is monotonic seconds, `hybrid` the clock whose time goes with each batch. `dispatch`
+        is called with each message that arrives, in order; a ProtocolError that it raises closes
+        the session with the sender, any other exception propagates. `emit` gets the events of
+        overlay/links/events.py.
         """
         self._settings = settings
         self._codec = codec
         self._clock = clock
+        self._hybrid = hybrid
         self._emit = emit
         self._dispatch = dispatch
         self._count = count
         self._trace = trace
         process = ProcessName(incarnation, boot or crc32(me.address.encode()))
-        context = LinkContext(me, process, overlay, settings, rng, clock, emit, count, trace)
+        context = LinkContext(
+            me, process, overlay, settings, rng, clock, hybrid, emit, count, trace
+        )
         self._deadlines = DeadlineQueue()
         self._penalties = Penalties(
             settings.retry_first, settings.retry_most, settings.dead_after / CORRUPTION_SHARE
@@ -338,7 +344,7 @@ class Links:
             self._acks.append((self._clock() + ACK_DELAY, session))
 
     def _write_batch(self, session: LinkSession, connection: Carrier, batch: InFlightBatch) -> None:
-        frame = session.make_batch(batch, self._clock())
+        frame = session.make_batch(batch, self._clock(), self._hybrid.read())
         self._count("link_bytes", len(batch.body))
         connection.write(frame)
         if session.retransmit_at < session.wake_at:
@@ -353,6 +359,7 @@ class Links:
             self._write_batch(session, connection, batch)
 
     def _on_batch(self, connection: LinkConnection, session: LinkSession, batch: Batch) -> None:
+        self._hybrid.observe(batch.clock)
         self._on_acknowledged(session, batch.acknowledged, batch.credit)
         arrival = session.receive(batch)
         if arrival is Arrival.IN_ORDER:

@@ -14,7 +14,7 @@ import msgspec
 
 from overlay.machine import NodeId, Peer
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Version of the wire protocol; a peer with another version is refused with a reason."""
 
 MAX_BODY = (1 << 20) - 4_096
@@ -57,6 +57,7 @@ class Hello(Frame, frozen=True):
     your_session: int = 0  # the receiver's number of it as the sender knows it, 0 if it does not
     dials: int = 0  # Hellos sent in this session so far, to recognise an older one that comes late
     boot: int = 0  # with the incarnation: the process (`ProcessName`)
+    clock: int = 0  # the sender's hybrid logical clock (overlay/hybrid_clock.py)
 
     @property
     def process(self) -> ProcessName:
@@ -82,6 +83,7 @@ class Welcome(Frame, frozen=True):
     your_session: int = 0
     dials: int = 0
     boot: int = 0
+    clock: int = 0
 
     @property
     def process(self) -> ProcessName:
@@ -110,6 +112,7 @@ class Batch(Frame, frozen=True):
     digest: int  # CRC-32 of `body` as it was sent
     compressed: bool  # with zlib
     body: bytes  # the codec's list of messages
+    clock: int = 0  # the sender's hybrid logical clock when it was written
 
 
 class Ack(Frame, frozen=True):

@@ -250,9 +250,10 @@ class LinkSession(HasDeadline):
 
     # --- frames ---
 
-    def make_batch(self, batch: InFlightBatch, now: float) -> Batch:
+    def make_batch(self, batch: InFlightBatch, now: float, clock: int) -> Batch:
         """The frame for `batch`, first sent or sent again, with the acknowledgement of the other
-        direction on it; the retransmission timer runs for the oldest batch in flight."""
+        direction and the hybrid logical `clock` on it; the retransmission timer runs for the oldest
+        batch in flight."""
         self.ack_due = False
         self._ack_bytes = 0
         self.last_used = self.last_written = now
@@ -270,6 +271,7 @@ class LinkSession(HasDeadline):
             batch.digest,
             batch.compressed,
             batch.body,
+            clock,
         )
 
     def make_ack(self, now: float, gap: int = 0, asks: bool = False) -> Ack:

@@ -13,6 +13,7 @@ import msgspec
 from canopy.sim.world.network import Network
 from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.traffic import Traffic
+from overlay.hybrid_clock import HybridClock
 from overlay.links.events import LinkDown
 from overlay.links.links import Links
 from overlay.links.messages import Frame
@@ -39,6 +40,7 @@ class Host:
         incarnation: int,
         overlay: str,
         id_: str = "",
+        wall: float = 0.0,
     ) -> None:
         self.world = world
         self.peer = Peer(id_ or name, f"{name}:1")
@@ -52,6 +54,7 @@ class Host:
         self._dialling: dict[int, None] = {}
         self.is_alive = True
         self.name = name
+        self.hybrid = HybridClock(lambda: world.now, wall)
         self.links = Links(
             self.peer,
             incarnation,
@@ -61,6 +64,7 @@ class Host:
             world.codec,
             self,
             lambda: world.now,
+            self.hybrid,
             self.events.append,
             self._dispatch,
             self._count,
@@ -179,12 +183,20 @@ class LinkWorld(Scheduler):
         """Change some of the network's conditions: loss, duplicate, damage …"""
         self.network.conditions = msgspec.structs.replace(self.network.conditions, **conditions)
 
-    def host(self, name: str, incarnation: int = 1, overlay: str = "test", **settings: Any) -> Host:
-        """Start a node; one of the same name dies silently (its connections are reset)."""
+    def host(
+        self,
+        name: str,
+        incarnation: int = 1,
+        overlay: str = "test",
+        wall: float = 0.0,
+        **settings: Any,
+    ) -> Host:
+        """Start a node; one of the same name dies silently (its connections are reset). `wall`:
+        what its wall clock shows then."""
         if name in self.hosts:
             self.kill(self.hosts[name])
         changed = msgspec.structs.replace(self.settings, **settings)
-        host = self.hosts[name] = Host(self, name, changed, incarnation, overlay)
+        host = self.hosts[name] = Host(self, name, changed, incarnation, overlay, wall=wall)
         self.network.listen(host.peer.address, host)
         return host
 

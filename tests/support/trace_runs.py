@@ -16,6 +16,7 @@ from typing import Any
 
 from canopy.traces.analysis import AnalysisSummary, analyze
 from canopy.traces.writer import TraceWriter
+from overlay.hybrid_clock import HybridClock
 
 START = 1_790_000_000.0
 ABOVE_5 = ["cmp", ">", ["attr", "a"], ["lit", 5]]
@@ -145,13 +146,22 @@ class Overlay:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
+        self.hybrid = HybridClock(self.clock, START)
         self.names = [f"{self.first + number:016x}" for number in range(self.nodes)]
-        self.writers = {
-            name: TraceWriter(self._open, name, self.clock, self.sample, check=True)
-            for name in self.names
-        }
+        self.writers = {name: self._writer(name, 1) for name in self.names}
         for number, name in enumerate(self.names):
             self.write(name, "start", address=f"127.0.0.1:{7000 + number}", name=f"node-{number}")
+
+    def _writer(self, name: str, run: int) -> TraceWriter:
+        return TraceWriter(
+            self._open,
+            name,
+            self.clock,
+            self.sample,
+            hybrid=self.hybrid.read,
+            run=run,
+            check=True,
+        )
 
     def _open(self, path: str) -> Any:
         place = self.folder / path

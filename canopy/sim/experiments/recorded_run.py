@@ -41,6 +41,7 @@ USED = (
     *STEPS,
     "match",
     "deliver",
+    "file",
     "start",
     "stop",
     "subscribe",
@@ -244,8 +245,9 @@ class RecordedRun:
             self.nodes.append(node)
         try:
             match kind:
+                case "file":
+                    self.sampled = min(self.sampled, float(record["sample"]))
                 case "start" | "stop":
-                    self.sampled = min(self.sampled, float(record.get("sample", 1.0)))
                     self._all_end(node, time)
                 case "subscribe":
                     self._subscribe(record)

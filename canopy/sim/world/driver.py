@@ -19,6 +19,7 @@ from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.traffic import Traffic
 from overlay.client import Command, Event, Gathered, Reply
 from overlay.driving import DrivenNode, Driver
+from overlay.hybrid_clock import HybridClock
 from overlay.links.events import Codec
 from overlay.links.messages import Frame
 from overlay.machine import Named, Peer
@@ -71,6 +72,9 @@ class Host(Protocol):
     def replied(self, driver: SimDriver, client: int, reply: Reply) -> None:
         """A node answers a client, or has news for it."""
 
+    def wall(self, name: str) -> float:
+        """What a node's wall clock shows, in seconds since 1970."""
+
     def draining(self, name: str) -> None:
         """A process has heard that it is to leave."""
 
@@ -96,6 +100,7 @@ class SimDriver:
         self._world = world
         self._network = world.network
         self._offset = clock - world.now
+        self.hybrid = HybridClock(self.clock, world.wall(name))
         self._tick_at = -1.0  # virtual time of the earliest tick on the heap, -1: none
         self._paused = False
         self._syncing = False  # or working: it takes nothing in, and nothing leaves yet
@@ -113,6 +118,7 @@ class SimDriver:
     def run(self, node: DrivenNode) -> None:
         """Take `node` in charge and start it."""
         self.node = node
+        self._world.recorder.begin(self.disk.node, self.disk.incarnation, self.hybrid.read)
         self._network.listen(self.disk.address, self)
         node.start()
         self._after()
@@ -137,7 +143,7 @@ class SimDriver:
             "other_messages": counters.get("other_messages", 0),
             "bytes": counters.get("link_bytes", 0),
         }
-        self.trace("stop", {**totals, "reason": reason})
+        self.trace("stop", {**totals, "reason": reason, "lost": 0})
 
     # --- inputs ---
 

@@ -41,8 +41,10 @@ class Recorder:
         wall: Callable[[str], float],
         out: OpenFile | None = None,
         kept: int = KEPT,
+        overlay: str = "canopy",
     ) -> None:
-        """`wall`: the wall clock of a node (an id), in seconds since 1970."""
+        """`wall`: the wall clock of a node (an id), in seconds since 1970; `overlay`: the name that
+        files are marked with."""
         self.records: deque[Record] = deque(maxlen=kept)
         self.counted: dict[str, int] = {}
         """How many records of each kind."""
@@ -51,9 +53,26 @@ class Recorder:
         self._now = now
         self._wall = wall
         self._out = out
-        self._writers: dict[str, TraceWriter] = {}
+        self._overlay = overlay
+        self._writers: dict[str, TraceWriter] = {}  # of the newest process of each node
         self._hash = blake2b(digest_size=16)
         self._encode = msgspec.msgpack.Encoder().encode
+
+    def begin(self, node: str, run: int, hybrid: Callable[[], int]) -> None:
+        """A process of `node` starts, its `run`-th; `hybrid` is its hybrid logical clock."""
+        if self._out is not None:
+            former = self._writers.get(node)
+            if former is not None:
+                former.close()
+            self._writers[node] = TraceWriter(
+                self._out,
+                node,
+                partial(self._wall, node),
+                hybrid=hybrid,
+                run=run,
+                overlay=self._overlay,
+                check=True,
+            )
 
     def write(self, node: str, kind: str, fields: dict[str, Any]) -> None:
         """Keep one trace record of `node`."""
@@ -64,11 +83,7 @@ class Recorder:
         if self.listen is not None:
             self.listen(node, kind, complete_fields(fields, self._wall(node)))
         if self._out is not None:
-            writer = self._writers.get(node)
-            if writer is None:
-                writer = TraceWriter(self._out, node, partial(self._wall, node), check=True)
-                self._writers[node] = writer
-            writer.write(kind, fields)
+            self._writers[node].write(kind, fields)
 
     def events_at(self, node: str, since: float) -> tuple[dict[str, None], dict[str, None]]:
         """Identities of the events that the records since then say were at a node (an id): those

@@ -60,7 +60,10 @@ class World(Scheduler):
         self.settings = settings or Settings()
         self.clients = Clients()
         self.recorder = Recorder(
-            lambda: self.now, lambda node: self.wall(self.identities.get(node, "")), traces
+            lambda: self.now,
+            lambda node: self.wall(self.identities.get(node, "")),
+            traces,
+            overlay=overlay,
         )
         self.traffic = Traffic()
         self.network = Network(self.generator("network"), self.at, lambda: self.now, self.traffic)

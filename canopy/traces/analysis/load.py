@@ -5,8 +5,8 @@ none, and then its data-plane messages are counted from its records: every `walk
 `forward` is one message. A node that was killed and started again has both, so that each run
 (`runs.py`) is counted separately.
 
-Counted records are of the sampled events only, counters of all (`sample` in the start record says
-what share of the events is traced).
+Counted records are of the sampled events only, counters of all (`sample` in the first record of
+each file says what share of the events is traced).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
             max(name) FILTER (WHERE kind = 'start') AS name,
             max(address) FILTER (WHERE kind = 'start') AS address,
             max(routing) FILTER (WHERE kind = 'start') AS routing,
-            min(sample) FILTER (WHERE kind = 'start') AS sample,
+            min(sample) FILTER (WHERE kind = 'file') AS sample,
             count_if(kind = 'publish') AS published,
             count_if(kind = 'match') AS matches,
             count_if(kind = 'deliver') AS deliveries,

@@ -36,6 +36,7 @@ NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "subscription": ("subscribe", "suback", "unsubscribe", "deliver"),
     "walk": ("walk_start", "walk_hop", "walk_blocked", "walk_recovered", "walk_hit", "walk_miss"),
     "attribute": ("walk_start", "walk_hit", "walk_miss", "located", "absent"),
+    **dict.fromkeys(("overlay", "part", "sample", "written", "lost"), ("file",)),
 }
 """The fields that records of these kinds must have."""
 
@@ -104,6 +105,8 @@ def _problem() -> str:
         f"WHEN r.v <> {VERSION} THEN concat('schema version ', r.v, ', not {VERSION}')",
         f"WHEN r.kind NOT IN ({kinds}) THEN concat('unknown kind ', substr(r.kind, 1, 40))",
         "WHEN r.node IS NULL OR r.time IS NULL THEN 'no node or no time'",
+        "WHEN r.run IS NULL OR r.kind <> 'file' AND (r.n IS NULL OR r.hlc IS NULL) "
+        "THEN 'no run, number or hybrid logical clock'",
     ]
     for field, needing in NEEDED.items():
         names = ", ".join(f"'{kind}'" for kind in needing)

@@ -278,29 +278,41 @@ class ControlServer:
             client.fresh += encoded
             client.packing += size
         else:
-            self._enqueue(client, DELIVERED, encoded, [one.event for one in deliveries])
+            self._enqueue(
+                *(client, DELIVERED, encoded, [one.event for one in deliveries]),
+                [one.subscription for one in deliveries],
+            )
 
     def _enqueue(
-        self, client: ClientConnection, kind: int, encoded: Sequence[bytes], events: Sequence[Event]
+        self,
+        client: ClientConnection,
+        kind: int,
+        encoded: Sequence[bytes],
+        events: Sequence[Event],
+        subscriptions: Sequence[str] = (),
     ) -> None:
-        """Queue deliveries behind those that wait for credit; drop what has no room."""
+        """Queue deliveries behind those that wait for credit; drop what has no room.
+        `subscriptions`: of each the one that it is for, unless it is for all of the client's."""
         self._pack(client)
         window = client.window
-        for piece, event in zip(encoded, events, strict=True):
+        for place, (piece, event) in enumerate(zip(encoded, events, strict=True)):
             size = len(piece)
             if not window.has_room(size) and not window.is_dropping:
                 self._release(client)  # a turn with more than the queue: as far as the credit goes
             if window.has_room(size):
                 window.enqueue(kind, piece)
             else:
-                self._drop(client, event)
+                self._drop(client, event, subscriptions[place] if subscriptions else None)
 
-    def _drop(self, client: ClientConnection, event: Event) -> None:
+    def _drop(self, client: ClientConnection, event: Event, subscription: str | None) -> None:
         if client.window.drop(event):
             waiting = client.window.waiting_bytes
             self._log.warning("slow_client", client=client.number, pid=client.pid, waiting=waiting)
         self.dropped += 1
-        self._trace("drop", {"event": event.identity, "reason": "slow client", "size": 1})
+        fields: dict[str, Any] = {"event": event.identity, "client": client.number}
+        if subscription is not None:
+            fields["subscription"] = subscription
+        self._trace("drop", {**fields, "reason": "slow client", "size": 1})
 
     def _release(self, client: ClientConnection) -> None:
         """Send as much of the queue as the credit allows."""

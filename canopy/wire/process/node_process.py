@@ -35,7 +35,7 @@ from canopy.wire.constants import (
 )
 from canopy.wire.control.server import ControlServer
 from canopy.wire.directory.discovery import Discovery
-from canopy.wire.driver import TrioDriver
+from canopy.wire.driver import TrioDriver, hybrid_clock
 from canopy.wire.durable import CopiedFolderError, DiskError, FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
@@ -60,6 +60,7 @@ from overlay.client import (
 )
 from overlay.driving import DrivenNode
 from overlay.health import HealthReport
+from overlay.hybrid_clock import HybridClock
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import PROTOCOL, Hello
 from overlay.machine import Peer
@@ -161,8 +162,9 @@ class NodeProcess:
         self.boot = boot_number()
         self._build = build
         self._began = time.monotonic()
-        self._traces = self._open_traces()
-        self.driver = TrioDriver(log, folder, self._traces, config.links.connect_timeout)
+        hybrid = hybrid_clock()
+        self._traces = self._open_traces(hybrid)
+        self.driver = TrioDriver(log, folder, self._traces, config.links.connect_timeout, hybrid)
         self._control = ControlServer(
             self.driver.trace,
             self,
@@ -397,6 +399,7 @@ class NodeProcess:
                 "other_messages": counters.get("other_messages", 0),
                 "bytes": self.driver.counters.bytes_out,
                 "reason": reason,
+                "lost": self._traces.lost if self._traces else 0,
             },
         )
         if self._traces is not None:
@@ -442,17 +445,24 @@ class NodeProcess:
     def _update_health(self, report: HealthReport) -> None:
         self.driver.node.update_health(report)
 
-    def _open_traces(self) -> TraceWriter | None:
+    def _open_traces(self, hybrid: HybridClock) -> TraceWriter | None:
         config = self.config
         if not config.trace.enabled:
             return None
         root = str(config.trace_folder)
         return TraceWriter(
-            open_trace, self.folder.node, time.time, sample=config.trace.sample, root=root
+            open_trace,
+            self.folder.node,
+            time.time,
+            config.trace.sample,
+            hybrid=hybrid.read,
+            run=self.folder.incarnation,
+            overlay=config.overlay,
+            root=root,
         )
 
 
 def open_trace(path: str) -> TraceFile:
-    """Open a trace file for appending, and make its folders."""
+    """Open a trace file for appending, and make its folders. What `write` takes is the system's."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     return open(path, "ab", buffering=0)  # TraceWriter buffers, and closes it

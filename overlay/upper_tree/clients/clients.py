@@ -171,6 +171,7 @@ class LocalClients(Machine):
             selector=command.selector,
             tree=predicate.tree(),
             level=command.latency_level,
+            client=client,
         )
         self.registrar.subscribe(id_, registrations)
         mine.trees = self.registrar.trees_of(id_, len(predicate.conjunctions))

@@ -125,19 +125,25 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
 
 
 CORRUPT_LINES: list[tuple[bytes, str]] = [
-    (b'{"v":1,"time":1790000000.5,"node":"a0","ki', "cut off"),
+    (b'{"v":2,"time":1790000000.5,"node":"a0","ki', "cut off"),
     (b"hello <b>", "not a JSON object"),
     (b"[1,2]", "not a JSON object"),
     (b'"text"', "not a JSON object"),
     (b'{"a":1}', "not a trace record"),
-    (b'{"v":1,"kind":7,"a":{"b":2}}', "unknown kind 7"),
-    (b'{"v":1,"time":"noon","node":"a0","kind":"ready"}', "not a JSON object with the fields"),
-    (b'{"v":1,"time":NaN,"node":"a0","kind":"ready"}', "not a JSON object with the fields"),
-    (b'{"v":7,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 7, not 1"),
-    (b'{"v":1,"time":1790000000.5,"node":"a0","kind":"dance"}', "unknown kind dance"),
-    (b'{"v":1,"time":1790000000.5,"kind":"ready"}', "no node or no time"),
-    (b'{"v":1,"time":1.5,"node":"a0","kind":"publish"}', "no event in a record of kind publish"),
-    (b'{"v":1,"time":1.5,"node":"\xff\xfe","kind":"ready"}', "invalid UTF-8"),
+    (b'{"v":2,"kind":7,"a":{"b":2}}', "unknown kind 7"),
+    (b'{"v":2,"time":"noon","node":"a0","kind":"ready"}', "not a JSON object with the fields"),
+    (b'{"v":2,"time":NaN,"node":"a0","kind":"ready"}', "not a JSON object with the fields"),
+    (b'{"v":7,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 7, not 2"),
+    (b'{"v":2,"time":1790000000.5,"node":"a0","kind":"dance"}', "unknown kind dance"),
+    (b'{"v":2,"time":1790000000.5,"kind":"ready"}', "no node or no time"),
+    (b'{"v":1,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 1, not 2"),
+    (b'{"v":2,"time":1.5,"node":"a0","run":1,"n":4,"kind":"ready"}', "no run, number or hybrid"),
+    (b'{"v":2,"time":1.5,"node":"a0","run":1,"kind":"file"}', "no overlay in a record of kind"),
+    (
+        b'{"v":2,"time":1.5,"hlc":4,"node":"a0","run":1,"n":4,"kind":"publish"}',
+        "no event in a record of kind publish",
+    ),
+    (b'{"v":2,"time":1.5,"node":"\xff\xfe","kind":"ready"}', "invalid UTF-8"),
     (b"\x00\x01\x02", "not a JSON object"),
 ]
 
@@ -151,7 +157,9 @@ def faulty(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
     foreign.write_bytes(b"\n\n  \n" + b"\n".join(line for line, _ in CORRUPT_LINES))
     # A record of a newer node, with a field more, is still a record.
     newer = folder / "traces" / "newer.jsonl"
-    newer.write_text(f'{{"v":1,"time":{START},"node":"new","kind":"ready","mood":"fine"}}\n')
+    newer.write_text(
+        f'{{"v":2,"time":{START},"hlc":1,"node":"new","run":1,"n":1,"kind":"ready","mood":"fine"}}\n'
+    )
     (folder / "traces" / "notes.txt").write_text("no traces here\n")
     # Divided as a large run is; the others are in one task.
     divided = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "true"}

@@ -36,7 +36,12 @@ class Nodes:
         writer = self.writers.get(node)
         if writer is None:
             root = str(self.folder)
-            writer = TraceWriter(self.open, node, lambda: self.now, root=root, check=True)
+            writer = TraceWriter(
+                *(self.open, node, lambda: self.now),
+                hybrid=lambda: int(self.now * 1e9),
+                root=root,
+                check=True,
+            )
             self.writers[node] = writer
         writer.write(kind, fields)
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from canopy.traces.writer import RETRY_AFTER, SchemaError, TraceWriter, is_sampled, trace_path
+from canopy.traces.writer import (
+    RETRY_AFTER,
+    OpenFile,
+    SchemaError,
+    TraceWriter,
+    is_sampled,
+    trace_path,
+)
+from overlay.hybrid_clock import HybridClock
 
 NOON = 1_790_000_000.0 // 86_400 * 86_400 + 43_200.0
 
@@ -27,9 +36,15 @@ class Disk:
         self.files.setdefault(path, b"")
         return DiskFile(self, path)
 
-    def records(self) -> list[dict[str, object]]:
+    def lines(self) -> list[dict[str, Any]]:
         text = b"".join(self.files.values())
         return [json.loads(line) for line in text.split(b"\n") if line]
+
+    def records(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines() if line["kind"] != "file"]
+
+    def headers(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines() if line["kind"] == "file"]
 
 
 class DiskFile:
@@ -62,6 +77,11 @@ class Clock:
         return self.now
 
 
+def writer_of(out: OpenFile, node: str, clock: Clock, *rest: Any, **options: Any) -> TraceWriter:
+    hybrid = HybridClock(lambda: clock.now - NOON, NOON)
+    return TraceWriter(out, node, clock, *rest, hybrid=hybrid.read, **options)
+
+
 @pytest.fixture
 def disk() -> Disk:
     return Disk()
@@ -73,14 +93,17 @@ def clock() -> Clock:
 
 
 def test_a_record_has_the_common_fields_and_its_own(disk: Disk, clock: Clock) -> None:
-    writer = TraceWriter(disk.open, "n1", clock, check=True)
+    writer = writer_of(disk.open, "n1", clock, check=True)
     writer.write("publish", {"event": "n1.1.1", "id": "7", "attributes": '{"a":1}', "size": 3})
     writer.close()
     assert disk.records() == [
         {
-            "v": 1,
+            "v": 2,
             "time": NOON,
+            "hlc": int(NOON * 1e9),
             "node": "n1",
+            "run": 1,
+            "n": 1,
             "kind": "publish",
             "event": "n1.1.1",
             "id": "7",
@@ -98,7 +121,7 @@ def test_the_path_names_date_and_node_in_utc() -> None:
 
 
 def test_nothing_is_written_before_the_buffer_is_full(disk: Disk, clock: Clock) -> None:
-    writer = TraceWriter(disk.open, "n1", clock, buffer_bytes=500)
+    writer = writer_of(disk.open, "n1", clock, buffer_bytes=500)
     writer.write("ready", {})
     assert not disk.files
     for _ in range(20):
@@ -110,7 +133,7 @@ def test_nothing_is_written_before_the_buffer_is_full(disk: Disk, clock: Clock) 
 
 
 def test_a_file_ends_at_its_size(disk: Disk, clock: Clock) -> None:
-    writer = TraceWriter(disk.open, "n1", clock, buffer_bytes=100, file_bytes=400)
+    writer = writer_of(disk.open, "n1", clock, buffer_bytes=100, file_bytes=400)
     for _ in range(40):
         writer.write("ready", {})
     writer.close()
@@ -120,7 +143,7 @@ def test_a_file_ends_at_its_size(disk: Disk, clock: Clock) -> None:
 
 
 def test_midnight_starts_a_new_file_and_splits_the_buffer(disk: Disk, clock: Clock) -> None:
-    writer = TraceWriter(disk.open, "n1", clock)
+    writer = writer_of(disk.open, "n1", clock)
     clock.now = NOON + 43_199.0
     writer.write("ready", {})
     clock.now = NOON + 43_201.0
@@ -129,24 +152,28 @@ def test_midnight_starts_a_new_file_and_splits_the_buffer(disk: Disk, clock: Clo
     days = sorted(path.split("/")[0] for path in disk.files)
     assert len(days) == 2
     for path, data in disk.files.items():
-        (line,) = data.split()
+        header, line = data.split()
+        assert json.loads(header)["time"] == json.loads(line)["time"]
         assert trace_path("", "n1", json.loads(line)["time"])[:15] == path[:15]
 
 
 def test_a_torn_line_of_a_predecessor_does_not_swallow_the_next(disk: Disk, clock: Clock) -> None:
     path = trace_path("", "n1", NOON)
     disk.files[path] = b'{"v":1,"time":1.0,"no'
-    writer = TraceWriter(disk.open, "n1", clock)
+    writer = writer_of(disk.open, "n1", clock)
     writer.write("ready", {})
     writer.close()
-    assert json.loads(disk.files[path].split(b"\n")[1])["kind"] == "ready"
+    assert [json.loads(line)["kind"] for line in disk.files[path].split(b"\n")[1:3]] == [
+        "file",
+        "ready",
+    ]
 
 
 def test_all_nodes_keep_the_same_share_of_the_events(clock: Clock) -> None:
     events = [f"n{i % 7}.1.{i}" for i in range(4_000)]
     disks = [Disk(), Disk()]
     for name, disk in zip("ab", disks, strict=True):
-        writer = TraceWriter(disk.open, name, clock, 0.25)
+        writer = writer_of(disk.open, name, clock, 0.25)
         for event in events:
             writer.write("arrive", {"event": event, "peer": "x"})
         writer.close()
@@ -173,17 +200,56 @@ def test_the_sample_is_the_same_in_every_process() -> None:
 
 
 def test_records_without_an_event_are_always_kept(disk: Disk, clock: Clock) -> None:
-    writer = TraceWriter(disk.open, "n1", clock, 0.0)
+    writer = writer_of(disk.open, "n1", clock, 0.0)
     writer.write("start", {"routing": "pivot"})
     writer.write("walk_start", {"walk": "w", "attribute": "a", "hops": 10})
     writer.write("publish", {"event": "n1.1.1"})
     writer.close()
     assert [record["kind"] for record in disk.records()] == ["start", "walk_start"]
-    assert disk.records()[0]["sample"] == 0.0
+    assert disk.headers()[0]["sample"] == 0.0
+    assert [record["n"] for record in disk.records()] == [1, 2], "what is not kept has no number"
+
+
+def test_each_file_says_whose_it_is_and_what_came_before(disk: Disk, clock: Clock) -> None:
+    writer = writer_of(
+        *(disk.open, "n1", clock, 0.5), run=7, overlay="o", buffer_bytes=100, file_bytes=400
+    )
+    for _ in range(12):
+        writer.write("ready", {})
+    writer.close()
+    assert [(h["node"], h["run"], h["overlay"], h["sample"]) for h in disk.headers()] == [
+        ("n1", 7, "o", 0.5)
+    ] * len(disk.files)
+    assert [header["part"] for header in disk.headers()] == [*range(1, len(disk.files) + 1)]
+    before = 0
+    for path, data in disk.files.items():
+        header, *rest = [json.loads(line) for line in data.split(b"\n") if line]
+        assert (header["kind"], header["written"], header["lost"]) == ("file", before, 0), path
+        before += len(rest)
+    numbers = [record["n"] for record in disk.records()]
+    assert numbers == [*range(1, 13)]
+
+
+def test_a_lost_record_keeps_its_number_and_the_next_file_says_how_many_there_were(
+    disk: Disk, clock: Clock
+) -> None:
+    writer = writer_of(disk.open, "n1", clock)
+    writer.write("ready", {})
+    writer.write("start", {"name": object()})
+    writer.flush()
+    disk.full = True
+    writer.write("ready", {})
+    writer.flush()
+    disk.full = False
+    clock.now -= 3_600.0  # a clock that is turned back does not put off the next attempt
+    writer.write("ready", {})
+    writer.close()
+    assert [record["n"] for record in disk.records()] == [1, 4]
+    assert [(header["written"], header["lost"]) for header in disk.headers()] == [(0, 1), (1, 2)]
 
 
 def test_a_full_disk_costs_records_and_nothing_else(disk: Disk, clock: Clock) -> None:
-    writer = TraceWriter(disk.open, "n1", clock)
+    writer = writer_of(disk.open, "n1", clock)
     disk.full = True
     writer.write("ready", {})
     writer.flush()
@@ -205,21 +271,45 @@ def test_a_full_disk_costs_records_and_nothing_else(disk: Disk, clock: Clock) ->
 def test_a_disk_with_room_for_a_part_keeps_whole_records_and_counts_the_others(
     disk: Disk, clock: Clock
 ) -> None:
-    writer = TraceWriter(disk.open, "n1", clock)
+    writer = writer_of(disk.open, "n1", clock)
     writer.write("ready", {})
     writer.flush()
-    (size,) = [len(data) - 1 for data in disk.files.values()]
+    (size,) = [len(data.splitlines()[-1]) + 1 for data in disk.files.values()]
     disk.room = 2 * size + size // 2
     for _ in range(4):
         writer.write("ready", {})
     writer.flush()
     assert (writer.written, writer.lost) == (3, 2)
     (data,) = disk.files.values()
-    assert data.count(b"\n") == 1 + 3, "the third of the four is torn"
+    assert data.count(b"\n") == 2 + 3, "the third of the four is torn"
+
+
+@pytest.mark.parametrize("room", range(0, 700, 23))
+def test_nothing_is_counted_as_written_that_cannot_be_read(
+    disk: Disk, clock: Clock, room: int
+) -> None:
+    """A disk that fills up anywhere, also in the first record of a file, and has room again."""
+    writer = writer_of(disk.open, "n1", clock, buffer_bytes=300)
+    disk.room = room
+    for _ in range(8):
+        writer.write("ready", {})
+    writer.flush()
+    disk.room = None
+    clock.now += RETRY_AFTER
+    writer.write("stop", {"lost": writer.lost})
+    writer.close()
+    whole = []
+    for line in b"".join(disk.files.values()).split(b"\n"):
+        if line.endswith(b"}"):
+            whole.append(json.loads(line))
+    numbered = [record for record in whole if record["kind"] != "file"]
+    assert len(numbered) == writer.written
+    assert writer.written + writer.lost == 9 == numbered[-1]["n"]
+    assert numbered[-1]["lost"] == writer.lost
 
 
 def test_a_value_that_is_no_json_is_counted(disk: Disk, clock: Clock) -> None:
-    writer = TraceWriter(disk.open, "n1", clock)
+    writer = writer_of(disk.open, "n1", clock)
     writer.write("start", {"name": object()})
     writer.write("start", {"name": "\ud800"})
     writer.close()
@@ -233,7 +323,7 @@ def test_a_value_that_is_no_json_is_counted(disk: Disk, clock: Clock) -> None:
 def test_checked_mode_refuses_what_the_schema_does_not_know(
     disk: Disk, clock: Clock, kind: str, fields: dict[str, object]
 ) -> None:
-    writer = TraceWriter(disk.open, "n1", clock, check=True)
+    writer = writer_of(disk.open, "n1", clock, check=True)
     with pytest.raises(SchemaError):
         writer.write(kind, fields)
 
@@ -241,4 +331,4 @@ def test_checked_mode_refuses_what_the_schema_does_not_know(
 @pytest.mark.parametrize("sample", [-0.1, 1.1, float("nan")])
 def test_a_sampling_rate_outside_0_to_1_is_refused(disk: Disk, clock: Clock, sample: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
-        TraceWriter(disk.open, "n1", clock, sample)
+        writer_of(disk.open, "n1", clock, sample)

@@ -26,7 +26,7 @@ def batch(*messages: Message, compressed: bool = False) -> Batch:
     body = WireCodec().encode(messages)
     if compressed:
         body = zlib.compress(body)
-    return Batch(300, 300, 1 << 22, zlib.crc32(body), compressed, body)
+    return Batch(300, 300, 1 << 22, zlib.crc32(body), compressed, body, 1_790_000_000 * 10**9)
 
 
 def test_every_message_has_one_purpose_and_its_plane_is_the_one_it_is_counted_in() -> None:
