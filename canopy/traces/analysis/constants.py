@@ -28,11 +28,15 @@ one analysis more in the same JVM: 9.1 s instead of 15.5 s. (Spark divides no fi
 
 MAX_DEPTH: Final = 600
 """Levels of a selector's JSON tree. Matching allows 128 levels of selector, each at most 3 of JSON;
-Spark's parser managed this many on the stack that `session` gives it."""
+Python calls functions 1,000 deep unless configured."""
 
-GROUP_CHARACTERS: Final = 60_000
-"""SQL per pass over the events: some hundred usual selectors. Measured: Spark's analysis of one
-projection grows faster than its text beyond this."""
+PAIRS_HERE: Final = 100_000
+"""Pairs of event and selector that a small run matches without a worker, whose start takes a second
+of CPU: 0.1 s of matching at most."""
+
+PAIRS_AT_ONCE: Final = 100_000_000
+"""Pairs of event and selector in one batch: with 10,000 selectors Spark's own 10,000 events. If all
+of them matched, a worker would take 3 GB."""
 
 # --- judging ---
 

@@ -14,7 +14,7 @@ def in_one_task(frame: DataFrame) -> DataFrame:
     Spark shuffles nothing that it knows to be in one partition. It does not know that after
     reading, after a union, and after an inner or full join.
     """
-    return frame.coalesce(1) if _is_small(frame) else frame
+    return frame.coalesce(1) if is_small(frame) else frame
 
 
 def kept(frame: DataFrame) -> DataFrame:
@@ -22,7 +22,7 @@ def kept(frame: DataFrame) -> DataFrame:
 
     There, opening all of a table's files is most of what each job that reads it does.
     """
-    return _in_memory(frame) if _is_small(frame) else frame
+    return _in_memory(frame) if is_small(frame) else frame
 
 
 def computed_once(frame: DataFrame) -> DataFrame:
@@ -30,12 +30,13 @@ def computed_once(frame: DataFrame) -> DataFrame:
 
     Spark compiles Java for the columns of its own cache, which a small run need not pay for.
     """
-    return _in_memory(frame) if _is_small(frame) else frame.cache()
+    return _in_memory(frame) if is_small(frame) else frame.cache()
 
 
 def _in_memory(frame: DataFrame) -> DataFrame:
     return frame.coalesce(1).localCheckpoint(eager=False)
 
 
-def _is_small(frame: DataFrame) -> bool:
+def is_small(frame: DataFrame) -> bool:
+    """Whether `frame` is of a run with a single task per job (`ONE_TASK_BYTES`)."""
     return frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1"

@@ -1,26 +1,26 @@
-"""Selector trees as Spark columns against an evaluator that shares nothing with them."""
+"""The analysis' matching against an evaluator that shares nothing with it."""
 
 from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from canopy.traces.analysis.verdict.expected import (
-    distinct_trees,
-    groups,
-    matching_pairs,
-    typed_attributes,
-)
-from canopy.traces.analysis.verdict.selectors import (
-    Translator,
+from canopy.traces.analysis.selection import job
+from canopy.traces.analysis.selection import matcher as matcher_module
+from canopy.traces.analysis.selection.matcher import Matcher
+from canopy.traces.analysis.selection.trees import (
     TreeError,
-    attributes_of,
+    condition,
+    like_expression,
+    parse_attributes,
     parse_tree,
 )
-from canopy.traces.analysis.verdict.terms import like_expression, text_literal
 from tests.support.trace_runs import Tree, verdict
 
 OPS = ("=", "<>", "<", "<=", ">", ">=")
@@ -46,8 +46,6 @@ VALUES: list[Any] = [
         "x\0y",
     ),
 ]
-AT_ONCE = 100
-"""Predicates of one query: Spark's analysis of a query grows faster than its text."""
 PATTERNS: list[tuple[str, str | None]] = [
     *[(p, None) for p in ("a%", "%c", "a_c", "%", "", "_", "%b%", "a\\%c", "😀", "a%c", "%a%c%")],
     *[("a!%c", "!"), ("a!_c", "!"), ("a!", "!"), ("%!%%", "!"), ("a%%c", "%"), ("_", "_")],
@@ -64,7 +62,7 @@ def lit(value: Any) -> Tree:
 
 def single_trees() -> list[Tree]:
     """Every comparison of an attribute with a literal of each kind, and the other operators."""
-    literals = [
+    literals: list[Any] = [
         True,
         1,
         5,
@@ -149,10 +147,8 @@ def random_tree(rng: random.Random, depth: int, terms: int = 2) -> Tree:
 
 
 def random_trees(rng: random.Random) -> list[Tree]:
-    """Some of all shapes, and many that are small, in which a fault is as likely: Spark's analysis
-    of a query grows with its text, of which the large ones have most."""
-    small = [random_tree(rng, rng.randint(0, 2), terms=1) for _ in range(60)]
-    return small + [random_tree(rng, rng.randint(0, 3)) for _ in range(8)]
+    small = [random_tree(rng, rng.randint(0, 2), terms=1) for _ in range(100)]
+    return small + [random_tree(rng, rng.randint(0, 3)) for _ in range(60)]
 
 
 def random_term(rng: random.Random, depth: int) -> Tree:
@@ -171,59 +167,153 @@ def events() -> list[dict[str, Any]]:
     return [*every, *pairs, beyond, {}]
 
 
-@pytest.mark.spark
-def test_the_columns_agree_with_the_language_in_three_values(spark: Any) -> None:
-    rng = random.Random(5)
-    trees = single_trees() + random_trees(rng)
-    rows = [(str(n), 0.0, json.dumps(e)) for n, e in enumerate(events())]
-    frame = spark.createDataFrame(rows, "event string, published double, attributes string")
-    frame = frame.selectExpr("*", "from_json(attributes, 'map<string,variant>') AS variants")
-    names: dict[str, int] = {}
-    translator = Translator(lambda name: f"a{names.setdefault(name, len(names))}")
-    columns = [
-        f"{translator.predicate(json.loads(json.dumps(tree)))} AS p{n}"
-        for n, tree in enumerate(trees)
-    ]
-    typed = typed_attributes(frame, list(names)).cache()
-    wrong = []
-    for first in range(0, len(trees), AT_ONCE):
-        for row in typed.selectExpr("event", *columns[first : first + AT_ONCE]).collect():
-            attributes = json.loads(rows[int(row["event"])][2])
-            for number, tree in enumerate(trees[first : first + AT_ONCE], first):
-                right = verdict(tree, attributes)
-                if row[f"p{number}"] != right:
-                    wrong.append((tree, attributes, right, row[f"p{number}"]))
-    assert not wrong, f"{len(wrong)} wrong, such as {wrong[:5]}"
+def test_trees_agree_with_the_language_in_three_values() -> None:
+    trees = single_trees() + random_trees(random.Random(5))
+    for tree in trees:
+        evaluate = condition(json.loads(json.dumps(tree)))
+        for attributes in events():
+            given = parse_attributes(json.dumps(attributes))
+            assert evaluate(given) == verdict(tree, attributes), (tree, attributes)
     assert len(trees) > 250
 
 
-@pytest.mark.spark
-def test_deep_and_long_selectors_translate_and_run(spark: Any) -> None:
+def naive(trees: Sequence[Tree], seen: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Every selector evaluated for every event."""
+    return [
+        (at, number)
+        for at, attributes in enumerate(seen)
+        for number, tree in enumerate(trees)
+        if verdict(tree, attributes) is True
+    ]
+
+
+def matched(matcher: Matcher, seen: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
+    given = [parse_attributes(json.dumps(attributes)) for attributes in seen]
+    return sorted(
+        pair
+        for places, numbers in matcher.matches(given)
+        for pair in zip(places.tolist(), numbers.tolist(), strict=True)
+    )
+
+
+def test_the_join_finds_what_evaluating_all_pairs_finds() -> None:
+    rng = random.Random(6)
+    trees = single_trees() + random_trees(rng) + random_trees(rng)
+    assert matched(texts_matched(trees), events()) == naive(trees, events())
+
+
+def texts_matched(trees: Sequence[Tree]) -> Matcher:
+    return Matcher([json.dumps(tree) for tree in trees])
+
+
+SCALARS = st.one_of(
+    st.sampled_from(VALUES),
+    st.integers(-3, 3),
+    st.sampled_from([n / 2 for n in range(-6, 7)]),
+    st.text("ab%", max_size=3),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+NAMES = st.sampled_from("xyz")
+LITERALS = SCALARS.filter(lambda value: value is not None)
+COMPARED = st.one_of(
+    st.tuples(st.just("cmp"), st.sampled_from(OPS), NAMES.map(attr), LITERALS.map(lit)),
+    st.tuples(st.just("cmp"), st.sampled_from(OPS), LITERALS.map(lit), NAMES.map(attr)),
+    st.tuples(st.just("cmp"), st.sampled_from(OPS), NAMES.map(attr), NAMES.map(attr)),
+    st.tuples(st.just("between"), NAMES.map(attr), LITERALS.map(lit), LITERALS.map(lit)),
+    st.tuples(st.just("in"), NAMES.map(attr), st.lists(LITERALS, min_size=1, max_size=9)),
+    st.tuples(st.just("like"), NAMES.map(attr), st.text("ab%_", max_size=4), st.none()),
+    st.tuples(st.just("isnull"), NAMES.map(attr)),
+    st.tuples(
+        *(st.just("cmp"), st.sampled_from(OPS)),
+        st.tuples(st.just("arith"), st.sampled_from("+-*/"), NAMES.map(attr), LITERALS.map(lit)),
+        LITERALS.map(lit),
+    ),
+    NAMES.map(attr),
+    st.booleans().map(lit),
+)
+TREES = st.recursive(
+    COMPARED,
+    lambda inner: st.one_of(
+        st.tuples(st.just("not"), inner),
+        st.lists(inner, min_size=1, max_size=4).map(lambda parts: ("and", *parts)),
+        st.lists(inner, min_size=1, max_size=4).map(lambda parts: ("or", *parts)),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(TREES, min_size=1, max_size=6),
+    st.lists(st.dictionaries(NAMES, SCALARS), min_size=1, max_size=12),
+)
+def test_the_join_agrees_with_evaluation_for_any_selectors_and_events(
+    trees: list[Any], seen: list[dict[str, Any]]
+) -> None:
+    plain: list[Tree] = json.loads(json.dumps(trees))
+    assert matched(texts_matched(plain), seen) == naive(plain, seen)
+
+
+def test_pairs_that_are_checked_grow_with_the_most_selective_range_alone() -> None:
+    """A wide range and a narrow one: what is looked at is what the narrow one leaves."""
+    wide = ["cmp", ">=", attr("a"), lit(0)]
+    trees: list[Tree] = [["and", wide, ["cmp", "=", attr("b"), lit(n)]] for n in range(500)]
+    seen = [{"a": 5, "b": n % 1_000} for n in range(4_000)]
+    matcher = texts_matched(trees)
+    assert len(matched(matcher, seen)) == 2_000
+    assert matcher.checked == 2_000
+
+
+def test_parts_of_a_batch_keep_a_selectors_pairs_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matcher_module, "AT_ONCE", 7)
+    trees: list[Tree] = [
+        ["or", ["cmp", ">", attr("x"), lit(n)], ["cmp", "<", attr("y"), lit(n)]] for n in range(9)
+    ]
+    seen = [{"x": n, "y": 9 - n} for n in range(10)]
+    assert matched(texts_matched(trees), seen) == naive(trees, seen)
+
+
+def test_deep_and_long_selectors_are_matched() -> None:
     deep: Tree = ["cmp", "=", attr("x"), lit(1)]
     for _ in range(126):
         deep = ["not", deep]
     sums: Tree = attr("x")
-    for _ in range(30):  # matching allows 128 levels: tried once, and slow
+    for _ in range(126):
         sums = ["arith", "+", sums, lit(1)]
+    nested: Tree = ["cmp", "=", attr("x"), lit(1)]
+    for _ in range(126):
+        nested = ["and", ["or", nested, ["not", attr("z")]], ["cmp", "<", attr("x"), lit(7)]]
     wide = ["or", *(["cmp", "=", attr("x"), lit(n)] for n in range(1_000))]
     starry = ["like", attr("x"), "%a" * 200, None]
-    trees = [deep, ["cmp", "=", sums, lit(31)], wide, starry]
-    published = spark.createDataFrame(
-        [("e", 5.0, json.dumps({"x": 1})), ("f", 5.0, json.dumps({"x": "a" * 190}))],
-        "event string, published double, attributes string",
-    )
-    subscribed = spark.createDataFrame(
-        [(str(n), json.dumps(tree), 1.0, None, None) for n, tree in enumerate(trees)],
-        "subscription string, tree string, acked double, ended double, kept double",
-    ).selectExpr("*", "md5(tree) AS tree_key")
-    found = distinct_trees(subscribed)
-    assert not found.bad
-    pairs = matching_pairs(spark, published, subscribed, found).collect()
-    assert sorted((row["event"], row["subscription"]) for row in pairs) == [
-        ("e", "0"),
-        ("e", "1"),
-        ("e", "2"),
+    trees = [deep, ["cmp", "=", sums, lit(127)], nested, wide, starry]
+    assert matched(texts_matched(trees), [{"x": 1}, {"x": "a" * 190}]) == [
+        *((0, 0), (0, 1), (0, 2), (0, 3)),
     ]
+
+
+@pytest.mark.spark
+def test_workers_and_this_process_match_the_same(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = single_trees()
+    texts = [json.dumps(tree) for tree in trees]
+    rows = [(str(n), float(n), json.dumps(e)) for n, e in enumerate(events())]
+    broken = [("no JSON", 0.0, '{"x":'), ("no object", 0.0, "[1]"), ("nothing", 0.0, None)]
+    published = spark.createDataFrame(
+        rows + broken, "event string, published double, attributes string"
+    )
+    right = naive(trees, [*events(), {}, {}, {}])
+    names = [name for name, _, _ in rows + broken]
+    for pairs_here in (0, 10**6):
+        monkeypatch.setattr(job, "PAIRS_HERE", pairs_here)
+        found = job.selected(published, texts, True).collect()
+        assert sorted((row["event"], row["tree"]) for row in found) == sorted(
+            (names[at], number) for at, number in right
+        )
+        assert all(
+            row["published"] == float(row["event"]) for row in found if row["event"][0] < "a"
+        )
 
 
 @pytest.mark.parametrize(
@@ -246,40 +336,21 @@ def test_deep_and_long_selectors_translate_and_run(spark: Any) -> None:
 )
 def test_what_is_no_tree_is_refused(tree: str) -> None:
     with pytest.raises(TreeError):
-        Translator(lambda name: "a").predicate(parse_tree(tree))
+        condition(parse_tree(tree))
 
 
 def test_a_tree_that_nests_too_deep_is_refused_without_a_recursion_error() -> None:
-    tree: Tree = attr("x")
-    for _ in range(5_000):
-        tree = ["not", tree]
     with pytest.raises(TreeError):
-        Translator(lambda name: "a").predicate(tree)
-
-
-def test_user_text_cannot_leave_its_literal() -> None:
-    text = text_literal("x' OR TRUE OR '\\'; --\n€😀")
-    assert text[0] == text[-1] == "'"
-    assert "'" not in text[1:-1]
-    assert text.isascii()
-    assert "\\U0001F600" in text
+        parse_tree('["not",' * 900 + '["attr","x"]' + "]" * 900)
+    with pytest.raises(TreeError):
+        parse_tree('["not",' * 50_000 + '["attr","x"]' + "]" * 50_000)
 
 
 def test_like_becomes_a_regular_expression_without_backtracking() -> None:
-    assert like_expression("a%b%c", None) == r"(?s)\A\x{61}(?>.*?\x{62}).*\x{63}\z"
+    assert like_expression("a%b%c", None) == r"(?s:a(?>.*?b).*c\Z)"
     assert like_expression("a!", "!") is None
 
 
-def test_groups_keep_every_tree_and_share_attributes() -> None:
-    trees = [(f"k{n}", json.dumps(["cmp", ">", attr(f"x{n % 7}"), lit(n)])) for n in range(100)]
-    made = groups(trees, limit=500)
-    assert sorted(key for group in made for key, _ in group.predicates) == sorted(
-        key for key, _ in trees
-    )
-    assert len(made) > 5
-    assert all(len(group.attributes) <= 3 for group in made)
-
-
-def test_attributes_are_those_of_the_tree_and_no_literals() -> None:
-    tree = ["and", ["cmp", "=", attr("a"), ["lit", "attr"]], ["in", attr("b"), ["attr", "c"]]]
-    assert list(attributes_of(tree)) == ["a", "b"]
+def test_what_a_publish_record_may_hold_beside_values_counts_as_absent() -> None:
+    text = '{"a":null,"b":[1],"c":{"d":1},"e":1e999,"f":36893488147419103232,"g":"x","h":false}'
+    assert parse_attributes(text) == {"f": 2.0**65, "g": "x", "h": False}

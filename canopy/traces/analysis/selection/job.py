@@ -1,0 +1,81 @@
+"""Spark matches all events: batch by batch in the workers' Python, few of them in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from canopy.traces.analysis import selection
+from canopy.traces.analysis.constants import PAIRS_AT_ONCE, PAIRS_HERE
+from canopy.traces.analysis.selection.matcher import Matcher
+from canopy.traces.analysis.selection.trees import parse_attributes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def selected(published: DataFrame, trees: Sequence[str], small: bool) -> DataFrame:
+    """event, published, tree: the number of each of `trees` that is true for the event.
+
+    `published` has event, published and attributes (JSON text). A `small` run is matched in this
+    process while it has few pairs, which saves the start of a worker.
+    """
+    events = published.select("event", "published", "attributes")
+    if small:
+        rows = events.limit(PAIRS_HERE // max(len(trees), 1) + 1).collect()
+        if len(rows) * len(trees) <= PAIRS_HERE:
+            return _matched_here(published.sparkSession, rows, trees)
+    lists = _by_batches(published.sparkSession, trees)(events.attributes)
+    return events.select("event", "published", lists.alias("trees")).selectExpr(
+        "event", "published", "explode(trees) AS tree"
+    )
+
+
+def _matched_here(spark: Any, rows: Sequence[Any], trees: Sequence[str]) -> DataFrame:
+    found = [
+        (rows[at]["event"], rows[at]["published"], number)
+        for places, numbers in Matcher(trees).matches(
+            [parse_attributes(row["attributes"]) for row in rows]
+        )
+        for at, number in zip(places.tolist(), numbers.tolist(), strict=True)
+    ]
+    frame: DataFrame = spark.createDataFrame(found, "event string, published double, tree int")
+    return frame
+
+
+def _by_batches(spark: Any, trees: Sequence[str]) -> Any:
+    """The function of columns over Arrow batches, which a worker without Canopy can load."""
+    import pyarrow as pa
+    from pyspark import cloudpickle
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+
+    cloudpickle.register_pickle_by_value(selection)  # type: ignore[no-untyped-call]
+    shared = spark.sparkContext.broadcast(list(trees))
+    size = max(PAIRS_AT_ONCE // max(len(trees), 1), 1)
+
+    def matched(batches: Iterator[Any]) -> Iterator[Any]:
+        matcher = Matcher(shared.value)
+        for texts in batches:
+            lists = [
+                _lists(matcher, texts.slice(first, size).to_pylist())
+                for first in range(0, len(texts), size)
+            ]
+            yield pa.concat_arrays(
+                [pa.ListArray.from_arrays(offsets, numbers) for offsets, numbers in lists]
+            )
+
+    # Spark asks the types which kind of function this is: they may not be strings.
+    matched.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    return arrow_udf(matched, "array<int>")
+
+
+def _lists(matcher: Matcher, texts: Sequence[str | None]) -> tuple[Any, Any]:
+    """For each event the numbers of the selectors that are true: offsets, numbers."""
+    import numpy as np
+
+    found = list(matcher.matches([parse_attributes(text) for text in texts]))
+    places = np.concatenate([at for at, _ in found] or [np.zeros(0, dtype=np.int64)])
+    numbers = np.concatenate([number for _, number in found] or [np.zeros(0, dtype=np.int64)])
+    counts = np.bincount(places, minlength=len(texts))
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    return offsets, numbers[np.argsort(places, kind="stable")].astype(np.int32)
