@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from bench.mutations.planting import fault, replace
 from overlay.client import Event
@@ -13,6 +13,7 @@ from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.delivery.gap_notices import GapNotices, PendingNotice
 from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode
 from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.events import MatchingInterrupted
 from overlay.upper_tree.messages import (
     Deliver,
@@ -48,6 +49,20 @@ def held_not_released() -> None:
         pass
 
     replace(Holding.on_link_up, on_link_up)
+
+
+@fault(
+    "promise: what is given up is reported",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_a_node_that_leaves_hands_over_the_notices_that_wait",
+)
+def notices_leave_with_their_node() -> None:
+    """A node that leaves takes along the notices for nodes out of its reach."""
+
+    def leave(self: GapNotices, stand_in: Callable[[Peer], Peer | None]) -> None:
+        pass
+
+    replace(GapNotices.leave, leave)
 
 
 @fault(
@@ -153,3 +168,13 @@ def gap_concerns_known_attributes_only() -> None:
         return any(name in attributes for name in self.predicate.attributes)
 
     replace(LocalSubscription.may_miss, may_miss)
+
+
+@fault(
+    "promise: what is given up is reported",
+    OUT_OF_REACH,
+    "test_it_is_reported_although_the_nodes_that_gave_it_up_have_left",
+)
+def leaving_host_needs_a_relay() -> None:
+    """A node that leaves drops what it holds if no relay has reached its node lately."""
+    replace(Relays.stand_in, Relays.relay)

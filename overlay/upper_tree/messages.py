@@ -467,3 +467,15 @@ class DeliveriesGivenUp(Message, frozen=True):
     lapsed: bool = False
     lapsed_for: float = 0.0
     attributes: tuple[str, ...] = ()
+
+
+class NoticeHandedOver(Message, frozen=True):
+    """From a node that leaves: notify `peer`, which is out of my reach, of what I gave up for
+    it."""
+
+    peer: Peer
+    notice: DeliveriesGivenUp
+
+    def data_units(self) -> int:
+        """One: the node that leaves waits until it has arrived."""
+        return 1

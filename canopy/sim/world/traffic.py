@@ -50,7 +50,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "heartbeats": ("ClusterHeartbeat", "ClusterHeartbeatReply"),  # of primaries and their voters
     "elections": ("RequestVote", "VoteReply", "Rejoin"),
     "leases": ("Renew", "RenewRefused", "Renewed"),
-    "gap_notices": ("DeliveriesGivenUp",),
+    "gap_notices": ("DeliveriesGivenUp", "NoticeHandedOver"),
     "registrations": (
         "Register",
         "Registered",

@@ -3,7 +3,8 @@
 A notice is sent over the next link that comes up between the two nodes, whichever dials. This node
 dials one that is out of reach every ten seconds, for an hour. A notice that was on a link when that
 was lost is sent again: what was given up may be reported twice, and is not left out as long as the
-node that gave it up lives. A node whose process has ended, or that has left, gets none.
+node that gave it up lives. One that leaves hands its notices over to another node. A node whose
+process has ended, or that has left, gets none.
 
 The same notice, with a count of 0, comes from an owner: it has ended the registrations of a node
 that did not renew them, so that nothing was matched for it since; or another cluster led in the
@@ -12,7 +13,7 @@ place of its own for a while, and what was registered there is not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from overlay.bounded import BoundedDict
@@ -27,7 +28,7 @@ from overlay.upper_tree.delivery.constants import (
     ON_ITS_WAY,
 )
 from overlay.upper_tree.events import MatchingInterrupted
-from overlay.upper_tree.messages import DeliveriesGivenUp
+from overlay.upper_tree.messages import DeliveriesGivenUp, NoticeHandedOver
 
 
 class NoticeDue(Timer, frozen=True):
@@ -130,6 +131,7 @@ class GapNotices(Machine):
         super().__init__(port)
         self._pending: BoundedDict[NodeId, PendingNotice] = BoundedDict(LOST_PEERS_MOST)
         self._alarm = Alarm(port, NoticeDue())
+        self._stand_in: Callable[[Peer], Peer | None] | None = None  # set while this node leaves
 
     def __len__(self) -> int:
         """For how many nodes a notice waits or is under way."""
@@ -145,6 +147,34 @@ class GapNotices(Machine):
         pending = self._of(event.subscriber)
         pending.interrupted(event)
         self._send(pending)
+
+    def leave(self, stand_in: Callable[[Peer], Peer | None]) -> None:
+        """This node leaves: hand over the notices for nodes out of reach, now and from now on.
+        `stand_in`: a node that may reach another one; None: there is none, and the notice is
+        lost."""
+        self._stand_in = stand_in
+        for pending in list(self._pending.values()):
+            self._hand_over(pending)
+
+    def on_notice_handed_over(self, sender: Peer, message: NoticeHandedOver) -> None:
+        """Notify the node in the place of `sender`, which leaves."""
+        if message.peer.id != self.port.me.id:
+            self._put_back(message.peer, message.notice)
+            self.notify(message.peer)
+
+    def _put_back(self, peer: Peer, notice: DeliveriesGivenUp) -> None:
+        pending = self._of(peer)
+        pending.put_back(notice)
+        self._hand_over(pending)
+
+    def _hand_over(self, pending: PendingNotice) -> None:
+        """Hand a notice over if this node leaves."""
+        if self._stand_in is None or pending.is_empty:
+            return
+        other = self._stand_in(pending.peer)
+        if other is not None:
+            notice = pending.take(self.port.now)
+            self.port.send(other, NoticeHandedOver(pending.peer, notice))
 
     def _of(self, peer: Peer) -> PendingNotice:
         pending = self._pending.get(peer.id)
@@ -179,14 +209,14 @@ class GapNotices(Machine):
             return
         for message in event.lost:
             if isinstance(message, DeliveriesGivenUp):
-                self._of(event.peer).put_back(message)
+                self._put_back(event.peer, message)
         if event.end is SessionEnd.RESET:
             self.notify(event.peer)
 
     def on_message_dropped(self, event: MessageDropped) -> None:
         """Put a notice back for which there was no room on the link."""
         if isinstance(event.message, DeliveriesGivenUp):
-            self._of(event.peer).put_back(event.message)
+            self._put_back(event.peer, event.message)
 
     def on_notice_due(self, timer: NoticeDue) -> None:
         """Send what has waited long enough, and drop notices for nodes that are away too long."""

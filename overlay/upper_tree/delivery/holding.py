@@ -194,14 +194,16 @@ class Holding(Machine):
             self.held.forget(held)
 
     def leave(self) -> None:
-        """This node leaves: hand over what is held, now and from now on."""
+        """This node leaves: hand over what is held and the notices that wait, now and from now
+        on."""
         self._is_leaving = True
+        self.notices.leave(lambda peer: self.relays.stand_in(peer.id, peer.region))
         for held in self.held.all():
             self._hand_over(held.peer, self.held.forget(held))
 
     def _hand_over(self, peer: Peer, messages: Sequence[Deliver]) -> None:
         """Let another node, which it may reach, deliver or hold this in the place of this one."""
-        other = self.relays.relay(peer.id, peer.region)
+        other = self.relays.stand_in(peer.id, peer.region)
         if other is None:
             self._drop(peer, messages, LEAVES)
         else:

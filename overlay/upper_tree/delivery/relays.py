@@ -190,14 +190,7 @@ class Relays:
         failed = {} if lost is None else lost.failed
         if len(failed) >= RELAYS_MOST:
             return None
-        fit = [
-            peer
-            for peer in self.others()
-            if peer.id not in (node, self.port.me.id)
-            and peer.id not in self._unreachable
-            and peer.id not in self._suspected
-            and peer.id not in failed
-        ]
+        fit = [peer for peer in self._sound(node) if peer.id not in failed]
         for peer in fit:
             if lost is not None and peer.id == lost.reached_by:
                 return peer
@@ -206,6 +199,25 @@ class Relays:
             least = min(borders)
             fit = [peer for peer, count in zip(fit, borders, strict=True) if count == least]
         return self.port.rng.choice(fit) if fit else None
+
+    def stand_in(self, node: NodeId, region: Region = "") -> Peer | None:
+        """A node that may see in the place of this one to what is for `node`: `relay`, else any
+        whose link is neither lost nor suspected, though it did not reach the node lately."""
+        relay = self.relay(node, region)
+        if relay is not None:
+            return relay
+        fit = self._sound(node)
+        return self.port.rng.choice(fit) if fit else None
+
+    def _sound(self, node: NodeId) -> list[Peer]:
+        """The other nodes whose links are neither lost nor suspected."""
+        return [
+            peer
+            for peer in self.others()
+            if peer.id not in (node, self.port.me.id)
+            and peer.id not in self._unreachable
+            and peer.id not in self._suspected
+        ]
 
     def _borders(self, over: Region, to: Region) -> int:
         """How many borders there are on the way over a region to another one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from matching import EVERYTHING
 from overlay.client import Event
@@ -31,7 +32,12 @@ from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.holding import BOUND, LEASE, HoldDue
 from overlay.upper_tree.events import DeliveriesMissed, MatchingInterrupted
-from overlay.upper_tree.messages import Deliver, DeliveriesGivenUp, Undelivered
+from overlay.upper_tree.messages import (
+    Deliver,
+    DeliveriesGivenUp,
+    NoticeHandedOver,
+    Undelivered,
+)
 from tests.support.overlays import settings
 from tests.support.trees import event
 from tests.support.world import one_node, peer
@@ -89,6 +95,14 @@ class Host:
             if to == S and isinstance(one, Deliver)
             for event in one.events
         ]
+
+    def leave(self) -> list[NoticeHandedOver]:
+        """It leaves; returns the notices that it hands over, and forgets all that was sent."""
+        self.port.sent.clear()
+        self.holding.leave()
+        sent = [one for _, one in self.port.sent_to(NoticeHandedOver)]
+        self.port.sent.clear()
+        return sent
 
     def reported(self) -> list[tuple[int, str, str]]:
         """What is reported to s: how many deliveries, the first and the last."""
@@ -330,6 +344,21 @@ def test_a_node_that_leaves_hands_over_what_it_holds() -> None:
         ("r", 1),
     ]
     assert not host.holding.held
+
+
+def test_a_node_that_leaves_hands_over_the_notices_that_wait() -> None:
+    host, other = Host("r", held_events=1), Host()
+    host.lose(message(1))
+    host.deliver(2, 3)
+    (before,) = (one.notice for one in host.leave() if one.peer == S)
+    assert (before.count, before.first, before.last) == (2, "p.1.2", "p.1.3")
+    host.port.hear(LinkDown(S, "silent", False, (replace(before, count=1),)))
+    assert [(to, one.notice.count) for to, one in host.port.sent_to(NoticeHandedOver)] == [("r", 1)]
+    other.port.hear(NoticeHandedOver(S, before), peer("h"))
+    assert other.reported() == [(2, "p.1.2", "p.1.3")]
+    other.lose(before)
+    other.port.hear(LinkUp(S, False))
+    assert other.reported() == [(2, "p.1.2", "p.1.3")], "it did not arrive the first time"
 
 
 def test_the_interested_node_passes_it_on_and_refuses_nonsense() -> None:

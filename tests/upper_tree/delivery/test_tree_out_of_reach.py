@@ -47,6 +47,13 @@ def test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs() -> None
     assert result.records["drop"] >= result.reported, "an event at a time"
 
 
+def test_it_is_reported_although_the_nodes_that_gave_it_up_have_left() -> None:
+    settings = Settings(tree=TreeSettings(held_events=12))
+    leaving = tuple(Fault(20.0 + number, "drain", nodes=(number,)) for number in (1, 2, 3))
+    result = run_green(replace(STOPPED, settings=settings, faults=(*STOPPED.faults, *leaving)))
+    assert result.reported > 30
+
+
 def test_what_a_lease_does_not_outlast_is_reported_to_the_programs() -> None:
     settings = Settings(tree=TreeSettings(lease=12.0))
     result = run_green(replace(DIVIDED, settings=settings))
