@@ -8,6 +8,7 @@ once. If the start fails, one line of the log says why and what to do, and the e
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import secrets
@@ -27,6 +28,7 @@ from canopy.wire.addresses import is_loopback, split_address
 from canopy.wire.config import NodeConfig
 from canopy.wire.constants import (
     DISK_FAILED,
+    END_MOST,
     FOLDER_CHECK,
     FOLDER_COPIED,
     FOLDER_REFUSED,
@@ -100,6 +102,7 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
             process.inform_other()
         return code
     finally:
+        faulthandler.cancel_dump_traceback_later()
         folder.close()
 
 
@@ -363,7 +366,9 @@ class NodeProcess:
                 self.drain(name)
 
     async def _limit_drain(self) -> None:
-        """Leave after `drain_timeout` even if the node is not drained."""
+        """Leave after `drain_timeout` even if the node is not drained. A process that does not end
+        then either says where it stands (stderr), and ends."""
+        faulthandler.dump_traceback_later(self.config.drain_timeout + END_MOST, exit=True)
         await trio.sleep(self.config.drain_timeout)
         self.log.warning("drain_timeout", after=self.config.drain_timeout)
         self._cut_short = self._cut_short or "time-out"

@@ -132,6 +132,18 @@ def test_a_drain_that_does_not_end_has_a_time_out(processes: Processes) -> None:
     assert records(processes.data)[-1]["reason"] == "time-out"
 
 
+def test_a_process_that_does_not_come_to_its_end_is_ended_and_says_where_it_stood(
+    processes: Processes,
+) -> None:
+    process = processes.start("stubborn", "hanging", drain_timeout=0.1)
+    processes.client().close()
+    process.terminate()
+    code, log = end(process)
+    assert code == 1
+    assert any("Timeout" in line for line in log)
+    assert any("echo_process.py" in line and "in leave" in line for line in log)
+
+
 def test_what_comes_after_the_node_was_drained_is_waited_for(tmp_path: Path) -> None:
     config = NodeConfig(data=str(tmp_path / "node"))
     ended: list[bool] = []
