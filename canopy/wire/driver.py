@@ -114,10 +114,11 @@ class TrioDriver:
         self._timer = trio.lowlevel.ParkingLot()
         self._turns = 0
         self.longest_turn = 0.0
-        """Seconds of the longest turn so far, disk included: so long the node did nothing else."""
+        """Seconds of the longest turn since it listens, disk included: so long the node did nothing
+        else."""
         self.longest_turn_cpu = 0.0
-        """Most seconds of processor time of a turn so far; less than the longest turn took where
-        the disk or other processes were waited for."""
+        """Most seconds of processor time of a turn since then; less than the longest turn took
+        where the disk or other processes were waited for."""
 
     # What the node calls: every method queues and returns.
 
@@ -240,6 +241,7 @@ class TrioDriver:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self.turn(self.node.start)
+            self.longest_turn = self.longest_turn_cpu = 0.0  # nobody has waited: it did not listen
             task_status.started()
             nursery.start_soon(self._tick)
             await trio.serve_listeners(self._accept, list(listeners), handler_nursery=nursery)
