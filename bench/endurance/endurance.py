@@ -11,7 +11,7 @@ is healed, what is under way arrives, and each delivery is held against an oracl
 * `lost`, `duplicates`, `spurious`: must be 0, else the exit code is 1; so must `ended`, nodes whose
   process ended by itself (`last_lines`: of their logs); without `--hostile`, `lost_reported`, too;
 * `lost_reported`: deliveries that did not come, of which the subscribing program learnt by a gap;
-* `lost_in_flight`: deliveries of events with a receipt that were under way when a node was killed;
+* `lost_in_flight`: others of events with a receipt that were under way when a node was killed;
   `lost_in_flight_elsewhere`: those of them of which no killed node is a host that the receipt
   names, so that a node that fanned out for one is to blame;
 * `without_receipt`: events whose publisher does not know what became of them; their own node was

@@ -3,15 +3,15 @@
 A *session* is one subscription from its SUBACK until its client or node ended. It is owed every
 event that matches, was handed to a node after the SUBACK, and got its receipt at least `MARGIN`
 before the session's end; each once, and nothing else. (An event without a receipt may come or not:
-its publisher knows that.) What is owed and missing counts differently by whether a node was killed
-on the event's way:
+its publisher knows that.) What is owed and missing counts differently by whether the program learnt
+of it, and whether a node was killed on the event's way:
 
-* `lost`: none was, from its publication to `HELD` after its receipt, or after the end of what
-  silenced the session's node meanwhile, and the session's program learnt of no gap there;
-* `lost_reported`: none was, but the program learnt of a gap in which the event was published;
-* `lost_in_flight`: one was. The receipt says that the virtual nodes accepted it, so its publisher
-  does not learn of this loss; `lost_in_flight_elsewhere`: none of those killed was a host that the
-  receipt names.
+* `lost_reported`: the session's program learnt of a gap in which the event was published;
+* `lost_in_flight`: it did not, and a node was killed between the publication and `HELD` after the
+  receipt, or after the end of what silenced the session's node meanwhile. The receipt says that the
+  virtual nodes accepted it, so its publisher does not learn of this loss;
+  `lost_in_flight_elsewhere`: none of those killed was a host that the receipt names;
+* `lost`: neither.
 
 `reported` is what the gaps count, where they do; it is at least `lost_reported` when counts are
 exact, since each gap names what was dropped.
@@ -218,18 +218,18 @@ class Ledger:
         """Judge the whole run; times are seconds from `began`."""
         owed, missing = self.missing()
         self.kills.sort()
-        survived, elsewhere = [], 0
-        for number, session in missing:
-            killed = self.killed_meanwhile(self.asked[number], self.held_until(number, session))
-            if not killed:
-                survived.append((number, session))
-            elif not set(killed) & set(self.hosts[number].values()):
-                elsewhere += 1
-        lost = [
+        unreported = [
             (number, session)
-            for number, session in survived
+            for number, session in missing
             if not session.reports(self.asked[number], self.answered[number])
         ]
+        lost, elsewhere = [], 0
+        for number, session in unreported:
+            killed = self.killed_meanwhile(self.asked[number], self.held_until(number, session))
+            if not killed:
+                lost.append((number, session))
+            elif not set(killed) & set(self.hosts[number].values()):
+                elsewhere += 1
         receipts = self.receipts()
         delays = sorted(delay for session in self.sessions for delay in session.delays)
         return {
@@ -239,8 +239,8 @@ class Ledger:
             "refused": self.refused,
             "owed": owed,
             "lost": len(lost),
-            "lost_reported": len(survived) - len(lost),
-            "lost_in_flight": len(missing) - len(survived),
+            "lost_reported": len(missing) - len(unreported),
+            "lost_in_flight": len(unreported) - len(lost),
             "lost_in_flight_elsewhere": elsewhere,
             "duplicates": sum(session.duplicates for session in self.sessions),
             "spurious": sum(session.spurious for session in self.sessions),
@@ -250,7 +250,9 @@ class Ledger:
             "delay_s": {name: quantile(delays, at) for name, at in QUANTILES},
             "longest_silence_s": round(max(self.silences_of_others(), default=0.0), 2),
             "silences": len(self.silences_of_others()),
-            "missing": [self._named(*one, began) for one in (lost or missing)[:SHOWN]],
+            "missing": [
+                self._named(*one, began) for one in (lost or unreported or missing)[:SHOWN]
+            ],
         }
 
     def _named(self, number: int, session: Session, began: float) -> dict[str, Any]:
