@@ -29,6 +29,13 @@ class WalkFailed(LocalEvent, frozen=True):
     hop: int
 
 
+class WalkLate(LocalEvent, frozen=True):
+    """A walk of this node has taken longer than its steps should, and these attributes have no end
+    yet. It goes on: WalkFound or WalkFailed still follows."""
+
+    attributes: tuple[str, ...]
+
+
 class ReachedByRelay(LocalEvent, frozen=True):
     """A relay has brought something from `peer`, whose link is silent: it lives, and is reached the
     same way."""
