@@ -22,14 +22,18 @@ from overlay.chord.consensus.election import Election
 from overlay.chord.membership.members import Members
 from overlay.chord.messages import Cluster
 from overlay.health import Health, HealthReport
-from overlay.machine import Peer
+from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.crawl import Crawl
+from overlay.lower_random.messages import Walk
+from overlay.machine import Peer, Port
+from overlay.settings import ViewSettings
 from overlay.upper_tree.owner.host_selector import HostSelector
 
 
 @fault(
     "T7",
-    "tests/canopy/traces/test_traces_analysis.py",
-    "test_mean_variance_and_deviation_are_of_what_the_tables_have",
+    "tests/canopy/traces/test_traces_load_spread.py",
+    "test_each_kind_of_work_has_a_spread_of_its_own",
 )
 def spread_of_the_messages_only() -> None:
     """The report takes the spread of the messages sent for that of every kind of work."""
@@ -56,6 +60,38 @@ def node_announces_itself() -> None:
         self.publish(f"node:{me.id}", (me.address,))
 
     replace(original, start)
+
+
+@fault(
+    "T6",
+    "tests/lower_random/test_lower_points.py",
+    "test_among_the_newest_epoch_the_healthy_come_first_and_none_is_excluded",
+)
+def access_points_in_any_order() -> None:
+    """A node takes access points in any order, whatever its health file says of them."""
+    original = AccessPoints.__init__
+
+    def init(
+        self: AccessPoints, port: Port, settings: ViewSettings, health: Health | None = None
+    ) -> None:
+        original(self, port, settings)
+
+    replace(original, init)
+
+
+@fault(
+    "T6",
+    "tests/lower_random/test_lower_crawl.py",
+    "test_a_walk_goes_by_healthy_neighbours_while_there_are_some",
+)
+def walks_ignore_health() -> None:
+    """A walk goes to any neighbour, whatever the health file says of it."""
+    original = Crawl._send
+
+    def send(self: Crawl, kind: str, walk: Walk, ways: Sequence[Peer]) -> None:
+        original(self, kind, walk, [self.port.rng.choice(ways)])
+
+    replace(original, send)
 
 
 CHORD_TESTS = "tests/chord/membership/test_chord_health.py"
