@@ -119,9 +119,9 @@ class Node:
             self.trace,
             settings.view.seed_retry_most, self._boot,
         )  # fmt: skip
-        points = self.access_points = AccessPoints(self, settings.view)
+        points = self.access_points = AccessPoints(self, settings.view, self.health)
         view = self.view = View(self, settings.view, self.access_points, lambda: self.hosting.load)
-        self.crawl = Crawl(self, settings.walk, self.view, self.access_points)
+        self.crawl = Crawl(self, settings.walk, view, points, self.health)
         self.relaying = Relaying(self, self._relay_ports(codec))
         self.ring, self.incident_log = Ring(self, settings.ring), IncidentLog(self)
         self.clusters = Clusters(

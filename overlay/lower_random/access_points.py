@@ -3,9 +3,9 @@
 In the paper each node caches, for a bounded number of attributes, a node inside that attribute's
 topology. Here an attribute has several access points, each with the version of the partition map at
 which it was true and its age in shuffles. A higher version beats a lower one; among points of the
-newest epoch the choice is random, which spreads the load. The least recently used attribute is
-evicted first. The trees that this node serves itself are always true, never age, and are never
-evicted.
+newest epoch the choice is random, which spreads the load, of the healthy before others (T6). The
+least recently used attribute is evicted first. The trees that this node serves itself are always
+true, never age, and are never evicted.
 
 A point that proved wrong is removed and remembered as wrong up to that version, since gossip would
 bring it back at once, and the node that named it is informed (StalePoint); that node does not pass
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from overlay.bounded import BoundedDict
+from overlay.health import Health
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.constants import MAX_STALE_POINTS, POINTS_PER_HIT
 from overlay.lower_random.messages import AccessPoint, StalePoint
@@ -44,8 +45,10 @@ class CachedPoint(NamedTuple):
 class AccessPoints(Machine):
     """Attribute → nodes that can enter an event into its tree."""
 
-    def __init__(self, port: Port, settings: ViewSettings) -> None:
+    def __init__(self, port: Port, settings: ViewSettings, health: Health | None = None) -> None:
+        """`health`: what is known of nodes' health; None: nothing ever."""
         super().__init__(port)
+        self._health = health or Health(port)
         self._settings = settings
         self.ring = 0  # CRC-32 of the id of the ring that this node belongs to
         self._local: dict[str, AccessPoint] = {}
@@ -72,8 +75,8 @@ class AccessPoints(Machine):
 
     def points(self, attribute: str, exclude: NodeId = "") -> tuple[AccessPoint, ...]:
         """Ways into the attribute's tree, in this ring: this node itself if it serves the tree,
-        then the points of the newest epoch known in random order, `POINTS_PER_HIT` at most; never
-        the node `exclude`."""
+        then the points of the newest epoch known in random order, the healthy first,
+        `POINTS_PER_HIT` at most; never the node `exclude`."""
         local = self._local.get(attribute)
         found: list[AccessPoint] = []
         if local is not None and local.ring == self.ring and local.peer.id != exclude:
@@ -86,6 +89,7 @@ class AccessPoints(Machine):
             newest = [entry for entry in entries if entry.point.version[0] == epoch]
             if len(newest) > 1:
                 self.port.rng.shuffle(newest)
+                newest.sort(key=lambda entry: self._health.severity(entry.point.peer.id))
             found += map(self._aged, newest)
         return tuple(found[:POINTS_PER_HIT])
 

@@ -15,10 +15,11 @@ each node that takes a step. The event itself waits at the origin.
 
 A walk that meets a node that does not answer (paused, or just dead) would be lost. The node that
 sent it there learns of the silence from its link and reports a miss, and the origin starts another
-walk with half of the hop limit, as after a recovery. Neighbours that are silent are passed over. A
-walk that is not heard of in time counts as a miss: it may have ended with a node that died. One
-that takes longer than all of its steps should, by the round trips that the view measures, is
-reported as late, and goes on: who cannot wait asks elsewhere meanwhile.
+walk with half of the hop limit, as after a recovery. Neighbours that are silent are passed over,
+and so are those that the health file calls sub-healthy while there are others (T6). A walk that is
+not heard of in time counts as a miss: it may have ended with a node that died. One that takes
+longer than all of its steps should, by the round trips that the view measures, is reported as late,
+and goes on: who cannot wait asks elsewhere meanwhile.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from overlay.health import Health
 from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import (
@@ -66,9 +68,16 @@ class Crawl(Machine):
     """The walks of this node, and the steps of others' walks."""
 
     def __init__(
-        self, port: Port, settings: WalkSettings, view: View, access_points: AccessPoints
+        self,
+        port: Port,
+        settings: WalkSettings,
+        view: View,
+        access_points: AccessPoints,
+        health: Health | None = None,
     ) -> None:
+        """`health`: what is known of nodes' health; None: nothing ever."""
         super().__init__(port)
+        self._health = health or Health(port)
         self._settings = settings
         self._view = view
         self._access_points = access_points
@@ -178,8 +187,9 @@ class Crawl(Machine):
         return peer.id not in excluded and peer.id not in self._silent
 
     def _send(self, kind: str, walk: Walk, ways: Sequence[Peer]) -> None:
-        """The walk's next hop, to one of these at random; recorded as `kind`."""
-        peer, hop = self.port.rng.choice(ways), walk.hop + 1
+        """The walk's next hop, to one of the healthiest of these at random (T6); recorded as
+        `kind`."""
+        peer, hop = self.port.rng.choice(self._health.healthiest(ways)), walk.hop + 1
         self._record(kind, walk.origin, walk.number, walk.attributes, hop=hop, peer=peer.id)
         self.port.send(peer, msgspec.structs.replace(walk, hop=hop))
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overlay.health import Health, HealthReport, NodeHealth
 from overlay.lower_random.constants import MAX_WALK_ATTRIBUTES
 from overlay.lower_random.events import WalkFailed, WalkFound, WalkLate
 from overlay.lower_random.messages import ShuffleReply, Walk, WalkHit, WalkMiss
@@ -73,6 +74,21 @@ def test_a_node_of_the_trace_is_never_visited() -> None:
         walker(port, "a", "b", "c")
         port.hear(a_walk("x", trace="oac"), peer("c"))
         assert [to.id for to, _ in port.sent] == ["b"]
+
+
+def test_a_walk_goes_by_healthy_neighbours_while_there_are_some() -> None:
+    """T6: health orders, and excludes none."""
+    for sub_healthy, expected in (("ab", "c"), ("abc", "abc"), ("", "abc")):
+        asked = set()
+        for seed in range(30):
+            port = one_node(seed=seed)
+            health = Health(port)
+            walker(port, "a", "b", "c", health=health)
+            bad = NodeHealth(1, "latency")
+            health.update(HealthReport(dict.fromkeys(sub_healthy, bad), 10.0))
+            port.hear(a_walk("x"), peer("o"))
+            asked |= {to.id for to, _ in port.sent}
+        assert asked == set(expected)
 
 
 def test_the_hop_limit_ends_the_walk_with_a_miss() -> None:

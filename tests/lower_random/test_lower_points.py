@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overlay.health import Health, HealthReport, NodeHealth
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint, StalePoint
@@ -51,6 +52,34 @@ def test_a_newer_version_beats_an_older_one() -> None:
     assert not points.learn(point("x", "d", (1, 1)))
     points.learn(point("x", "b", (2, 1)))
     assert {points.lookup("x").peer.id for _ in range(20)} == {"b"}  # type: ignore[union-attr]
+
+
+def test_among_the_newest_epoch_the_healthy_come_first_and_none_is_excluded() -> None:
+    """T6. A report ends, and where all are sub-healthy the order is as without one."""
+    port = one_node()
+    health = Health(port)
+    points = AccessPoints(port, ViewSettings(), health)
+    for name in "abc":
+        points.learn(point("x", name, (2, 1)))
+    bad = NodeHealth(1, "latency")
+    health.update(HealthReport({"a": bad, "b": bad}, 10.0))
+    orders = [[each.peer.id for each in points.points("x")] for _ in range(50)]
+    assert {order[0] for order in orders} == {"c"}
+    assert {order[1] for order in orders} == {"a", "b"}
+    health.update(HealthReport(dict.fromkeys("abc", bad), 10.0))
+    assert {points.points("x")[0].peer.id for _ in range(50)} == {"a", "b", "c"}
+    health.update(HealthReport({"a": bad, "b": bad}, 0.0))
+    assert {points.points("x")[0].peer.id for _ in range(50)} == {"a", "b", "c"}
+
+
+def test_a_newer_epoch_beats_health() -> None:
+    port = one_node()
+    health = Health(port)
+    points = AccessPoints(port, ViewSettings(), health)
+    points.learn(point("x", "a", (2, 1)))
+    points.learn(point("x", "b", (1, 9)))
+    health.update(HealthReport({"a": NodeHealth(3, "crash")}, 10.0))
+    assert {points.points("x")[0].peer.id for _ in range(20)} == {"a"}
 
 
 def test_an_older_version_from_the_same_node_changes_nothing() -> None:

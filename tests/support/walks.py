@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from overlay.health import Health
 from overlay.links.events import LinkUp
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
@@ -14,12 +15,15 @@ from overlay.settings import ViewSettings, WalkSettings
 from tests.support.world import World, WorldNode, peer
 
 
-def walker(port: WorldNode, *neighbours: str, **changed: float) -> tuple[Crawl, AccessPoints]:
+def walker(
+    port: WorldNode, *neighbours: str, health: Health | None = None, **changed: float
+) -> tuple[Crawl, AccessPoints]:
     """A node whose neighbours do not change."""
     view_settings = ViewSettings(size=max(1, len(neighbours)))
     points = AccessPoints(port, view_settings)
     view = View(port, view_settings, points)
-    crawl = Crawl(port, WalkSettings(**changed), view, points)  # type: ignore[arg-type]
+    chosen = WalkSettings(**changed)  # type: ignore[arg-type]
+    crawl = Crawl(port, chosen, view, points, health)
     port.add(points, view, crawl)
     for name in neighbours:
         view.on_link_up(LinkUp(peer(name), True))
