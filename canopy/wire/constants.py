@@ -121,14 +121,15 @@ TRACE_FLUSH: Final = 0.5
 """Between two writes of the trace buffer: what a killed process may lose. Guess; to be measured by
 the share of a node's turns that wait for the disk."""
 
-YOUNG_OBJECTS: Final = 20_000
-"""New objects after which Python collects the youngest generation: several batches of events, where
-the default of 700 is less than one. A collection takes 3 ms (measured)."""
+YOUNG_OBJECTS: Final = 6_000
+"""New objects after which Python collects the youngest generation: those of a batch of events, where
+the default of 700 is a tenth of one. With 20,000 an event costs no less (measured), and on a machine
+whose memory is busy collections took over 0.1 s, which is a turn too long."""
 
 YOUNG_COLLECTIONS: Final = 2
 """After so many of these Python collects what they left alive: up to four times as many objects.
-While a program subscribes 20,000 times that took 18 ms at most, 47 with the default of ten, and a
-collection of all that is old 120 ms, 6 since it is frozen (processor time, measured)."""
+While a program subscribes 20,000 times that took 18 ms at most with 20,000 objects, 47 with the
+default of ten, and a collection of all that is old 120 ms, which is frozen now (processor time)."""
 
 WARM_CHECK: Final = 1.0
 """Between two checks whether the compiled matching engine is wanted. Guess; to be measured by the
