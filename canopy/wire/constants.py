@@ -122,9 +122,9 @@ TRACE_FLUSH: Final = 0.5
 the share of a node's turns that wait for the disk."""
 
 YOUNG_OBJECTS: Final = 6_000
-"""New objects after which Python collects the youngest generation: those of a batch of events, where
-the default of 700 is a tenth of one. With 20,000 an event costs no less (measured), and on a machine
-whose memory is busy collections took over 0.1 s, which is a turn too long."""
+"""New objects after which Python collects the youngest generation: those of a batch of events,
+where the default of 700 is a tenth of one. With 20,000 an event costs no less (measured), and on a
+machine whose memory is busy collections took over 0.1 s, which is a turn too long."""
 
 YOUNG_COLLECTIONS: Final = 2
 """After so many of these Python collects what they left alive: up to four times as many objects.
