@@ -113,16 +113,16 @@ class Node:
 
     def _build(self, codec: Codec, overlay: str, founder: bool, restored: Sequence[bytes]) -> None:
         settings = self.settings
+        self.relaying = Relaying(self, self._relay_ports())
         self.links = Links(
             self.me, self.incarnation, overlay, settings.links, self.rng, codec, self.driver,
             self.driver.clock, self.driver.hybrid, self.emit, self.turns.dispatch, self.count,
             self.trace,
-            settings.view.seed_retry_most, self._boot,
+            settings.view.seed_retry_most, self._boot, self.relaying,
         )  # fmt: skip
         points = self.access_points = AccessPoints(self, settings.view, self.health)
         view = self.view = View(self, settings.view, self.access_points, lambda: self.hosting.load)
         self.crawl = Crawl(self, settings.walk, view, points, self.health)
-        self.relaying = Relaying(self, self._relay_ports(codec))
         self.ring, self.incident_log = Ring(self, settings.ring), IncidentLog(self)
         self.clusters = Clusters(
             self, settings.cluster, self.ring, self.view, founder, settings.election, restored,
@@ -187,11 +187,15 @@ class Node:
             Drain: self._drain_command,
         }
 
-    def _relay_ports(self, codec: Codec) -> RelayPorts:
+    def _relay_ports(self) -> RelayPorts:
         return RelayPorts(
-            self.view.peers, self.links.connected, self.links.hurry, codec.encode, codec.decode,
-            self.turns.dispatch,
-        )  # fmt: skip
+            others=lambda: self.view.peers(),
+            is_direct=lambda node: self.links.is_direct(node),
+            may_reach=lambda node: self.links.may_reach(node),
+            accept=lambda connection: self.links.on_detour_accepted(connection),
+            take=lambda connection, frame: self.links.on_frame(connection, frame),
+            closed=lambda connection, reason: self.links.on_closed(connection, reason),
+        )
 
     def _listen(self) -> None:
         self.turns.listen(SeedReached, self._on_seed_reached)

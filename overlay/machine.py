@@ -73,20 +73,6 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
         """
         return 0
 
-    def when_relayed(self) -> Message | None:
-        """What of this message a relay may bring (overlay/lower_random/relaying.py): it may come
-        twice, late, and behind what was sent after it. None: nothing, as of most messages."""
-        return None
-
-
-class RelayableMessage(Message, frozen=True):
-    """A message that may come twice, late and out of order: a question, a numbered answer, or what
-    the receiver knows by an identity."""
-
-    def when_relayed(self) -> Message | None:
-        """The message as it is: its receiver tells what came before or twice."""
-        return self
-
 
 class Timer(msgspec.Struct, frozen=True):
     """A local timer. Equal timers are the same timer: setting one again moves it."""

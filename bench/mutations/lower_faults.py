@@ -8,17 +8,19 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace
+from overlay.links.deadlines import NEVER
 from overlay.links.messages import Batch
 from overlay.links.receive_buffer import Arrival, ReceiveBuffer
+from overlay.links.session import Carrier, LinkSession, SessionState
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.messages import AccessPoint, Walk
-from overlay.lower_random.relaying import RelayDue, Relaying
+from overlay.lower_random.relaying import Relaying
 from overlay.machine import Message, NodeId, Peer, Port
 from overlay.settings import ViewSettings
-from overlay.upper_tree.messages import TreeAnswer
 
 CUT_TESTS = "tests/overlay/test_overlay_relaying.py"
+DETOUR_TESTS = "tests/links/test_links_detours.py"
 
 
 @fault("M3")
@@ -153,33 +155,41 @@ def hit_of_a_former_ring_is_used() -> None:
 
 @fault("P3", CUT_TESTS, "test_events_go_on_when_their_only_host_is_behind_a_cut_link")
 def silent_link_not_gone_around() -> None:
-    """What waits on a silent link goes by no other node."""
+    """No other node is asked whether it reaches a peer whose link is silent."""
 
-    def _relays(self: Relaying, to: NodeId) -> list[Peer]:
+    def open_(self: Relaying, peer: Peer) -> list[int]:
         return []
 
-    replace(Relaying._relays, _relays)
+    replace(Relaying.open, open_)
 
 
-@fault("P3", CUT_TESTS, "test_a_subscription_is_acknowledged_though_the_link_to_its_owner_is_cut")
-def answers_wait_for_their_own_suspicion() -> None:
-    """Who gets something by a relay waits until its own link is suspected before it answers so."""
+@fault("P3", DETOUR_TESTS, "test_a_quiet_link_that_is_watched_is_not_taken_for_dead")
+def quiet_peer_dead_without_probes() -> None:
+    """Other nodes are asked for a silent peer only while something sent to it is unacknowledged."""
+    original = LinkSession._silent_at
 
-    def on_relay_due(self: Relaying, timer: RelayDue) -> None:
-        self._check.rang()
+    def _silent_at(self: LinkSession) -> float:
+        waits = self.is_suspected or self.state is SessionState.CONNECTING
+        return original(self) if waits else NEVER
 
-    replace(Relaying.on_relay_due, on_relay_due)
+    replace(original, _silent_at)
 
 
-@fault(
-    "C5",
-    "tests/lower_random/test_lower_relaying.py",
-    "test_nothing_that_may_be_cached_comes_by_a_relay",
-)
-def relayed_answers_are_cached() -> None:
-    """A publisher caches for a term what an owner's relayed answer says."""
+@fault("P3", DETOUR_TESTS, "test_a_peer_that_was_merely_slow_keeps_its_connection")
+def slow_link_left_for_another_way() -> None:
+    """A session moves to another way though its own link has answered meanwhile."""
 
-    def when_relayed(self: TreeAnswer) -> TreeAnswer:
-        return self
+    def wants(self: LinkSession, connection: Carrier, now: float) -> bool:
+        return self.candidate is None
 
-    replace(TreeAnswer.when_relayed, when_relayed)
+    replace(LinkSession.wants, wants)
+
+
+@fault("P3", DETOUR_TESTS, "test_the_direct_way_is_taken_again_when_it_carries_both_directions")
+def detour_taken_for_ever() -> None:
+    """A session that goes by way of another node does not try its direct way again."""
+
+    def look_back_due(self: LinkSession) -> float:
+        return NEVER
+
+    replace(LinkSession.look_back_due, look_back_due)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from overlay.chord.keys import in_arc
-from overlay.machine import Key, Message, NodeId, Peer, RelayableMessage, Version
+from overlay.machine import Key, Message, NodeId, Peer, Version
 
 
 class Cluster(msgspec.Struct, frozen=True, array_like=True):
@@ -87,7 +87,7 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
         return self.changed(standby=peer, brokers=(*former, *rest))
 
 
-class Find(RelayableMessage, frozen=True):
+class Find(Message, frozen=True):
     """Who owns `key`? Passed on towards the owner, which answers `origin` itself."""
 
     key: Key
@@ -96,7 +96,7 @@ class Find(RelayableMessage, frozen=True):
     hop: int
 
 
-class FindReply(RelayableMessage, frozen=True):
+class FindReply(Message, frozen=True):
     """The owner of the key, by its own word."""
 
     number: int

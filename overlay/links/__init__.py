@@ -14,8 +14,9 @@ needed from below), ``send_buffer`` and ``receive_buffer`` (the two directions o
 which idle ones give way when there are too many), ``connections`` (transport connections),
 ``seed`` and ``peer_list`` (addresses that are dialled for ever), ``dialler`` (brings sessions up
 and takes them down), ``handshake`` (who is there, resume or begin anew, which of two connections
-stays) and ``links`` (the whole, what happens on an established session, and when silence is a
-suspicion or the end). Small parts:
+stays), ``detouring`` (P3: indirect probes of a silent peer, and another way for its session) and
+``links`` (the whole, what happens on an established session, and when silence is a suspicion or the
+end). Small parts:
 ``context`` (what all parts share), ``deadlines`` (one heap for all that falls due), ``penalties``
 (back-off for peers that broke the protocol), ``constants`` (every number that is no setting).
 
@@ -42,6 +43,7 @@ while the link is watched: a machine that needs a peer watched without talking t
 peer answers. Other links cost nothing: a node has some forty, since views change, and one in two
 hundred is watched. (With heartbeats on every link an idle node wrote 47 frames per second; it
 writes 3.) Long before a peer counts as dead it is suspected (LinkSuspected, LinkRecovered), so
-that what waits may take another way. Time during which this node itself stalled is not counted
-against its peers (LocalStall).
+that what waits may take another way, and other nodes are asked whether they reach it: if so, the
+session goes on by way of one of them (``detouring``). Time during which this node itself stalled
+is not counted against its peers (LocalStall).
 """

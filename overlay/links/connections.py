@@ -10,11 +10,11 @@ from functools import partial
 from overlay.links.constants import MAX_AWAITING_HELLO, MAX_HELLOS
 from overlay.links.context import LinkContext
 from overlay.links.deadlines import NEVER, DeadlineQueue, HasDeadline
-from overlay.links.events import ConnectionId, Transport
+from overlay.links.events import ConnectionId, Detours, Transport
 from overlay.links.messages import Frame
 from overlay.links.seed import Seed
 from overlay.links.session import Carrier, LinkSession
-from overlay.machine import ProtocolError
+from overlay.machine import Peer, ProtocolError
 
 
 class HandshakeStage(Enum):
@@ -31,21 +31,30 @@ class LinkConnection(HasDeadline):
     repetition of the Hello. It is dialled for a session or for a seed, never for both."""
 
     __slots__ = (
-        *("id", "write", "stage", "give_up_at", "session", "seed", "hello_again_at"),
-        *("_hello_interval", "_hellos_received"),
+        *("id", "write", "shut", "is_direct", "stage", "give_up_at", "session", "seed"),
+        *("candidate_for", "hello_again_at", "_hello_interval", "_hellos_received"),
     )
 
     def __init__(
-        self, id_: ConnectionId, stage: HandshakeStage, give_up_at: float, transport: Transport
+        self,
+        id_: ConnectionId,
+        stage: HandshakeStage,
+        give_up_at: float,
+        transport: Transport | Detours,
+        is_direct: bool,
     ) -> None:
         super().__init__()
         self.id = id_
         self.write: Callable[[Frame], None] = partial(transport.write, id_)
         """Send one frame on this connection, after those before it."""
+        self.shut: Callable[[str], None] = partial(transport.close, id_)
+        """Close it below; its argument is the reason. Called by `ConnectionTable` only."""
+        self.is_direct = is_direct
         self.stage = stage
         self.give_up_at = give_up_at
         self.session: LinkSession | None = None
         self.seed: Seed | None = None
+        self.candidate_for: LinkSession | None = None  # which has, or had, another connection
         self.hello_again_at = NEVER  # for transports that lose frames
         self._hello_interval = 0.0
         self._hellos_received = 0
@@ -64,6 +73,16 @@ class LinkConnection(HasDeadline):
         """Note that this connection is for `session`."""
         self.session = session
         session.attach(self)
+
+    def ask_for(self, session: LinkSession) -> None:
+        """This connection asks who is there, to carry `session` if it is the right node."""
+        self.candidate_for = session
+
+    def become_candidate(self) -> None:
+        """The right node answers: this connection is to take over its session."""
+        assert self.candidate_for is not None, "no candidate"
+        self.session = self.candidate_for
+        self.session.propose(self)
 
     def attach_seed(self, seed: Seed) -> None:
         """This connection asks who is at the address of `seed`."""
@@ -109,6 +128,7 @@ class LinkConnection(HasDeadline):
     def established(self, session: LinkSession) -> None:
         """The handshake is done. Called by `ConnectionTable` only."""
         self.stage = HandshakeStage.ESTABLISHED
+        self.candidate_for = None
         self.attach_session(session)
 
     def postpone(self, seconds: float) -> None:
@@ -117,14 +137,19 @@ class LinkConnection(HasDeadline):
 
 
 class ConnectionTable:
-    """All connections of one node, by the driver's numbers."""
+    """All connections of one node, by the driver's numbers, or those of `Detours`."""
 
     def __init__(
-        self, context: LinkContext, transport: Transport, deadlines: DeadlineQueue
+        self,
+        context: LinkContext,
+        transport: Transport,
+        detours: Detours | None,
+        deadlines: DeadlineQueue,
     ) -> None:
         self._clock = context.clock
         self._timeout = context.settings.connect_timeout
         self._transport = transport
+        self._detours = detours
         self._deadlines = deadlines
         self._connections: dict[ConnectionId, LinkConnection] = {}
         self.awaiting_hello = 0  # how many are at HELLO_AWAITED
@@ -139,33 +164,43 @@ class ConnectionTable:
         return connection.id in self._connections
 
     def ids(self) -> tuple[ConnectionId, ...]:
-        """The driver's numbers of all, oldest first."""
-        return tuple(self._connections)
+        """The driver's numbers of all direct ones, oldest first."""
+        return tuple(id_ for id_, each in self._connections.items() if each.is_direct)
 
-    def accept(self, id_: ConnectionId) -> None:
+    def accept(self, id_: ConnectionId, is_direct: bool = True) -> None:
         """A peer dialled this node; it has `links.connect_timeout` to send its Hello. Closed at
         once if `MAX_AWAITING_HELLO` others have not."""
-        if self._is_shut or self.awaiting_hello >= MAX_AWAITING_HELLO:
-            self._transport.close(id_, "too many connections")
-            return
+        connection = self._add(id_, HandshakeStage.HELLO_AWAITED, is_direct)
         self.awaiting_hello += 1
-        self._add(id_, HandshakeStage.HELLO_AWAITED)
+        if self._is_shut or self.awaiting_hello > MAX_AWAITING_HELLO:
+            self.close(connection, "too many connections")
 
     def dial(self, address: str) -> LinkConnection:
         """Begin to connect to "host:port". The caller attaches a session or a seed."""
         return self._add(self._transport.dial(address), HandshakeStage.DIALLING)
 
-    def _add(self, id_: ConnectionId, stage: HandshakeStage) -> LinkConnection:
-        connection = LinkConnection(id_, stage, self._clock() + self._timeout, self._transport)
+    def detours(self, peer: Peer) -> list[LinkConnection]:
+        """Connections to `peer` by way of other nodes, open for the first Hello; empty if there
+        are no such nodes."""
+        ids = () if self._detours is None or self._is_shut else self._detours.open(peer)
+        return [self._add(id_, HandshakeStage.DIALLING, is_direct=False) for id_ in ids]
+
+    def _add(
+        self, id_: ConnectionId, stage: HandshakeStage, is_direct: bool = True
+    ) -> LinkConnection:
+        transport = self._transport if is_direct else self._detours
+        assert transport is not None, "a detour without detours"
+        give_up_at = self._clock() + self._timeout
+        connection = LinkConnection(id_, stage, give_up_at, transport, is_direct)
         self._connections[id_] = connection
         self._deadlines.schedule(connection, connection.give_up_at)
         return connection
 
     def established(self, connection: LinkConnection, session: LinkSession) -> None:
         """The handshake is done: `connection` carries `session`; another one of it is closed."""
-        other = session.connection
-        if other is not None and other is not connection:
-            self.close(other, "another connection took over")
+        for other in (session.connection, session.candidate):
+            if other is not None and other is not connection:
+                self.close(other, "another connection took over")
         if connection.stage is HandshakeStage.HELLO_AWAITED:
             self.awaiting_hello -= 1
         connection.established(session)
@@ -173,8 +208,10 @@ class ConnectionTable:
 
     def close(self, connection: Carrier, reason: str) -> None:
         """Close and forget. What that means for its session or seed is the caller's to decide."""
-        self.forget(connection)
-        self._transport.close(connection.id, reason)
+        found = self._connections.get(connection.id)
+        if found is not None:
+            self.forget(found)
+            found.shut(reason)
 
     def forget(self, connection: Carrier) -> None:
         """Remove a connection that has ended, with its deadline, and detach it from its session."""

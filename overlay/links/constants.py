@@ -66,6 +66,20 @@ long counts as dead: it has given this node up by then, unless it stood still as
 closed the connection may be lost (a suspended machine). Two heartbeats. Guess; to be measured by
 the sessions that end though the peer still has them."""
 
+# --- other ways to a silent peer ---
+
+SILENT_HEARTBEATS = 2.5
+"""Heartbeats without a frame after which another way to a watched, quiet peer is looked for: two
+answers are missing. That leaves more than half of `links.dead_after`."""
+
+LOOK_AGAIN = 1.0
+"""Between the first two looks for another way to a silent peer; then twice as long each. So there
+are three within `links.dead_after`, by other nodes each time."""
+
+DETOUR_TIMEOUT = 2.5
+"""How long an answer by way of another node may take: four hops of half a second, and some.
+Guess."""
+
 # --- dialling ---
 
 MAX_REFUSALS = 2

@@ -126,6 +126,8 @@ class Dialler(LinkParts):
         if connection.seed is not None:
             self._peer_list.failed(connection.seed, reason)
         session = connection.session
+        if connection.candidate_for is not None:
+            return  # the session has another one, or dials anyway
         if session is None or session.state in (SessionState.CLOSED, SessionState.NOT_CONNECTED):
             return
         now = self._node.clock()
@@ -167,8 +169,9 @@ class Dialler(LinkParts):
         """End the session and report what may be lost. `left`: the peer said that it leaves."""
         if session.state is SessionState.CLOSED:
             return
-        if session.connection is not None:
-            self._connections.close(session.connection, reason)
+        for connection in (session.connection, session.candidate):
+            if connection is not None:
+                self._connections.close(connection, reason)
         self._sessions.remove(session)
         self._deadlines.cancel(session)
         self._listener.session_closed(session)

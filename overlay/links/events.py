@@ -140,6 +140,21 @@ class Transport(Protocol):
         """Close after what was written has left, or give up dialling. No `on_closed` follows."""
 
 
+class Detours(Protocol):
+    """Connections by way of other nodes, to peers whose link is silent (P3,
+    overlay/lower_random/relaying.py). They are open at once. Their numbers are negative."""
+
+    def open(self, peer: Peer) -> Sequence[ConnectionId]:
+        """Some connections to `peer`, each by another node, or none. Whether the peer is there, and
+        by which of the nodes it is reached, its answers show."""
+
+    def write(self, connection: ConnectionId, frame: Frame) -> None:
+        """Send one frame; it may be lost. Those that arrive are in order."""
+
+    def close(self, connection: ConnectionId, reason: str) -> None:
+        """Forget the connection here; the peer does not hear of it."""
+
+
 class Codec(Protocol):
     """Messages to bytes and back (canopy/wire/transport/codec). Pure."""
 

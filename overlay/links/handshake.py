@@ -33,6 +33,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from overlay.links.connections import HandshakeStage, LinkConnection
+from overlay.links.constants import DETOUR_TIMEOUT
+from overlay.links.deadlines import NEVER
 from overlay.links.dialler import Dialler, LinkParts
 from overlay.links.events import (
     ConnectionId,
@@ -55,7 +57,7 @@ from overlay.links.messages import (
 from overlay.links.seed import Seed
 from overlay.links.send_buffer import InFlightBatch
 from overlay.links.session import LinkSession, SessionState
-from overlay.machine import Message, Peer, ProtocolError
+from overlay.machine import Message, NodeId, Peer, ProtocolError
 
 NO_ROOM = "too many sessions, and all are in use"
 PENALISED = "too soon after a fault"
@@ -97,7 +99,10 @@ class Handshake(LinkParts):
         if connection.session is not None:
             connection.session.greeted()
         settings = self._node.settings
-        connection.start_hello(self._node.clock(), settings.retry_first, settings.connect_timeout)
+        again, timeout = settings.retry_first, settings.connect_timeout
+        if not connection.is_direct:  # other sessions carry it, which lose nothing
+            again, timeout = NEVER, DETOUR_TIMEOUT
+        connection.start_hello(self._node.clock(), again, timeout)
         self._say_hello(connection)
         self._deadlines.schedule(connection, connection.next_deadline())
 
@@ -179,6 +184,7 @@ class Handshake(LinkParts):
         if hello.peer.id == self._node.me.id:
             self._on_own_id(hello)
         if hello.to != self._node.me.id or hello.peer.id == self._node.me.id:
+            self._acknowledge_to(hello.peer.id)
             self._say_welcome(connection)
             return
         if hello.session < 1 or hello.dials < 1:
@@ -196,6 +202,14 @@ class Handshake(LinkParts):
         if (hello.yours, hello.your_session) == (self._node.process.incarnation, session.number):
             start = hello.expected
         self._establish(connection, session, hello, start)
+
+    def _acknowledge_to(self, peer_id: NodeId) -> None:
+        """The peer asks who is here, perhaps since its link is silent: if that is not broken, an
+        acknowledgement on it comes before the answer by way of another node."""
+        session = self._sessions.find(peer_id)
+        if session is not None and session.state is SessionState.CONNECTED:
+            assert session.connection is not None, "CONNECTED without a connection"
+            session.connection.write(session.make_ack(self._node.clock()))
 
     def _session_for(self, connection: LinkConnection, hello: Hello) -> LinkSession | None:
         """The session that a Hello means; None if another connection carries it, or will. Raises
@@ -228,9 +242,10 @@ class Handshake(LinkParts):
             raise ProtocolError(NO_ROOM)
         for encoded, message in queued:
             session.enqueue(encoded, message)
-        rival = session.connection
-        if rival is not None and rival.has_sent_hello and self._node.me.id < hello.peer.id:
-            return None
+        if self._node.me.id < hello.peer.id:
+            for rival in (session.connection, session.candidate):
+                if rival is not None and rival.has_sent_hello:
+                    return None
         return session
 
     # --- the side that dialled ---
@@ -269,6 +284,9 @@ class Handshake(LinkParts):
         """Who is at the address: another node than expected, or a seed's."""
         peer = welcome.peer
         expected = connection.session
+        if connection.candidate_for is not None:
+            self._on_candidate(connection, connection.candidate_for, peer)
+            return
         if expected is not None and expected.peer.id == peer.id:
             return  # asked twice because the first answer took long; the Hello to it is out
         expected, seed = connection.release()
@@ -288,6 +306,17 @@ class Handshake(LinkParts):
                 self._peer_list.remove_own(seed)
             return
         self._greet_by_name(connection, peer, seed)
+
+    def _on_candidate(self, connection: LinkConnection, wanted: LinkSession, peer: Peer) -> None:
+        """A node answers on another connection for a session that has one: if it is the right node,
+        and the session still needs it, the connection is to take over."""
+        if connection.session is not None:
+            return  # asked twice because the first answer took long; the Hello to it is out
+        if peer.id == wanted.peer.id and wanted.wants(connection, self._node.clock()):
+            connection.become_candidate()
+            self._greet(connection)
+        else:
+            self._connections.close(connection, "not needed")
 
     def _greet_by_name(self, connection: LinkConnection, peer: Peer, seed: Seed | None) -> None:
         """Use a connection to an address for a session with the node that is there."""
@@ -353,6 +382,9 @@ class Handshake(LinkParts):
         if isinstance(greeting, Hello):
             self._say_welcome(connection, session)
         was_up = session.state is SessionState.CONNECTED
+        if session.is_detoured:
+            self._node.count("links_detoured", 1)
+            self._node.trace("link", peer=session.peer.id, reason="by way of another node")
         if was_up and session.is_suspected:
             self._node.emit(LinkRecovered(session.peer))
         if not was_up:

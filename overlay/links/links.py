@@ -19,11 +19,13 @@ from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConne
 from overlay.links.constants import ACK_DELAY, ACK_SHARE, CORRUPTION_SHARE, STALL_ANSWER
 from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
+from overlay.links.detouring import Detouring
 from overlay.links.dialler import Dialler
 from overlay.links.events import (
     TOO_LARGE,
     Codec,
     ConnectionId,
+    Detours,
     LinkCongested,
     LinkRecovered,
     LinkRelieved,
@@ -76,13 +78,14 @@ class Links:
         trace: Callable[..., None],
         seed_retry_most: float = 30.0,  # ViewSettings.seed_retry_most
         boot: int = 0,
+        detours: Detours | None = None,
     ) -> None:
         """`incarnation` grows with each start of the process, and `boot` (0: made of the address)
         distinguishes two processes that have the same; nodes of another `overlay` are refused.
         `clock` is monotonic seconds, `hybrid` the clock whose time goes with each batch. `dispatch`
         is called with each message that arrives, in order; a ProtocolError that it raises closes
         the session with the sender, any other exception propagates. `emit` gets the events of
-        overlay/links/events.py.
+        overlay/links/events.py. Without `detours` a silent link is not gone around.
         """
         self._settings = settings
         self._codec = codec
@@ -101,7 +104,7 @@ class Links:
             settings.retry_first, settings.retry_most, settings.dead_after / CORRUPTION_SHARE
         )
         self._sessions = SessionTable(context, codec)
-        self._connections = ConnectionTable(context, transport, self._deadlines)
+        self._connections = ConnectionTable(context, transport, detours, self._deadlines)
         self._peer_list = PeerList(
             context, seed_retry_most, self._deadlines, self._connections, self._sessions
         )
@@ -115,6 +118,7 @@ class Links:
         )
         self._dialler = Dialler(*parts, self)
         self._handshake = Handshake(*parts, self._dialler, self)
+        self._detouring = Detouring(*parts, self._handshake)
         self._to_flush: dict[NodeId, LinkSession] = {}  # may have something to write
         self._acks: deque[tuple[float, LinkSession]] = deque()  # the delay is one: in order of time
         self._last: Message | None = None
@@ -148,15 +152,14 @@ class Links:
     def flush(self) -> None:
         """The end of a turn: one batch per peer (more if it is over ``links.frame``), with the
         acknowledgement on it."""
-        if not self._to_flush:
-            return
-        sessions, self._to_flush = self._to_flush, {}
-        for session in sessions.values():
-            if session.state is SessionState.CONNECTED:
-                self._flush_session(session)
-            if (session.queued or session.is_congested) and session.congestion_changed():
-                kind = LinkCongested if session.is_congested else LinkRelieved
-                self._emit(kind(session.peer))
+        while self._to_flush:  # what a session on a detour writes is for another one to carry
+            sessions, self._to_flush = self._to_flush, {}
+            for session in sessions.values():
+                if session.state is SessionState.CONNECTED:
+                    self._flush_session(session)
+                if (session.queued or session.is_congested) and session.congestion_changed():
+                    kind = LinkCongested if session.is_congested else LinkRelieved
+                    self._emit(kind(session.peer))
 
     def pin(self, peer_id: NodeId) -> None:
         """Watch the link to this peer, so that its death is noticed. As many unpins end it."""
@@ -168,13 +171,6 @@ class Links:
         """Undo one `pin`: the link is watched as long as there are others."""
         session = self._sessions.unpin(peer_id)
         if session is not None:
-            self._dialler.reschedule(session)
-
-    def hurry(self, peer_id: NodeId) -> None:
-        """The peer is known not to answer on its link: what waits there is named at once by
-        LinkSuspected. Without effect if nothing waits."""
-        session = self._sessions.find(peer_id)
-        if session is not None and session.hurry(self._clock()):
             self._dialler.reschedule(session)
 
     def add_seed(self, address: str) -> None:
@@ -198,6 +194,21 @@ class Links:
         """Whether a connection carries the session with this peer now."""
         session = self._sessions.find(peer_id)
         return session is not None and session.state is SessionState.CONNECTED
+
+    def is_direct(self, peer_id: NodeId) -> bool:
+        """Whether this peer answers, on a connection that does not go by way of another node."""
+        session = self._sessions.find(peer_id)
+        return (
+            session is not None
+            and session.state is SessionState.CONNECTED
+            and not (session.is_detoured or session.is_silent(self._clock()))
+        )
+
+    def may_reach(self, peer_id: NodeId) -> bool:
+        """Whether nothing speaks against reaching this peer without another node: its link is not
+        silent, or there is none yet."""
+        session = self._sessions.find(peer_id)
+        return session is None or not (session.is_detoured or session.is_silent(self._clock()))
 
     def sessions(self) -> tuple[SessionStatus, ...]:
         """The state of all sessions, dormant ones too, oldest first."""
@@ -229,6 +240,11 @@ class Links:
     def on_accepted(self, connection: ConnectionId) -> None:
         """A peer dialled this node; it has ``links.connect_timeout`` to say Hello."""
         self._connections.accept(connection)
+
+    def on_detour_accepted(self, connection: ConnectionId) -> None:
+        """A peer greets this node by way of another one; from now on `on_frame` takes what it says
+        there."""
+        self._connections.accept(connection, is_direct=False)
 
     def on_opened(self, connection: ConnectionId) -> None:
         """The driver's dial succeeded: the handshake begins with this node's Hello."""
@@ -438,7 +454,8 @@ class Links:
             self._dialler.on_deadline(session, now)
         elif session.state is SessionState.CONNECTED:
             self._on_connected_deadline(session, now)
-            self._dialler.reschedule(session)
+        self._detouring.on_deadline(session, now)
+        self._dialler.reschedule(session)
 
     def _on_connected_deadline(self, session: LinkSession, now: float) -> None:
         settings = self._settings

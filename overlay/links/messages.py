@@ -14,7 +14,7 @@ import msgspec
 
 from overlay.machine import NodeId, Peer
 
-PROTOCOL = 8
+PROTOCOL = 9
 """Version of the wire protocol; a peer with another version is refused with a reason."""
 
 MAX_BODY = (1 << 20) - 4_096
@@ -133,3 +133,7 @@ class Bye(Frame, frozen=True):
     reason: str
     final: bool = False  # the sender leaves, or will never accept this peer: do not redial
     rest: bool = False  # the link was idle: the session is kept, and resumes when it is needed
+
+
+AnyFrame = Hello | Welcome | Superseded | Batch | Ack | Bye
+"""Every kind of frame, as a type that can be decoded."""

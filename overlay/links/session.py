@@ -34,10 +34,12 @@ from overlay.links.constants import (
     FIRST_REPORT,
     FULL_REPORT_INTERVAL,
     LARGEST_REPORT,
+    LOOK_AGAIN,
     MAX_DOUBLINGS,
     MIN_RTO,
     RELIEVED_SHARE,
     REPORT_INTERVAL,
+    SILENT_HEARTBEATS,
 )
 from overlay.links.deadlines import NEVER, HasDeadline
 from overlay.links.events import REFUSED, Codec, ConnectionId
@@ -72,6 +74,10 @@ class Carrier(Protocol):
         """Whether frames can be sent on it."""
 
     @property
+    def is_direct(self) -> bool:
+        """Whether it does not go by way of another node."""
+
+    @property
     def has_sent_hello(self) -> bool:
         """Whether the Welcome is awaited …"""
 
@@ -94,6 +100,7 @@ class LinkSession(HasDeadline):
         *("is_suspected", "is_congested", "_refusals", "_settings", "_codec", "_send_buffer"),
         *("_receive_buffer", "_backlog"),
         *("_rto", "_srtt", "_rttvar", "_timed", "_sent_once", "_timeouts", "_reported"),
+        *("candidate", "_looked_at", "_looks", "_look_at", "_look_back_at", "_looks_back"),
         *("_report_limit", "_ack_timed", "_ack_bytes", "enqueue", "queued", "next_batch"),
         *("receive", "next_buffered", "new_gap"),
     )
@@ -115,6 +122,11 @@ class LinkSession(HasDeadline):
         self.state = SessionState.CONNECTING
         self.reason = "no answer"  # of the last failure
         self.connection: Carrier | None = None
+        self.candidate: Carrier | None = None  # says Hello, to take over from `connection`
+        self._looked_at = self._look_at = 0.0  # when another way was looked for, and may be next
+        self._looks = 0  # how often since the peer was heard
+        self._look_back_at = NEVER  # on a detour: when to try the direct way …
+        self._looks_back = 0  # … after so many attempts
         self.is_watched = is_watched
         self.dials = 0
         self._attempts = 0  # dials that failed since the last lasting connection
@@ -181,11 +193,19 @@ class LinkSession(HasDeadline):
     def attach(self, connection: Carrier) -> None:
         """`connection` is dialling for this session or carries it."""
         self.connection = connection
+        if self.candidate is connection:
+            self.candidate = None
+
+    def propose(self, connection: Carrier) -> None:
+        """`connection` says Hello for this session, which another one may still carry."""
+        self.candidate = connection
 
     def detach(self, connection: Carrier) -> None:
         """`connection` has ended. Without effect if another one took over."""
         if self.connection is connection:
             self.connection = None
+        if self.candidate is connection:
+            self.candidate = None
 
     def allow_dial(self, at: float) -> None:
         """There is something to send: dial at `at`, with no back-off from former failures."""
@@ -204,6 +224,8 @@ class LinkSession(HasDeadline):
         self.peer_dials = greeting.dials
         self._receive_buffer.resume()
         self.last_heard = self.last_used = now
+        self._looks = self._looks_back = 0
+        self._look_back_at = now + self._settings.retry_first if self.is_detoured else NEVER
 
     def connection_failed(self, reason: str, now: float) -> int:
         """A connection was lost or a dial failed. Returns how many dials in a row were refused."""
@@ -394,16 +416,6 @@ class LinkSession(HasDeadline):
         self._report_limit = FIRST_REPORT
         self.report_at = NEVER
 
-    def hurry(self, now: float) -> bool:
-        """Whether messages wait that were not named in this suspicion: they are due to be named
-        now."""
-        buffer = self._send_buffer
-        waiting = sum(len(batch.messages) for batch in buffer.in_flight) + len(buffer.queued)
-        if waiting <= self._reported or self.state is SessionState.NOT_CONNECTED:
-            return False
-        self.report_at = min(self.report_at, now)
-        return True
-
     def suspect(self, now: float) -> tuple[Message, ...]:
         """The peer is suspected: the messages that LinkSuspected names now, few at first."""
         self.is_suspected = True
@@ -414,6 +426,59 @@ class LinkSession(HasDeadline):
         self._reported += len(fresh)
         self._report_limit = min(4 * self._report_limit, LARGEST_REPORT)
         return fresh
+
+    # --- another way ---
+
+    @property
+    def is_detoured(self) -> bool:
+        """Whether another node passes on what this session carries."""
+        return self.connection is not None and not self.connection.is_direct
+
+    def is_silent(self, now: float) -> bool:
+        """Whether the peer may be out of reach on the way that the session takes now."""
+        return now >= self._silent_at()
+
+    def _silent_at(self) -> float:
+        if not self.expects_answer():
+            return NEVER
+        if self.state is SessionState.CONNECTING:
+            return self.since + DIAL_SUSPECT_AFTER
+        if self.state is not SessionState.CONNECTED:
+            return NEVER
+        if self.is_suspected:
+            return 0.0
+        return self.last_heard + SILENT_HEARTBEATS * self._settings.heartbeat
+
+    def look_due(self) -> float:
+        """When another way to the peer is to be looked for, as long as nothing changes."""
+        return NEVER if self.candidate is not None else max(self._silent_at(), self._look_at)
+
+    def look_back_due(self) -> float:
+        """On a detour: when to try whether the peer can be reached without."""
+        is_due = self.is_detoured and self.candidate is None
+        return self._look_back_at if is_due else NEVER
+
+    def looks(self, now: float) -> None:
+        """Another way is looked for now; again after a time that doubles while the peer is not
+        heard."""
+        if self.last_heard > self._looked_at:
+            self._looks = 0
+        self._looked_at = now
+        self._look_at = now + LOOK_AGAIN * 2.0 ** min(self._looks, MAX_DOUBLINGS)
+        self._looks += 1
+
+    def looks_back(self, now: float, rng: Random) -> None:
+        """The direct way is tried now; again with back-off."""
+        settings = self._settings
+        pause = backoff(self._looks_back, settings.retry_first, settings.retry_most, rng)
+        self._looks_back += 1
+        self._look_back_at = now + pause
+
+    def wants(self, connection: Carrier, now: float) -> bool:
+        """Whether the peer, which answers on `connection`, is to be greeted there."""
+        if self.candidate is not None:
+            return False
+        return self.is_detoured if connection.is_direct else self.is_silent(now)
 
     def expects_answer(self) -> bool:
         """Whether the peer's silence counts: it is watched, or something is not acknowledged."""
@@ -449,20 +514,23 @@ class LinkSession(HasDeadline):
         settings = self._settings
         if self.state is SessionState.CONNECTING:
             dial = self.dial_at if self.connection is None else NEVER
-            return min(dial, self.give_up_at(), self.report_at)
+            return min(dial, self.give_up_at(), self.report_at, self.look_due())
         if self.state is not SessionState.CONNECTED:
             return NEVER
         if not self.expects_answer():
-            return self.last_used + settings.idle_close
+            return min(self.last_used + settings.idle_close, self.look_back_due())
         return min(
             self.last_heard + settings.dead_after,
             self.last_written + settings.heartbeat,
             self.retransmit_at,
             self.report_at,
+            self.look_due(),
+            self.look_back_due(),
         )
 
     def status(self) -> SessionStatus:
         """The session as `canopy peers` shows it."""
+        reason = "by way of another node" if self.is_detoured else ""
         return SessionStatus(
             peer=self.peer,
             state=self.state.name,
@@ -471,7 +539,7 @@ class LinkSession(HasDeadline):
             in_flight_bytes=self._send_buffer.in_flight_bytes,
             sent=self._send_buffer.number,
             received=self._receive_buffer.expected,
-            reason="" if self.state is SessionState.CONNECTED else self.reason,
+            reason=reason if self.state is SessionState.CONNECTED else self.reason,
             round_trip=self._srtt,
         )
 
@@ -490,7 +558,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     in_flight_bytes: int
     sent: int  # batches
     received: int
-    reason: str  # of the last failure; "" while CONNECTED
+    reason: str  # of the last failure; while CONNECTED "", or that it goes by way of another node
     round_trip: float = 0.0  # seconds, smoothed; 0: not measured
 
 

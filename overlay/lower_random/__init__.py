@@ -10,8 +10,9 @@ cluster machines (`View.peers`, `View.advertise_ring`). The design is docs/desig
 Read in this order: ``messages`` and ``events`` (the vocabulary), ``tombstones`` (why second-hand
 news does not bring the dead back), ``view`` (C1: Cyclon's shuffle), ``ring_hints`` (ways into the
 ring, gossiped with it), ``access_points`` (C2: which node can enter an event into an attribute's
-tree), ``crawl`` (C3, C4: random walks with a trace, blocking and recovery), ``relaying`` (P3: what
-goes by other nodes when a link is silent). ``constants`` has every number that is no setting.
+tree), ``crawl`` (C3, C4: random walks with a trace, blocking and recovery), ``relaying`` (P3: the
+frames of links that are silent, by way of other nodes). ``constants`` has every number that is no
+setting.
 
 A node shuffles parts of its view with its neighbours periodically. The same two messages carry
 access points and ring hints, so that all soft knowledge spreads at one rate and costs no further

@@ -85,27 +85,22 @@ sections 5.3 and 5.4: 10 and 30)."""
 
 # --- relaying ---
 
-RELAYS_AT_ONCE = 2
-"""Relays that are tried while none is known to reach a node: one may be behind the same broken
-switch. Each costs a message; the node takes the first copy. Not measured; would be measured by the
-longest silence of a flow with several links cut."""
+HELPERS = 3
+"""Nodes that are asked at once whether they reach a peer whose link is silent: the k of SWIM, whose
+authors take 3 (section 3.1; Lifeguard has the same)."""
 
-RELAY_CHECK = 0.05
-"""Seconds between two looks for what waits on a link that is known to be silent: what a reply by a
-relay is later at most, beside the hops. Each costs nothing where nothing waits. Guess."""
+PROBES_PER_SECOND = 64
+"""Connections by way of other nodes that a node opens within a second, each for one indirect probe:
+twenty silent links. Where more fall silent together it is rather this node, or a whole network,
+that is cut off. Guess; to be measured by the sessions that end while a fifth of the nodes dies."""
 
-RELAY_FOR = 60.0
-"""Seconds after the last relayed message in which a link is taken to be silent still, unless it
-recovers: as long as a lease (`tree.lease`)."""
+DETOURS_MOST = 4_096
+"""Connections by way of other nodes that are remembered at either end: as many as there may be
+links. The oldest is given up. 0.5 kB each."""
 
-RELAYED_IN_VAIN = 256
-"""Messages that are relayed to a node from which nothing comes back; no more until its link
-recovers, or for `RELAY_FOR`. A dead node costs its neighbours so much, twice. More than waits on a
-link in the round trip by a relay; not measured."""
+LOST_FOR = 3.0
+"""Seconds for which a helper passes nothing on to a node whose session has just ended: half of
+`links.dead_after`, in which they would dial a dead node again for each probe. Guess."""
 
-RELAYED_NODES_MOST = 1_024
-"""Nodes with silent links that are remembered; those that were used last. Guess."""
-
-RELAYED_MOST = 4_096
-"""Relayed messages that are remembered, so that the second copy is dropped: what two relays bring
-within some seconds. Guess."""
+LOST_NODES_MOST = 1_024
+"""Such nodes that are remembered, the latest ones: more than die within that time. Guess."""

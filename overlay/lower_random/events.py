@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overlay.lower_random.messages import AccessPoint, RingHint
-from overlay.machine import LocalEvent, Peer
+from overlay.machine import LocalEvent
 
 
 class RingHintReceived(LocalEvent, frozen=True):
@@ -34,10 +34,3 @@ class WalkLate(LocalEvent, frozen=True):
     yet. It goes on: WalkFound or WalkFailed still follows."""
 
     attributes: tuple[str, ...]
-
-
-class ReachedByRelay(LocalEvent, frozen=True):
-    """A relay has brought something from `peer`, whose link is silent: it lives, and is reached the
-    same way."""
-
-    peer: Peer

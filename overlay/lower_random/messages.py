@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from overlay.links.messages import AnyFrame
 from overlay.machine import Key, Message, NodeId, Peer, Version
 
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
@@ -40,18 +41,13 @@ class RingHint(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Relayed(Message, frozen=True):
-    """A message from `origin` to `to` whose link is silent, by way of another node (P3). `number`:
-    the origin's, the same by whatever relay it comes; `units`: as of the message."""
+    """A frame from `origin` to `to`, whose link is silent, by way of the receiver (P3)."""
 
     origin: Peer
     to: Peer
-    number: int
-    body: bytes  # a list of messages, as in a batch
-    units: int
-
-    def data_units(self) -> int:
-        """Those of the message that it carries."""
-        return self.units
+    number: int  # of the connection, by the end that opened it
+    is_answer: bool  # that end is `to`
+    frame: AnyFrame
 
 
 class Shuffle(Message, frozen=True):

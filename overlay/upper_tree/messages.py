@@ -11,7 +11,7 @@ import msgspec
 from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import LEVELS, Event
-from overlay.machine import Key, Message, NodeId, Peer, Region, RelayableMessage, Version
+from overlay.machine import Key, Message, NodeId, Peer, Region, Version
 from overlay.upper_tree.host_load import HostLoad, ServedLoad
 from overlay.upper_tree.summary import Summary
 
@@ -64,7 +64,7 @@ class Location(msgspec.Struct, frozen=True, array_like=True):
 # --- subscriber and owner (the primary of the cluster that owns the attribute) ---
 
 
-class Register(RelayableMessage, frozen=True):
+class Register(Message, frozen=True):
     """Take these registrations; planted if the tree is not there. `incarnation` is the
     subscriber's: its leases are renewed under it. `final`: do not send them elsewhere."""
 
@@ -73,7 +73,7 @@ class Register(RelayableMessage, frozen=True):
     final: bool = False
 
 
-class BetterPivots(RelayableMessage, frozen=True):
+class BetterPivots(Message, frozen=True):
     """I did not take these: (id, the attribute that you named, one with far less traffic), and the
     popularity of the attributes here (C9)."""
 
@@ -81,7 +81,7 @@ class BetterPivots(RelayableMessage, frozen=True):
     popularity: tuple[tuple[str, int], ...]
 
 
-class Registered(RelayableMessage, frozen=True):
+class Registered(Message, frozen=True):
     """From this map version on every matching event reaches these registrations."""
 
     attribute: str
@@ -89,21 +89,21 @@ class Registered(RelayableMessage, frozen=True):
     ids: tuple[str, ...]
 
 
-class Unregister(RelayableMessage, frozen=True):
+class Unregister(Message, frozen=True):
     """End these registrations of the sender."""
 
     attribute: str
     ids: tuple[str, ...]
 
 
-class Unregistered(RelayableMessage, frozen=True):
+class Unregistered(Message, frozen=True):
     """They are gone (or never were there)."""
 
     attribute: str
     ids: tuple[str, ...]
 
 
-class Renew(RelayableMessage, frozen=True):
+class Renew(Message, frozen=True):
     """Leases of one subscriber with one cluster: per tree how many registrations it claims to
     have and the CRC-32 of their sorted ids. `unsure`: trees in which one is under way or ending.
     In other trees it has nothing. Answered by `Renewed` with the same number, behind `RenewRefused`
@@ -115,7 +115,7 @@ class Renew(RelayableMessage, frozen=True):
     number: int = 0
 
 
-class Renewed(RelayableMessage, frozen=True):
+class Renewed(Message, frozen=True):
     """The leases of a renewal run on; all that it claimed is there, and the sender decides about
     all the trees that it named, except the trees `unconfirmed`."""
 
@@ -128,7 +128,7 @@ def ids_digest(ids: Iterable[str]) -> int:
     return crc32("\n".join(sorted(ids)).encode())
 
 
-class RenewRefused(RelayableMessage, frozen=True):
+class RenewRefused(Message, frozen=True):
     """These trees' registrations are not what the subscriber claimed: register them again."""
 
     trees: tuple[str, ...]
@@ -156,7 +156,7 @@ class AdoptRefused(Message, frozen=True):
     cluster: Cluster | None
 
 
-class NotOwner(RelayableMessage, frozen=True):
+class NotOwner(Message, frozen=True):
     """I do not own these attributes (now). `cluster` may."""
 
     attributes: tuple[str, ...]
@@ -166,7 +166,7 @@ class NotOwner(RelayableMessage, frozen=True):
 # --- publisher and owner ---
 
 
-class AskTree(RelayableMessage, frozen=True):
+class AskTree(Message, frozen=True):
     """Where are these attributes' trees, and what is in them? `cached`: per attribute the digest of
     the summary that the asker has (0: none; empty: none of any). The answer repeats `number`."""
 
@@ -194,11 +194,6 @@ class TreeAnswer(Message, frozen=True):
     number: int = 0
     summaries: tuple[TreeSummary, ...] = ()
     epoch: int = 0  # of the cluster, by which an answer of a former owner is known
-
-    def when_relayed(self) -> TreeAnswer:
-        """Without what may be cached for a term: an invalidation may have overtaken it. Events that
-        were published before the question need no host in trees without subscribers."""
-        return msgspec.structs.replace(self, term=0.0, summaries=())
 
 
 class Invalidate(Message, frozen=True):
@@ -362,7 +357,7 @@ class SentBefore(msgspec.Struct, frozen=True, array_like=True):
     age: int  # milliseconds since the last of them left, or the search began
 
 
-class Visit(RelayableMessage, frozen=True):
+class Visit(Message, frozen=True):
     """Events that visit the trees of `attributes` at this host, or on their way through it, in the
     order of their publication. `apart`: which events (places in `events`) visit what other trees
     instead. In counting routing an event is there once for each of its trees. `before`: what left
@@ -380,7 +375,7 @@ class Visit(RelayableMessage, frozen=True):
         return len(self.events)
 
 
-class Accepted(RelayableMessage, frozen=True):
+class Accepted(Message, frozen=True):
     """To the publisher: the trees have taken these events. Sequences are the publisher's. `pace`:
     how much this host has to do (P7); None: nothing waits."""
 
@@ -390,7 +385,7 @@ class Accepted(RelayableMessage, frozen=True):
     pace: HostLoad | None = None
 
 
-class TreeMoved(RelayableMessage, frozen=True):
+class TreeMoved(Message, frozen=True):
     """To the publisher: I do not serve this tree (any more); look for it again (C10)."""
 
     incarnation: int

@@ -1,172 +1,193 @@
-"""Relaying: what goes by other nodes, by which, and what is refused (P3)."""
+"""Relaying: by which nodes a silent peer is asked for, what is passed on, and what is refused."""
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 
-from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp, SessionEnd
-from overlay.lower_random.constants import RELAY_CHECK, RELAY_FOR, RELAYED_IN_VAIN
-from overlay.lower_random.events import ReachedByRelay
-from overlay.lower_random.messages import Relayed, Shuffle
+from overlay.links.events import LinkDown, LinkUp, SessionEnd
+from overlay.links.messages import Ack, Frame, Hello
+from overlay.lower_random.constants import DETOURS_MOST, HELPERS, LOST_FOR, PROBES_PER_SECOND
+from overlay.lower_random.messages import Relayed
 from overlay.lower_random.relaying import Relaying, RelayPorts
-from overlay.machine import Message, Peer, ProtocolError
-from overlay.upper_tree.messages import AskTree, Install, Renewed, TreeAnswer, Unregister
+from overlay.machine import ProtocolError
 from tests.support.world import World, WorldNode, peer
 
-UNREGISTER = Unregister("x", ("a",))
+ACK = Ack(1, 2)
+HELLO = Hello(8, "o", peer("p"), 1, 0, 0, 1)
 
 
 class Rig:
-    """A node "me" that is connected to some, with what it dispatches and hurries."""
+    """A node "me" that reaches some others, with what its links hear."""
 
     def __init__(self, *others: str) -> None:
         self.world = World(1)
         self.port: WorldNode = self.world.node("me")
-        self.connected = set(others)
-        self.dispatched: list[tuple[str, Message]] = []
-        self.hurried: list[str] = []
+        self.direct = set(others)
+        self.silent: set[str] = set()
+        self.accepted: list[int] = []
+        self.taken: list[tuple[int, Frame]] = []
+        self.closed: list[int] = []
         self.relaying = Relaying(
             self.port,
             RelayPorts(
-                lambda: [peer(name) for name in others],
-                lambda node: node in self.connected,
-                self.hurried.append,
-                pickle.dumps,
-                pickle.loads,
-                self.dispatch,
+                others=lambda: [peer(name) for name in others],
+                is_direct=lambda node: node in self.direct,
+                may_reach=lambda node: node not in self.silent,
+                accept=self.accepted.append,
+                take=lambda connection, frame: self.taken.append((connection, frame)),
+                closed=lambda connection, reason: self.closed.append(connection),
             ),
         )
         self.port.add(self.relaying)
 
-    def dispatch(self, origin: Peer, message: Message) -> None:
-        self.dispatched.append((origin.id, message))
-        if message == UNREGISTER:
-            raise ProtocolError("refused")
-
-    def suspect(self, node: str, *messages: Message) -> list[tuple[str, Relayed]]:
-        """What is sent when the link to `node` is silent and these wait there."""
+    def write(self, connection: int, frame: Frame = ACK) -> tuple[str, Relayed] | None:
+        """What leaves when the links write a frame, and to whom."""
         before = len(self.port.sent)
-        self.relaying.on_link_suspected(LinkSuspected(peer(node), messages))
-        sent = self.port.sent[before:]
-        return [(to.id, message) for to, message in sent if isinstance(message, Relayed)]
+        self.relaying.write(connection, frame)
+        sent = [(to.id, m) for to, m in self.port.sent[before:] if isinstance(m, Relayed)]
+        return sent[0] if sent else None
 
-    def envelope(self, origin: str, *messages: Message, number: int = 1, to: str = "me") -> Relayed:
-        return Relayed(peer(origin), peer(to), number, pickle.dumps(list(messages)), 0)
-
-
-def test_what_may_be_relayed_goes_by_two_connected_relays() -> None:
-    rig = Rig("a", "b", "c", "q")
-    rig.connected.discard("b")
-    sent = rig.suspect("q", AskTree(("x",)), Shuffle((), (), ()), Renewed(3))
-    assert {to for to, _ in sent} == {"a", "c"}, "not by q itself, nor by a node that is dialled"
-    carried = [pickle.loads(message.body) for to, message in sent if to == "a"]
-    assert carried == [[AskTree(("x",))], [Renewed(3)]], "a shuffle waits for the link"
-    assert [message.number for to, message in sent if to == "a"] == [1, 2]
-    assert rig.port.counts["messages_relayed"] == 2
-
-
-def test_silent_and_lost_nodes_are_no_relays() -> None:
-    rig = Rig("a", "b", "c")
-    rig.suspect("a")
-    rig.relaying.on_link_down(LinkDown(peer("b"), "silent", False))
-    assert {to for to, _ in rig.suspect("q", Renewed(1))} == {"c"}
-    rig.relaying.on_link_recovered(LinkRecovered(peer("a")))
-    rig.relaying.on_link_up(LinkUp(peer("b"), True))
-    assert len({to for n in range(9) for to, _ in rig.suspect("q", Renewed(n))}) == 3
+    def hear(
+        self,
+        helper: str,
+        frame: Frame,
+        origin: str = "p",
+        *,
+        to: str = "me",
+        number: int = 7,
+        is_answer: bool = False,
+    ) -> None:
+        assert isinstance(frame, Ack | Hello)
+        message = Relayed(peer(origin), peer(to), number, is_answer, frame)
+        self.relaying.on_relayed(peer(helper), message)
 
 
-def test_the_relay_that_brought_something_is_used_as_long_as_it_is_fit() -> None:
-    rig = Rig("a", "b", "c")
-    rig.relaying.on_relayed(peer("b"), rig.envelope("q", Renewed(1)))
-    assert [to for to, _ in rig.suspect("q", Renewed(2))] == ["b"]
-    rig.suspect("b")
-    assert {to for to, _ in rig.suspect("q", Renewed(3))} == {"a", "c"}
+def test_a_silent_peer_is_asked_for_by_some_nodes_that_answer_themselves() -> None:
+    rig = Rig("a", "b", "c", "d", "e", "p")
+    rig.direct.discard("b")
+    opened = rig.relaying.open(peer("p"))
+    assert len(opened) == len(set(opened)) == HELPERS
+    assert all(number < 0 for number in opened), "no number of the driver's"
+    found = [rig.write(number) for number in opened]
+    assert {to for each in found if each for to in [each[0]]} <= {"a", "c", "d", "e"}
+    assert len({each[0] for each in found if each}) == HELPERS
+    assert all(
+        e and (e[1].to, e[1].frame, e[1].is_answer) == (peer("p"), ACK, False) for e in found
+    )
 
 
-def test_what_comes_by_two_relays_is_taken_once_as_from_its_origin() -> None:
-    rig = Rig("a", "b")
-    rig.relaying.on_relayed(peer("a"), rig.envelope("q", Renewed(1)))
-    rig.relaying.on_relayed(peer("b"), rig.envelope("q", Renewed(1)))
-    rig.relaying.on_relayed(peer("b"), rig.envelope("q", Renewed(2), number=2))
-    assert rig.dispatched == [("q", Renewed(1)), ("q", Renewed(2))]
-    assert ReachedByRelay(peer("q")) in rig.port.emitted
+def test_a_node_asks_no_more_than_so_often_in_a_second() -> None:
+    rig = Rig("a", "b", "c", "d")
+    asked = [len(rig.relaying.open(peer(f"p{n}"))) for n in range(100)]
+    assert sum(asked) == PROBES_PER_SECOND
+    assert rig.relaying.open(peer("p")) == []
+    rig.world.run(1.0)
+    assert len(rig.relaying.open(peer("p"))) == HELPERS
 
 
-def test_a_relay_passes_on_what_its_sender_says_itself_and_nothing_else() -> None:
+def test_both_ends_name_a_connection_alike() -> None:
+    here, there = Rig("h"), Rig("h")
+    (connection,) = here.relaying.open(peer("p"))
+    written = here.write(connection, HELLO)
+    assert written is not None
+    there.relaying.on_relayed(peer("h"), Relayed(peer("x"), peer("me"), *_rest(written[1])))
+    (accepted,) = there.accepted
+    assert there.taken == [(accepted, HELLO)]
+    answered = there.write(accepted)
+    assert answered is not None
+    assert (answered[0], answered[1].to.id) == ("h", "x")
+    here.relaying.on_relayed(peer("h"), Relayed(peer("p"), peer("me"), *_rest(answered[1])))
+    assert here.taken == [(connection, ACK)]
+    assert here.accepted == []
+
+
+def _rest(message: Relayed) -> tuple[int, bool, Ack | Hello]:
+    assert isinstance(message.frame, Ack | Hello)
+    return message.number, message.is_answer, message.frame
+
+
+def test_only_a_greeting_begins_a_connection_and_later_frames_belong_to_it() -> None:
+    rig = Rig("h")
+    rig.hear("h", ACK)
+    assert (rig.accepted, rig.taken) == ([], [])
+    rig.hear("h", HELLO)
+    rig.hear("h", ACK)
+    rig.hear("h", HELLO, number=8)
+    first, second = rig.accepted
+    assert rig.taken == [(first, HELLO), (first, ACK), (second, HELLO)]
+    rig.relaying.close(first, "not needed")
+    rig.hear("h", ACK)
+    assert len(rig.taken) == 3
+    assert rig.write(first) is None
+
+
+def test_an_answer_to_a_connection_that_was_closed_is_ignored() -> None:
     rig = Rig("a")
-    envelope = rig.envelope("p", Renewed(1), to="q")
-    rig.relaying.on_relayed(peer("p"), envelope)
-    assert rig.port.sent[-1] == (peer("q"), envelope)
-    assert rig.dispatched == []
+    (connection,) = rig.relaying.open(peer("p"))
+    written = rig.write(connection)
+    assert written is not None
+    rig.relaying.close(connection, "not needed")
+    rig.hear("a", HELLO, number=written[1].number, is_answer=True)
+    assert (rig.accepted, rig.taken) == ([], [])
+
+
+def test_a_helper_passes_on_what_its_sender_says_itself_where_it_reaches_the_other() -> None:
+    rig = Rig()
+    rig.hear("p", ACK, to="q")
+    assert [(to.id, type(m)) for to, m in rig.port.sent] == [("q", Relayed)]
+    assert rig.taken == []
     with pytest.raises(ProtocolError, match="for another node"):
-        rig.relaying.on_relayed(peer("x"), envelope)
+        rig.hear("x", ACK, to="q")
+    rig.silent.add("q")
+    rig.hear("p", ACK, to="q")
+    assert len(rig.port.sent) == 1
+    assert rig.port.counts["frames_not_relayed"] == 1
 
 
-def test_messages_that_need_their_order_are_refused() -> None:
+@pytest.mark.parametrize(("helper", "origin"), [("p", "p"), ("h", "me")])
+def test_nobody_relays_to_itself(helper: str, origin: str) -> None:
+    rig = Rig()
+    with pytest.raises(ProtocolError, match="to itself"):
+        rig.hear(helper, HELLO, origin)
+
+
+def test_nothing_is_sent_to_a_helper_that_is_itself_silent_or_reached_by_others() -> None:
     rig = Rig("a")
-    install = Install("x", 1, ())
-    with pytest.raises(ProtocolError, match="Install cannot be relayed"):
-        rig.relaying.on_relayed(peer("a"), rig.envelope("q", install))
-    assert rig.dispatched == []
+    (connection,) = rig.relaying.open(peer("p"))
+    rig.silent.add("a")
+    assert rig.write(connection) is None
 
 
-def test_a_fault_of_the_origin_is_not_the_relays() -> None:
-    rig = Rig("a")
-    rig.relaying.on_relayed(peer("a"), rig.envelope("q", UNREGISTER))
-    assert rig.port.counts["relayed_refused"] == 1
-
-
-def test_nothing_that_may_be_cached_comes_by_a_relay() -> None:
-    rig = Rig("a")
-    answer = TreeAnswer((), ("x",), 10.0, 7, (), 3)
-    rig.relaying.on_relayed(peer("a"), rig.envelope("q", answer))
-    ((_, taken),) = rig.dispatched
-    assert taken == TreeAnswer((), ("x",), 0.0, 7, (), 3)
-
-
-def test_answers_to_a_silent_link_are_hurried_until_it_recovers() -> None:
-    rig = Rig("a")
-    rig.relaying.on_relayed(peer("a"), rig.envelope("q", Renewed(1)))
-    rig.world.run(3.5 * RELAY_CHECK)
-    assert rig.hurried == ["q"] * 3
-    rig.relaying.on_link_recovered(LinkRecovered(peer("q")))
-    rig.world.run(1.0)
-    assert rig.hurried == ["q"] * 3
-
-
-def test_a_silent_link_that_nothing_is_relayed_for_is_forgotten() -> None:
-    rig = Rig("a")
-    rig.relaying.on_relayed(peer("a"), rig.envelope("q", Renewed(1)))
-    rig.world.run(RELAY_FOR + 1.0)
-    hurried = len(rig.hurried)
-    rig.world.run(5.0)
-    assert len(rig.hurried) == hurried > 0
-
-
-@pytest.mark.parametrize("end", [SessionEnd.GONE, SessionEnd.RESET])
-def test_a_node_that_has_gone_or_is_reached_is_not_taken_for_silent(end: SessionEnd) -> None:
-    rig = Rig("a")
-    rig.relaying.on_relayed(peer("a"), rig.envelope("q", Renewed(1)))
-    rig.relaying.on_link_down(LinkDown(peer("q"), "refused", False, end=end))
-    rig.world.run(1.0)
-    assert rig.hurried == []
-
-
-def test_a_node_from_which_nothing_comes_back_is_given_up_until_its_link_recovers() -> None:
+def test_with_a_helper_all_that_leads_by_it_is_lost() -> None:
     rig = Rig("a", "b")
-    for number in range(RELAYED_IN_VAIN):
-        assert rig.suspect("q", Renewed(number))
-    assert rig.suspect("q", Renewed(0)) == []
-    assert rig.suspect("other", Renewed(0)) != []
-    rig.relaying.on_link_recovered(LinkRecovered(peer("q")))
-    assert rig.suspect("q", Renewed(0)) != []
+    opened = rig.relaying.open(peer("p"))
+    by_a = [number for number in opened if (rig.write(number) or ("",))[0] == "a"]
+    rig.hear("a", HELLO)
+    rig.relaying.on_link_down(LinkDown(peer("a"), "silent", False))
+    assert rig.closed == [*by_a, *rig.accepted]
+    assert len(rig.relaying) == 1
 
 
-def test_a_node_that_answers_by_a_relay_is_never_given_up() -> None:
-    rig = Rig("a", "b")
-    for number in range(2 * RELAYED_IN_VAIN):
-        assert rig.suspect("q", Renewed(number))
-        if number % 100 == 0:
-            rig.relaying.on_relayed(peer("a"), rig.envelope("q", Renewed(1), number=number))
+def test_a_dead_node_is_not_dialled_again_for_each_probe() -> None:
+    rig = Rig()
+    rig.relaying.on_link_down(LinkDown(peer("q"), "refused", False, end=SessionEnd.GONE))
+    rig.hear("p", ACK, to="q")
+    assert rig.port.sent == []
+    rig.relaying.on_link_up(LinkUp(peer("q"), True))
+    rig.hear("p", ACK, to="q")
+    assert len(rig.port.sent) == 1
+    rig.relaying.on_link_down(LinkDown(peer("q"), "silent", False))
+    rig.world.run(LOST_FOR)
+    rig.hear("p", ACK, to="q")
+    assert len(rig.port.sent) == 2
+    rig.relaying.on_link_down(LinkDown(peer("q"), "anew", False, end=SessionEnd.RESET))
+    rig.hear("p", ACK, to="q")
+    assert len(rig.port.sent) == 3, "it answers"
+
+
+def test_the_oldest_connection_gives_way_to_the_one_too_many() -> None:
+    rig = Rig("h")
+    for number in range(DETOURS_MOST + 2):
+        rig.hear("h", HELLO, number=number)
+    assert rig.closed == rig.accepted[:2]
+    assert len(rig.relaying) == DETOURS_MOST

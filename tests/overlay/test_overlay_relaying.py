@@ -1,4 +1,5 @@
-"""Whole overlays with one link cut, both ways or one: every flow goes on within a second (P3)."""
+"""Whole overlays with one link cut, both ways or one: every flow goes on within a second, and
+neither end takes the other for dead (P3)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from itertools import pairwise
 import pytest
 
 from canopy.sim.world.world import World
+from overlay.links.events import LinkDown, SessionEnd
+from overlay.lower_random.constants import HELPERS
 from tests.support.overlays import acknowledged, assert_exact, grown, hosts, settings, with_role
 
 WITHIN = 1.0  # seconds in which a flow goes on
@@ -112,7 +115,7 @@ def test_nothing_is_relayed_where_no_link_is_silent() -> None:
         world.run(EACH)
     assert_exact(world)
     counters = [world.node(name).counters for name in world.names()]
-    assert sum(one.get("messages_relayed", 0) for one in counters) == 0
+    assert sum(one.get("links_detoured", 0) for one in counters) == 0
 
 
 def test_relaying_ends_when_the_link_heals() -> None:
@@ -124,9 +127,108 @@ def test_relaying_ends_when_the_link_heals() -> None:
     world.network.heal()
     world.run(15)
     counters = world.node(publisher).counters
-    relayed = counters["messages_relayed"]
+    relayed = counters["links_detoured"]
     for value in range(60):
         world.publish(publisher, {"x": value})
         world.run(EACH)
-    assert counters["messages_relayed"] == relayed > 0
+    assert counters["links_detoured"] == relayed > 0
     assert_exact(world)
+
+
+ENDS = {  # two nodes, by what they are for a tree
+    "primary and standby": ("primary", "standby"),
+    "primary and voter": ("primary", "broker"),
+    "primary and host": ("primary", "host"),
+    "host and subscriber": ("host", "subscriber"),
+}
+
+
+def full_cluster(seed: int, nodes: int = 8) -> World:
+    """A full cluster, a tree with one host; the nodes that serve nowhere publish and subscribe."""
+    world = grown(nodes, seed, settings(tree={"replicas": 1}, cluster={"size": 5}))
+    world.run(15)
+    subscriber = with_role(world, "none")[0]
+    world.subscribe(subscriber, "x >= 0")
+    acknowledged(world)
+    world.run(2)
+    publish_some(world, range(20))
+    return world
+
+
+def node(world: World, what: str) -> str:
+    if what == "subscriber":
+        return with_role(world, "none")[0]
+    if what == "publisher":
+        return with_role(world, "none")[1]
+    if what == "host":
+        return next(iter(hosts(world)["x"]))
+    return next(name for name in with_role(world, what) if name not in hosts(world)["x"])
+
+
+def publish_some(world: World, values: range, gap: float = 0.05) -> None:
+    for value in values:
+        world.publish(with_role(world, "none")[1], {"x": value})
+        world.run(gap)
+
+
+def deaths(world: World) -> list[tuple[str, LinkDown]]:
+    """From now on: what any node says of lost links."""
+    heard: list[tuple[str, LinkDown]] = []
+    for name in world.names():
+        world.node(name).turns.listen(LinkDown, lambda e, name=name: heard.append((name, e)))
+    return heard
+
+
+@pytest.mark.parametrize("who", ENDS)
+def test_neither_end_of_a_cut_link_takes_the_other_for_dead(who: str) -> None:
+    world = full_cluster(1)
+    one, other = (node(world, what) for what in ENDS[who])
+    assert one != other
+    cluster = world.node(with_role(world, "primary")[0]).clusters.cluster
+    heard = deaths(world)
+    before = len(world.clients.deliveries)
+    world.network.block(one, other)
+    world.network.block(other, one)
+    for round_ in range(10):  # ten seconds and more: `links.dead_after` is six
+        mine = world.subscribe(with_role(world, "none")[0], f"y{round_} > 1")
+        assert world.run_until(lambda mine=mine: mine.acknowledged is not None, WITHIN), round_
+        publish_some(world, range(20 + 10 * round_, 30 + 10 * round_), 0.1)
+        shown = [each.delivery.event.attributes["x"] for each in world.clients.deliveries[before:]]
+        assert max(shown, default=0) >= 20 + 10 * round_, "an event of this second"
+    assert [(name, e.peer.id, e.reason) for name, e in heard] == []
+    after = world.node(with_role(world, "primary")[0]).clusters.cluster
+    assert (after.epoch, set(after.members())) == (cluster.epoch, set(cluster.members()))
+    assert world.node(one).counters["links_detoured"]
+    world.network.heal()
+    world.run(15)
+    assert world.node(one).links.is_direct(other) or not world.node(one).links.connected(other)
+    assert_exact(world)
+
+
+def test_a_node_out_of_reach_of_all_is_found_dead_after_the_same_time() -> None:
+    world = full_cluster(2)
+    lost = node(world, "broker")
+    id_ = world.node(lost).me.id
+    others = [name for name in world.names() if name != lost]
+    heard = deaths(world)
+    probes = {name: counter(world, name, "indirect_probes") for name in others}
+    (primary,) = with_role(world, "primary")
+    for name in others:
+        world.network.block(lost, name)
+        world.network.block(name, lost)
+    dead_after = world.node(primary).settings.links.dead_after
+    world.run(dead_after + 0.5)
+    assert (primary, SessionEnd.UNREACHABLE) in [
+        (name, e.end) for name, e in heard if e.peer.id == id_
+    ]
+    for name in others:
+        asked = counter(world, name, "indirect_probes") - probes[name]
+        assert asked <= 3 * HELPERS, f"{name} asked {asked} times for one node"
+    world.run(0.5)
+    assert id_ not in {m.id for m in world.node(primary).clusters.cluster.members()}
+    world.network.heal()
+    assert_exact(world)
+
+
+def counter(world: World, name: str, which: str) -> int:
+    return int(world.node(name).counters.get(which, 0))

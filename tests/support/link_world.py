@@ -14,7 +14,7 @@ from canopy.sim.world.network import Network
 from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.traffic import Traffic
 from overlay.hybrid_clock import HybridClock
-from overlay.links.events import LinkDown
+from overlay.links.events import Detours, LinkDown
 from overlay.links.links import Links
 from overlay.links.messages import Frame
 from overlay.machine import LocalEvent, Message, Peer
@@ -41,6 +41,7 @@ class Host:
         overlay: str,
         id_: str = "",
         wall: float = 0.0,
+        detours: Detours | None = None,
     ) -> None:
         self.world = world
         self.peer = Peer(id_ or name, f"{name}:1")
@@ -69,6 +70,7 @@ class Host:
             self._dispatch,
             self._count,
             lambda kind, **fields: self.traces.append((kind, fields)),
+            detours=detours,
         )
 
     def _dispatch(self, peer: Peer, message: Message) -> None:
@@ -189,6 +191,7 @@ class LinkWorld(Scheduler):
         incarnation: int = 1,
         overlay: str = "test",
         wall: float = 0.0,
+        detours: Detours | None = None,
         **settings: Any,
     ) -> Host:
         """Start a node; one of the same name dies silently (its connections are reset). `wall`:
@@ -196,7 +199,9 @@ class LinkWorld(Scheduler):
         if name in self.hosts:
             self.kill(self.hosts[name])
         changed = msgspec.structs.replace(self.settings, **settings)
-        host = self.hosts[name] = Host(self, name, changed, incarnation, overlay, wall=wall)
+        host = self.hosts[name] = Host(
+            self, name, changed, incarnation, overlay, wall=wall, detours=detours
+        )
         self.network.listen(host.peer.address, host)
         return host
 

@@ -26,7 +26,7 @@ from overlay.chord.epochs import FORK
 from overlay.chord.keys import attribute_key
 from overlay.links.constants import MAX_ACTIVE_SESSIONS, MAX_DORMANT_SESSIONS
 from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY
-from overlay.lower_random.constants import MAX_OPEN_WALKS
+from overlay.lower_random.constants import DETOURS_MOST, MAX_OPEN_WALKS
 from overlay.machine import Key
 from overlay.upper_tree.batches import ITEM_MOST
 from overlay.upper_tree.clients.constants import PUBLISH_TOGETHER
@@ -282,6 +282,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ),
         ("sessions", active, MAX_ACTIVE_SESSIONS),
         ("dormant sessions", dormant, MAX_DORMANT_SESSIONS),
+        ("connections by way of others", len(node.relaying), DETOURS_MOST),
         ("events to be matched", node.hosting.scheduler.queue.events, EVENTS_MOST),
         ("held deliveries", held.events, settings.tree.held_events),
         ("bytes of held deliveries", held.bytes, settings.tree.held),

@@ -23,7 +23,7 @@ DATA: Final[dict[str, tuple[str, ...]]] = {
     "walk": ("Walk",),
     "visit": ("Visit",),
     "deliver": ("Deliver", "Undelivered"),
-    "relayed": ("Relayed",),  # what waits on silent links, of either kind
+    "relayed": ("Relayed",),  # frames of any kind, of sessions whose link is silent
 }
 """Purpose: the messages that are held against the lower bound."""
 

@@ -15,8 +15,8 @@ from overlay.chord.ring.lookups import Lookups
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.ring.ring_walk import RingWalk
 from overlay.chord.ring.stabilisation import Stabilisation
-from overlay.links.events import LinkDown, LinkUp
-from overlay.lower_random.events import ReachedByRelay, RingHintReceived
+from overlay.links.events import LinkDown, LinkRecovered, LinkUp
+from overlay.lower_random.events import RingHintReceived
 from overlay.machine import Handlers, Key, Machine, Peer, Port, Version, by_id, handlers_of
 from overlay.settings import RingSettings
 
@@ -179,8 +179,12 @@ class Ring(Machine):
         """Lookups that waited for a way into the ring begin."""
         self.lookups.ring_became_known()
 
-    def on_link_up(self, event: LinkUp | ReachedByRelay) -> None:
+    def on_link_up(self, event: LinkUp) -> None:
         """A node that was unreachable answers."""
+        self.state.known.mark_reachable(event.peer.id)
+
+    def on_link_recovered(self, event: LinkRecovered) -> None:
+        """A node that was silent answers, perhaps by way of another one."""
         self.state.known.mark_reachable(event.peer.id)
 
     def on_link_down(self, event: LinkDown) -> None:
