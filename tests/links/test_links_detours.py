@@ -236,3 +236,27 @@ def test_a_greeting_by_another_way_after_the_session_has_ended_begins_none() -> 
     assert a.states() == []
     assert [type(e) for e in b.events if isinstance(e, LinkDown)] == []
     assert b.frames(Hello) == []
+
+
+def test_a_peer_that_has_forgotten_the_session_meanwhile_begins_another() -> None:
+    world = LinkWorld(delay=0.02)
+    for name in "ab":
+        WAYS[world, name] = OtherWays(world, name)
+    a = world.host("a", detours=WAYS[world, "a"])
+    WAYS[world, "b"].helpers = 0
+    b = world.host("b", detours=WAYS[world, "b"], dead_after=1.0)  # gives a up before a does
+    b.links.pin("a")
+    a.send(b, 1)
+    world.run(1.0)
+    cut(world)
+    WAYS[world, "a"].reaches = lambda: False
+    world.run(2.0)
+    assert [down.end for down in b.downs()] == [SessionEnd.UNREACHABLE]
+    WAYS[world, "a"].reaches = lambda: True
+    a.send(b, 2)
+    world.run(1.0)
+    a.send(b, 3)
+    world.run(2.0)
+    assert [down.end for down in a.downs()] == [SessionEnd.RESET]
+    assert [up.fresh for up in a.of(LinkUp)] == [True, True]
+    assert b.numbers(a)[-1] == 3
