@@ -16,10 +16,13 @@ class FaultInjector:
     """Starts nodes, and injects the faults of a scenario, which numbers the nodes from 0 in the
     order of their first start."""
 
-    def __init__(self, world: World, rng: Random, clocks: float = 0.0, regions: int = 0) -> None:
+    def __init__(
+        self, world: World, rng: Random, clocks: float = 0.0, regions: int = 0, tiered: int = 0
+    ) -> None:
         """`clocks`: seconds by which the nodes' wall clocks differ at most; `regions`: in how many
-        regions they are, in turn."""
+        regions they are, in turn; `tiered`: every so many-th has tier 1."""
         self._regions = regions
+        self._tiered = tiered
         self.world = world
         self.names: list[str] = []
         self.overlays: tuple[list[str], list[str]] = ([], [])  # with a founder each
@@ -50,10 +53,11 @@ class FaultInjector:
 
     def _add(self, seeds: list[str]) -> str:
         name, region = f"n{len(self.world.drivers)}", ""
+        tier = int(bool(self._tiered) and len(self.names) % self._tiered == 0)
         if self._regions:
             region = f"r{len(self.names) % self._regions}"
             self.world.network.place(name, region)
-        self.world.add_node(seeds, name, region)
+        self.world.add_node(seeds, name, region, tier)
         self.names.append(name)
         if self._clocks:
             drawn = self.world.generator(f"clock of {name}")

@@ -108,7 +108,9 @@ class Run:
         self._watch: Watch | None = None
         self._quiet_since: int | None = None  # which record the probes begin with
         self._rng: Random = self.world.generator("run")
-        self.population = FaultInjector(self.world, self._rng, scenario.clocks, scenario.regions)
+        self.population = FaultInjector(
+            self.world, self._rng, scenario.clocks, scenario.regions, scenario.tiered
+        )
         drawn = self.world.generator("workload")
         self.workload: Workload | PaperWorkload = Workload(drawn, scenario.shape)
         if scenario.load is not None:

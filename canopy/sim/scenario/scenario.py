@@ -30,7 +30,7 @@
       - {at: 40, do: meet}           # with `apart: 4`: the last 4 nodes are an overlay of their own
 
 `regions: 3` puts the nodes in three regions, in turn; `network: {backbone: 0.05}` is what a frame
-takes longer between two of them.
+takes longer between two of them. With `tiered: 4` every fourth node has a tier of 1.
 
 An unknown key or a wrong type is refused with its place. Nodes are counted from 0.
 """
@@ -151,6 +151,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # absent: see `join_interval`
     rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
     regions: Annotated[int, Meta(ge=0)] = 0  # nodes are in so many, in turn; 0: in none
+    tiered: Annotated[int, Meta(ge=0)] = 0  # every so many-th node has tier 1; 0: none
     apart: Annotated[int, Meta(ge=0)] = 0  # so many nodes, the last ones, know none of the others …
     one_within: Annotated[float, Meta(ge=0)] = 0.0  # … until `meet`; seconds after that, or after
     # `heal`, in which there has to be one ring; 0: it is not checked

@@ -7,8 +7,9 @@ this version promises to survive: loss, delay, duplication, broken connections, 
 hold back for a while in one direction, nodes that are cut off for a while, pauses, members that
 crash or fall silent and come back or not (`deaths`; in a ring of several clusters `ring_losses`),
 nodes that join and drain, primaries among them; overlays that are founded apart and meet, and
-partitions that heal, whose sides have gone on by themselves (`divisions`). Every scenario
-ends with a quiet time and probes, when nothing excuses a loss.
+partitions that heal, whose sides have gone on by themselves (`divisions`). Some overlays are in
+several regions, with a longer way between them (`_with_regions`). Every scenario ends with a quiet
+time and probes, when nothing excuses a loss.
 
     for verdict in soak(range(1, 500), codec): ...
 """
@@ -81,6 +82,9 @@ take the places of lost ones."""
 
 RING_LOSSES = 0.4
 """Share of the scenarios with so many nodes."""
+
+REGIONS = 0.25
+"""Share of the scenarios whose nodes are in several regions."""
 
 FIRST_FAULT = 1.0
 """Seconds after the first event."""
@@ -161,6 +165,7 @@ def draw_scenario(seed: int) -> Scenario:
         (_with_ring_losses, "clusters"),
         (_with_clocks, "clocks"),
         (_with_receipts, "receipts"),
+        (_with_regions, "regions"),
     ):
         scenario = change(Random(f"{seed}/soak/{name}"), scenario)
     return scenario
@@ -262,6 +267,29 @@ def _with_ring_losses(rng: Random, scenario: Scenario) -> Scenario:
 def _with_receipts(rng: Random, scenario: Scenario) -> Scenario:
     """Sometimes events with receipts: what has one may not be lost with its publisher's node."""
     return msgspec.structs.replace(scenario, receipts=rng.random() < 0.3)
+
+
+def _with_regions(rng: Random, scenario: Scenario) -> Scenario:
+    """Sometimes nodes in two regions or three, some of them with a tier, and a longer way between
+    them, whatever else becomes of the network."""
+    if scenario.nodes < 2 or rng.random() > REGIONS:
+        return scenario
+    backbone = rng.choice((0.0, 0.03, 0.08))
+
+    def longer(network: Conditions) -> Conditions:
+        return msgspec.structs.replace(network, backbone=backbone)
+
+    faults = tuple(
+        msgspec.structs.replace(fault, network=longer(fault.network)) if fault.network else fault
+        for fault in scenario.faults
+    )
+    return msgspec.structs.replace(
+        scenario,
+        regions=rng.choice((2, 3)),
+        tiered=rng.choice((0, 2, 4)),
+        network=longer(scenario.network),
+        faults=faults,
+    )
 
 
 def _with_clocks(rng: Random, scenario: Scenario) -> Scenario:

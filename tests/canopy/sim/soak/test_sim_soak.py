@@ -16,6 +16,7 @@ from canopy.cli.sim.command import sim
 from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.scenario.scenario import Fault, check_nodes, parse_scenario
 from canopy.sim.soak.soak import draw_scenario, judge_seed, soak
+from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from overlay.machine import Peer
 from overlay.upper_tree.host.hosted_tree import HostedTree
@@ -44,6 +45,30 @@ def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
     assert any(scenario.disk.sync_high for scenario in drawn)
     assert any(scenario.network.link_bandwidth for scenario in drawn)
     assert {s.settings.tree.routing for s in drawn} == {"pivot", "counting"}
+
+
+def test_some_seeds_have_regions_and_tiers_and_keep_the_way_between_them() -> None:
+    drawn = [draw_scenario(seed) for seed in range(1, 120)]
+    placed = [scenario for scenario in drawn if scenario.regions]
+    assert len(placed) in range(15, 45)
+    assert {scenario.regions for scenario in placed} == {2, 3}
+    assert {scenario.tiered for scenario in placed} == {0, 2, 4}
+    assert {scenario.network.backbone for scenario in placed} == {0.0, 0.03, 0.08}
+    changed = [f.network for s in placed for f in s.faults if f.network and s.network.backbone]
+    assert changed
+    assert all(network.backbone for network in changed), "a changed network has no shorter ways"
+    assert not any(s.tiered or s.network.backbone for s in drawn if not s.regions)
+
+
+def test_nodes_of_a_scenario_are_in_its_regions_in_turn_and_some_have_a_tier() -> None:
+    world = World(1, WireCodec())
+    injector = FaultInjector(world, Random(1), regions=2, tiered=3)
+    for _ in range(4):
+        injector.join()
+    peers = [world.node(name).me for name in injector.names]
+    assert [(peer.region, peer.tier) for peer in peers] == [
+        ("r0", 1), ("r1", 0), ("r0", 0), ("r1", 1),
+    ]  # fmt: skip
 
 
 def test_more_than_half_of_one_cluster_is_lost_where_there_are_several() -> None:
