@@ -17,7 +17,7 @@ from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer
 from overlay.regions import distance, entered
 from overlay.upper_tree.delivery.access_nodes import AccessNodes
-from overlay.upper_tree.delivery.delegation import Delegation
+from overlay.upper_tree.delivery.delegation import Delegated, Delegation
 from overlay.upper_tree.delivery.fan_out import Part, share_out, spread
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.delivery.relays import Relays
@@ -53,6 +53,36 @@ def regions_shared_out_with_what_is_near() -> None:
         return spread([*(one for access, share in far for one in (access, *share)), *near], most)
 
     replace(share_out, shared)
+
+
+@fault("M1", ACCESS, "test_an_event_crosses_once_into_each_interested_region")
+def access_node_passes_nothing_on() -> None:
+    """A node of another region that gets an event with a share keeps it for itself."""
+    original = Delegation.on_delegated
+
+    def on_delegated(self: Delegation, event: Delegated) -> None:
+        if event.sender.region == self.port.me.region:
+            original(self, event)
+
+    replace(original, on_delegated)
+
+
+@fault("M1", ACCESS, "test_an_event_crosses_once_into_each_interested_region")
+def own_region_by_way_of_another() -> None:
+    """A node hands the recipients of its own region to an access node elsewhere, so that the event
+    comes back."""
+    original = AccessNodes.divide
+
+    def divide(
+        self: AccessNodes, recipients: Sequence[Recipient]
+    ) -> tuple[list[Recipient], list[Part[Recipient]]]:
+        near, far = original(self, recipients)
+        if not far:
+            return near, far
+        (access, share), *others = far
+        return [], [(access, (*share, *near)), *others]
+
+    replace(original, divide)
 
 
 @fault("M1", ACCESS, "test_each_level_of_a_path_is_entered_once_on_the_way_down")
