@@ -117,6 +117,9 @@ class TreeSettings(SettingsGroup, frozen=True):
     docs/design/attribute-trees.md)."""
 
     routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
+    placement: Literal["members", "subscribers"] = "members"  # who hosts: the owning cluster, and
+    # other nodes where it is busy; or, as the paper has it, the attribute's subscribers, with a
+    # virtual node for each end of a subscription's interval (C6, owner/subscriber_placement.py)
     host_entries: Count = 20_000  # registrations in all virtual nodes that one host serves, before
     # some move to another member (C6, owner/placement.py): as many as a cluster has before it
     # splits. A visit at one more host costs more than matching beside so many

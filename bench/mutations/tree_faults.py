@@ -16,6 +16,7 @@ from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.visit_scheduler import VisitScheduler
 from overlay.upper_tree.messages import Registration, Renew
 from overlay.upper_tree.owner import reported_loads
+from overlay.upper_tree.owner.host_pool import HostPool
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
@@ -29,6 +30,7 @@ from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
+from overlay.upper_tree.owner.subscriber_placement import ended_cuts
 from overlay.upper_tree.owner.tree_log import Operation, Tree
 from overlay.upper_tree.partition import PartitionMap, tree_children
 from overlay.upper_tree.publisher.pending_window import PendingWindow
@@ -582,3 +584,31 @@ def busy_cluster_split_by_its_trees() -> None:
         return asked[len(asked) // 2 - 1][0]
 
     replace(reported_loads.middle_by_load, middle_by_load)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_subscriber_placement.py",
+    "test_cuts_of_registrations_that_ended_are_taken_back",
+)
+def cuts_outlive_their_registrations() -> None:
+    """With `placement: subscribers` what ended registrations have cut is never merged."""
+
+    def ended(tree: Tree) -> list[int]:
+        return []
+
+    replace(ended_cuts, ended)
+
+
+@fault(
+    "C6",
+    "tests/overlay/load/test_overlay_subscriber_hosts.py",
+    "test_each_subscriber_hosts_what_its_subscription_cuts",
+)
+def subscribers_are_not_asked_to_host() -> None:
+    """With `placement: subscribers` the cluster's members host, as without it."""
+
+    def ask_for(self: HostPool, hosts: Sequence[Peer]) -> None:
+        pass
+
+    replace(HostPool.ask_for, ask_for)

@@ -58,6 +58,7 @@ class HostPool(Machine):
         self._wanted = 0
         self._enough_since: float | None = None  # half of it would do
         self._is_short = False
+        self._asks_named_only = False  # `ask_for` names all that may host
         # Of a former primary, until when they may answer.
         self._unconfirmed: dict[NodeId, float] = {}
         self._asked: dict[NodeId, tuple[Peer, float]] = {}  # until when they may answer
@@ -89,6 +90,7 @@ class HostPool(Machine):
         self._asked_in.clear()
         self._wanted = 0
         self._is_short = False
+        self._asks_named_only = False
         self._enough_since = None
 
     # --- what there is ---
@@ -123,6 +125,16 @@ class HostPool(Machine):
         self._enough_since = None
         self._ask(preferred)
 
+    def ask_for(self, hosts: Sequence[Peer]) -> None:
+        """Have these nodes as hosts beside the members, as far as they agree, and no others."""
+        named = {host.id for host in hosts}
+        for node in [node for node in self._hosts if node not in named]:
+            del self._hosts[node]
+        others = [host for host in hosts if not self._is_member(host.id)]
+        self._wanted = min(len(others), POOL_MOST)
+        self._asks_named_only = True
+        self._ask(others)
+
     def settle(self, wanted: int) -> None:
         """So many would do now: give hosts up if that has been half for long."""
         now = self.port.now
@@ -149,7 +161,7 @@ class HostPool(Machine):
         for node in spare[self._wanted :]:
             del self._hosts[node]
         for region in lacking:
-            known = (*preferred, *self._clusters.idle_peers(), *self._candidates.values())
+            known = self._known(preferred)
             there = [p for p in known if p.region == region and self._may_be_asked(p.id, now)]
             if cluster is None or not there or self._asked_in.get(region, now) > now:
                 continue
@@ -171,13 +183,11 @@ class HostPool(Machine):
         if cluster is None or missing <= 0:
             return
         candidates = {
-            peer.id: peer
-            for peer in (*preferred, *self._clusters.idle_peers(), *self._candidates.values())
-            if self._may_be_asked(peer.id, now)
+            peer.id: peer for peer in self._known(preferred) if self._may_be_asked(peer.id, now)
         }
         taken = [*cluster.brokers, *self.hosts(), *(peer for peer, _ in self._asked.values())]
         for peer in self._clusters.health.healthy_first(candidates.values()):
-            if not self.has_room_for(peer, taken):
+            if not self._asks_named_only and not self.has_room_for(peer, taken):
                 continue
             taken.append(peer)
             self._asked[peer.id] = (peer, now + ASK_TIMEOUT)
@@ -189,6 +199,12 @@ class HostPool(Machine):
                 break
         if not self._asked:
             self._is_short = True
+
+    def _known(self, preferred: Sequence[Peer]) -> tuple[Peer, ...]:
+        """Nodes that might host, in the order in which they are asked."""
+        if self._asks_named_only:
+            return tuple(preferred)
+        return (*preferred, *self._clusters.idle_peers(), *self._candidates.values())
 
     def _may_be_asked(self, node: NodeId, now: float) -> bool:
         return (

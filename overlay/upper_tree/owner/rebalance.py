@@ -62,6 +62,12 @@ from overlay.upper_tree.owner.placement import (
 )
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers
 from overlay.upper_tree.owner.reported_loads import cuts_by_load, middle_by_load
+from overlay.upper_tree.owner.subscriber_placement import (
+    at_subscribers,
+    ended_cuts,
+    new_cuts,
+    wanted_hosts,
+)
 from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
 from overlay.upper_tree.partition import PartitionMap, best_cut
 
@@ -83,6 +89,7 @@ class Rebalance(Machine):
         self._selector = owner.selector
         self._placement = Placement(settings.tree.host_entries, settings.tree.replicas)
         self._plan = self._placement.plan
+        self._at_subscribers = settings.tree.placement == "subscribers"
         self._cutting = Relief()
         self._busy_since: float | None = None  # the cluster has been as busy as to be split
         self._regions = WantedRegions()
@@ -116,6 +123,8 @@ class Rebalance(Machine):
         """Cut what is asked for too much, and plan who hosts what."""
         now, loads = self.port.now, self._hosts.loads
         loads.expire(now)
+        if self._at_subscribers:
+            return self._plan_at_subscribers()
         nodes = self._selector.virtual_nodes()
         busy = tuple(loads.busy_hosts())
         self._size_pool(nodes, busy)
@@ -132,6 +141,14 @@ class Rebalance(Machine):
                 return self._plan  # what is cut is placed when it is served as such
         use = HostUse(elsewhere, busy, worth, regions)
         return self._placement.update(nodes, self._trees.popularity, hosts, now, use)
+
+    def _plan_at_subscribers(self) -> Plan:
+        """Ask the subscribers to host, and plan for those that do."""
+        trees = [owned.tree for owned in self._trees.values()]
+        replicas = self._settings.tree.replicas
+        self._owner.pool.ask_for(wanted_hosts(trees, replicas))
+        fit = [peer.id for peer in self._selector.fit_hosts()]
+        return Plan(dict(at_subscribers(trees, frozenset(fit), replicas)), replicas)
 
     def _size_pool(self, nodes: Sequence[PlacedNode], busy: Sequence[NodeId]) -> None:
         """Ask further nodes to host if hosts are busy, or give some up if fewer would do."""
@@ -377,6 +394,8 @@ class Rebalance(Machine):
     def _resize(self, owned: OwnedTree) -> bool:
         """Split a virtual node that is too large, or merge those that are too small. Whether there
         were any."""
+        if self._at_subscribers:
+            return self._recut(owned)
         if owned.is_size_scan_due(self.port.now):
             if (split := self._split(owned)) is not None:
                 self._prepare(owned, split, "full")
@@ -386,6 +405,22 @@ class Rebalance(Machine):
             self._prepare(owned, merged, "idle")
             return True
         return False
+
+    def _recut(self, owned: OwnedTree) -> bool:
+        """Cut where registrations have an end, and merge where none has one any more. Whether there
+        was such a place."""
+        if not owned.is_size_scan_due(self.port.now):
+            return False
+        tree = owned.tree
+        if cuts := new_cuts(tree):
+            self.port.count("virtual_nodes_split", sum(map(len, cuts.values())))
+            self._prepare(owned, tree.map.cut(self._owner.next_version(), cuts), "full")
+        elif joins := ended_cuts(tree):
+            self.port.count("virtual_nodes_merged", len(joins))
+            self._prepare(owned, tree.map.merged(self._owner.next_version(), joins), "idle")
+        else:
+            owned.size_scan_done(self.port.now)
+        return owned.is_changing
 
     def _split(self, owned: OwnedTree) -> PartitionMap | None:
         limit = self._settings.tree.split_at
