@@ -19,7 +19,8 @@ is healed, what is under way arrives, and each delivery is held against an oracl
 * `longest_turn_ms`: the longest turn of a node that was not paused: so long it did nothing else;
   `longest_turn_cpu_ms`: the most processor time of one turn, which other processes do not lengthen;
 * `longest_silence_s`: the longest time without a delivery to a client whose own node was well;
-  `silences`: how many were longer than a second;
+  `silences`: how many were longer than a second; `silent`: the longest, each with its node and
+  when it began;
 * `gaps`: how often a subscription's client heard of a gap; `reported`: the deliveries that these
   gaps count.
 

@@ -48,7 +48,7 @@ RECOVERED: Final = 12.0
 waited for it. Others are not excused."""
 
 SHOWN: Final = 40
-"""Lost events that are named in the report."""
+"""Lost events, and silences, that are named in the report."""
 
 
 @dataclass(frozen=True)
@@ -166,12 +166,12 @@ class Ledger:
         if until - since > SILENT:
             self.quiet.append((node, since, until))
 
-    def silences_of_others(self) -> list[float]:
-        """Seconds of each time in `quiet`, longest first, but for those of a node that was down,
-        stood still or was cut off, from then until `RECOVERED` after it."""
+    def silences_of_others(self) -> list[tuple[float, str, float]]:
+        """The times in `quiet`, longest first (seconds, node, since), but for those of a node that
+        was down, stood still or was cut off, from then until `RECOVERED` after it."""
         return sorted(
             (
-                until - since
+                (until - since, node, since)
                 for node, since, until in self.quiet
                 if not any(
                     node == other and begun < until and since < ended + RECOVERED
@@ -230,7 +230,7 @@ class Ledger:
                 lost.append((number, session))
             elif not set(killed) & set(self.hosts[number].values()):
                 elsewhere += 1
-        receipts = self.receipts()
+        receipts, quiet = self.receipts(), self.silences_of_others()
         delays = sorted(delay for session in self.sessions for delay in session.delays)
         return {
             "published": len(self.asked),
@@ -248,8 +248,12 @@ class Ledger:
             "reported": sum(gap.count for session in self.sessions for gap in session.gaps),
             "sessions": len(self.sessions),
             "delay_s": {name: quantile(delays, at) for name, at in QUANTILES},
-            "longest_silence_s": round(max(self.silences_of_others(), default=0.0), 2),
-            "silences": len(self.silences_of_others()),
+            "longest_silence_s": round(quiet[0][0], 2) if quiet else 0.0,
+            "silences": len(quiet),
+            "silent": [
+                [round(seconds, 2), node, round(since - began, 1)]
+                for seconds, node, since in quiet[:SHOWN]
+            ],
             "missing": [
                 self._named(*one, began) for one in (lost or unreported or missing)[:SHOWN]
             ],
