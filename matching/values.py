@@ -9,6 +9,10 @@ the value and side 1 just after it. Python's tuple comparison is the order, with
 integers and floats are compared exactly by it, also beyond 2**53. Half-open intervals between cuts
 express all that a selector can: ``x = 5`` is [(1, 5, 0), (1, 5, 1)), ``x > 5`` begins at (1, 5, 1).
 
+A side between 0 and 1 lies *within* the value. No selector has such a cut. Trees divide what is
+registered for one value by them: an interval that begins or ends within a value is a *shard* of it,
+and lies within it altogether.
+
 docs/design/attribute-trees.md says how trees use the space; the layout of a cut is our own.
 """
 
@@ -22,7 +26,7 @@ import msgspec
 
 Value: TypeAlias = bool | int | float | str
 Attributes: TypeAlias = Mapping[str, Value | None]
-Cut: TypeAlias = tuple[int, bool | int | float | str, int]
+Cut: TypeAlias = tuple[int, bool | int | float | str, int | float]
 
 # The rank of a type in the order (C6), by exact type: objects of other types are no values.
 RANKS: dict[type, int] = {bool: 0, int: 1, float: 1, str: 2}
@@ -106,7 +110,9 @@ class Interval(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid cut, which a peer could send."""
         for rank, value, side in (self.lo, self.hi):
-            if (rank, type(value), side) not in _CUTS:
+            if (rank, type(value), side) not in _CUTS and not (
+                0 < side < 1 and self.lo[:2] == self.hi[:2] and (rank, type(value), 0) in _CUTS
+            ):
                 raise ValueError(f"no cut: ({rank!r}, {value!r}, {side!r})")
 
     def contains(self, value: Value | None) -> bool:
@@ -128,6 +134,17 @@ class Interval(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def is_point(self) -> bool:
         """Whether the interval contains exactly one value."""
         return self.lo[:2] == self.hi[:2] and self.lo[2] == 0 and self.hi[2] == 1
+
+    def is_shard(self) -> bool:
+        """Whether the interval begins or ends within a value."""
+        return 0 < self.lo[2] < 1 or 0 < self.hi[2] < 1
+
+    def around(self) -> Interval:
+        """The whole value of a shard; any other interval as it is."""
+        if not self.is_shard():
+            return self
+        rank, value, _ = self.lo
+        return Interval((rank, value, 0), (rank, value, 1))
 
 
 EVERYTHING = Interval(BOTTOM, TOP)

@@ -23,16 +23,20 @@ def main() -> None:
     """Print the rows as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", default="1,2,4,8,16,32,64", help="numbers of hosts")
-    parser.add_argument("--load", choices=("one", "zipf"), default="one", help="which load")
+    parser.add_argument(
+        "--load", choices=("one", "zipf", "value", "crowd"), default="one", help="which load"
+    )
     parser.add_argument("--per-event", type=int, default=3, help="attributes of an event of zipf")
     parser.add_argument("--shares", default="", help="shares of linear to try, as 0.6,0.7")
     parser.add_argument("--one", default="", help="shares of one host's time to try, as 0.45,0.5")
     parser.add_argument("--burst", action="store_true", help="the burst instead")
+    parser.add_argument("--burst-hosts", type=int, default=32, help="nodes of the burst")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
     facts: dict[str, Any] = msgspec.to_builtins(ScalingPlan())
     facts["hosts"] = [int(each) for each in chosen.hosts.split(",")]
     facts["per_event"] = chosen.per_event
+    facts["burst_hosts"] = chosen.burst_hosts
     for name, text in (("shares", chosen.shares), ("one_host", chosen.one)):
         if text:
             facts[name] = [float(each) for each in text.split(",")]
@@ -45,10 +49,13 @@ def main() -> None:
     rows: list[dict[str, Any]]
     with collector_at_rest():
         if chosen.burst:
-            burst = run.burst()
-            rows = [{"load": "burst", "seed": chosen.seed, **msgspec.to_builtins(burst)}]
+            burst = run.burst(chosen.load)
+            what = "burst" if chosen.load == "one" else f"burst, {chosen.load}"
+            rows = [{"load": what, "seed": chosen.seed, **msgspec.to_builtins(burst)}]
         else:
-            what = "one" if chosen.load == "one" else f"zipf, {plan.per_event} an event"
+            what = chosen.load
+            if chosen.load == "zipf":
+                what += f", {plan.per_event} an event"
             points = [msgspec.to_builtins(point) for point in run.points(chosen.load)]
             rows = [{**point, "load": what, "seed": chosen.seed} for point in points]
     for row in rows:

@@ -160,8 +160,9 @@ class Coder:
             number[0] = last + 0.0
             above = bits[0]
             return (
-                (below if below >= 0 else below ^ HIGHEST) + low[2],
-                (above if above >= 0 else above ^ HIGHEST) + high[2] - 1,
+                (below if below >= 0 else below ^ HIGHEST)
+                + int(low[2]),  # no selector cuts within a value
+                (above if above >= 0 else above ^ HIGHEST) + int(high[2]) - 1,
                 False,
             )
         lo, loose = self._end(low, acquired, True)
@@ -172,7 +173,7 @@ class Coder:
         """(the first code after a lower cut or the last one before an upper cut, loose)."""
         rank, value, side = cut
         # The value's own code if it is inside, else the neighbouring integer.
-        shift = side if lower else side - 1
+        shift = int(side) if lower else int(side) - 1
         if rank == 1:
             number = number_code(value)  # type: ignore[arg-type]
             if _is_exact(value) or math.isinf(value):  # type: ignore[arg-type]

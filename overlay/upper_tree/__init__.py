@@ -19,6 +19,7 @@ kinds of participants, and a node can be all of them at once:
 
 Shared by all: ``messages``, ``inspection_messages`` and ``events`` (the vocabulary), ``partition``
 (the map, the tree that follows from it, and in which order a node tries a virtual node's hosts),
+``shards`` (a hot value is divided by its registrations),
 ``pivots`` (the attribute under which a conjunction is registered) and ``summary`` (the format; C9),
 ``compiled_selectors``, ``host_load`` (what a host reports; P7), ``batches`` (what fits into a
 message), ``visits`` (events for several trees in one message), ``recent_visits`` (what of a

@@ -52,7 +52,8 @@ class HostLoad(msgspec.Struct, frozen=True, array_like=True):
 
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
-"""Of one host's time: 1.0 is all of it. What a host is asked for can be more than it has."""
+"""Of one host's time: 1.0 is all of it, or a second of it. What a host is asked for can be more
+than it has."""
 
 
 class VirtualNodeLoad(msgspec.Struct, frozen=True, array_like=True):
@@ -66,6 +67,8 @@ class VirtualNodeLoad(msgspec.Struct, frozen=True, array_like=True):
     over without another visit for any event."""
     places: tuple[Cut, ...]
     """Of events that came lately, drawn by chance."""
+    seconds: Share = 0.0
+    """Of this host's time that one event takes here, by its service rate; 0: not known."""
 
 
 class ServedLoad(msgspec.Struct, frozen=True, array_like=True):

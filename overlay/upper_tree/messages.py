@@ -357,11 +357,21 @@ class SentBefore(msgspec.Struct, frozen=True, array_like=True):
     age: int  # milliseconds since the last of them left, or the search began
 
 
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What a host that gathers a value's shards asks another for (host/gathering.py): to match
+    events by these shards alone, and to answer the gatherer, with its number."""
+
+    gatherer: Peer
+    number: int
+    shards: tuple[Interval, ...]
+
+
 class Visit(Message, frozen=True):
     """Events that visit the trees of `attributes` at this host, or on their way through it, in the
     order of their publication. `apart`: which events (places in `events`) visit what other trees
     instead. In counting routing an event is there once for each of its trees. `before`: what left
-    for other hosts."""
+    for other hosts. `part`: from a host that gathers the shards of a value, which all events have
+    in the one tree; None: from the publisher, or passed on for it."""
 
     origin: Peer
     hop: int  # messages from the publisher to here
@@ -369,10 +379,21 @@ class Visit(Message, frozen=True):
     events: tuple[Event, ...]
     apart: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = ()
     before: tuple[SentBefore, ...] = ()
+    part: Part | None = None
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""
         return len(self.events)
+
+
+class PartTaken(Message, frozen=True):
+    """To the gatherer: of the part with this number, these events are matched by the shards
+    `taken`; those in `moved` I do not serve (any more), and know no host of them."""
+
+    number: int
+    sequences: tuple[int, ...]
+    taken: tuple[Interval, ...] = ()
+    moved: tuple[Interval, ...] = ()
 
 
 class Accepted(Message, frozen=True):

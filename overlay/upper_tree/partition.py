@@ -15,12 +15,16 @@ A host keeps only a `Slice` of the map: the virtual nodes on the paths from the 
 and the children of those. To route a value it descends the tree as far as its slice goes and hands
 the event to a host of the last virtual node it knows. That one knows the next level, so an event
 needs at most the tree's height, and mostly less, since the first jump skips the common part.
+
+A hot value that is a virtual node of its own may be cut further, into *shards* (shards.py): each
+has a part of the registrations, and an event with that value visits all of them. The host of one
+knows the others: its slice has all shards of the value.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from decimal import ROUND_FLOOR, Decimal
 from hashlib import blake2b
 from itertools import accumulate, pairwise
@@ -29,7 +33,8 @@ from math import isfinite
 from matching import EVERYTHING, Cut, Interval
 from overlay.machine import NodeId, Peer, Region, Version
 from overlay.regions import distance
-from overlay.upper_tree.messages import Assign, Entry
+from overlay.upper_tree.messages import Assign, Entry, Registration
+from overlay.upper_tree.shards import lies_in, shard_place
 
 
 def tree_path(size: int, index: int) -> Iterator[int]:
@@ -72,6 +77,11 @@ class PartitionMap:
         self.version = version
         self.entries = entries
         self._starts = [entry.interval.lo for entry in entries]
+        self._shards: dict[Interval, list[int]] = {}
+        """By value that is cut into shards, their indexes."""
+        for index, entry in enumerate(entries):
+            if entry.interval.is_shard():
+                self._shards.setdefault(entry.interval.around(), []).append(index)
 
     @classmethod
     def single(cls, version: Version, hosts: tuple[Peer, ...]) -> PartitionMap:
@@ -94,21 +104,33 @@ class PartitionMap:
         """The intervals of the virtual nodes of which `node` is a host, in order."""
         return tuple(entry.interval for entry in self.entries if serves(entry, node))
 
-    def counts(self, intervals: list[Interval]) -> list[int]:
-        """How many of `intervals` share some value with each virtual node."""
+    def serving(self, registration: Registration) -> list[Entry]:
+        """The virtual nodes in which a registration lies: each of their hosts has to match it."""
+        return [entry for entry in self.entries if lies_in(registration, entry.interval)]
+
+    def counts(self, registrations: Collection[Registration]) -> list[int]:
+        """How many of the registrations lie in each virtual node."""
         begin = [0] * (len(self.entries) + 1)  # at each virtual node, less those that end before it
-        for interval in intervals:
+        for interval in [registration.interval for registration in registrations]:
             if interval.lo < interval.hi:
                 begin[bisect_right(self._starts, interval.lo) - 1] += 1
                 begin[bisect_left(self._starts, interval.hi)] -= 1
-        return list(accumulate(begin))[:-1]
+        found = list(accumulate(begin))[:-1]
+        for value, indexes in self._shards.items():
+            ends = [entry.interval.hi[2] for entry in map(self.entries.__getitem__, indexes)]
+            found[indexes[0] : indexes[-1] + 1] = [0] * len(indexes)
+            for registration in registrations:
+                if registration.interval.overlaps(value):
+                    found[indexes[0] + bisect_right(ends, shard_place(registration))] += 1
+        return found
 
     def root(self) -> Entry:
         """The virtual node at the root of the tree."""
         return self.entries[len(self.entries) // 2]
 
     def slice_for(self, node: NodeId) -> tuple[tuple[int, Entry], ...]:
-        """What a host has to know of the tree: its paths from the root, and their children."""
+        """What a host has to know of the tree: its paths from the root, and their children; of a
+        value of which it has a shard, all shards."""
         size = len(self.entries)
         wanted: dict[int, None] = {}
         for index, entry in enumerate(self.entries):
@@ -116,6 +138,7 @@ class PartitionMap:
                 for step in tree_path(size, index):
                     wanted[step] = None
                     wanted.update(dict.fromkeys(tree_children(size, step)))
+                wanted.update(dict.fromkeys(self._shards.get(entry.interval.around(), ())))
         return tuple((index, self.entries[index]) for index in sorted(wanted))
 
     def assignment(self, attribute: str, node: NodeId) -> Assign:
@@ -261,8 +284,11 @@ def _shortest(low: float, high: float) -> float | None:
 
 
 def describe(cut: Cut) -> str:
-    """A bound of an interval for people: the value, or the end of the value space or of a type."""
-    rank, value, _ = cut
+    """A bound of an interval for people: the value, or the end of the value space or of a type; of
+    a shard also where within the value."""
+    rank, value, side = cut
+    if 0 < side < 1:
+        return f"{describe((rank, value, 0))} + {side:.3g}"
     if cut == EVERYTHING.lo:
         return "-∞"
     if rank > 2:

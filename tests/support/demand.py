@@ -25,6 +25,8 @@ class Demand:
         self.total = total
         self.values = values
         self.attribute = "x"
+        self.seconds = 0.0
+        """What an event takes that meets all registrations of its value; 0: next to nothing."""
 
     def put_on(self, hosts: Mapping[NodeId, HostNode]) -> None:
         """From now on these hosts report what they are asked for."""
@@ -54,10 +56,13 @@ class Demand:
 
     def _load(self, tree: HostedTree, interval: object) -> VirtualNodeLoad | None:
         (entry,) = (e for e in tree.slice.known.values() if e.interval == interval)
-        here = [value for value in self.values if entry.interval.contains(value)]
+        here = [value for value in self.values if entry.interval.around().contains(value)]
         if not here:
             return None
-        busy = self.total * len(here) / len(self.values) / len(entry.hosts)
+        (_, _, low), (_, _, high) = entry.interval.lo, entry.interval.hi
+        share = high - low if entry.interval.is_shard() else 1.0
+        busy = share * self.total * len(here) / len(self.values) / len(entry.hosts)
+        seconds = share * self.seconds
         step = max(1, len(here) // PLACES)
         places = tuple(place(value) for value in here[::step])
-        return VirtualNodeLoad(self.attribute, entry.interval, busy, busy, places)
+        return VirtualNodeLoad(self.attribute, entry.interval, busy, busy, places, seconds)

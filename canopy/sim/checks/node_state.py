@@ -37,6 +37,7 @@ from overlay.upper_tree.event_history import NOTES
 from overlay.upper_tree.host.constants import EVENTS_MOST
 from overlay.upper_tree.owner.constants import LOST_NODES_MOST, MAX_STALE_HOSTS
 from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES
+from overlay.upper_tree.shards import lies_in
 from overlay.upper_tree.sliced_inbox import WAITING_MOST
 
 WATCH_EVERY = 0.25
@@ -104,7 +105,7 @@ def _check_hosts(attribute: str, name: str, owned: Any, nodes: dict[str, Any]) -
         wanted = {
             id_
             for id_, registration in tree.registrations.items()
-            if any(registration.interval.overlaps(interval) for interval in hosted.intervals)
+            if any(lies_in(registration, interval) for interval in hosted.intervals)
         }
         has = {id_ for id_ in (*tree.registrations, *hosted.registrations) if hosted.finds(id_)}
         for what, ids in (("lacks", wanted - has), ("still has", has - wanted)):

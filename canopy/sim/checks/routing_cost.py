@@ -10,6 +10,7 @@ import msgspec
 
 from canopy.sim.checks.oracle import Expectation
 from canopy.sim.world.world import World
+from overlay.upper_tree.shards import lies_in
 
 FIRST = 5
 """Events of a publisher after which its events count as steady: by then it has asked for the trees
@@ -76,5 +77,5 @@ def hosted(world: World, name: str) -> int:
         for tree in world.node(name).hosting.trees.values()
         for interval in tree.intervals
         for registration, _ in tree.registrations.values()
-        if registration.interval.overlaps(interval)
+        if lies_in(registration, interval)
     )

@@ -59,9 +59,13 @@ class DryRunTimeout(Timer, frozen=True):
     number: int
 
 
+Visited = tuple[str, int, int]
+"""An attribute, an event's place, and which shard of its value: 0 where that is not cut."""
+
+
 class DryVisit(msgspec.Struct):
-    """One event at one tree. `replicas`: hosts that can be asked, None before the owner has named
-    them; `asked`: the one that was asked last."""
+    """One event at one tree, or one shard of its value. `replicas`: hosts that can be asked, None
+    before the owner has named them; `asked`: the one that was asked last."""
 
     replicas: list[Peer] | None = None
     asked: NodeId = ""
@@ -86,19 +90,18 @@ class Found(msgspec.Struct):
 
 
 class DryRunQuery(msgspec.Struct):
-    """A program's DryRun, while owners and hosts are asked. `open`: what has not been answered, by
-    attribute and the event's place."""
+    """A program's DryRun, while owners and hosts are asked. `open`: what has not been answered."""
 
     client: int
     request: int
     events: tuple[dict[str, Value | None], ...]
     found: list[Found]
-    open: dict[tuple[str, int], DryVisit]
+    open: dict[Visited, DryVisit]
     lookups: dict[str, None] = {}  # attributes whose owner is being looked up
 
     def without_hosts(self) -> dict[str, None]:
         """The attributes whose owner has not answered."""
-        return dict.fromkeys(name for (name, _), at in self.open.items() if at.replicas is None)
+        return dict.fromkeys(name for (name, _, _), at in self.open.items() if at.replicas is None)
 
 
 class DryRuns(Machine):
@@ -143,7 +146,7 @@ class DryRuns(Machine):
             return
         events = tuple(draft.attributes for draft in command.events)
         visits = {
-            (name, number): DryVisit()
+            (name, number, 0): DryVisit()
             for number, attributes in enumerate(events)
             if not found[number].refused
             for name in (EVENT_TREE, *attributes)
@@ -180,32 +183,36 @@ class DryRuns(Machine):
             return
         for attribute in message.absent:
             for number in range(len(query.events)):
-                query.open.pop((attribute, number), None)
+                query.open.pop((attribute, number, 0), None)
         by_name: dict[str, list[Location]] = {}
         for location in message.locations:
             by_name.setdefault(location.attribute, []).append(location)
         due = []
-        for pair, visited in query.open.items():
-            attribute, number = pair
+        for visit, visited in list(query.open.items()):
+            attribute, number, first = visit
             if visited.replicas is None and attribute in by_name:
                 value = True if attribute == EVENT_TREE else query.events[number][attribute]
-                hosts = hosts_of(by_name[attribute], value)
-                if hosts is not None:
-                    visited.replicas = ranked(self.port.me.id, hosts)
-                    due.append(pair)
+                shards = hosts_of(by_name[attribute], value)
+                for shard, hosts in enumerate(shards[first:] if first else shards, first):
+                    at = query.open.setdefault((attribute, number, shard), DryVisit())
+                    if at.replicas is None:
+                        at.replicas = ranked(self.port.me.id, hosts)
+                        due.append((attribute, number, shard))
         self._ask_hosts(message.number, query, due)
         self._finish(message.number, query)
 
-    def _ask_hosts(self, number: int, query: DryRunQuery, pairs: Iterable[tuple[str, int]]) -> None:
-        """Ask the next replica about each of these pairs, if there is one left."""
+    def _ask_hosts(self, number: int, query: DryRunQuery, visits: Iterable[Visited]) -> None:
+        """Ask the next replica about each of these visits, if there is one left."""
         by_host: dict[NodeId, tuple[Peer, dict[int, list[str]]]] = {}
-        for pair in pairs:
-            visited = query.open[pair]
+        for visit in visits:
+            attribute, event, _ = visit
+            visited = query.open[visit]
             if visited.replicas:
                 host = visited.replicas.pop(0)
                 visited.asked = host.id
                 trees = by_host.setdefault(host.id, (host, {}))[1]
-                trees.setdefault(pair[1], []).append(pair[0])
+                if attribute not in trees.setdefault(event, []):
+                    trees[event].append(attribute)
         for host, trees_of in by_host.values():
             weigh = event_weigher(query.events)
             for numbers in in_batches(trees_of, weigh):
@@ -222,15 +229,15 @@ class DryRuns(Machine):
         parts = zip(message.nodes, message.listed, strict=True)
         answered = dict(zip(message.events, parts, strict=True))
         again = []
-        for pair, visited in list(query.open.items()):
-            if visited.asked != sender.id or pair[1] not in answered:
+        for visit, visited in list(query.open.items()):
+            if visited.asked != sender.id or visit[1] not in answered:
                 continue
-            if pair in moved:
+            if visit[:2] in moved:
                 visited.asked = ""
                 visited.replicas = visited.replicas or None  # with none left the owner is asked
-                again.append(pair)
+                again.append(visit)
             else:
-                del query.open[pair]
+                del query.open[visit]
         for event, (count, listed) in answered.items():
             if 0 <= event < len(query.found):
                 query.found[event].add(count, listed)
@@ -261,7 +268,7 @@ class DryRuns(Machine):
         self.port.cancel_timer(DryRunTimeout(number))
         self.port.cancel_timer(AskAgain(number))
         unanswered: list[dict[str, str]] = [{} for _ in query.events]
-        for (attribute, event), visited in query.open.items():
+        for (attribute, event, _), visited in query.open.items():
             unanswered[event][attribute] = NO_OWNER if visited.replicas is None else NO_HOST
         infos = tuple(
             event_recipients(found, missing)
@@ -294,12 +301,10 @@ class DryRuns(Machine):
             self.port.send(sender, HostsFound(message.number, batch, gone))
 
 
-def hosts_of(locations: Sequence[Location], value: Value | None) -> tuple[Peer, ...] | None:
-    """The hosts of the virtual node that contains the value, if it is among these."""
-    for location in locations:
-        if location.interval.contains(value):
-            return location.hosts
-    return None
+def hosts_of(locations: Sequence[Location], value: Value | None) -> list[tuple[Peer, ...]]:
+    """The hosts of the virtual node that contains the value, or of each shard of the value, as far
+    as they are among these."""
+    return [location.hosts for location in locations if location.interval.around().contains(value)]
 
 
 def question(

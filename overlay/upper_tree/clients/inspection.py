@@ -123,7 +123,7 @@ class Inspection(Machine):
         owned = self.trees.get(message.attribute)
         if owned is not None:
             version = owned.tree.map.version
-            counts = owned.tree.map.counts(owned.tree.intervals())
+            counts = owned.tree.map.counts(owned.tree.registrations.values())
             entries = list(zip(owned.tree.map.entries, counts, strict=True))
         names = tuple(sorted(self.trees))
         reply = TreesReport(

@@ -37,6 +37,24 @@ ANNOUNCED_MOST = 1_024
 """Publishers of which it is remembered what they were sent. By the publishers that visit one host
 within `ANNOUNCE_AGAIN`."""
 
+# --- gathering.py ---
+
+GATHERED_EVENTS = 8_192
+"""Events of which a host awaits other shards: as many as may wait to be matched (`EVENTS_MOST`)."""
+
+PART_SILENT, PART_CHECK = 0.4, 0.2
+"""A host that was asked for a shard is silent after so long, and how often that is looked at: a
+little less than what makes a publisher ask elsewhere (`TIMEOUT_LEAST` in publisher/constants.py),
+which would have all shards match the event again."""
+
+GATHERED_FOR = 5.0
+"""For so long an event is gathered at most, and a silent host is asked last: its publisher has
+visited others by then (`tree.retry`)."""
+
+SILENT_HOSTS = 256
+"""Silent hosts that are remembered: more than there are of one value (`REPLICAS_MOST` in
+owner/constants.py)."""
+
 # --- orphaned_trees.py ---
 
 ORPHAN_PERIOD = 5.0

@@ -45,7 +45,7 @@ def dry_matches(
             value = True if attribute == EVENT_TREE else attributes_of[number].get(attribute)
             if value is None:
                 raise ProtocolError("a dry run names the tree of an attribute that an event lacks")
-            if tree is not None and tree.span(place(value)) is not None:
+            if tree is not None and tree.serves_some(place(value)):
                 visited[number][attribute] = None
             else:
                 elsewhere.append(number)

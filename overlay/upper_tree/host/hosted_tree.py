@@ -7,12 +7,14 @@ other trees are left out. In counting routing each tree has its own, for there e
 visit comes by itself and asks for single constraints.
 
 Adjacent virtual nodes that have the same hosts are one *span*: publishers and subscribers see one
-location.
+location. A value that is cut into shards is one location, too: a host that has one of them takes an
+event for all (gathering.py).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from random import Random
 
@@ -22,8 +24,9 @@ from overlay.client import Event
 from overlay.machine import NodeId, Peer, Version
 from overlay.upper_tree.host.served_loads import VisitSample
 from overlay.upper_tree.host.urgency import LatencyMap, types_of
-from overlay.upper_tree.messages import Assign, Registration
+from overlay.upper_tree.messages import Assign, Entry, Registration
 from overlay.upper_tree.partition import Slice
+from overlay.upper_tree.shards import is_within, lies_in, shard_place
 
 SharedIndex = GroupedIndex[tuple[str, str], NodeId]
 """All registrations of a host, by (attribute, id), in groups by interested node."""
@@ -45,6 +48,8 @@ class HostedTree:
         self.hosts: dict[Interval, tuple[Peer, ...]] = {}
         """By span, who serves all of it: this node and other replicas."""
         self.slice = Slice(0, {})
+        self.shards: dict[Interval, list[Entry]] = {}
+        """By value of which this host has a shard, all of its shards, in order."""
         self.registrations: dict[str, tuple[Registration, Predicate]] = {}
         self.index: Index[str] = Index()  # empty in pivot routing
         self.latency = LatencyMap()
@@ -53,6 +58,8 @@ class HostedTree:
         """Registrations of before the tree was taken away, which its owner has not sent again."""
         self._shared = shared
         self._starts: list[Cut] = []
+        self._shard_places: dict[str, float] = {}
+        """Of registrations, where it was asked for."""
 
     @property
     def is_whole(self) -> bool:
@@ -68,14 +75,15 @@ class HostedTree:
         self.owner = owner
         self.slice = Slice(message.size, dict(message.known))
         self.intervals = message.intervals
+        self.shards = _shards_of(self.slice.known, message.intervals)
         self.spans = []
         self.hosts = {}
         by_interval = {entry.interval: entry.hosts for entry in self.slice.known.values()}
         for interval in sorted(message.intervals, key=lambda each: each.lo):
             hosts = by_interval.get(interval, ())
-            if self.spans and self.spans[-1].hi == interval.lo:
+            if self.spans and self.spans[-1].hi == interval.lo and not interval.is_shard():
                 before = self.spans[-1]
-                if _ids(self.hosts[before]) == _ids(hosts):
+                if not before.is_shard() and _ids(self.hosts[before]) == _ids(hosts):
                     del self.hosts[before]
                     self.spans.pop()
                     interval = Interval(before.lo, interval.hi)
@@ -87,7 +95,7 @@ class HostedTree:
             return
         self.drop_former(len(self.former))
         for id_, (registration, _) in list(self.registrations.items()):
-            if not any(registration.interval.overlaps(span) for span in self.spans):
+            if not any(lies_in(registration, span) for span in self.spans):
                 self.uninstall(id_)
 
     def empty(self) -> None:
@@ -111,15 +119,35 @@ class HostedTree:
         return True
 
     def span(self, spot: Cut) -> Interval | None:
-        """The served part of the value space that holds this place."""
+        """The served part of the value space that holds this place; of a value that is cut into
+        shards the first, if it is served here."""
         number = bisect_right(self._starts, spot) - 1
         found = self.spans[number] if number >= 0 else None
         return found if found is not None and spot < found.hi else None
+
+    def serves_some(self, spot: Cut) -> bool:
+        """Whether the place is served here, or a shard of the value there."""
+        return self.span(spot) is not None or self.value_in_shards(spot) is not None
+
+    def value_in_shards(self, spot: Cut) -> Interval | None:
+        """The value at this place, if it is cut into shards and one of them is served here."""
+        if not self.shards:
+            return None
+        value = Interval(spot, (spot[0], spot[1], 1))
+        return value if value in self.shards else None
+
+    def lies_within(self, id_: str, shards: Iterable[Interval]) -> bool:
+        """Whether a registration that is installed here belongs to one of these shards."""
+        place = self._shard_places.get(id_)
+        if place is None:
+            place = self._shard_places[id_] = shard_place(self.registrations[id_][0])
+        return any(is_within(place, shard) for shard in shards)
 
     def install(self, registration: Registration, predicate: Predicate) -> None:
         """Match this registration from now on."""
         self._forget_level(registration.id)
         self.former.pop(registration.id, None)
+        self._shard_places.pop(registration.id, None)
         self.registrations[registration.id] = (registration, predicate)
         self.latency.add(registration.latency_level, types_of(predicate))
         if self._shared is None:
@@ -132,6 +160,7 @@ class HostedTree:
         """Match this registration no more. Nothing happens if it is not there."""
         self._forget_level(id_)
         self.former.pop(id_, None)
+        self._shard_places.pop(id_, None)
         if self.registrations.pop(id_, None) is not None:
             if self._shared is None:
                 self.index.remove(id_)
@@ -156,6 +185,21 @@ class HostedTree:
     def subscriber(self, id_: str) -> Peer:
         """The node whose registration it is. KeyError if it is not here."""
         return self.registrations[id_][0].subscriber
+
+
+def _shards_of(
+    known: Mapping[int, Entry], served: Sequence[Interval]
+) -> dict[Interval, list[Entry]]:
+    """By value of which one of the `served` is a shard: all its shards, of a host's slice."""
+    found: dict[Interval, list[Entry]] = {
+        interval.around(): [] for interval in served if interval.is_shard()
+    }
+    if found:
+        for _, entry in sorted(known.items()):
+            value = entry.interval.around()
+            if entry.interval.is_shard() and value in found:
+                found[value].append(entry)
+    return found
 
 
 def _ids(hosts: tuple[Peer, ...]) -> frozenset[NodeId]:

@@ -36,6 +36,7 @@ from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.host.constants import EPOCHS_MOST, FORMER_FOR, HOP_BOUND, RETAKEN
 from overlay.upper_tree.host.dry_matching import dry_matches
+from overlay.upper_tree.host.gathering import ShardGathering
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
 from overlay.upper_tree.host.served_loads import SampledTree
@@ -106,6 +107,7 @@ class Hosting(Machine):
         self.orphans = OrphanedTrees(
             port, self.trees, self.has_lease, self.known_epoch, ring, settings.tree.serving_most
         )
+        self.gathering = ShardGathering(port, self.trees, lambda: self.scheduler.load)
         self.leases = ServingLeases()
         self.loads = self.scheduler.served_loads()
         """What virtual nodes ask of this host."""
@@ -122,6 +124,7 @@ class Hosting(Machine):
             **super().handlers(),
             **self.inbox.handlers(),  # takes over what owners say
             **self.orphans.handlers(),
+            **self.gathering.handlers(),
             MatchDue: self.scheduler.on_match_due,
         }
 
@@ -352,8 +355,9 @@ class Hosting(Machine):
         load = self.scheduler.load
         known = self._announced.known_to(message.origin.id, self.port.now)
         visit = VisitHandler(
-            self.port, message, self.index, self.trees, self.copies, self.holding, known, load
-        )
+            self.port, message, self.index, self.trees, self.copies, self.holding, self.gathering,
+            known, load,
+        )  # fmt: skip
         for attribute in trees_of(message):
             tree = self.trees.get(attribute)
             if tree is None or not tree.intervals or message.hop > HOP_BOUND:
@@ -361,6 +365,8 @@ class Hosting(Machine):
             elif not self.has_lease(tree):
                 self.port.count("visits_without_lease", len(message.events))
                 visit.give_back(attribute)
+            elif message.part is not None:
+                visit.accept_part(attribute, tree, message.part)
             else:
                 visit.accept(attribute, tree)
         accepted = (*visit.whole, *visit.parts)

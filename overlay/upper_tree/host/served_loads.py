@@ -94,13 +94,14 @@ class ServedLoads:
         self._busy = self._meter.demand(self._waiting(), now)
         taken = [(intervals, sample, *sample.take()) for intervals, sample in trees()]
         total = sum([events for _, _, events, _, _ in taken])
+        seconds = 1 / self._meter.service if self._meter.service else 0.0
         self._nodes.clear()
         for intervals, sample, events, alone, places in taken:
             share = self._busy * events / total if total else 0.0
             if share >= REPORTED_LEAST:
                 by_itself = share * min(1.0, alone / events)
                 self._nodes[sample.attribute] = _divided(
-                    sample.attribute, intervals, share, by_itself, places
+                    sample.attribute, intervals, share, by_itself, seconds, places
                 )
 
     @property
@@ -118,13 +119,25 @@ class ServedLoads:
 
 
 def _divided(
-    attribute: str, intervals: Sequence[Interval], busy: float, alone: float, places: list[Cut]
+    attribute: str,
+    intervals: Sequence[Interval],
+    busy: float,
+    alone: float,
+    seconds: float,
+    places: list[Cut],
 ) -> list[VirtualNodeLoad]:
-    """A tree's load by virtual node, as the places say. What lies outside was passed on."""
+    """A tree's load by virtual node, as the places say. What lies outside was passed on. An event
+    visits all shards of its value that are here, which share what it takes."""
     found: list[VirtualNodeLoad] = []
-    for interval in intervals:
-        here = tuple([spot for spot in places if interval.lo <= spot < interval.hi])
+    values = [interval.around() for interval in intervals]
+    for interval, value in zip(intervals, values, strict=True):
+        here = tuple([spot for spot in places if value.lo <= spot < value.hi])
         if here:
-            part = len(here) / len(places)
-            found.append(VirtualNodeLoad(attribute, interval, part * busy, part * alone, here))
+            shards = values.count(value) if interval.is_shard() else 1
+            part = len(here) / len(places) / shards
+            found.append(
+                VirtualNodeLoad(
+                    attribute, interval, part * busy, part * alone, here, seconds / shards
+                )
+            )
     return found

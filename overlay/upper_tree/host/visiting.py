@@ -18,7 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from matching import EVERYTHING, Interval, place
+from matching.values import complement, intersection, union
 from overlay.bounded import BoundedDict
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port, ProtocolError, Version
@@ -29,18 +32,31 @@ from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.events import Visited
 from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN, ANNOUNCED_MOST, IDS_MOST
+from overlay.upper_tree.host.gathering import Choice, ShardGathering, Shards
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host_load import HostLoad
-from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit, value_in
+from overlay.upper_tree.messages import (
+    EVENT_TREE,
+    Accepted,
+    Location,
+    Part,
+    PartTaken,
+    TreeMoved,
+    Visit,
+    value_in,
+)
 from overlay.upper_tree.partition import describe, ranked, serves
 from overlay.upper_tree.recent_visits import last_of
+from overlay.upper_tree.shards import by_value
 from overlay.upper_tree.visits import Group, by_publication, check_places, groups_of, visits_of
 
 
 def check_visit(visit: Visit) -> None:
     """ProtocolError if an event has not the attribute of a tree that it visits, or the visit names
-    an event that is not there."""
+    an event that is not there, or asks for shards of another value."""
     check_places(len(visit.events), [places for _, places in visit.apart])
+    if visit.part is not None:
+        _check_part(visit, visit.part)
     for trees, events in groups_of(visit):
         for attribute in trees:
             if attribute != EVENT_TREE:
@@ -49,6 +65,16 @@ def check_visit(visit: Visit) -> None:
                         raise ProtocolError(
                             "an event visits the tree of an attribute that it has not"
                         )
+
+
+def _check_part(visit: Visit, part: Part) -> None:
+    values = {shard.around() for shard in part.shards}
+    if len(visit.attributes) != 1 or visit.apart or len(values) != 1:
+        raise ProtocolError("shards are of one value in one tree")
+    (value,) = values
+    for event in visit.events:
+        if not value.is_point() or not value.contains(value_in(event, visit.attributes[0])):
+            raise ProtocolError("an event has not the value whose shards are asked for")
 
 
 KnownVersions = dict[tuple[str, Interval], Version]
@@ -78,20 +104,29 @@ class VisitHandler:
 
     def __init__(
         self, port: Port, visit: Visit, index: SharedIndex | None, trees: Mapping[str, HostedTree],
-        copies: CopyBudget, holding: Holding, known: KnownVersions, load: HostLoad | None = None,
+        copies: CopyBudget, holding: Holding, gathering: ShardGathering, known: KnownVersions,
+        load: HostLoad | None = None,
     ) -> None:  # fmt: skip
         """`index`: None in counting routing; `copies` and `holding`: this node's (delivery/);
+        `gathering`: this host's;
         `known`: what was announced to the publisher of the trees; `load`: what is reported to it of
         this host's work."""
         self.port = port
         self.visit = visit
         self.known = known
         self.load = load
+        self.gathering = gathering
         self.index = index
         self.trees = trees
         self.groups = groups_of(visit)
         self.whole: dict[str, HostedTree] = {}  # accept all events that visit them
         self.parts: dict[str, dict[int, Interval]] = {}  # tree -> sequence -> span
+        self.shards: dict[str, dict[int, Sequence[Interval]]] = {}
+        """By tree and sequence: the shards by which the event is matched here, where these are not
+        all of its value's registrations."""
+        self._choices: dict[tuple[str, Interval], Choice] = {}
+        """By tree and value that is cut into shards: who matches by which."""
+        self._to_gather: dict[tuple[str, Interval], list[Event]] = {}
         self.locations: list[Location] = []  # that the publisher does not know
         self.forwarded: dict[NodeId, tuple[Peer, dict[str, list[Event]]]] = {}
         self._visitors: dict[str, dict[int, None]] = {}  # tree -> sequence; empty: all visit all
@@ -124,6 +159,9 @@ class VisitHandler:
         value = value_in(event, attribute)
         assert value is not None, "check_visit has looked"
         spot = place(value)
+        if (cut := tree.value_in_shards(spot)) is not None:
+            self._take_shards(attribute, tree, event, cut)
+            return
         span = tree.span(spot)
         if span is not None:
             self.parts.setdefault(attribute, {})[event.sequence] = span
@@ -138,11 +176,55 @@ class VisitHandler:
             by_tree.setdefault(attribute, []).append(event)
             self.deliveries.copies.spend((event,))  # now, since it leaves less for deliveries
 
+    def _take_shards(self, attribute: str, tree: HostedTree, event: Event, value: Interval) -> None:
+        """Match an event by a shard of its value that is here; others are asked for the others."""
+        choice = self._choices.get((attribute, value))
+        if choice is None:
+            choice = self._choices[attribute, value] = self.gathering.choose(tree, value)
+        _, mine = choice.get(self.port.me.id, (None, []))
+        self.parts.setdefault(attribute, {})[event.sequence] = value
+        self.shards.setdefault(attribute, {})[event.sequence] = mine
+        self._announce(tree, value)
+        if len(choice) > 1:
+            self._to_gather.setdefault((attribute, value), []).append(event)
+
+    def accept_part(self, attribute: str, tree: HostedTree, part: Part) -> None:
+        """Match the events by those of the shards that are asked for which are served here, and
+        pass the rest on: the map has changed since."""
+        asked = union(part.shards)
+        mine = [both for span in tree.spans for each in asked if (both := span.intersect(each))]
+        for event in self.visit.events if mine else ():
+            self.parts.setdefault(attribute, {})[event.sequence] = asked[0].around()
+            self.shards.setdefault(attribute, {})[event.sequence] = mine
+        moved: list[Interval] = []
+        for shard in intersection(complement(union(mine), asked[0].around()), asked):
+            entry = tree.slice.route(shard.lo)
+            if entry is None or serves(entry, self.port.me.id):
+                moved.append(shard)
+                continue
+            host = ranked(self.port.me.id, entry.hosts, self.port.me.region)[0]
+            self.port.send(
+                host,
+                msgspec.structs.replace(
+                    self.visit,
+                    hop=self.visit.hop + 1,
+                    part=msgspec.structs.replace(part, shards=(shard,)),
+                ),
+            )
+        self._answer_part(part, tuple(mine), tuple(moved))
+
+    def _answer_part(self, part: Part, taken: Shards, moved: Shards) -> None:
+        if taken or moved:
+            sequences = tuple([event.sequence for event in self.visit.events])
+            self.port.send(part.gatherer, PartTaken(part.number, sequences, taken, moved))
+
     def _announce(self, tree: HostedTree, span: Interval) -> None:
         key = (tree.attribute, span)
         if self.known.get(key) != tree.version:
             self.known[key] = tree.version
-            hosts = tree.hosts[span] or (self.port.me,)
+            shards = tree.shards.get(span)
+            hosts = tree.hosts[span] if shards is None else next(by_value(shards))[1]
+            hosts = hosts or (self.port.me,)
             self.locations.append(Location(tree.attribute, tree.version, span, hosts))
 
     def _span(self, attribute: str, event: Event) -> Interval | None:
@@ -156,11 +238,20 @@ class VisitHandler:
         """This host does not serve the tree: the publisher has to look for it again."""
         self._give_back(attribute, [event.sequence for event in self._events(attribute)])
 
+    def _matches(self, attribute: str, event: Event, id_: str) -> bool:
+        """Whether a registration that was found belongs to the shards that are asked for, of a
+        value that is cut into shards."""
+        shards = self.shards.get(attribute, {}).get(event.sequence)
+        return shards is None or self.trees[attribute].lies_within(id_, shards)
+
     def _give_back(self, attribute: str, sequences: list[int]) -> None:
+        self.port.count("visits_given_back", len(sequences))
+        if self.visit.part is not None:
+            self._answer_part(self.visit.part, (), self.visit.part.shards)
+            return
         incarnation = self.visit.events[0].incarnation if self.visit.events else 0
         moved = TreeMoved(incarnation, attribute, tuple(sequences))
         self.port.send(self.visit.origin, moved)
-        self.port.count("visits_given_back", len(sequences))
 
     # --- matching ---
 
@@ -201,9 +292,9 @@ class VisitHandler:
                 batch[peer.id] = NodeMatches(peer, places, trees)
                 continue
             mine = batch[peer.id] = NodeMatches(peer, [], [], [])
-            for place_, attribute in zip(places, trees, strict=True):
+            for place_, (attribute, id_) in zip(places, keys, strict=True):
                 span = self._span(attribute, events[place_])
-                if span is None:
+                if span is None or not self._matches(attribute, events[place_], id_):
                     closely[place_] = None
                 else:
                     mine.add(place_, attribute, span)
@@ -220,7 +311,7 @@ class VisitHandler:
         found: dict[NodeId, Recipient] = {}
         for attribute, id_ in keys:
             span = self._span(attribute, event)
-            if span is not None:
+            if span is not None and self._matches(attribute, event, id_):
                 peer = self.trees[attribute].subscriber(id_)
                 found.setdefault(peer.id, Recipient(peer, attribute, span))
         return found
@@ -235,6 +326,7 @@ class VisitHandler:
                     continue
                 matched: dict[NodeId, tuple[Peer, list[str]]] = {}
                 ids = tree.index.match(event.attributes)
+                ids = [id_ for id_ in ids if self._matches(attribute, event, id_)]
                 for id_ in ids:
                     peer = tree.subscriber(id_)
                     matched.setdefault(peer.id, (peer, []))[1].append(id_)
@@ -249,6 +341,8 @@ class VisitHandler:
         """One record for each tree that has accepted the event."""
         recipients: dict[str, dict[NodeId, None]] = {}
         for attribute, id_ in keys:
+            if not self._matches(attribute, event, id_):
+                continue
             subscriber = self.trees[attribute].subscriber(id_)
             recipients.setdefault(attribute, {})[subscriber.id] = None
         for attribute in trees or (*self.whole, *self.parts):
@@ -281,13 +375,24 @@ class VisitHandler:
             ):
                 self.port.send(host, visit)
         self.deliveries.send()
+        if self.visit.part is not None:
+            return  # answered to the gatherer
+        gathered: dict[str, dict[int, None]] = {}
+        for (attribute, value), some in self._to_gather.items():
+            numbers = [event.sequence for event in some]
+            gathered.setdefault(attribute, {}).update(dict.fromkeys(numbers))
+            choice = self._choices[attribute, value]
+            self.gathering.begin(self.trees[attribute], self.visit, value, some, choice)
         taken: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
         for trees, events in self.groups:
             names = tuple([name for name in trees if name in self.whole])
             if names:
                 taken.append((names, tuple([event.sequence for event in events])))
-        taken += [((name,), tuple(part)) for name, part in self.parts.items()]
-        if taken:
+        for name, part in self.parts.items():
+            later = gathered.get(name, {})
+            if at_once := tuple([sequence for sequence in part if sequence not in later]):
+                taken.append(((name,), at_once))
+        if taken or self.locations:
             incarnation = self.visit.events[0].incarnation
             accepted = Accepted(incarnation, tuple(taken), tuple(self.locations), self.load)
             self.port.send(self.visit.origin, accepted)

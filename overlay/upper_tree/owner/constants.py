@@ -146,6 +146,10 @@ REPORTS_WITHIN = 2.5
 """Seconds after an election within which hosts have reported: until then nothing is merged, and
 nothing planned. Three serving beats."""
 
+SECONDS_SHARE = 0.25
+"""Of what a host is asked for a virtual node has so much, or the host does not say what its events
+take. A host may have some shards of one value."""
+
 LOADS_REMEMBERED = 16_384
 """Virtual nodes whose load is remembered: 64 of each of 256 hosts."""
 
@@ -165,6 +169,25 @@ parts have between half a share and one, and so are not cut again by chance."""
 
 CUTS_MOST = 64
 """Parts into which one virtual node is cut at once. By the bytes of one entry of the log."""
+
+SLOW, SHARD_SECONDS = 0.03, 0.015
+"""Seconds that one event of a hot value takes from which the value is cut into shards, and which an
+event should take in each. A host with half of its time asked for has some five events in a row now
+and then: of 25 ms each they take a tenth of a second, and then shards cost messages and gain
+nothing. Far enough apart for a shard not to be cut again by chance. By the 99th percentile of
+deliveries (`canopy sim scaling`)."""
+
+SHARDED_BUSY = 0.15
+"""A value is cut into shards only if its events ask for so much of a host's time: as much as
+neighbours are merged below (`MERGED_BUSY`)."""
+
+HOT_SHARE = 0.5
+"""Of the events of a virtual node whose events take long one value has so many, or none is cut out
+of it for that: what the others take is not known."""
+
+SHARDS_IDLE = 0.02
+"""Shards of a value that together ask for less of a host's time of late are merged: next to no
+events come, so that none waits for another."""
 
 MERGED_BUSY = 0.15
 """Neighbours that together ask for less of a host's time of late are merged: a third of what

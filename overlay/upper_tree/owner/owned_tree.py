@@ -15,7 +15,6 @@ from typing import Literal
 
 import msgspec
 
-from matching import Interval
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId, Peer, Region, Version
 from overlay.upper_tree.compiled_selectors import boxes_of
@@ -28,10 +27,10 @@ from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.pivots import Popularity
 from overlay.upper_tree.summary import Box
 
-MapReason = Literal["created", "moved", "restored", "full", "busy", "idle"]
+MapReason = Literal["created", "moved", "restored", "full", "busy", "slow", "idle"]
 """Why a tree has a new map: it is new; other hosts are to serve; hosts that were lost are given the
-same again; a virtual node had too many registrations, or was asked for too much, and was cut; two
-had too little, and were merged."""
+same again; a virtual node had too many registrations, or was asked for too much, or one value's
+events took too long each, and was cut; two had too little, and were merged."""
 
 
 class PendingRegistration(msgspec.Struct):
@@ -245,35 +244,35 @@ class OwnedTree:
             hosts.update(map_.hosts())
         return hosts
 
-    def hosts_overlapping(self, interval: Interval) -> dict[NodeId, Peer]:
-        """Every host that has to match what is registered in `interval` now: by the present map,
-        and by the one that is being prepared."""
+    def hosts_for(self, registration: Registration) -> dict[NodeId, Peer]:
+        """Every host that has to match this registration now: by the present map, and by the one
+        that is being prepared."""
         maps = (self.tree.map, self._next)
         return {
             host.id: host
             for map_ in maps
             if map_ is not None
-            for entry in map_.overlapping(interval)
+            for entry in map_.serving(registration)
             for host in entry.hosts
         }
 
     def is_installed(
         self, pending: PendingRegistration, lease_over: Callable[[NodeId], bool]
     ) -> bool:
-        """Whether every host that may serve the registration's interval has it. `lease_over`: is
-        the serving lease of this host over for certain?
+        """Whether every host that may serve a virtual node in which it lies has it. `lease_over`:
+        is the serving lease of this host over for certain?
 
         A host that may still match by the former map is given no registrations any more, so it must
         have stopped."""
-        interval = pending.registration.interval
+        registration = pending.registration
         if any(
             host not in pending.installed and not lease_over(host)
-            for host in self.hosts_overlapping(interval)
+            for host in self.hosts_for(registration)
         ):
             return False
         return self._previous is None or not any(
             host.id in self._awaited and not lease_over(host.id)
-            for entry in self._previous.overlapping(interval)
+            for entry in self._previous.serving(registration)
             for host in entry.hosts
         )
 
@@ -386,7 +385,8 @@ class OwnedTree:
         if len(map_.entries) == 1:
             return [size]
         if self._counted[0] != (map_.version, size):
-            self._counted = ((map_.version, size), map_.counts(self.tree.intervals()))
+            counts = map_.counts(self.tree.registrations.values())
+            self._counted = ((map_.version, size), counts)
         return self._counted[1]
 
     def shares(self) -> Iterator[tuple[NodeId, int]]:

@@ -46,6 +46,7 @@ from overlay.upper_tree.owner.constants import (
     RELIEF_MOST,
     REPACK_SHARE,
     REPLICAS_MOST,
+    SHARDS_IDLE,
     SPARE,
     TARGET,
 )
@@ -64,6 +65,11 @@ class PlacedNode(NamedTuple):
     """Share of a host's time that its events ask for, of late …"""
     alone: float = 0.0
     """… and of that for events that visit nothing else where they meet it."""
+
+
+def is_hot_shard(node: PlacedNode) -> bool:
+    """Whether a virtual node is a shard of a value with events."""
+    return node.interval.is_shard() and node.busy > SHARDS_IDLE
 
 
 class HostUse(NamedTuple):
@@ -98,18 +104,27 @@ def pack(
     room: int,
     share: float = float("inf"),
     alone: Callable[[T], float] = lambda item: 0.0,
+    apart: Callable[[T], object] = lambda item: None,
 ) -> list[list[T]]:
     """Cut a sequence of (item, registrations) into runs of at most `room` registrations each, of
     which each asks `alone` for at most `share` of a host's time together.
 
-    An item that is larger than that has a run of its own. The order is kept, so neighbours stay
+    An item that is larger than that has a run of its own; items for which `apart` is the same, and
+    not None, have different runs. The order is kept, so neighbours stay
     together; filling gaps with later items would save a few hosts and cost visits.
     """
     runs: list[list[T]] = []
     filled, taken = 0, 0.0
     for item, registrations in items:
         asked = alone(item)
-        if not runs or filled + registrations > room or (taken and taken + asked > share):
+        kind = apart(item)
+        is_there = kind is not None and bool(runs) and kind in map(apart, runs[-1])
+        if (
+            is_there
+            or not runs
+            or filled + registrations > room
+            or (taken and taken + asked > share)
+        ):
             runs.append([])
             filled, taken = 0, 0.0
         runs[-1].append(item)
@@ -123,14 +138,21 @@ def runs_of(
     popularity: Mapping[str, int],
     room: int,
     share: float = float("inf"),
+    shards_apart: bool = True,
 ) -> list[list[PlacedNode]]:
-    """The virtual nodes in runs, each of which belongs on one host."""
+    """The virtual nodes in runs, each of which belongs on one host. `shards_apart`: two shards of
+    a value that is in use do not, since an event would take as long as without them."""
     by_tree: dict[str, list[PlacedNode]] = {}
     for node in nodes:
         by_tree.setdefault(node.attribute, []).append(node)
     in_order = [node for name in by_popularity(by_tree, popularity) for node in by_tree[name]]
     sized = ((node, node.registrations) for node in in_order)
-    return pack(sized, room, share, lambda node: node.alone)
+
+    def value(node: PlacedNode) -> tuple[str, Interval] | None:
+        is_apart = shards_apart and is_hot_shard(node)
+        return (node.attribute, node.interval.around()) if is_apart else None
+
+    return pack(sized, room, share, lambda node: node.alone, value)
 
 
 def fair_share(nodes: Sequence[PlacedNode], hosts: int, elsewhere: float = 0.0) -> float:
@@ -155,10 +177,12 @@ def plan_placement(
     share = fair_share(nodes, use.worth or len(hosts), sum(use.elsewhere.values()))
     limit = share
     runs = runs_of(nodes, popularity, size, limit)
+    if len(runs) > len(hosts):
+        runs = runs_of(nodes, popularity, size, limit, shards_apart=False)
     while len(runs) > len(hosts):
         size += size // 4 + 1
         limit *= 1.25
-        runs = runs_of(nodes, popularity, size, limit)
+        runs = runs_of(nodes, popularity, size, limit, shards_apart=False)
     assignment = RunAssignment(runs, hosts, room, share, replicas, use.elsewhere, use.regions)
     for _ in range(assignment.rounds):
         assignment.add_replica()
@@ -337,11 +361,19 @@ class Placement:
             or (now >= self._next_plan_at and self._is_wrong(nodes))
             or (use.busy and self._relieves(nodes, now))
             or use.regions != self._regions
+            or self._has_new_shards(nodes)
         ):
             self._hosts, self._regions = ids, use.regions
             self._next_plan_at = now + PLAN_PERIOD
             self.plan = plan_placement(nodes, popularity, hosts, self.room, self.replicas, use)
         return self.plan
+
+    def _has_new_shards(self, nodes: Sequence[PlacedNode]) -> bool:
+        """Whether a value that is in use was cut into shards: these belong on different hosts."""
+        return any(
+            is_hot_shard(node) and (node.attribute, node.interval) not in self.plan.hosts
+            for node in nodes
+        )
 
     def _relieves(self, nodes: Sequence[PlacedNode], now: float) -> bool:
         """Whether to plan for hosts that are busy now."""

@@ -21,7 +21,7 @@ its registrations, and serves again."""
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice, pairwise
 from math import ceil
 
@@ -37,6 +37,7 @@ from overlay.upper_tree.messages import Assign, Assigned, Entry
 from overlay.upper_tree.owner.constants import (
     CHANGE_COST,
     CUTS_MOST,
+    FILL,
     GROW_SHARE,
     LEADERS,
     MERGE_SHARE,
@@ -45,6 +46,10 @@ from overlay.upper_tree.owner.constants import (
     REMOVE_AFTER,
     SCAN_PERIOD,
     SCANNED_AT_ONCE,
+    SHARD_SECONDS,
+    SHARDED_BUSY,
+    SHARDS_IDLE,
+    SLOW,
     SPLIT_AFTER,
     SUBSCRIBERS_SEEN,
     TARGET,
@@ -59,9 +64,10 @@ from overlay.upper_tree.owner.placement import (
     Plan,
     Relief,
     fair_share,
+    is_hot_shard,
 )
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers
-from overlay.upper_tree.owner.reported_loads import cuts_by_load, middle_by_load
+from overlay.upper_tree.owner.reported_loads import HotValue, cuts_by_load, middle_by_load
 from overlay.upper_tree.owner.subscriber_placement import (
     at_subscribers,
     ended_cuts,
@@ -70,6 +76,10 @@ from overlay.upper_tree.owner.subscriber_placement import (
 )
 from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
 from overlay.upper_tree.partition import PartitionMap, best_cut
+from overlay.upper_tree.shards import full_value_cuts, lies_in, may_merge, shard_cuts
+
+Cuts = dict[int, list[tuple[Cut, float]]]
+"""By index of a virtual node where to cut it, each place with the share of the load below it."""
 
 
 class ScanStepDue(Timer, frozen=True):
@@ -153,7 +163,11 @@ class Rebalance(Machine):
     def _size_pool(self, nodes: Sequence[PlacedNode], busy: Sequence[NodeId]) -> None:
         """Ask further nodes to host if hosts are busy, or give some up if fewer would do."""
         pool = self._owner.pool
+        shards = Counter(
+            (node.attribute, node.interval.around()) for node in nodes if is_hot_shard(node)
+        )
         needed = ceil(sum([node.busy for node in nodes]) / TARGET)
+        needed = max(needed, *shards.values(), 0)
         wanted = max(0, needed - len(self._selector.fit_members()))
         if busy:
             subscribed = Counter(
@@ -182,7 +196,7 @@ class Rebalance(Machine):
         """Begin to cut the virtual nodes that ask for far more than `share` alone, where one of
         their hosts is busy. Whether some are being cut."""
         is_cutting, load = False, 0.0
-        wanted: list[tuple[OwnedTree, dict[int, list[tuple[Cut, float]]]]] = []
+        wanted: list[tuple[OwnedTree, Cuts]] = []
         for attribute in self._hosts.loads.at(busy):
             owned = self._trees.get(attribute)
             if owned is None or not self._owner.decides(attribute):
@@ -194,7 +208,7 @@ class Rebalance(Machine):
                 load += self._asked_of(owned)
         if wanted and self._cutting.claim(load, False, self.port.now):
             for owned, cuts in wanted:
-                self._cut(owned, cuts)
+                self._cut(owned, cuts, "busy")
             is_cutting = True
         return is_cutting
 
@@ -204,16 +218,14 @@ class Rebalance(Machine):
         each = [loads.recent(owned.attribute, e.interval, now) for e in owned.tree.map.entries]
         return sum([busy for busy, _ in each])
 
-    def _cuts(
-        self, owned: OwnedTree, share: float, hosts: int
-    ) -> dict[int, list[tuple[Cut, float]]]:
-        """By virtual node where to cut it, each place with the share of the load below it."""
+    def _cuts(self, owned: OwnedTree, share: float, hosts: int) -> Cuts:
+        """Where to cut virtual nodes between values."""
         loads, now = self._hosts.loads, self.port.now
-        found: dict[int, list[tuple[Cut, float]]] = {}
+        found: Cuts = {}
         for index, entry in enumerate(owned.tree.map.entries):
             node = loads.node(owned.attribute, entry.interval)
-            if node is None or len(entry.hosts) >= hosts:
-                continue  # there is no other host for a part of it
+            if node is None or len(entry.hosts) >= hosts or entry.interval.is_shard():
+                continue  # there is no other host for a part of it, or no value to cut at
             alone = node.alone(now)
             if alone < GROW_SHARE * share or not any(loads.is_busy(h.id) for h in entry.hosts):
                 continue
@@ -222,7 +234,36 @@ class Rebalance(Machine):
                 found[index] = cuts
         return found
 
-    def _cut(self, owned: OwnedTree, cuts: Mapping[int, Sequence[tuple[Cut, float]]]) -> None:
+    def _shard_cuts(self, owned: OwnedTree) -> Cuts:
+        """Where to cut virtual nodes of which one event takes long: around the value that has most
+        of their events, and within it. Where only many events come more replicas take them: each
+        event visits one of these, and nothing has to be gathered."""
+        loads, map_ = self._hosts.loads, owned.tree.map
+        found: Cuts = {}
+        for index, entry in enumerate(map_.entries):
+            interval = entry.interval
+            seconds = loads.event_seconds(owned.attribute, interval)
+            asked, _ = loads.recent(owned.attribute, interval, self.port.now)
+            if seconds < SLOW or asked < SHARDED_BUSY:
+                continue
+            hot = HotValue(interval, 0.0, 1.0)
+            if not interval.is_shard():
+                most = loads.hot_value(owned.attribute, interval)
+                if most is None:
+                    continue
+                hot = most
+            value = hot.value.around()
+            others = sum(each.interval.around() == value for each in map_.entries if each != entry)
+            hosts = len(self._selector.fit_hosts())
+            parts = min(ceil(seconds / SHARD_SECONDS), hosts - others, CUTS_MOST - others)
+            within = shard_cuts(hot.value, owned.tree.registrations.values(), parts)
+            if within:
+                cuts = [(cut, hot.below + hot.share * below) for cut, below in within]
+                ends = [(hot.value.lo, hot.below), *cuts, (hot.value.hi, hot.below + hot.share)]
+                found[index] = [end for end in ends if interval.lo < end[0] < interval.hi]
+        return found
+
+    def _cut(self, owned: OwnedTree, cuts: Cuts, reason: MapReason) -> None:
         map_, now = owned.tree.map, self.port.now
         for index, places in cuts.items():
             interval = map_.entries[index].interval
@@ -233,7 +274,7 @@ class Rebalance(Machine):
             self._hosts.loads.cut(owned.attribute, interval, parts, now)
         self.port.count("virtual_nodes_split", sum(map(len, cuts.values())))
         at = {index: [cut for cut, _ in places] for index, places in cuts.items()}
-        self._prepare(owned, map_.cut(self._owner.next_version(), at), "busy")
+        self._prepare(owned, map_.cut(self._owner.next_version(), at), reason)
 
     def on_scan_step_due(self, timer: ScanStepDue) -> None:
         """Take one step for each of the next trees; a node that is no primary any more drops the
@@ -396,6 +437,9 @@ class Rebalance(Machine):
         were any."""
         if self._at_subscribers:
             return self._recut(owned)
+        if cuts := self._shard_cuts(owned):
+            self._cut(owned, cuts, "slow")
+            return True
         if owned.is_size_scan_due(self.port.now):
             if (split := self._split(owned)) is not None:
                 self._prepare(owned, split, "full")
@@ -423,16 +467,22 @@ class Rebalance(Machine):
         return owned.is_changing
 
     def _split(self, owned: OwnedTree) -> PartitionMap | None:
-        limit = self._settings.tree.split_at
+        limit, map_ = self._settings.tree.split_at, owned.tree.map
         if len(owned.tree.registrations) <= limit:
             return None
-        intervals = owned.tree.intervals()
-        for index, entry in enumerate(owned.tree.map.entries):
-            here = [i for i in intervals if i.overlaps(entry.interval)]
-            if len(here) > limit and (cut := best_cut(entry.interval, here)) is not None:
+        for index, entry in enumerate(map_.entries):
+            here = [r for r in owned.tree.registrations.values() if lies_in(r, entry.interval)]
+            if len(here) <= limit:
+                continue
+            version = self._owner.next_version()
+            cut = best_cut(entry.interval, [registration.interval for registration in here])
+            if cut is not None:
                 hosts = self._selector.emptiest_hosts()
                 self.port.count("virtual_nodes_split")
-                return owned.tree.map.split(self._owner.next_version(), index, cut, hosts)
+                return map_.split(version, index, cut, hosts)
+            if cuts := full_value_cuts(entry.interval, here, limit):
+                self.port.count("virtual_nodes_split", len(cuts))
+                return map_.cut(version, {index: cuts})
         return None
 
     def _merged(self, owned: OwnedTree) -> PartitionMap | None:
@@ -441,11 +491,15 @@ class Rebalance(Machine):
         if len(map_.entries) == 1 or not loads.are_known(now):
             return None
         joins: dict[int, None] = {}
-        most = self._settings.tree.split_at / MERGE_SHARE
         size, busy = 0, 0.0
         for index, count in enumerate(owned.registration_counts()):
-            asked, _ = loads.recent(owned.attribute, map_.entries[index].interval, now)
-            if index and size + count < most and busy + asked < MERGED_BUSY:
+            interval = map_.entries[index].interval
+            asked, _ = loads.recent(owned.attribute, interval, now)
+            most, idle = self._settings.tree.split_at / MERGE_SHARE, MERGED_BUSY
+            if interval.is_shard():
+                most, idle = self._settings.tree.split_at * FILL, SHARDS_IDLE
+            is_like = index > 0 and may_merge(map_.entries[index - 1].interval, interval)
+            if is_like and size + count < most and busy + asked < idle:
                 joins[index - 1] = None
                 size, busy = size + count, busy + asked
             else:

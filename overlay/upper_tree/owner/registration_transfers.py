@@ -25,6 +25,7 @@ from overlay.upper_tree.owner.constants import TRANSFERRED_AT_ONCE
 from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.partition import PartitionMap
+from overlay.upper_tree.shards import lies_in
 
 
 class TransferDue(Timer, frozen=True):
@@ -119,5 +120,5 @@ class RegistrationTransfers(Machine):
 
 
 def lies_in_any(registration: Registration, intervals: Sequence[Interval]) -> bool:
-    """Whether a registration lies in one of the intervals, wholly or in part."""
-    return any(registration.interval.overlaps(interval) for interval in intervals)
+    """Whether a registration belongs to one of the virtual nodes with these intervals."""
+    return any(lies_in(registration, interval) for interval in intervals)

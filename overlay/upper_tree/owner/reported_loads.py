@@ -15,6 +15,7 @@ share of the load of the whole.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,10 +27,12 @@ from overlay.upper_tree.owner.constants import (
     BUSY,
     ESTIMATED_FOR,
     HALF_LIFE,
+    HOT_SHARE,
     LOADS_REMEMBERED,
     OVERLOADED,
     REPORT_VALID,
     REPORTS_WITHIN,
+    SECONDS_SHARE,
     SPLIT_SHARE,
 )
 from overlay.upper_tree.partition import short_cut
@@ -77,6 +80,14 @@ class NodeLoad(msgspec.Struct):
         """The load has changed: keep the recent most."""
         self.most, self.most_alone = self.recent(now)
         self.most_at = now
+
+
+class HotValue(NamedTuple):
+    """A value with its share of a virtual node's load, and that of all smaller values."""
+
+    value: Interval
+    below: float
+    share: float
 
 
 class HostState(msgspec.Struct):
@@ -172,6 +183,37 @@ class ReportedLoads:
     def node(self, attribute: str, interval: Interval) -> NodeLoad | None:
         """What a virtual node asks for; None: next to nothing."""
         return self._nodes.get((attribute, interval))
+
+    def event_seconds(self, attribute: str, interval: Interval) -> float:
+        """What one event of a virtual node takes of a host's time, by the last reports of hosts
+        that are busy with it; 0: not known. Hosts measure their events as a whole, so one that has
+        more to do with others does not say what these take."""
+        node = self._nodes.get((attribute, interval))
+        reports = {} if node is None else node.reports
+        found = [
+            load.seconds
+            for host, load in reports.items()
+            if load.busy >= SECONDS_SHARE * self.busy(host)
+        ]
+        return sum(found) / len(found) if found else 0.0
+
+    def hot_value(self, attribute: str, interval: Interval) -> HotValue | None:
+        """The value that has most of a virtual node's load alone, by the last reports; None: none
+        has `HOT_SHARE` of it."""
+        node = self._nodes.get((attribute, interval))
+        places = [] if node is None else node.places()
+        weights: dict[Cut, float] = {}
+        for spot, weight in places:
+            weights[spot] = weights.get(spot, 0.0) + weight
+        total = sum(weights.values())
+        if not total:
+            return None
+        spot = max(weights, key=lambda each: weights[each])
+        if weights[spot] < HOT_SHARE * total:
+            return None
+        below = sum([weight for each, weight in weights.items() if each < spot])
+        value = Interval(spot, (spot[0], spot[1], 1))
+        return HotValue(value, below / total, weights[spot] / total)
 
     def total(self, now: float) -> float:
         """What all virtual nodes ask for, by the last reports."""

@@ -41,6 +41,7 @@ from overlay.upper_tree.messages import (
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
+from overlay.upper_tree.shards import by_value
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.constants import DEFERRED_MOST, LOCATIONS_MOST
 from overlay.upper_tree.summaries.summary_builder import SummaryBuilder
@@ -304,8 +305,11 @@ def locations(owned: OwnedTree) -> list[Location]:
     """Locations by which the tree can be entered: all virtual nodes if they are few, else the
     root."""
     map_ = owned.tree.map
-    entries = map_.entries if len(map_.entries) <= LOCATIONS_MOST else (map_.root(),)
-    return [Location(owned.tree.attribute, map_.version, e.interval, e.hosts) for e in entries]
+    found = list(by_value(map_.entries))
+    if len(found) > LOCATIONS_MOST:
+        root = map_.root().interval.around()
+        found = [(interval, hosts) for interval, hosts in found if interval == root]
+    return [Location(owned.tree.attribute, map_.version, *each) for each in found]
 
 
 def weigh_location(location: Location) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from textwrap import dedent
 from typing import Any
 
@@ -85,6 +86,27 @@ def test_an_owner_is_asked_once_for_all_its_attributes() -> None:
         ("s", 1, ("s.1.1",))
     ]
     assert found.unanswered == ()
+
+
+def test_a_host_of_each_shard_of_a_value_is_asked() -> None:
+    rig = Rig()
+    rig.ask({"x": 1})
+    ends = [BOTTOM, (1, 1, 0), (1, 1, 0.25), (1, 1, 1), TOP]
+    names = ["h1", "h2", "h3", "h1"]
+    rig.hosts(
+        *(
+            Location("x", (1, 1), Interval(lo, hi), (peer(name),))
+            for (lo, hi), name in zip(pairwise(ends), names, strict=True)
+        ),
+        absent=(EVENT_TREE,),
+    )
+    assert sorted(rig.asked()) == [("h2", (("x", (0,)),)), ("h3", (("x", (0,)),))]
+    rig.matches("h2", "s.1.1")
+    assert not rig.port.answers(Recipients), "h3 has the rest"
+    rig.port.hear(
+        MatchesFound(1, (0,), (1,), ((NodeMatch(peer("t"), 1, ("t.1.1",)),),), ()), peer("h3")
+    )
+    assert [one.node for one in rig.answer().listed] == ["s", "t"]
 
 
 def test_each_value_is_asked_for_at_the_host_of_its_virtual_node() -> None:

@@ -25,7 +25,7 @@ def experiment(
     run = Experiment(plan, seed, codec, progress)
     with collector_at_rest():
         points = [point for load in plan.loads for point in run.points(load)]
-        burst = run.burst() if plan.burst_hosts else None
+        burst = run.burst("one") if plan.burst_hosts else None
     return Scaling(seed, plan, tuple(points), burst)
 
 
@@ -74,9 +74,10 @@ class Experiment:
     def _cost(self, load: LoadName) -> float:
         """Seconds of one host's time that an event takes, without frames."""
         processor = self.plan.processor
-        trees = 1 if load == "one" else self.plan.per_event
+        trees = self.plan.per_event if load == "zipf" else 1
         further = (trees - 1) * processor.per_further
-        return processor.per_match + further + trees * processor.per_recipient
+        recipients = self.plan.deliveries(load) * processor.per_recipient
+        return processor.per_match + further + recipients
 
     def _search(self, stage: Stage, rates: Sequence[float], what: str) -> list[Measured]:
         """Try rates from the middle, upwards while they are in time, else downwards."""
@@ -107,13 +108,13 @@ class Experiment:
     def _is_in_time(self, measured: Measured) -> bool:
         return 0 <= measured.p99_ms <= self.plan.p99_ms
 
-    def burst(self) -> Burst:
+    def burst(self, load: LoadName) -> Burst:
         """A load that grows within a second and goes away."""
         plan = self.plan
         self._progress(f"burst, {plan.burst_hosts} hosts", self._done / self._total)
-        stage = Stage(plan, "one", plan.burst_hosts, self.seed, self.codec)
+        stage = Stage(plan, load, plan.burst_hosts, self.seed, self.codec)
         world = stage.world
-        base = plan.burst_base / self._cost("one")
+        base = plan.burst_base / self._cost(load)
         peak = plan.burst_factor * base
         stage.publish_at(base)
         stage.settle()

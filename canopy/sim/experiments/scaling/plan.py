@@ -14,9 +14,11 @@ SLOWER = 50
 """How many times slower than a real node's (canopy/sim/world/processor.py) the simulated processors
 are: as many times fewer events bring them to their limit."""
 
-LoadName = Literal["one", "zipf"]
+LoadName = Literal["one", "zipf", "value", "crowd"]
 """`one`: every event has one attribute, and each value is as likely. `zipf`: an event has some of
-100 attributes, drawn by a Zipf law with exponent 0.8, and each value is as likely."""
+100 attributes, drawn by a Zipf law with exponent 0.8, and each value is as likely. `value`: every
+event has the same value of one attribute, which a few nodes want; `crowd`: many want it, so that
+one event takes a host long."""
 
 Seconds = Annotated[float, Meta(gt=0, le=600)]
 
@@ -33,6 +35,8 @@ class ScalingPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         64  # subscriptions to one attribute of `one`, each to as many
     )
     # values; four to each of `zipf`
+    audience: Annotated[int, Meta(ge=1)] = 4  # nodes that want the one value of `value` …
+    crowd: Annotated[int, Meta(ge=1)] = 100  # … and of `crowd`
     publishers: Annotated[int, Meta(ge=1)] = 16  # whose own work takes no time
     subscribers: Annotated[int, Meta(ge=1)] = 16  # as well
     p99_ms: Annotated[float, Meta(gt=0)] = 100.0  # 99 % of deliveries are to be made within
@@ -55,3 +59,15 @@ class ScalingPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         per_recipient=SLOWER * 0.000_01,
     )
     network: Conditions = Conditions(latency_low=0.000_2, latency_high=0.000_6)  # a local network's
+
+    def deliveries(self, load: LoadName) -> int:
+        """How many deliveries one event of a load should have."""
+        match load:
+            case "one":
+                return 1
+            case "zipf":
+                return min(self.per_event, self.attributes)
+            case "value":
+                return self.audience
+            case "crowd":
+                return self.crowd

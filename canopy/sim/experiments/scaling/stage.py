@@ -62,7 +62,8 @@ class Stage:
             world.settings, cluster=ClusterSettings(serve=False)
         )
         publishers = [f"p{number}" for number in range(plan.publishers)]
-        subscribers = [f"s{number}" for number in range(plan.subscribers)]
+        count = self.deliveries_per_event if self._is_one_value else plan.subscribers
+        subscribers = [f"s{number}" for number in range(count)]
         for name in (*publishers, *subscribers):
             self._add(name)
         run_until_ready(world, world.ready)
@@ -80,7 +81,9 @@ class Stage:
 
     def _selectors(self) -> list[str]:
         """Subscriptions that part the values of each attribute: an event matches one for each of
-        its attributes."""
+        its attributes. To one value: each subscriber wants all events."""
+        if self._is_one_value:
+            return ["kind = 'quake'"] * self.deliveries_per_event
         if self.load == "one":
             return [_between("x", n, self.plan.parts) for n in range(self.plan.parts)]
         names = [f"a{number}" for number in range(self.plan.attributes)]
@@ -88,6 +91,8 @@ class Stage:
 
     def event(self) -> dict[str, Value | None]:
         """The attributes of one event."""
+        if self._is_one_value:
+            return {"kind": "quake"}
         if self.load == "one":
             return {"x": self._rng.random()}
         found: dict[str, Value | None] = {}
@@ -100,7 +105,11 @@ class Stage:
     @property
     def deliveries_per_event(self) -> int:
         """How many each event should have."""
-        return 1 if self.load == "one" else min(self.plan.per_event, self.plan.attributes)
+        return self.plan.deliveries(self.load)
+
+    @property
+    def _is_one_value(self) -> bool:
+        return self.load in ("value", "crowd")
 
     # --- load ---
 

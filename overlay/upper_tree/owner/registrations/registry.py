@@ -256,7 +256,7 @@ class Registry(Machine):
             registration = pending.registration
             self._unlogged.append((pending.log_index, owned.attribute, registration.id))
             self._summaries.before_suback(owned, pending)
-            hosts = owned.hosts_overlapping(registration.interval)
+            hosts = owned.hosts_for(registration)
             group = installs.setdefault((owned.attribute, *hosts), (tuple(hosts.values()), []))
             group[1].append(registration)
         self._summaries.send_recalls()
