@@ -201,3 +201,6 @@ SHRINK_TIME: Final = 30.0
 """For which a bad seed is shrunk by default: some fifty runs of a small overlay."""
 
 VIOLATIONS_PRINTED: Final = 20  # violations of a bad seed that are printed
+
+REMIND_EVERY: Final = 5.0
+"""Seconds between two lines that say that a lost node is still looked for. Guess."""

@@ -15,6 +15,7 @@ from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import NAMES_TIMEOUT
 from canopy.cli.delivery.lines import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
+from canopy.cli.node_search import NodeSearch
 from canopy.cli.output import on_reader_gone, visible
 from overlay.client import LEVELS
 
@@ -122,7 +123,7 @@ def sub(
 
         on_reader_gone(stop)
         try:
-            left = _follow(source, count, until, show, reader_gone)
+            left = _follow(source, count, until, show, reader_gone, NodeSearch(timeout))
         finally:
             warn_of_absent(template)
     return TIME_OUT if left else OK
@@ -152,18 +153,20 @@ def _follow(
     until: float | None,
     show: Show,
     reader_gone: threading.Event,
+    search: NodeSearch,
 ) -> int:
-    """Print what comes: `count` deliveries, until that time or until the reader has gone. Returns
-    how many are missing."""
+    """Print what comes: `count` deliveries, until that time or until the reader has gone; while the
+    node is away, that it is looked for. Returns how many are missing."""
     left = count
     while left is None or left > 0:
         rest = None if until is None else until - time.monotonic()
         if rest is not None and rest <= 0:
             break
-        received = source.receive(rest)
+        received = source.receive(search.limit(rest))
         if reader_gone.is_set():
             return 0
-        left = _show(received, left, show)
+        left = _show(received, left, show, search)
+        search.looked(source.is_live)
     return left or 0
 
 
@@ -180,12 +183,17 @@ def _remarks(client: Client, predicate: Predicate, timeout: float) -> tuple[str,
     return hints(predicate, seen)
 
 
-def _show(received: list[Delivery | Notice], left: int | None, show: Show) -> int | None:
+def _show(
+    received: list[Delivery | Notice], left: int | None, show: Show, search: NodeSearch
+) -> int | None:
     """Print at most `left` deliveries, and notices on standard error; how many are left."""
+    from canopy.client.notices import Disconnected
     from overlay.client import Delivery
 
     for one in received:
-        if not isinstance(one, Delivery):
+        if isinstance(one, Disconnected):
+            search.begin(one.reason)
+        elif not isinstance(one, Delivery):
             print(f"! {one.reason}", file=sys.stderr, flush=True)
         elif left is None or left > 0:
             show(one)

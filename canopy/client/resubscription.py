@@ -211,7 +211,8 @@ class Resubscription:
         if self._patience <= 0:
             raise error
         if now - self._lost_at[0] >= self._patience:
-            text = f"gave up after {self._patience:g} s without the node: {error}"
+            what = "without the node" if self._ended_at is None else "since the node has left"
+            text = f"gave up after {self._patience:g} s {what}: {error}"
             raise UnreachableError(text)
         if not is_new or self.position is None:  # else the node may be there all the same
             self._next_try = now + self._backoff.next()

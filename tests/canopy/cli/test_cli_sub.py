@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from canopy.cli import node_search
 from canopy.cli.main import main
 from overlay.client import (
     Attributes,
     Command,
     Delivered,
     Delivery,
+    Failed,
     GetAttributes,
     Reply,
     Subscribe,
@@ -76,6 +78,31 @@ class TestSub:
         assert "! the node at" in err
         assert "has gone" in err
         assert "gave up after 0.5 s" in err
+
+    def test_a_node_that_leaves_is_looked_for_in_sight_and_then_given_up(
+        self,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def leave(command: Command) -> Iterator[Reply]:
+            yield Subscribed(command.request, "s1")
+            yield Failed(0, "leaving", "the node is leaving: its subscriptions have ended")
+            (tmp_path / "n" / "control.sock").unlink()
+            fake.hang_up()
+
+        monkeypatch.setattr(node_search, "REMIND_EVERY", 0.2)
+        with FakeControl(tmp_path / "n", leave) as fake:
+            where = ["--connect", str(tmp_path / "n")]
+            assert main(["sub", "TRUE", "--timeout", "1", *where]) == 3
+        lines = capsys.readouterr().err.splitlines()
+        found = [line for line in lines if line.startswith("!")]
+        assert found[0] == (
+            "! the node is leaving: its subscriptions have ended; "
+            "looking for it for 1 s (--timeout)"
+        )
+        assert found[1].startswith("! still without the node; giving up in ")
+        assert lines[-1].startswith("Error: gave up after 1 s since the node has left: ")
 
     def test_a_node_that_comes_back_is_subscribed_to_again(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
