@@ -201,6 +201,7 @@ class TestSynchronous:
             before = node.delivered()
             client.publish({"n": 2}, receipt=True)
             node.await_delivered(before + 1)
+            former = some.id
             node.kill()
             (event,) = some.receive(PATIENCE)
             assert isinstance(event, canopy.Delivery), "what came before is handed out"
@@ -214,6 +215,10 @@ class TestSynchronous:
             assert gap.cause == "reconnected"
             assert 0 < gap.since < gap.until
             assert some.is_live
+            (id_, start, _), (id_before, start_before, _) = some.id.split("."), former.split(".")
+            assert (id_, int(start)) == (id_before, int(start_before) + 1), (
+                "of the node's new start"
+            )
             assert [type(one) for one in gathered.receive(PATIENCE)] == [canopy.Disconnected]
             assert [type(one) for one in gathered.receive(PATIENCE)] == [canopy.Gap]
             client.publish({"n": 3}, receipt=True)
