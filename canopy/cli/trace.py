@@ -32,9 +32,21 @@ def trace() -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the report.")
 @click.option("--master", metavar="URL", help="A Spark cluster; by default this machine.")
+@click.option(
+    "--driver-memory", metavar="SIZE", help="Heap of this machine's Spark.  [default: 2g]"
+)
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option("--overwrite", is_flag=True, help="Write to a folder that has other files, too.")
 @json_option
-def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_json: bool) -> int:
+def analyze(
+    folder: Path,
+    out: Path,
+    master: str | None,
+    driver_memory: str | None,
+    conf: tuple[str, ...],
+    overwrite: bool,
+    as_json: bool,
+) -> int:
     """Read the trace records under DIR and write report.html, summary.json and Parquet tables.
 
     Spark computes which deliveries were expected from the subscriptions and publications alone, so
@@ -44,6 +56,7 @@ def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_jso
 
     \b
     canopy trace analyze ~/.local/share/canopy/default/traces --out report
+    canopy trace analyze traces --out report --driver-memory 8g --conf spark.ui.enabled=true
     canopy trace analyze /shared/traces --out /shared/report --master spark://host:7077
     """
     require("analysis")
@@ -56,12 +69,26 @@ def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_jso
             *(folder, out, master),
             lambda stage, done, total: bars.show(done, total, stage),
             overwrite=overwrite,
+            settings=_settings(driver_memory, conf),
         )
     if as_json:
         print_json(found.to_dict(), indent=2)
     else:
         _show(found, out)
     return OK if found.exact else FAILURE
+
+
+def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str]:
+    """Spark's settings by name. Raises UsageError."""
+    settings = {} if driver_memory is None else {"spark.driver.memory": driver_memory}
+    for text in conf:
+        name, separator, value = text.partition("=")
+        if not separator or not name.startswith("spark."):
+            raise click.BadParameter(
+                f"{text!r}: a setting of Spark is spark.NAME=VALUE", param_hint="--conf"
+            )
+        settings[name] = value
+    return settings
 
 
 @trace.command()

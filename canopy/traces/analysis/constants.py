@@ -38,6 +38,21 @@ PAIRS_AT_ONCE: Final = 100_000_000
 """Pairs of event and selector in one batch: with 10,000 selectors Spark's own 10,000 events. If all
 of them matched, a worker would take 3 GB."""
 
+LINE_BYTES: Final = 16 * 1024 * 1024
+"""Of a line beyond this no more is read. An event's attributes are smaller than a frame of 1 MB."""
+
+OPEN_BYTES: Final = 64 * 1024
+"""What opening a file counts for when Spark combines files into tasks, whose own figure (4 MB) is
+one for remote stores and makes a task of every 32 small files. Reading 64 KB takes as long as
+opening a file on a local disk."""
+
+WRITERS: Final = 40
+"""Files that a task keeps open, so that the lines need not be sorted by kind before they are
+written: there are 30 kinds."""
+
+BLOCK_BYTES: Final = 16 * 1024 * 1024
+"""Of Parquet, for one of `WRITERS`: all of them and two tasks have to fit the heap."""
+
 # --- judging ---
 
 GRACE_SECONDS: Final = 1.0

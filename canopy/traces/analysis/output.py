@@ -17,7 +17,7 @@ from canopy.traces.analysis.errors import AnalysisError
 
 FORMAT: Final = "canopy-report"  # `format` in summary.json
 
-OURS: Final = ("summary.json", ".summary.json.new", "report.html", "tables")
+OURS: Final = ("summary.json", "canopy-probe", ".summary.json.new", "report.html", "tables")
 """Everything that an analysis writes into its folder."""
 
 

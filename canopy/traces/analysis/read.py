@@ -5,16 +5,20 @@ records. Neither may stop the analysis or falsify it, so each line is read as te
 Spark's JSON parser, and checked: it is a record of a kind in the schema, with the fields that
 identify what it is about, or it goes with the reason and its file into the partition
 `kind=corrupt`. This is one pass over the text; everything later reads columns from Parquet.
+
+Of a line longer than `LINE_BYTES` Hadoop's reader keeps that much, and it is corrupt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from canopy.traces.analysis.constants import LINE_CHARACTERS
+from canopy.traces.analysis.constants import LINE_BYTES, LINE_CHARACTERS
 from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.spark.paths import for_reading, for_writing
 from canopy.traces.analysis.tasks import in_one_task, kept
 from canopy.traces.schema import FIELDS, KINDS, VERSION
 
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
 CORRUPT: Final = "corrupt"
 """The partition of lines that are not records; no kind of the schema has this name."""
 
-PATTERN: Final = "*.jsonl"  # the writer's files
+SUFFIXES: Final = (".jsonl", ".jsonl.gz")  # the writer's files, and those that were compressed
+PATTERN: Final = "*.{jsonl,jsonl.gz}"  # the same for Hadoop
 
 COLUMNS: Final = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items())
 
@@ -43,10 +48,22 @@ NEEDED: Final[dict[str, tuple[str, ...]]] = {
 
 def trace_files(traces: Path) -> Iterator[Path]:
     """The trace files below `traces` as Spark finds them, without hidden folders."""
-    for path in sorted(traces.rglob(PATTERN)):
+    for path in sorted(traces.rglob(f"*{SUFFIXES[0]}*")):
         inner = path.relative_to(traces).parts
-        if path.is_file() and not any(part.startswith((".", "_")) for part in inner):
+        hidden = any(part.startswith((".", "_")) for part in inner)
+        if path.name.endswith(SUFFIXES) and path.is_file() and not hidden:
             yield path
+
+
+def text_bytes(path: Path) -> int:
+    """The bytes of text in a trace file; of a compressed one what its end says (RFC 1952, which
+    counts modulo 2^32)."""
+    size = path.stat().st_size
+    if path.suffix != ".gz" or size < 4:
+        return size
+    with path.open("rb") as file:
+        file.seek(-4, os.SEEK_END)
+        return int.from_bytes(file.read(4), "little")
 
 
 def check_folder(traces: Path) -> int:
@@ -57,25 +74,24 @@ def check_folder(traces: Path) -> int:
             f"the trace folder {traces} {what}: name the folder that contains date=…/node=…/ "
             "(a node writes it below its data folder, `traces` unless configured)"
         )
-    size = sum(path.stat().st_size for path in trace_files(traces))
+    size = sum(text_bytes(path) for path in trace_files(traces))
     if size == 0:
         raise AnalysisError(
-            f"the trace folder {traces} has no trace records ({PATTERN} below date=…/node=…/): "
+            f"the trace folder {traces} has no trace records (*.jsonl below date=…/node=…/): "
             "were the nodes started with tracing on, and have they stopped or flushed?"
         )
     return size
 
 
-def checked_lines(spark: SparkSession, traces: Path) -> DataFrame:
+def _lines(spark: SparkSession, traces: Path) -> DataFrame:
+    """value and file of each line, also of the empty ones."""
+    reader = spark.read.option("recursiveFileLookup", True).option("pathGlobFilter", PATTERN)
+    return reader.text(for_reading(traces)).selectExpr("value", "_metadata.file_path AS file")
+
+
+def checked_lines(lines: DataFrame) -> DataFrame:
     """One row per line: the record's fields, or `kind` = corrupt with `problem`, `line`, `file`."""
-    lines = (
-        spark.read.option("recursiveFileLookup", True)
-        .option("pathGlobFilter", PATTERN)
-        .text(traces.resolve().as_uri())
-        .selectExpr("value", "_metadata.file_path AS file")
-        .where("trim(value) <> ''")
-    )
-    parsed = lines.selectExpr(
+    parsed = lines.where("trim(value) <> ''").selectExpr(
         "value",
         "file",
         f"from_json(value, '{COLUMNS}, `_corrupt` string', "
@@ -95,10 +111,13 @@ def checked_lines(spark: SparkSession, traces: Path) -> DataFrame:
 
 def _problem() -> str:
     """SQL: why the line `value`, parsed as `r`, is not a record; NULL if it is one."""
-    kinds = ", ".join(f"'{kind}'" for kind in KINDS)
+    kinds = _texts(KINDS)
     cases = [
+        f"WHEN octet_length(value) >= {LINE_BYTES} THEN 'longer than {LINE_BYTES >> 20} MB'",
         "WHEN NOT is_valid_utf8(value) THEN 'invalid UTF-8'",
-        r"WHEN value NOT RLIKE '\\A\\s*\\{' THEN 'not a JSON object'",
+        # Nodes' lines begin so, and need no regular expression.
+        r"WHEN NOT startswith(value, '{') AND value NOT RLIKE '\\A\\s*\\{' "
+        "THEN 'not a JSON object'",
         r"WHEN r._corrupt IS NOT NULL AND value NOT RLIKE '\\}\\s*\\z' THEN 'cut off'",
         "WHEN r._corrupt IS NOT NULL THEN 'not a JSON object with the fields of a record'",
         "WHEN r.v IS NULL OR r.kind IS NULL THEN 'not a trace record'",
@@ -109,18 +128,22 @@ def _problem() -> str:
         "THEN 'no run, number or hybrid logical clock'",
     ]
     for field, needing in NEEDED.items():
-        names = ", ".join(f"'{kind}'" for kind in needing)
         cases.append(
-            f"WHEN r.`{field}` IS NULL AND r.kind IN ({names}) "
+            f"WHEN r.`{field}` IS NULL AND r.kind IN ({_texts(needing)}) "
             f"THEN concat('no {field} in a record of kind ', r.kind)"
         )
     return "CASE " + " ".join(cases) + " END"
 
 
+def _texts(values: Iterable[str]) -> str:
+    """SQL: a list of these names."""
+    return ", ".join(f"'{value}'" for value in values)
+
+
 def store_records(spark: SparkSession, traces: Path, table: Path) -> DataFrame:
     """Write the checked lines to the Parquet folder `table`, by kind, and read them back."""
-    lines = in_one_task(checked_lines(spark, traces))
-    lines.write.partitionBy("kind").parquet(table.resolve().as_uri())
+    lines = in_one_task(checked_lines(_lines(spark, traces)))
+    lines.write.partitionBy("kind").parquet(for_writing(table))
     columns = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items() if name != "kind")
     schema = f"{columns}, problem string, line string, file string, kind string"
-    return kept(spark.read.schema(schema).parquet(table.resolve().as_uri()))
+    return kept(spark.read.schema(schema).parquet(for_reading(table)))

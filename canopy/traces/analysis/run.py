@@ -9,6 +9,7 @@ come from the tables in the output folder.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,9 @@ from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.findings import Findings
 from canopy.traces.analysis.progress import STAGES, OnProgress, silent
 from canopy.traces.analysis.report import render
-from canopy.traces.analysis.spark.session import first_line, spark_session
+from canopy.traces.analysis.spark.paths import for_reading, for_writing
+from canopy.traces.analysis.spark.session import EMPTY, first_line, spark_session
+from canopy.traces.analysis.spark.sharing import check_shared
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.tasks import computed_once, kept
 from canopy.traces.analysis.verdict import deliveries, expected
@@ -44,24 +47,26 @@ def analyze(
     *,
     overwrite: bool = False,
     session: SparkSession | None = None,
+    settings: Mapping[str, str] = EMPTY,
 ) -> AnalysisSummary:
     """Analyse the trace folder `traces` into the folder `out` and return the numbers.
 
     `master` is the URL of a Spark cluster whose machines see both folders under the same paths;
-    None runs on this machine. `session` uses a session that is already open (see
-    `spark_session`). Raises AnalysisError, with what to do, for a folder without traces, an
-    output folder with other content than an earlier report (unless `overwrite`), a missing Java, or
-    a job that failed.
+    None runs on this machine, with the Spark `settings` in the place of those of `spark_session`.
+    `session` uses a session that is already open. Raises AnalysisError, with what to do, for a
+    folder without traces, an output folder with other content than an earlier report (unless
+    `overwrite`) or one that a cluster does not share, a missing Java, or a job that failed.
     """
     input_bytes = read.check_folder(traces)
     output.prepare(out, overwrite)
     progress(STAGES[0], 0, len(STAGES))
-    opened = nullcontext(session) if session else spark_session(master, input_bytes)
+    opened = nullcontext(session) if session else spark_session(master, input_bytes, settings)
     with opened as spark:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         try:
+            check_shared(spark, out)
             return _Analysis(spark, out, progress).run(traces)
         except (Py4JError, PySparkException) as error:
             raise AnalysisError(f"the Spark job failed: {first_line(error)}") from error
@@ -82,9 +87,9 @@ class _Analysis:
 
     def table(self, name: str, frame: DataFrame) -> DataFrame:
         """Write a table and return it as read back from Parquet."""
-        path = (self.out / "tables" / name).resolve().as_uri()
-        frame.write.parquet(path)
-        return kept(self.spark.read.schema(frame.schema).parquet(path))
+        path = self.out / "tables" / name
+        frame.write.parquet(for_writing(path))
+        return kept(self.spark.read.schema(frame.schema).parquet(for_reading(path)))
 
     def run(self, traces: Path) -> AnalysisSummary:
         """Run all stages in order. Returns the numbers."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from canopy.traces.analysis import selection
 from canopy.traces.analysis.selection import job
 from canopy.traces.analysis.selection import matcher as matcher_module
 from canopy.traces.analysis.selection.matcher import Matcher
@@ -289,6 +293,31 @@ def test_deep_and_long_selectors_are_matched() -> None:
     trees = [deep, ["cmp", "=", sums, lit(127)], nested, wide, starry]
     assert matched(texts_matched(trees), [{"x": 1}, {"x": "a" * 190}]) == [
         *((0, 0), (0, 1), (0, 2), (0, 3)),
+    ]
+
+
+def test_a_worker_without_canopy_can_match() -> None:
+    """What is sent has the code with it, and needs NumPy and PyArrow alone."""
+    import pyspark.cloudpickle as cloudpickle
+
+    cloudpickle.register_pickle_by_value(selection)  # type: ignore[no-untyped-call]
+    texts = [json.dumps(tree) for tree in single_trees()]
+    sent = cloudpickle.dumps(job.over_batches(SimpleNamespace(value=texts), texts))
+    code = """
+import sys
+sys.modules["canopy"] = None
+import pickle, pyarrow
+matched = pickle.loads(sys.stdin.buffer.read())
+(found,) = matched(iter([pyarrow.array(['{"x": 5}', None, '{"x": "abc", "y": 1}'])]))
+print(found.to_pylist())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=sent, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    pairs = naive(single_trees(), [{"x": 5}, {}, {"x": "abc", "y": 1}])
+    assert [sorted(numbers) for numbers in json.loads(done.stdout)] == [
+        [number for place, number in pairs if place == at] for at in range(3)
     ]
 
 

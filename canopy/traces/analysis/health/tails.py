@@ -36,6 +36,8 @@ class TraceTails:
         copied = 0
         read: dict[Path, int] = {}
         for number, path in enumerate(trace_files(self._traces)):
+            if path.suffix == ".gz":  # compressed once it was complete
+                continue
             try:
                 found = path.stat()
                 before = self._read.get(path, 0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis.constants import HEALTH_WINDOW
 from canopy.traces.analysis.read import PATTERN
+from canopy.traces.analysis.spark.paths import for_reading
 from canopy.traces.analysis.tasks import in_one_task
 from canopy.traces.schema import FIELDS, VERSION
 
@@ -94,7 +95,7 @@ def read_windows(spark: SparkSession, traces: Path) -> Windows:
     lines = (
         spark.read.option("recursiveFileLookup", True)
         .option("pathGlobFilter", PATTERN)
-        .text(traces.resolve().as_uri())
+        .text(for_reading(traces))
     )
     records = (
         in_one_task(lines)

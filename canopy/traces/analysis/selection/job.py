@@ -45,12 +45,19 @@ def _matched_here(spark: Any, rows: Sequence[Any], trees: Sequence[str]) -> Data
 
 def _by_batches(spark: Any, trees: Sequence[str]) -> Any:
     """The function of columns over Arrow batches, which a worker without Canopy can load."""
-    import pyarrow as pa
     from pyspark import cloudpickle
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
     cloudpickle.register_pickle_by_value(selection)  # type: ignore[no-untyped-call]
     shared = spark.sparkContext.broadcast(list(trees))
+    return arrow_udf(over_batches(shared, trees), "array<int>")
+
+
+def over_batches(shared: Any, trees: Sequence[str]) -> Any:
+    """The function from batches of attributes to batches of lists of the numbers of `trees`; these
+    are also the `value` of `shared`, which is sent to a worker once."""
+    import pyarrow as pa
+
     size = max(PAIRS_AT_ONCE // max(len(trees), 1), 1)
 
     def matched(batches: Iterator[Any]) -> Iterator[Any]:
@@ -66,7 +73,7 @@ def _by_batches(spark: Any, trees: Sequence[str]) -> Any:
 
     # Spark asks the types which kind of function this is: they may not be strings.
     matched.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
-    return arrow_udf(matched, "array<int>")
+    return matched
 
 
 def _lists(matcher: Matcher, texts: Sequence[str | None]) -> tuple[Any, Any]:

@@ -3,7 +3,8 @@
 Without a master everything runs in a JVM of this process (`local[2]`): no web page, ports on
 loopback only, few shuffle partitions, adaptive execution; for a small input (`ONE_TASK_BYTES`)
 neither shuffles nor revised plans, and tables stay in memory (``tasks.py``). With a master
-(`spark://…`, `yarn`) the same job runs there, and addresses and memory are left to the cluster.
+(`spark://…`, `yarn`) the same job runs there, and addresses and memory are left to the cluster; the
+user's own settings replace any of these.
 
 Spark prints from three places (the launcher's shell, the JVM, log4j). All of it goes to a log file
 in a temporary folder, which also has the warehouse and the scratch files and is removed at the end.
@@ -20,17 +21,28 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from canopy.traces.analysis.constants import ONE_TASK_BYTES, QUICK_BYTES
+from canopy.traces.analysis.constants import (
+    BLOCK_BYTES,
+    LINE_BYTES,
+    ONE_TASK_BYTES,
+    OPEN_BYTES,
+    QUICK_BYTES,
+    WRITERS,
+)
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 LOCAL_MASTER: Final = "local[2]"
 """Two threads: a demo's traces are small, and a bigger run can name its own master."""
@@ -43,7 +55,14 @@ EVERYWHERE: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.files.openCostInBytes": str(OPEN_BYTES),
+    "spark.sql.maxConcurrentOutputFileWriters": str(WRITERS),
+    "spark.hadoop.parquet.block.size": str(BLOCK_BYTES),
+    "spark.hadoop.mapreduce.input.linerecordreader.line.maxlength": str(LINE_BYTES),
+    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Every worker of a cluster takes part from the first job on.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     # Every level of a selector's arithmetic takes the analyser one more round (its default is 100).
     "spark.sql.analyzer.maxIterations": "1000",
     # Generated code for hundreds of predicates in one projection exceeds the JVM's method size,
@@ -52,7 +71,6 @@ EVERYWHERE: Final[dict[str, str]] = {
 }
 
 LOCAL: Final[dict[str, str]] = {
-    "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
@@ -94,8 +112,10 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
 """
 
 
-def settings(master: str | None, scratch: Path, input_bytes: int) -> dict[str, str]:
-    """All Spark settings of an analysis, by name."""
+def settings(
+    master: str | None, scratch: Path, input_bytes: int, wishes: Mapping[str, str] = EMPTY
+) -> dict[str, str]:
+    """All Spark settings of an analysis, by name; `wishes` are the user's, which come last."""
     # Selectors nest up to 128 levels (matching), and Spark's parser and optimiser recurse.
     options = [f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}", "-Xss16m"]
     values = dict(EVERYWHERE)
@@ -110,8 +130,8 @@ def settings(master: str | None, scratch: Path, input_bytes: int) -> dict[str, s
         values["spark.local.dir"] = str(scratch)
     values["spark.master"] = master or LOCAL_MASTER
     values["spark.sql.warehouse.dir"] = (scratch / "warehouse").as_uri()
-    values["spark.driver.extraJavaOptions"] = " ".join(options)
-    return values
+    options.append(wishes.get(JAVA_OPTIONS, ""))
+    return values | dict(wishes) | {JAVA_OPTIONS: " ".join(options).strip()}
 
 
 def first_jars() -> str:
@@ -126,10 +146,13 @@ def first_jars() -> str:
 
 
 @contextmanager
-def spark_session(master: str | None = None, input_bytes: int = 0) -> Iterator[SparkSession]:
+def spark_session(
+    master: str | None = None, input_bytes: int = 0, wishes: Mapping[str, str] = EMPTY
+) -> Iterator[SparkSession]:
     """A Spark session within the `with`; its JVM ends and its files are removed afterwards.
 
-    `master` is a cluster's URL, or None for this machine; `input_bytes` is the size of the input.
+    `master` is a cluster's URL, or None for this machine; `input_bytes` is the size of the input;
+    `wishes` are Spark settings by name, which replace those of this module.
     Raises AnalysisError if there is no Java, or Spark does not start.
     """
     java = find_java()
@@ -144,7 +167,7 @@ def spark_session(master: str | None = None, input_bytes: int = 0) -> Iterator[S
             environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         log_path = scratch / "spark.log"
         with log_path.open("wb") as log, _environment(environment), _own_interrupts():
-            values = settings(master, scratch, input_bytes)
+            values = settings(master, scratch, input_bytes, wishes)
             context, gateway = _start(values, log, log_path)
             try:
                 yield _session(context)
