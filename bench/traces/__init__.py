@@ -1,1 +1,2 @@
-"""What the analysis of traces costs: ``analysis`` makes a run's traces and has them analysed."""
+"""What the analysis of traces costs: ``analysis`` makes a run's traces and has them analysed;
+``matching`` measures its matcher alone."""

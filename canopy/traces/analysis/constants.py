@@ -24,7 +24,7 @@ archive of classes for the JVM saves 9 s of 38 s of CPU; making it takes 30 s, a
 ONE_TASK_BYTES: Final = 8 * 1024 * 1024
 """Below this much input each job is one task, without a shuffle, and its plan is not revised while
 it runs: the fixed costs of a stage are all that there is. Measured on 0.1 MB, processor time of
-one analysis more in the same JVM: 9.1 s instead of 15.5 s. (Spark divides no file below 4 MB.)"""
+one analysis more in the same JVM: 9.1 s instead of 15.5 s."""
 
 MAX_DEPTH: Final = 600
 """Levels of a selector's JSON tree. Matching allows 128 levels of selector, each at most 3 of JSON;

@@ -96,6 +96,7 @@ class _Analysis:
         spark = self.spark
         self.stage()
         records = read.store_records(spark, traces, self.out / "tables" / "records")
+        check_shared(spark, self.out)  # by executors, too, that have joined since the start
         corrupt, corrupt_examples = details.corrupt_lines(records)
         corrupt_lines = records.where(f"kind = '{read.CORRUPT}'").select("file", "problem", "line")
         self.table("corrupt", corrupt_lines)

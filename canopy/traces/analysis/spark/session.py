@@ -61,8 +61,6 @@ EVERYWHERE: Final[dict[str, str]] = {
     "spark.hadoop.mapreduce.input.linerecordreader.line.maxlength": str(LINE_BYTES),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Every worker of a cluster takes part from the first job on.
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     # Every level of a selector's arithmetic takes the analyser one more round (its default is 100).
     "spark.sql.analyzer.maxIterations": "1000",
     # Generated code for hundreds of predicates in one projection exceeds the JVM's method size,
