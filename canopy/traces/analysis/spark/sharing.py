@@ -35,7 +35,7 @@ def check_shared(spark: SparkSession, folder: Path) -> None:
     from pyspark.errors import PySparkException
 
     count = ROUNDS * max(spark.sparkContext.defaultParallelism, 1)
-    words = {secrets.token_hex(8) for _ in range(count)}
+    words = [secrets.token_hex(8) for _ in range(count)]
     before, most = (str(spark.conf.get(name)) for name in (OPEN_COST, MOST_BYTES))
     probe = folder / FOLDER
     try:
@@ -49,7 +49,7 @@ def check_shared(spark: SparkSession, folder: Path) -> None:
     finally:
         spark.conf.set(OPEN_COST, before)
         shutil.rmtree(probe, ignore_errors=True)
-    if seen != words:
+    if seen != set(words):
         raise AnalysisError(
             f"the output folder {folder} is not the same one on the machines of the cluster: what "
             "this process wrote there they do not see; name a folder on a file system that they "
