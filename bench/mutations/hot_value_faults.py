@@ -14,6 +14,7 @@ from overlay.upper_tree.host.visiting import VisitHandler
 from overlay.upper_tree.messages import Accepted, Entry, Registration, Visit
 from overlay.upper_tree.owner import placement
 from overlay.upper_tree.owner.placement import PlacedNode
+from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
 from overlay.upper_tree.partition import PartitionMap
 
@@ -123,3 +124,13 @@ def shards_never_merged() -> None:
         return (max(busy, 0.05), alone) if interval.is_shard() else (busy, alone)
 
     replace(original, recent)
+
+
+@fault("C6", SHARDS, "test_other_nodes_are_asked_to_host_shards_though_no_host_is_busy")
+def slow_value_gets_no_hosts() -> None:
+    """No other node is asked to host for a value whose events take long, unless a host is busy."""
+
+    def wanted(self: Rebalance, nodes: Sequence[PlacedNode]) -> int:
+        return 0
+
+    replace(Rebalance._wanted_shards, wanted)

@@ -24,6 +24,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import islice, pairwise
 from math import ceil
+from typing import NamedTuple
 
 from matching import Cut, Interval
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
@@ -80,6 +81,13 @@ from overlay.upper_tree.shards import full_value_cuts, lies_in, may_merge, shard
 
 Cuts = dict[int, list[tuple[Cut, float]]]
 """By index of a virtual node where to cut it, each place with the share of the load below it."""
+
+
+class SlowValue(NamedTuple):
+    """A value of which one event takes long, and into how many parts it should be cut."""
+
+    hot: HotValue
+    parts: int
 
 
 class ScanStepDue(Timer, frozen=True):
@@ -163,13 +171,10 @@ class Rebalance(Machine):
     def _size_pool(self, nodes: Sequence[PlacedNode], busy: Sequence[NodeId]) -> None:
         """Ask further nodes to host if hosts are busy, or give some up if fewer would do."""
         pool = self._owner.pool
-        shards = Counter(
-            (node.attribute, node.interval.around()) for node in nodes if is_hot_shard(node)
-        )
         needed = ceil(sum([node.busy for node in nodes]) / TARGET)
-        needed = max(needed, *shards.values(), 0)
-        wanted = max(0, needed - len(self._selector.fit_members()))
-        if busy:
+        shards = self._wanted_shards(nodes)
+        wanted = max(0, max(needed, shards) - len(self._selector.fit_members()))
+        if busy or shards > len(self._selector.fit_hosts()):
             subscribed = Counter(
                 registration.subscriber
                 for attribute in self._hosts.loads.at(busy)
@@ -179,6 +184,18 @@ class Rebalance(Machine):
             pool.grow(wanted, [peer for peer, _ in subscribed.most_common(PREFERRED_MOST)])
         else:
             pool.settle(wanted)
+
+    def _wanted_shards(self, nodes: Sequence[PlacedNode]) -> int:
+        """The most shards that one value is to have, each on a host of its own: those that it has,
+        more where one event takes long."""
+        found: Counter[tuple[str, Interval]] = Counter()
+        for node in nodes:
+            slow = self._slow_value(node.attribute, node.interval)
+            if slow is not None:
+                found[node.attribute, slow.hot.value.around()] += slow.parts
+            elif is_hot_shard(node):
+                found[node.attribute, node.interval.around()] += 1
+        return min(max(found.values(), default=0), CUTS_MOST)
 
     def _cover(self, regions: Sequence[Region]) -> None:
         """Ask nodes in the regions that have no host to be one, subscribers first."""
@@ -234,32 +251,42 @@ class Rebalance(Machine):
                 found[index] = cuts
         return found
 
+    def _slow_value(self, attribute: str, interval: Interval) -> SlowValue | None:
+        """The value for which a virtual node is to be cut into shards, since one event takes long;
+        None: there is none."""
+        loads = self._hosts.loads
+        seconds = loads.event_seconds(attribute, interval)
+        if seconds < SLOW or loads.recent(attribute, interval, self.port.now)[0] < SHARDED_BUSY:
+            return None
+        hot = HotValue(interval, 0.0, 1.0)
+        if not interval.is_shard():
+            most = loads.hot_value(attribute, interval)
+            if most is None:
+                return None
+            hot = most
+        return SlowValue(hot, ceil(seconds / SHARD_SECONDS))
+
     def _shard_cuts(self, owned: OwnedTree) -> Cuts:
         """Where to cut virtual nodes of which one event takes long: around the value that has most
         of their events, and within it. Where only many events come more replicas take them: each
         event visits one of these, and nothing has to be gathered."""
-        loads, map_ = self._hosts.loads, owned.tree.map
         found: Cuts = {}
-        for index, entry in enumerate(map_.entries):
-            interval = entry.interval
-            seconds = loads.event_seconds(owned.attribute, interval)
-            asked, _ = loads.recent(owned.attribute, interval, self.port.now)
-            if seconds < SLOW or asked < SHARDED_BUSY:
+        hosts = min(len(self._selector.fit_hosts()), CUTS_MOST)
+        there = Counter(entry.interval.around() for entry in owned.tree.map.entries)
+        for index, entry in enumerate(owned.tree.map.entries):
+            slow = self._slow_value(owned.attribute, entry.interval)
+            if slow is None:
                 continue
-            hot = HotValue(interval, 0.0, 1.0)
-            if not interval.is_shard():
-                most = loads.hot_value(owned.attribute, interval)
-                if most is None:
-                    continue
-                hot = most
-            value = hot.value.around()
-            others = sum(each.interval.around() == value for each in map_.entries if each != entry)
-            hosts = len(self._selector.fit_hosts())
-            parts = min(ceil(seconds / SHARD_SECONDS), hosts - others, CUTS_MOST - others)
-            within = shard_cuts(hot.value, owned.tree.registrations.values(), parts)
+            value, below, share = slow.hot
+            around = value.around()
+            shards = there[around] or 1
+            parts = min(slow.parts, hosts - shards + 1)  # each on a host of its own
+            within = shard_cuts(value, owned.tree.registrations.values(), parts)
             if within:
-                cuts = [(cut, hot.below + hot.share * below) for cut, below in within]
-                ends = [(hot.value.lo, hot.below), *cuts, (hot.value.hi, hot.below + hot.share)]
+                there[around] = shards + len(within)
+                cuts = [(cut, below + share * part) for cut, part in within]
+                ends = [(value.lo, below), *cuts, (value.hi, below + share)]
+                interval = entry.interval
                 found[index] = [end for end in ends if interval.lo < end[0] < interval.hi]
         return found
 

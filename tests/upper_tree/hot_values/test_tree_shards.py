@@ -14,7 +14,7 @@ from overlay.upper_tree.owner.constants import SHARD_SECONDS, SLOW, TARGET
 from overlay.upper_tree.shards import lies_in, shard_cuts
 from tests.support.demand import Demand
 from tests.support.overlays import settings
-from tests.support.trees import Rig, registration
+from tests.support.trees import HostNode, Rig, registration
 from tests.support.world import peer
 
 ROOMY = settings(tree={"lease": 10_000.0})
@@ -25,9 +25,15 @@ COUNT = 60
 class Hot(Rig):
     """A tree x with registrations of many nodes for one value, and of one for others."""
 
-    def __init__(self, brokers: int = 8, chosen: Settings = ROOMY, replicas: int = 1) -> None:
+    def __init__(
+        self, brokers: int = 8, chosen: Settings = ROOMY, replicas: int = 1, idle: int = 0
+    ) -> None:
+        """`idle`: nodes beside the cluster that host if they are asked."""
         names = [f"h{n}" for n in range(brokers)]
         super().__init__(*names, chosen=chosen, replicas=replicas)
+        for n in range(idle):
+            self.hosts[f"i{n}"] = HostNode(self.net.node(f"i{n}"), self.settings)
+        self.owner.clusters.idle = tuple(peer(f"i{n}") for n in range(idle))
         self.demand = Demand(values=[float(VALUE)])
         self.demand.put_on(self.hosts)
         self.made = [registration("s/0", "x", "x >= 0 AND x < 100", peer("s"))]
@@ -88,6 +94,18 @@ def test_a_hot_value_whose_events_take_long_is_cut_into_shards_on_hosts_of_their
     assert len(set(hosts)) == len(hosts), "an event is matched by all of them at the same time"
     sizes = rig.owner.owner.trees["x"].registration_counts()
     assert max(sizes) <= 2 * min(size for size in sizes if size > 1)
+    rig.check_installed()
+
+
+def test_other_nodes_are_asked_to_host_shards_though_no_host_is_busy() -> None:
+    rig = Hot(brokers=2, idle=8)
+    rig.ask(0.4, 0.09, 30.0)
+    assert len(rig.shards) >= 6
+    hosts = [entry.hosts[0].id for entry in rig.shards]
+    assert len(set(hosts)) == len(hosts)
+    before = rig.owner.owner.trees["x"].tree.map.version
+    rig.ask(0.4, 0.09, 60.0)
+    assert rig.owner.owner.trees["x"].tree.map.version == before, rig.reasons
     rig.check_installed()
 
 
