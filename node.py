@@ -53,6 +53,7 @@ from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance
+from overlay.upper_tree.owner.registrations.arc_merge import ArcMerge
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
@@ -139,6 +140,7 @@ class Node:
         self.registry_merge = RegistryMerge(
             self, settings, self.clusters, self.owner, self.registry, self.summaries
         )
+        self.arc_merge = ArcMerge(self, self.clusters, self.owner, self.summaries)
         relays, self.notices = Relays(self, view.peers, view.tiered_peers), GapNotices(self)
         self.hosting = Hosting(self, settings, self.access_points, self.ring, relays, self.notices)
         self.holding = self.hosting.holding
@@ -170,6 +172,7 @@ class Node:
             self.host_offers, self.finder, self.publisher, self.registrar, self.receiver,
             self.delegation, self.notices, self.holding, self.clients, self.inspection,
             self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
+            self.arc_merge,
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()

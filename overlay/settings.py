@@ -93,6 +93,11 @@ class ClusterSettings(SettingsGroup, frozen=True):
     split_registrations: Count = 20_000  # … or more registrations; both a simple threshold
     split_load: Annotated[float, Meta(gt=0, le=1e6)] = 32.0  # … or whose trees' events ask for the
     # time of more hosts, which one primary supervises; guess
+    merge_below: Annotated[int, Meta(ge=0, le=64)] = 3  # a cluster with fewer members merges with
+    # the next one, if it owns little: with fewer than three voters the first loss stops it (0: no
+    # cluster does; more than `size` is as much as `size`)
+    merge_after: Seconds = 30.0  # … when it has had too few for so long, and found none: nodes that
+    # are started again are back by then; guess
     recruit_period: Seconds = 0.5  # guess
     recruit_timeout: Seconds = 3.0  # a recruit that did not answer; guess
 

@@ -29,6 +29,7 @@ from overlay.upper_tree.owner.registrations.registration_leases import Registrat
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
+from overlay.upper_tree.owner.registrations.tree_stop import TreeStop
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
 from overlay.upper_tree.owner.subscriber_placement import ended_cuts
 from overlay.upper_tree.owner.tree_log import Operation, Tree
@@ -320,7 +321,7 @@ def adopted_trees_answered_before_served() -> None:
 
 @fault(
     "P2",
-    "tests/upper_tree/owner/test_tree_uniting.py",
+    "tests/upper_tree/owner/registrations/test_tree_uniting.py",
     "test_all_is_united_when_the_winner_has_acknowledged_every_registration",
 )
 def merge_before_registrations_adopted() -> None:
@@ -334,16 +335,16 @@ def merge_before_registrations_adopted() -> None:
 
 @fault(
     "P2",
-    "tests/upper_tree/owner/test_tree_uniting.py",
+    "tests/upper_tree/owner/registrations/test_tree_uniting.py",
     "test_a_ring_has_stopped_when_its_hosts_have_said_so",
 )
 def merge_while_hosts_serve() -> None:
     """A cluster of a ring that ends reports its trees stopped while hosts still serve them."""
 
-    def _is_stopped(self: RegistryMerge) -> bool:
+    def _is_stopped(self: TreeStop) -> bool:
         return self._stopping
 
-    replace(RegistryMerge._is_stopped, _is_stopped)
+    replace(TreeStop._is_stopped, _is_stopped)
 
 
 @fault(

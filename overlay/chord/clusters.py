@@ -3,7 +3,7 @@
 `Clusters` builds the parts and routes messages, timers and events to them; it decides nothing
 itself. The registry of the trees (overlay/upper_tree/owner) uses it as its replicated log: it
 appends entries, answers the events FollowerSnapshotWanted, DiskSnapshotWanted, ArcLeaving,
-MergePhaseWanted and MemberLeaving, and asks which keys this node `owns`.
+ArcMerging, ArcArrived, MergePhaseWanted and MemberLeaving, and asks which keys this node `owns`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,21 @@ from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.journal import Journal
 from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.epochs import above_fork
-from overlay.chord.events import ClusterMoved, Fenced, Role, RoleChanged
+from overlay.chord.events import (
+    ArcTaken,
+    ClusterMoved,
+    Committed,
+    Fenced,
+    Role,
+    RoleChanged,
+)
+from overlay.chord.membership.cluster_merge import ClusterLoad, ClusterMerges
 from overlay.chord.membership.departures import Departures
 from overlay.chord.membership.founding import Founding, FoundingDue
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.members import LeaveAnyway, Members
 from overlay.chord.membership.recruiting import Recruiting, RecruitRound
+from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging.merging import Merging
 from overlay.chord.merging.phase import MergePhase
@@ -81,13 +90,19 @@ class Clusters(Machine):
         logs = (log, leader_log, heartbeat, self.election)
         parts = (role, ring, *logs, members, departures, recruiting, journal)
         self.handovers, self.taking_over = HandOvers(*parts), TakingOver(*parts)
+        self.merges, self.taking_in = ClusterMerges(*parts), TakingIn(*parts)
         # recovery and merging
         self.observers = Observers(role, state, view, leader_log)
         self.observed_logs = ObservedLogs(role, state)
         self.recovery = Recovery(chosen, role, state, view, log, heartbeat, self.observed_logs)
-        self.merging = Merging(role, ring, view, heartbeat, members, self.handovers)
+        changes = (self.handovers, self.merges, self.taking_in)
+        self.merging = Merging(role, ring, view, heartbeat, members, changes)
+        self.merges.yield_to(self.handovers, self.taking_in, self.merging)
+        self.taking_in.yield_to(
+            self.handovers, self.merges, self.merging, suspect=self.recovery.suspect
+        )
         self.role_changes = RoleChanges(
-            *parts, view, self.handovers, self.taking_over, self.recovery
+            *parts, view, self.handovers, self.taking_over, self.merges, self.recovery
         )
 
     def handlers(self) -> Handlers:
@@ -96,6 +111,7 @@ class Clusters(Machine):
             self,
             *(self.log, self.leader_log, self.heartbeat, self.election, self.role_changes),
             *(self.membership, self.recruiting, self.handovers, self.taking_over),
+            *(self.merges, self.taking_in),
             *(self.observers, self.observed_logs, self.recovery, self.merging),
         )
 
@@ -166,6 +182,8 @@ class Clusters(Machine):
             cluster is not None
             and cluster.owns(key)
             and not self.handovers.is_leaving(key)
+            and not self.merges.is_leaving(key)
+            and not self.taking_in.is_arriving(key)
             and not self.log.is_split_off(key)
             and self.heartbeat.has_lease()
         )
@@ -222,6 +240,20 @@ class Clusters(Machine):
         way."""
         self.handovers.transfer(entries)
 
+    def hand_to_successor(self, entries: Sequence[bytes]) -> None:
+        """Answer to ArcMerging: the state of the whole arc, of which nothing is served any more."""
+        self.merges.hand_over(entries)
+
+    def arc_stored(self) -> None:
+        """Answer to ArcArrived: the trees of that arc are in the log."""
+        self.taking_in.stored()
+
+    def report_load(self, load: ClusterLoad) -> None:
+        """Regularly, at the primary: what the cluster owns. If that is little and members are
+        missing, it merges with its successor."""
+        self.merges.report(load)
+        self.taking_in.report(load)
+
     def merge_phase_reached(self, phase: MergePhase, tree_users: Sequence[Peer] = ()) -> None:
         """Answer to MergePhaseWanted: the registry has reached `phase`. `tree_users`: nodes that
         used the trees, to be informed when the ring has ended."""
@@ -264,6 +296,7 @@ class Clusters(Machine):
         if self.cluster_role.left:
             return
         if self.is_primary:
+            self.merges.give_up("the primary leaves")
             self.membership.bound_leaving()
             self.handovers.leave()
         else:
@@ -281,7 +314,19 @@ class Clusters(Machine):
         self.membership.prefer_healthy_standby()
         self.role_changes.check_lease()
         self.handovers.consider()
+        self.merges.consider()
+        self.taking_in.consider()
         self.observers.refresh()
+
+    def on_committed(self, event: Committed) -> None:
+        """More of the log is committed: what changes the arc may be decided."""
+        self.handovers.committed()
+        self.merges.committed()
+        self.taking_in.committed()
+
+    def on_arc_taken(self, event: ArcTaken) -> None:
+        """The copy of the other cluster's log has served its purpose."""
+        self.observed_logs.forget(event.arc.key)
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
         """Leave, whatever may still wait for this node."""
@@ -308,6 +353,9 @@ class Clusters(Machine):
         """Choose observers if this node leads, else end those that it had. Drop the observer's copy
         of the own cluster's log, which a member has as a follower."""
         self.observers.refresh()
+        if event.role != "primary":
+            self.merges.forget()
+            self.taking_in.forget()
         if event.cluster is None:
             self.recovery.cluster_left()
         if event.cluster is not None and event.role != "primary":

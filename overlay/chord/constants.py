@@ -183,6 +183,27 @@ ASK_ARC_EVERY: Final = 1.0
 """Time between two questions of a coming primary whether its arc is decided. Guess; to be measured
 by how long arcs are without an owner when the old primary dies in a split."""
 
+MERGE_LITTLE: Final = 0.25
+"""A cluster merges with the next one only if it owns at most this share of what makes one split
+(`cluster.split_trees`, `split_registrations`, `split_load`) …"""
+
+MERGE_ROOM: Final = 0.5
+"""… and both together at most this: what has just merged is as far from splitting as what has just
+split is from merging. By how often a cluster that merged splits again."""
+
+MERGE_AGAIN: Final = 10.0
+"""How long a merge that was refused or given up is not tried again, half more or less by chance, so
+that two clusters that offer themselves to each other do not go on so. Guess; to be measured by the
+merges that are given up."""
+
+MERGE_STATE_AGAIN: Final = 5.0
+"""After so long the state of an arc is offered again to the cluster that should have it by then.
+Guess; to be measured by the time that writing a quarter of a full cluster's state takes."""
+
+PROMISE_SILENT: Final = 5.0
+"""A cluster whose arc was promised to be taken and that is not heard for so long is looked for as
+if it were lost: as long as it may take to stop its trees (`QUIESCE_MOST`)."""
+
 # --- recovery: copies of the log outside of the cluster ---
 
 OBSERVERS: Final = 2

@@ -175,6 +175,31 @@ class ArcKept(LocalEvent, frozen=True):
     arc: Cluster
 
 
+class ArcMerging(LocalEvent, frozen=True):
+    """At the primary: the whole `arc` is to go to the cluster after this one. Have no host serve
+    any of its trees and no publisher keep a summary of them, then call
+    `Clusters.hand_to_successor(entries)` with their state. `decided`: that was done under a former
+    primary; only the state is wanted."""
+
+    arc: Cluster
+    decided: bool
+
+
+class ArcArrived(LocalEvent, frozen=True):
+    """At the primary of the cluster after it: the state of `arc` has come. Write its trees to the
+    log, with hosts of this cluster, and call `Clusters.arc_stored()`. ArcTaken follows when they
+    are committed."""
+
+    arc: Cluster
+    entries: tuple[bytes, ...]
+
+
+class ArcTaken(LocalEvent, frozen=True):
+    """At the primary: `arc` is part of its own arc from now on, and the log has its trees."""
+
+    arc: Cluster
+
+
 class RingWalked(LocalEvent, frozen=True):
     """Answer to `Ring.walk`: all clusters in ring order."""
 

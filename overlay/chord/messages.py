@@ -6,7 +6,7 @@ hand-over (P1).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +31,9 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
     primary: Peer
     standby: Peer | None = None
     brokers: tuple[Peer, ...] = ()
+    merged: bool = False
+    """Its log has given the arc to the cluster after it: it owns nothing any more, and ends when
+    that cluster has everything."""
 
     @property
     def epoch(self) -> int:
@@ -38,8 +41,8 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
         return self.version[0]
 
     def owns(self, key: Key) -> bool:
-        """Whether `key` lies in this cluster's arc."""
-        return in_arc(key, self.start, self.key)
+        """Whether `key` lies in this cluster's arc, and that is still its own."""
+        return not self.merged and in_arc(key, self.start, self.key)
 
     def members(self) -> tuple[Peer, ...]:
         """All nodes that serve in it, primary first, then standby, then match brokers."""
@@ -192,6 +195,50 @@ class ArcGiven(Message, frozen=True):
 
     arc: Cluster
     given: bool
+
+
+class MergeOffer(Message, frozen=True):
+    """From a cluster that is too small to the primary of the one after it: take my arc, which is as
+    large as this. Its map versions are of `epoch` at most. `decided`: my log has given it to you
+    (or to the one in whose place you are)."""
+
+    arc: Cluster
+    trees: int
+    registrations: int
+    load: float
+    epoch: int
+    decided: bool
+
+
+class MergeAnswer(Message, frozen=True):
+    """Answer: my log promises to take the arc if yours gives it (`promised`); it has it, with all
+    that belongs to it (`taken`); or neither, now (`refused`)."""
+
+    arc: Cluster
+    answer: Literal["promised", "taken", "refused"]
+
+
+class MergeState(Message, frozen=True):
+    """The log of this arc's cluster has given it away: one of `pieces` pieces of its state, counted
+    from 0."""
+
+    arc: Cluster
+    number: int
+    pieces: int
+    entries: tuple[bytes, ...]
+
+
+class AskMerge(Message, frozen=True):
+    """From the cluster that has promised to take this arc to the members of the other one: what has
+    become of it?"""
+
+    arc: Cluster
+
+
+class MergeCancelled(Message, frozen=True):
+    """The arc is not given away: the promise to take it is void."""
+
+    arc: Cluster
 
 
 class Moved(Message, frozen=True):

@@ -21,10 +21,11 @@ from msgspec.structs import replace
 
 from overlay.chord.consensus.election import Campaign
 from overlay.chord.consensus.heartbeat import PrimarySilent
-from overlay.chord.consensus.messages import ClusterHeartbeatReply, Configuration
+from overlay.chord.consensus.messages import ClusterHeartbeatReply
 from overlay.chord.constants import NOT_LOST_AFTER
 from overlay.chord.epochs import above_fork, fork_count, fork_id
 from overlay.chord.events import ArcDivided, ArcGone, Elected, Replanted
+from overlay.chord.membership.cluster_merge import ClusterMerges
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.taking_over import LeadershipParts, TakingOver
 from overlay.chord.messages import Cluster, Moved
@@ -40,6 +41,7 @@ class RoleChanges(LeadershipParts):
     view: RecruitingView
     handovers: HandOvers
     taking_over: TakingOver
+    merges: ClusterMerges
     recovery: Recovery
 
     def __post_init__(self) -> None:
@@ -122,6 +124,7 @@ class RoleChanges(LeadershipParts):
     def election_won(self, cluster: Cluster, campaign: Campaign) -> None:
         """A majority has granted this node the epoch of `cluster`: lead."""
         before, was_primary = self.role.own, self.role.is_primary
+        given = self.log.config.given
         if campaign.transfer:
             self.taking_over.taken(cluster)
         if not was_primary:
@@ -131,6 +134,8 @@ class RoleChanges(LeadershipParts):
         self.leader_log.lead(campaign.start)
         self.heartbeat.lead(campaign.granted, campaign.since)
         forked = fork_id(cluster.epoch) != fork_id(before.epoch)
+        if given is not None and campaign.start is not None:
+            self.merges.keep(given)  # what it was given to is part of this cluster now
         if was_primary:
             if campaign.start is not None:  # where the arc began, that of the lost cluster ends
                 self._replanted(cluster, replace(cluster, key=before.start))
@@ -202,7 +207,8 @@ class RoleChanges(LeadershipParts):
         place."""
         self.port.count("forks_overridden")
         if other.key != own.key and own.owns(other.key):
-            self.leader_log.configure(Configuration(self.log.voters, other.key))
+            config = replace(self.log.config, start=other.key, promised=None)
+            self.leader_log.configure(config)
             self.port.emit(ArcDivided(replace(own, key=other.key)))
             self.members.shrink(other.key)
             self.port.emit(ArcGone(replace(own, key=other.key)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import (
+    ArcArrived,
     ArcGone,
     ArcKept,
     ArcLeaving,
+    ArcMerging,
     Committed,
     DiskSnapshotWanted,
     EntryObserved,
@@ -27,7 +29,7 @@ from overlay.machine import Handlers, Key, LocalEvent, Machine, Peer, Port
 EVENTS = (
     *(RoleChanged, LogReset, EntryReceived, FollowerSnapshotWanted, DiskSnapshotWanted, Committed),
     *(ArcLeaving, ArcKept, ArcGone, ObservedReset, EntryObserved, ObservedEnded, MemberLeaving),
-    MergePhaseWanted,
+    *(MergePhaseWanted, ArcMerging, ArcArrived),
 )
 
 
@@ -44,6 +46,7 @@ class FakeRegistry(Machine):
         self.key: Key = ""
         self.slow = False  # answers ArcLeaving only in go_on
         self.departing: Cluster | None = None
+        self.merging = False  # ArcMerging has come, and is not answered yet
         self.hosts_for_long = False  # answers MemberLeaving only in release_waiting
         self.leaving: list[Peer] = []
         self.unites = True  # answers Uniting at once
@@ -86,8 +89,17 @@ class FakeRegistry(Machine):
             self.departing = event.arc
             if not self.slow:
                 self.go_on()
+        elif isinstance(event, ArcMerging):
+            self.merging = True
+            if not self.slow or event.decided:
+                self.stop_all()
+        elif isinstance(event, ArcArrived):
+            for entry in event.entries:
+                self.written.append((clusters.append(entry), entry))
+                self.entries.append(entry)
+            clusters.arc_stored()
         elif isinstance(event, ArcKept):
-            self.departing = None
+            self.departing, self.merging = None, False
         elif isinstance(event, ArcGone):
             self.entries = [e for e in self.entries if not event.arc.owns(e[:40].decode())]
         elif isinstance(event, ObservedReset):
@@ -115,6 +127,11 @@ class FakeRegistry(Machine):
             self.clusters.transfer([b"soft state"])
         else:
             self.clusters.transfer([e for e in self.entries if arc.owns(e[:40].decode())])
+
+    def stop_all(self) -> None:
+        """Nothing is served any more: hand all entries to the next cluster."""
+        self.merging = False
+        self.clusters.hand_to_successor(list(self.entries))
 
     def release_waiting(self) -> None:
         for peer in self.leaving:

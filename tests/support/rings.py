@@ -285,9 +285,10 @@ def grown(
     size: int = 3,
     degree: int = 12,
     election: ElectionSettings | None = None,
+    cluster: ClusterSettings | None = None,
 ) -> RingWorld:
     """A world at rest with that many clusters, or as many as the nodes allow."""
-    world = RingWorld(seed, cluster=ClusterSettings(size=size), election=election)
+    world = RingWorld(seed, cluster=cluster or ClusterSettings(size=size), election=election)
     world.add(founder=True)
     for _ in range(nodes - 1):
         world.add(degree=degree)

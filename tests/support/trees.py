@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from matching import compile_selector, place
 from overlay.chord.events import Committed, OwnerFound, OwnerUnknown, RoleChanged
 from overlay.chord.keys import attribute_key
+from overlay.chord.membership.cluster_merge import ClusterLoad
 from overlay.chord.messages import Cluster
 from overlay.client import Event
 from overlay.health import Health
@@ -69,6 +70,9 @@ class FakeClusters:
         self.transferred: list[bytes] | None = None
         self.released: list[str] = []
         self.split_at: list[Key] = []
+        self.load: ClusterLoad | None = None  # as last reported
+        self.handed: list[tuple[bytes, ...]] = []  # states for the next cluster
+        self.stored = 0  # arcs of the cluster before it
         self.giving_away: Cluster | None = None
         self.wanted = 0
         self.preferred: list[str] = []
@@ -146,6 +150,15 @@ class FakeClusters:
 
     def request_split(self, middle: Key) -> None:
         self.split_at.append(middle)
+
+    def report_load(self, load: ClusterLoad) -> None:
+        self.load = load
+
+    def hand_to_successor(self, entries: Sequence[bytes]) -> None:
+        self.handed.append(tuple(entries))
+
+    def arc_stored(self) -> None:
+        self.stored += 1
 
 
 class FakeRing:

@@ -236,7 +236,9 @@ class Election:
         """The cluster's description with this node as its primary."""
         cluster, me, config = self.role.own, self.port.me, self.log.config
         start = config.start if config.leaving is None else config.leaving.start
-        wanted = (self.arc or cluster).under(campaign.epoch, start=campaign.start or start)
+        given = config.given is not None and campaign.start is None
+        start = campaign.start or start
+        wanted = (self.arc or cluster).under(campaign.epoch, start=start, merged=given)
         if self.arc is not None or cluster.primary.id == me.id:
             return wanted
         # The silent primary stays a member, last in rank, until its link is lost as well: if it was

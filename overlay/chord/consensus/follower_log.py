@@ -103,9 +103,17 @@ class FollowerLog:
         return cluster is not None and self.voted_epoch(cluster.key) > cluster.epoch
 
     def is_split_off(self, key: Key) -> bool:
-        """Whether `key` lies in a part of the arc that may be served by its new cluster already."""
-        leaving = None if self.voter_log is None else self.voter_log.config.leaving
-        return leaving is not None and leaving.owns(key)
+        """Whether `key` lies in a part of the arc that may be served by its new cluster already, or
+        the whole arc is given away."""
+        if self.voter_log is None:
+            return False
+        leaving = self.voter_log.config.leaving
+        return self.is_given or (leaving is not None and leaving.owns(key))
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the log, committed or not, gives the whole arc to the cluster after this one."""
+        return self.voter_log is not None and self.voter_log.config.given is not None
 
     @property
     def config(self) -> Configuration:
@@ -288,7 +296,11 @@ class FollowerLog:
         if item.config is None:
             self.port.emit(EntryReceived(voter_log.key, index, item.body))
             return
-        start = item.config.start
+        start, promised = item.config.start, item.config.promised
+        if promised is None and item.config.taken == was.taken:
+            promised = was.promised  # it is void
+        if promised is not None:  # what has come of its state is not this cluster's
+            self._emit_gone(promised.key, promised.start)
         if start not in (was.start, voter_log.key) and in_arc(start, was.start, voter_log.key):
             self._emit_gone(start, was.start)
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from overlay.chord.consensus.follower_log import EMPTY, FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
@@ -35,6 +35,7 @@ from overlay.chord.consensus.messages import (
 )
 from overlay.chord.constants import SNAPSHOT_PIECE
 from overlay.chord.events import (
+    ArcGone,
     Committed,
     FollowerSnapshotWanted,
     LogGrown,
@@ -124,12 +125,15 @@ class LeaderLog:
     def lead(self, start: Key | None = None) -> None:
         """Go on with the log as the primary of a new epoch, which begins with an entry of its own.
         `start`: where the arc begins from now on, if it has grown."""
-        config = self.local.config
-        if start is not None:
-            config = Configuration(config.voters, start)
+        config, promised = self.local.config, self.local.config.promised
+        if promised is not None:
+            # Its state may have come in part. All who apply the entry below drop that.
+            self.port.emit(ArcGone(promised))
+        if start is not None:  # the cluster before this one is lost, or the one after it
+            config = replace(config, start=start, given=None, promised=None)
         if config.leaving is not None:
             # No node can know whether that part went: it stays, and is fenced if it did.
-            config = Configuration(config.voters, config.leaving.start)
+            config = replace(config, start=config.leaving.start, leaving=None)
         self.followers.clear()
         self.local.drop_staged()
         self.committed = 0
@@ -254,7 +258,7 @@ class LeaderLog:
         else:
             return
         self.port.count("voters_changed")
-        self.configure(msgspec.structs.replace(config, voters=tuple(voters)))
+        self.configure(replace(config, voters=tuple(voters)))
 
     def _is_near(self, node: NodeId) -> bool:
         follower = self.followers.get(node)

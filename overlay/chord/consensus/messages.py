@@ -20,6 +20,12 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
     start: Key  # of the arc
     leaving: Cluster | None = None
     """A part of the arc that may be served by this new cluster already."""
+    given: Cluster | None = None
+    """This cluster as it was when it gave its whole arc to the one after it."""
+    promised: Cluster | None = None
+    """The cluster before this one, whose arc is taken if its log gives it."""
+    taken: tuple[Key, Version] | None = None
+    """Key and version of the last cluster whose arc was taken so."""
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -26,9 +26,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from overlay.chord.consensus.messages import Configuration
 from overlay.chord.constants import EXHAUSTED_AFTER, HAND_OVER_MOST, QUIESCE_MOST, SPLIT_LEAST
-from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
+from overlay.chord.events import ArcGone, ArcKept, ArcLeaving
 from overlay.chord.keys import in_arc
 from overlay.chord.membership.taking_over import LeadershipParts
 from overlay.chord.messages import ArcGiven, AskArc, Cluster, Membership, TakenOver, TakeOver
@@ -63,6 +62,11 @@ class HandOvers(LeadershipParts):
     def is_leaving(self, key: Key) -> bool:
         """Whether `key` lies in an arc that is being handed over."""
         return self.current is not None and self.current.arc.owns(key)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an arc is being handed over."""
+        return self.current is not None
 
     # -- split -----------------------------------------------------------------------------------
 
@@ -109,7 +113,10 @@ class HandOvers(LeadershipParts):
 
     def _may_split(self, middle: Key) -> bool:
         own = self.role.led
-        return own is not None and not self.role.leaving and own.owns(middle) and middle != own.key
+        if own is None or self.role.leaving or not own.owns(middle) or middle == own.key:
+            return False
+        config = self.log.config  # a cluster that is merging does nothing else
+        return config.given is None and config.promised is None
 
     def _forget_split(self) -> None:
         self._middle = None
@@ -186,12 +193,12 @@ class HandOvers(LeadershipParts):
             return
         if handover.kind == "split":
             handover.index = self.leader_log.transfer(handover.arc, entries)
-            config = Configuration(self.log.voters, self.role.own.start, handover.arc)
+            config = replace(self.log.config, leaving=handover.arc)
         else:
             for entry in entries:
                 self.leader_log.append(entry)
             voters = tuple(p for p in self.log.voters if p.id != self.port.me.id)
-            config = Configuration(voters, self.role.own.start)
+            config = replace(self.log.config, voters=voters)
         handover.asked = True
         self.port.set_timer(HAND_OVER_MOST, HandOverTimeout())
         handover.offered_at = self.leader_log.configure(config)
@@ -208,7 +215,7 @@ class HandOvers(LeadershipParts):
         handover.arc = arc.under(epoch)
         self.log.vote(arc.key, epoch, arc.primary.id)
 
-    def on_committed(self, event: Committed) -> None:
+    def committed(self) -> None:
         """The log says, with a majority, that the arc may leave (then ask its coming primary), or
         that it has left (then shrink, and let that primary serve)."""
         self._ask_when_committed()
@@ -268,9 +275,9 @@ class HandOvers(LeadershipParts):
             self._refused[sender.id] = None
             self.abort(perhaps_served=handover.kind == "leave")
         elif handover.kind == "split" and handover.decided_at < 0:
-            given = Configuration(self.log.voters, handover.arc.key)
-            handover.decided_at = self.leader_log.configure(given)
-            self.on_committed(Committed(self.role.own.key, self.leader_log.committed))
+            gone = replace(self.log.config, start=handover.arc.key, leaving=None)
+            handover.decided_at = self.leader_log.configure(gone)
+            self.committed()
         elif handover.kind == "leave":
             self._end()
             self.role.trace("handed over")
@@ -309,13 +316,12 @@ class HandOvers(LeadershipParts):
         handover = self.current
         if handover is None:
             return
-        own = self.role.own
         self._end()
         self._forget_split()
         self.role.trace(f"{handover.kind} given up")
         self.port.count("hand_overs_given_up")
         if self.log.voter_log is not None and self.log.config.leaving is not None:
-            self.leader_log.configure(Configuration(self.log.voters, own.start))
+            self.leader_log.configure(replace(self.log.config, leaving=None))
         self.members.ensure_standby()
         self.port.emit(ArcKept(handover.arc))
         if self.role.leaving:

@@ -75,12 +75,13 @@ class Members:
         self._awaiting_release.clear()
         self.port.cancel_timer(AskPrimary())
 
-    def disband(self, reason: str) -> None:
-        """This node may lead no more, and no other node takes over: release all members."""
+    def disband(self, reason: str, successor: Cluster | None = None) -> None:
+        """This node may lead no more, and no other member takes over: release all members.
+        `successor`: another cluster that has the arc."""
         own = self._led()
         for member in own.others():
             self.port.send(member, Released(own.key))
-        self.leave_cluster(reason)
+        self.leave_cluster(reason, successor)
 
     def bound_leaving(self) -> None:
         """Have this node leave its cluster after `LEAVE_WITHIN` s, even if its primary has not
@@ -359,7 +360,8 @@ class Members:
 
     def leave_cluster(self, reason: str, successor: Cluster | None = None) -> None:
         """This node serves in its cluster no more: it was released, the cluster has ended, or
-        another serves its arc. `successor`: of a primary, the description without it."""
+        another serves its arc. `successor`: of a primary, the description without it, or of the
+        cluster that has its arc now."""
         self.leader_log.forget()
         self.heartbeat.end()
         self.port.cancel_timer(AskPrimary())

@@ -168,7 +168,7 @@ class Recruiting:
 
     def _ask_more(self) -> None:
         cluster = self.role.cluster
-        if cluster is None or self.role.leaving:
+        if cluster is None or cluster.merged or self.role.leaving:
             return
         room = min(RECRUITS_ASKED, self._target() - len(self._cluster_members())) - len(self._asked)
         if room <= 0:

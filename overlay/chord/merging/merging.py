@@ -23,7 +23,7 @@ by itself if its ring has no leaders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from overlay.chord.consensus.heartbeat import Heartbeat
@@ -38,7 +38,7 @@ from overlay.chord.constants import (
     RING_MET_FAN_OUT,
 )
 from overlay.chord.events import MergePhaseWanted, OtherRing, RingWalked
-from overlay.chord.membership.handover import HandOvers
+from overlay.chord.membership.cluster_merge import OtherChanges
 from overlay.chord.membership.members import Members
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
 from overlay.chord.merging.phase import MergePhase
@@ -61,7 +61,8 @@ class Merging:
     view: RecruitingView
     heartbeat: Heartbeat
     members: Members
-    handovers: HandOvers
+    arc_changes: Sequence[OtherChanges]
+    """What has to end before this cluster takes part."""
 
     def __post_init__(self) -> None:
         self.state = self.ring.state
@@ -90,6 +91,11 @@ class Merging:
         self._since = 0.0  # when it was first wanted
         self._reached: dict[Key, MergePhase] = {}
         self._clusters: tuple[Cluster, ...] = ()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether this ring is about to end, as far as is known here."""
+        return self.into is not None or self._wanted > MergePhase.NONE
 
     # -- the rings learn of each other -----------------------------------------------------------
 
@@ -181,7 +187,7 @@ class Merging:
             self.role.is_primary
             and self.heartbeat.has_lease()
             and not self.role.leaving
-            and self.handovers.current is None
+            and not any(change.is_under_way for change in self.arc_changes)
         )
 
     def _check_part(self) -> None:

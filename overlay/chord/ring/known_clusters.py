@@ -161,4 +161,6 @@ def replaces(one: Cluster, other: Cluster) -> bool:
 
 def overlaps(one: Cluster, other: Cluster) -> bool:
     """Whether the arcs of two clusters have a key in common."""
+    if one.merged or other.merged:
+        return False
     return in_arc(one.key, other.start, other.key) or in_arc(other.key, one.start, one.key)

@@ -102,6 +102,12 @@ class Pointers:
         self.successors = tuple(c for c in self.successors if c.primary.id != node)
         return before != (self.predecessor, len(self.successors))
 
+    def forget(self, key: Key) -> None:
+        """The cluster `key` is no more."""
+        if self.predecessor is not None and self.predecessor.key == key:
+            self.predecessor = None
+        self.successors = tuple(c for c in self.successors if c.key != key)
+
     def _list(self, clusters: tuple[Cluster, ...]) -> tuple[Cluster, ...]:
         """Clockwise from us, cut where it comes around to us again."""
         kept: list[Cluster] = []

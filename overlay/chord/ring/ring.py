@@ -71,6 +71,15 @@ class Ring(Machine):
         """The predecessor and the successors of the cluster that this node leads."""
         return self.state.pointers.predecessor, self.state.pointers.successors
 
+    def successor(self) -> Cluster | None:
+        """The cluster after the one that this node leads, by the newest description that is known;
+        None: there is none."""
+        first = self.state.pointers.first()
+        if first is None or first.primary.id == self.port.me.id:
+            return None
+        newest = self.state.newest(first.key)
+        return first if newest is None or newest.version < first.version else newest
+
     def learn(self, cluster: Cluster) -> None:
         """Take a description that came with another message. Older ones change nothing."""
         self.state.learn(cluster)
@@ -108,6 +117,12 @@ class Ring(Machine):
         state = self.state
         state.learn(arc)
         state.pointers.set_predecessor(arc)
+        self.stabilisation.begin()
+
+    def took(self, arc: Cluster) -> None:
+        """The arc of the cluster before ours is part of our own now: that cluster is no more."""
+        self.state.known.forget(arc.key, arc.version)
+        self.state.pointers.forget(arc.key)
         self.stabilisation.begin()
 
     def serve_as_member(self, cluster: Cluster | None) -> None:

@@ -66,6 +66,9 @@ class RingState:
                 return False  # its primary knows this cluster best
         elif self.own is not None and replaces(cluster, self.own):
             self.port.emit(Fenced(cluster))
+        if cluster.merged:  # it owns nothing, so there is no way through it
+            self.known.forget(cluster.key, cluster.version)
+            return False
         before = self.known.get(cluster.key)
         if not self.known.learn(cluster):
             return False

@@ -293,7 +293,7 @@ class Owner(Machine):
         node does not know whether it still leads."""
         cluster = self.clusters.cluster
         is_stopped = self._merge_phase >= MergePhase.STOPPED
-        if cluster is None or not self.clusters.is_followed or is_stopped:
+        if cluster is None or cluster.merged or not self.clusters.is_followed or is_stopped:
             return None
         start = cluster.start
         if self._transferred is not None:

@@ -29,6 +29,7 @@ from typing import NamedTuple
 from matching import Cut, Interval
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
+from overlay.chord.membership.cluster_merge import ClusterLoad
 from overlay.chord.merging.phase import MergePhase
 from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Region, Timer
@@ -334,6 +335,7 @@ class Rebalance(Machine):
         for peer in self._hosts.take_released():
             self._clusters.release(peer)
         self._ask_for_split()
+        self._clusters.report_load(self._load())
         self._hosts.watch()
         self._owner.rebalance_soon(SCAN_PERIOD)
 
@@ -386,6 +388,12 @@ class Rebalance(Machine):
             middle = middle_by_load([(key, asked[key]) for key in in_ring_order])
         if middle is not None:
             self._clusters.request_split(middle)
+
+    def _load(self) -> ClusterLoad:
+        """What the cluster owns: with little, and too few members, it merges with the next one."""
+        trees, epoch = self._trees, self._owner.epoch
+        load = self._hosts.loads.total(self.port.now)
+        return ClusterLoad(len(trees), trees.registrations, load, epoch)
 
     def _is_busy_for_long(self) -> bool:
         """Whether events have asked for more hosts for a while than one primary should have."""

@@ -2,8 +2,9 @@
 
 Read in this order: ``registry`` (registering: what has to be so before a SUBACK), then
 ``registration_ends`` (ends and drains) with ``registration_leases`` (renewing, lapsing), then what
-brings registrations here from elsewhere: ``restoration`` (the trees of a lost cluster, from their
-subscribers) and ``registry_merge`` (two rings become one).
+brings registrations here from elsewhere: ``restoration`` (the trees of a lost cluster, or of one
+that merged with this one), ``tree_stop`` (nothing is served any more), ``arc_merge`` (a cluster
+merges with the next one) and ``registry_merge`` (two rings become one).
 
 All of it stands on the room above, owner/: its log, its `OwnedTree`s and the hosts that it may use.
 owner/ knows nothing of this room: a change of a tree's map goes on without it. The numbers that are

@@ -28,10 +28,11 @@ from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration, weigh_text
-from overlay.upper_tree.messages import Adopt, Adopted, AdoptRefused, Assign, Registration
+from overlay.upper_tree.messages import Adopt, Adopted, AdoptRefused, Registration
 from overlay.upper_tree.owner.constants import ADOPT_AGAIN, AUDIENCE_MOST, MERGE_PERIOD
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registrations.registry import Registry, Summaries
+from overlay.upper_tree.owner.registrations.tree_stop import TreeStop
 
 
 class MergeStepDue(Timer, frozen=True):
@@ -54,10 +55,9 @@ class RegistryMerge(Machine):
         self._clusters = clusters
         self._owner = owner
         self._trees = owner.trees
-        self._hosts = owner.hosts
         self._ring = owner.ring
         self._registry = registry
-        self._summaries = summaries
+        self._trees_stop = TreeStop(port, owner, summaries)
         self._repeat = settings.tree.lease / 3
         self._due = Alarm(port, MergeStepDue())
         self._forget()
@@ -69,7 +69,6 @@ class RegistryMerge(Machine):
         self._adopted: dict[str, dict[str, None]] = {}  # by attribute the registrations' ids
         self._winners: dict[str, Peer] = {}  # by attribute its owner there, as last heard
         self._ask_at: dict[str, float] = {}  # by attribute when to ask (once more)
-        self._stopping = False  # hosts were sent the order to stop
 
     # --- at an owner of the losing ring ---
 
@@ -90,17 +89,13 @@ class RegistryMerge(Machine):
         anew."""
         if event.role != "primary" and self._entry is not None:
             self._forget()
+            self._trees_stop.forget()
             self._due.cancel()
 
     def _cancel(self) -> None:
-        stopped = self._stopping
         self._forget()
         self._due.cancel()
-        if stopped:  # hosts have dropped everything, and are given it anew
-            for owned in self._trees.values():
-                owned.cancel_stop()
-        self._hosts.watch()
-        self._owner.rebalance_soon()
+        self._trees_stop.cancel()
 
     def on_merge_step(self, timer: MergeStepDue) -> None:
         """Go on with the present phase."""
@@ -171,24 +166,8 @@ class RegistryMerge(Machine):
     # --- the end of its trees ---
 
     def _stop(self) -> None:
-        if not self._stopping:
-            if any(owned.is_changing for owned in self._trees.values()):
-                return  # which host serves what is just being changed
-            self._stopping = True
-            for attribute, owned in self._trees.items():
-                version = self._owner.next_version()
-                owned.begin_stop(version)
-                for host in self._hosts.reachable(owned).values():
-                    self.port.send(host, Assign(attribute, version))
-        self._summaries.invalidate_all()
-        if self._is_stopped():
+        if self._trees_stop.step():
             self._clusters.merge_phase_reached(MergePhase.STOPPED, self._audience())
-
-    def _is_stopped(self) -> bool:
-        may_serve = self._owner.leases.may_serve
-        return self._summaries.none_cached() and not any(
-            may_serve(host) for owned in self._trees.values() for host in owned.stopping_hosts
-        )
 
     def _audience(self) -> tuple[Peer, ...]:
         """The subscribers, whom the end concerns at once."""

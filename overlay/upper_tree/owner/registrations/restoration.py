@@ -1,4 +1,5 @@
-"""Restores the trees of a lost cluster, from an observer's replica of its log (P5).
+"""Restores the trees of a lost cluster, from an observer's replica of its log (P5), and those of a
+cluster that merged with this one, from the state that it handed over (P1).
 
 Replicas of other clusters' logs are applied here as they come, entry by entry, as at a voter. When
 this node leads the lost cluster's arc, every tree of it that has registrations is written into the
@@ -22,7 +23,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from overlay.chord.events import EntryObserved, ObservedEnded, ObservedReset, Replanted
+from overlay.chord.events import (
+    ArcArrived,
+    ArcTaken,
+    EntryObserved,
+    ObservedEnded,
+    ObservedReset,
+    Replanted,
+)
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, Machine, Peer, Port
@@ -95,19 +103,55 @@ class TreeRestoration(Machine):
                     self.former_holders = tuple(state.cache_holders.values())
             self._clusters.forget_log(key)
 
+    # --- the arc of a cluster that merged with this one ---
+
+    def on_arc_arrived(self, event: ArcArrived) -> None:
+        """Write the trees into the own log, with other hosts. They are not decided about before
+        that is committed."""
+        state = ClusterState()
+        for entry in event.entries:
+            state.apply(decode(entry))
+        for tree in state.trees.values():
+            if tree.registrations and tree.attribute not in self._owner.state.trees:
+                self._owner.append_all(self._operations(tree))
+        self._clusters.arc_stored()
+
+    def on_arc_taken(self, event: ArcTaken) -> None:
+        """The trees are this node's to decide about: have their hosts serve them. What the other
+        owner knew is complete, and no publisher has a summary from it."""
+        now = self.port.now
+        self._arc, self._until, self._latest = event.arc, now, now + RESTORE_MOST
+        self._restoring.clear()
+        taken = [
+            attribute
+            for attribute in self._owner.state.trees
+            if event.arc.owns(attribute_key(attribute)) and attribute not in self._trees
+        ]
+        self.port.count("trees_taken_in", len(taken))
+        self._adopt(taken, self._owner.committed - 1)
+
+    # --- parts ---
+
     def _is_wanted(self, tree: Tree) -> bool:
         is_ours = self._owner.decides(tree.attribute) and tree.attribute not in self._trees
         return is_ours and bool(tree.registrations)
 
     def _restore(self, lost: list[Tree]) -> None:
-        """Into log and state at once; the hosts are given it at the next scan."""
+        """Into log and state at once."""
+        index = 0
         for tree in lost:
             index = self._owner.append_all(self._operations(tree))
-            owned = self._owner.adopt(tree.attribute)
+        self._adopt([tree.attribute for tree in lost], index)
+
+    def _adopt(self, attributes: list[str], index: int) -> None:
+        """Decide about these trees, which the log has up to entry `index`; their hosts are given
+        everything at the next scan."""
+        for attribute in attributes:
+            owned = self._owner.adopt(attribute)
             owned.doubt_acknowledgements(restored_index=index)
             for host in owned.tree.map.hosts().values():
                 owned.mark_stale(host)
-            self._restoring[tree.attribute] = owned
+            self._restoring[attribute] = owned
         self._owner.leases.grant_soon()
         self._hosts.watch()
         self._owner.rebalance_soon(0.0)
