@@ -95,6 +95,32 @@ def ring_losses(rng: Random) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
+def shrinking(rng: Random, nodes: int) -> tuple[Fault, ...]:
+    """Nodes crash or drain, some time after the first events, until clusters of three have too few
+    members and no other node is left; while they merge a primary dies or stands still, or a link
+    is cut."""
+    faults: list[Fault] = []
+    at = 20.0 + 5.0 * rng.random()
+    for _ in range(max(2, nodes - 5)):
+        kind = rng.choice(("crash", "drain"))
+        role = rng.choice(("broker", "standby", "none"))
+        faults.append(Fault(at, kind, role=role))  # type: ignore[arg-type]
+        at += 2.0 + 2.0 * rng.random()
+    kind = rng.choice(("none", "crash", "lose", "pause", "cut"))
+    at += 2.0 * rng.random()
+    if kind == "pause":
+        faults.append(Fault(at, "pause", role="primary"))
+        faults.append(Fault(at + 4.0 * rng.random(), "resume"))
+    elif kind == "cut":
+        pair = tuple(rng.sample(range(nodes), 2))
+        faults.append(Fault(at, "cut", nodes=pair))
+    elif kind != "none":
+        faults.append(Fault(at, kind, role="primary"))  # type: ignore[arg-type]
+        if rng.random() < 0.5:
+            faults.append(Fault(at + rng.choice((0.5, 3.0, 10.0)), "restart"))
+    return tuple(faults)
+
+
 def blackout(rng: Random, nodes: int, after: float) -> tuple[Fault, ...]:
     """All members of clusters, or all nodes, die at about the same time and restart one by one with
     what their disks have; some die during a write."""

@@ -6,6 +6,7 @@ hop, tables with room for one entry), the workload, and what goes wrong when. Fa
 this version promises to survive: loss, delay, duplication, broken connections, ways that swallow or
 hold back for a while in one direction, nodes that are cut off for a while, pauses, members that
 crash or fall silent and come back or not (`deaths`; in a ring of several clusters `ring_losses`),
+clusters that shrink until they merge, and lose nodes in the middle of that (`shrinking`),
 nodes that join and drain, primaries among them; overlays that are founded apart and meet, and
 partitions that heal, whose sides have gone on by themselves (`divisions`). Some overlays are in
 several regions, with a longer way between them (`_with_regions`). Every scenario ends with a quiet
@@ -25,7 +26,7 @@ from canopy.sim.scenario.run import Progress
 from canopy.sim.scenario.scenario import Fault, Scenario
 from canopy.sim.scenario.verdict import Verdict, judge_scenario
 from canopy.sim.scenario.workload import Shape
-from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal, ring_losses
+from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal, ring_losses, shrinking
 from canopy.sim.soak.split_overlays import divisions
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
@@ -85,6 +86,9 @@ RING_LOSSES = 0.4
 
 REGIONS = 0.25
 """Share of the scenarios whose nodes are in several regions."""
+
+MERGES = 0.25
+"""Share of the scenarios with so many nodes in which clusters shrink until they merge."""
 
 FIRST_FAULT = 1.0
 """Seconds after the first event."""
@@ -163,6 +167,7 @@ def draw_scenario(seed: int) -> Scenario:
     for change, name in (
         (_spread, "hosts"),
         (_with_ring_losses, "clusters"),
+        (_with_merges, "merges"),
         (_with_clocks, "clocks"),
         (_with_receipts, "receipts"),
         (_with_regions, "regions"),
@@ -261,6 +266,31 @@ def _with_ring_losses(rng: Random, scenario: Scenario) -> Scenario:
     network = msgspec.structs.replace(scenario.network, latency_high=latency)
     return msgspec.structs.replace(
         scenario, settings=settings, network=network, faults=ring_losses(rng), rest=REST
+    )
+
+
+def _with_merges(rng: Random, scenario: Scenario) -> Scenario:
+    """Sometimes, instead of its own faults, a ring of several clusters that shrinks: most
+    subscriptions end, nodes leave, and clusters that are too small merge."""
+    if scenario.one_within or scenario.nodes < SEVERAL or rng.random() > MERGES:
+        return scenario
+    cluster = ClusterSettings(size=3, split_trees=rng.choice((10, 16)), merge_after=1.0)
+    settings = msgspec.structs.replace(scenario.settings, cluster=cluster, view=ViewSettings())
+    latency = min(scenario.network.latency_high, FAST)
+    network = msgspec.structs.replace(scenario.network, latency_high=latency)
+    shape = msgspec.structs.replace(scenario.shape, attributes=30)
+    return msgspec.structs.replace(
+        scenario,
+        settings=settings,
+        network=network,
+        shape=shape,
+        subscriptions=60,
+        late_subscriptions=0,
+        late_unsubscriptions=56,
+        events=160,
+        rate=4.0,
+        faults=shrinking(rng, scenario.nodes),
+        rest=REST,
     )
 
 
