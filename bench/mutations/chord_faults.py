@@ -1,4 +1,5 @@
-"""Faults in the clusters and their ring: log, election, membership, recovery, merging."""
+"""Faults in the clusters and their ring: log, election, membership, recovery, merging
+of rings and of clusters."""
 
 from __future__ import annotations
 
@@ -15,17 +16,23 @@ from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.journal import Journal, Snapshot
 from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry, VoteRecord
 from overlay.chord.epochs import ELECTION_BITS, above_fork, new_fork
+from overlay.chord.events import ArcTaken
+from overlay.chord.membership.cluster_merge import ClusterMerges
 from overlay.chord.membership.handover import HandOver, HandOvers, HandOverTimeout
+from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging.merging import Merging
 from overlay.chord.merging.phase import MergePhase
-from overlay.chord.messages import ArcGiven, Cluster, TakeOver
+from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, MergeOffer, TakeOver
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import LostCluster, Recovery
 from overlay.chord.ring.pointers import Pointers
 from overlay.chord.role import ClusterRole
 from overlay.chord.role_changes import RoleChanges
 from overlay.machine import Key, NodeId, Peer
+from overlay.upper_tree.owner.registrations.arc_merge import ArcMerge
+from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
+from overlay.upper_tree.owner.registrations.tree_stop import TreeStop
 
 
 @fault("P2")
@@ -326,3 +333,201 @@ def growing_cluster_recruits_first() -> None:
         return float("inf")
 
     replace(ClusterRole.idle_for, idle_for)
+
+
+# --- a cluster that merges with the next one ---
+
+MERGE_TESTS = "tests/chord/membership/test_chord_cluster_merge.py"
+TREE_TESTS = "tests/upper_tree/owner/registrations/test_tree_arc_merge.py"
+
+
+@fault("P1", MERGE_TESTS, "test_a_majority_that_is_lost_before_it_is_decided_gives_nothing_away")
+def merge_decided_without_majority() -> None:
+    """A cluster that merges sends its state as soon as its primary has written the decision."""
+    original = ClusterMerges.hand_over
+
+    def hand_over(self: ClusterMerges, entries: tuple[bytes, ...]) -> None:
+        merge = self.current
+        original(self, entries)
+        if merge is not None and self.log.is_given:
+            self._answered(merge.into.primary, MergeAnswer(merge.arc, "promised"), merge.arc)
+
+    replace(original, hand_over)
+
+
+@fault(
+    "P1",
+    MERGE_TESTS,
+    "test_an_arc_is_not_taken_before_a_majority_of_the_next_cluster_has_its_state",
+)
+def arc_taken_without_majority() -> None:
+    """The next cluster serves an arc that it takes as soon as its primary has written the state."""
+    original = TakingIn.committed
+
+    def committed(self: TakingIn) -> None:
+        if self._stored_at >= 0:
+            self._stored_at = min(self._stored_at, self.leader_log.committed - 1)
+        original(self)
+
+    replace(original, committed)
+
+
+@fault(
+    "P1",
+    MERGE_TESTS,
+    "test_trees_that_do_not_come_to_rest_keep_their_cluster_which_serves_them_again",
+)
+def merging_cluster_decides_on() -> None:
+    """A cluster goes on deciding in its arc while it stops its trees for a merge."""
+
+    def is_leaving(self: ClusterMerges, key: Key) -> bool:
+        return False
+
+    replace(ClusterMerges.is_leaving, is_leaving)
+
+
+@fault(
+    "P1",
+    MERGE_TESTS,
+    "test_it_is_not_given_away_under_another_epoch_than_it_was_promised_for",
+)
+def merge_goes_on_under_another_epoch() -> None:
+    """A cluster gives its arc away though its epoch has changed since that was promised."""
+    original = ClusterMerges.hand_over
+
+    def consider(self: ClusterMerges) -> None:
+        own = self.role.led
+        if own is not None and self.current is not None and self.current.arc.epoch != own.epoch:
+            return
+        considered(self)
+
+    def hand_over(self: ClusterMerges, entries: tuple[bytes, ...]) -> None:
+        own = self.role.led
+        if own is not None and self.current is not None:
+            self.current.arc = changed(self.current.arc, version=own.version)
+        original(self, entries)
+
+    considered = ClusterMerges.consider
+    replace(considered, consider)
+    replace(original, hand_over)
+
+
+@fault("P1", MERGE_TESTS, "test_an_arc_that_was_taken_is_not_taken_again")
+def taken_arc_not_remembered() -> None:
+    """A cluster that has taken an arc, and has split it off again, takes it a second time."""
+    original = TakingIn.on_offer
+
+    def on_offer(self: TakingIn, sender: Peer, message: MergeOffer) -> None:
+        config = self.log.config if self.log.voter_log is not None else None
+        if config is not None and config.taken is not None:
+            assert self.log.voter_log is not None
+            self.log.voter_log.override(changed(config, taken=None))
+        original(self, sender, message)
+
+    replace(original, on_offer)
+
+
+@fault(
+    "P1",
+    MERGE_TESTS,
+    "test_a_state_that_came_in_part_is_dropped_by_the_next_primary_and_sent_again",
+)
+def partial_state_kept() -> None:
+    """A voter keeps what has come of an arc's state though the primary that took it is gone."""
+    original = FollowerLog._emit_gone
+
+    def _emit_gone(self: FollowerLog, key: Key, start: Key) -> None:
+        promised = None if self.voter_log is None else self.voter_log.config.promised
+        if promised is None or promised.key != key:
+            original(self, key, start)
+
+    replace(original, _emit_gone)
+
+
+@fault("P1", MERGE_TESTS, "test_a_cluster_takes_no_arc_with_which_it_would_soon_split")
+def full_cluster_takes_an_arc() -> None:
+    """A cluster takes the arc of a small one however much it owns itself."""
+
+    def _has_room(self: TakingIn, offered: MergeOffer) -> bool:
+        return True
+
+    replace(TakingIn._has_room, _has_room)
+
+
+@fault(
+    "P1",
+    MERGE_TESTS,
+    "test_trees_that_do_not_come_to_rest_keep_their_cluster_which_serves_them_again",
+)
+def promise_is_never_withdrawn() -> None:
+    """A cluster keeps its promise to take an arc that the other one has kept."""
+
+    def _withdraw(self: TakingIn) -> None:
+        pass
+
+    replace(TakingIn._withdraw, _withdraw)
+
+
+@fault("C6", TREE_TESTS, "test_the_state_is_handed_over_when_the_hosts_have_said_that_they_stopped")
+def merged_while_hosts_serve() -> None:
+    """A cluster that merges hands its state over while its hosts still serve its trees."""
+    original = ArcMerge._step
+
+    def _step(self: ArcMerge) -> None:
+        original(self)
+        if self._under_way and not self._stop.step():
+            self._hand_over()
+
+    replace(original, _step)
+
+
+@fault("C5", TREE_TESTS, "test_the_state_is_handed_over_when_no_publisher_has_a_summary")
+def merged_while_summaries_are_cached() -> None:
+    """A cluster that merges does not wait for the end of publishers' summaries of its trees."""
+
+    def _is_stopped(self: TreeStop) -> bool:
+        return not any(
+            self._owner.leases.may_serve(host)
+            for owned in self._trees.values()
+            for host in owned.stopping_hosts
+        )
+
+    replace(TreeStop._is_stopped, _is_stopped)
+
+
+@fault("C6", TREE_TESTS, "test_an_arc_that_is_kept_is_served_again")
+def kept_arc_not_served_again() -> None:
+    """A cluster that keeps its arc after all does not give its hosts their registrations again."""
+
+    def cancel(self: TreeStop) -> None:
+        self._stopping = False
+
+    replace(TreeStop.cancel, cancel)
+
+
+@fault(
+    "C6",
+    TREE_TESTS,
+    "test_the_next_cluster_serves_the_trees_from_its_own_hosts_when_its_log_has_them",
+)
+def taken_trees_not_planted() -> None:
+    """A cluster that takes an arc has its trees in the log and decides about none of them."""
+
+    def on_arc_taken(self: TreeRestoration, event: ArcTaken) -> None:
+        self._clusters.forget_log(event.arc.key)
+
+    replace(TreeRestoration.on_arc_taken, on_arc_taken)
+
+
+@fault("P1", MERGE_TESTS, "test_0_keeps_clusters_from_merging")
+def merge_below_ignored() -> None:
+    """A cluster that misses members merges whatever `cluster.merge_below` says."""
+    original = ClusterMerges._begin_if_small
+
+    def _begin_if_small(self: ClusterMerges, own: Cluster) -> None:
+        settings = self.recruiting.settings
+        self.recruiting.settings = changed(settings, merge_below=settings.size)
+        original(self, own)
+        self.recruiting.settings = settings
+
+    replace(original, _begin_if_small)
