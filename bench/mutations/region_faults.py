@@ -85,6 +85,16 @@ def own_region_by_way_of_another() -> None:
     replace(original, divide)
 
 
+@fault("M1", ACCESS, "test_what_a_delegate_cannot_bring_stays_behind_the_border")
+def delegates_give_back_over_borders() -> None:
+    """A delegate gives back to its host whatever it cannot bring, wherever the host is."""
+
+    def is_nearer(self: Relays, one: Peer, other: Peer, to: Peer) -> bool:
+        return False
+
+    replace(Relays.is_nearer, is_nearer)
+
+
 @fault("M1", ACCESS, "test_each_level_of_a_path_is_entered_once_on_the_way_down")
 def levels_of_a_region_ignored() -> None:
     """A region is one name: parts of one region are entered from everywhere, each by itself."""

@@ -178,11 +178,14 @@ class Delegation(Machine):
 
     def _go_around(self, to: Peer, message: Deliver, relay: Peer | None) -> None:
         """Avoid a silent link: the node's share as a delegate is spread anew, and what is for the
-        node itself goes back to the host, if this node is a delegate, else to a relay."""
+        node itself goes back to the host, if this node is a delegate, else to a relay. A delegate
+        behind a border of the host's takes a relay, too, rather than cross it twice (M1); what such
+        a relay cannot bring it gives back to the host."""
         if message.onward:
             self._spread_anew(message)
-        if message.host is not None:
-            self.holding.give_back(message.host, to, (message,))
+        host = message.host
+        if host is not None and not (relay and self.relays.is_nearer(relay, host, to)):
+            self.holding.give_back(host, to, (message,))
         elif relay is not None:
             self.copies.spend(message.events)
             self.holding.relay(relay, to, msgspec.structs.replace(message, onward=()))

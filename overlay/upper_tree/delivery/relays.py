@@ -219,6 +219,10 @@ class Relays:
             and peer.id not in self._suspected
         ]
 
+    def is_nearer(self, one: Peer, other: Peer, to: Peer) -> bool:
+        """Whether there are fewer borders on the way over one node than over the other."""
+        return self._borders(one.region, to.region) < self._borders(other.region, to.region)
+
     def _borders(self, over: Region, to: Region) -> int:
         """How many borders there are on the way over a region to another one."""
         return distance(self.port.me.region, over) + distance(over, to)

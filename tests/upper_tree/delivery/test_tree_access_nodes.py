@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from matching import EVERYTHING
 from overlay.client import Event
 from overlay.links.events import LinkSuspected
-from overlay.machine import Peer
+from overlay.machine import Message, Peer
 from overlay.regions import entered
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.access_nodes import AccessNodes
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import share_out
 from overlay.upper_tree.delivery.recipients import Recipient
-from overlay.upper_tree.messages import Deliver, Visit
+from overlay.upper_tree.messages import Deliver, Undelivered, Visit
 from tests.support.overlays import settings
 from tests.support.trees import HostNode, event, registration
 from tests.support.world import World, one_node, peer
@@ -241,6 +241,40 @@ def test_a_relay_adds_no_border_to_the_way() -> None:
     only = rig.relays.relay("us.0", "us")
     assert only is not None
     assert only.region != "us", "rather than none"
+
+
+@pytest.mark.parametrize("relay_fails", [False, True])
+def test_what_a_delegate_cannot_bring_stays_behind_the_border(relay_fails: bool) -> None:
+    """A frame that is lost between two nodes of one region concerns no other region, unless a relay
+    there cannot help either."""
+    rig = Regions({f"eu.{number}": ("eu", 0) for number in range(4)})
+    for name, node in rig.nodes.items():
+        others = tuple(rig.peer(each) for each in rig.places if each != name)
+        node.delegation.relays.others = lambda others=others: others  # type: ignore[misc]
+    rig.publish(event(1, x=5))
+    (entry,) = rig.entries("eu")
+    rig.net.deliver(("h", entry))
+    victim = next(name for name in rig.nodes if rig.net.links.get((entry, name)))
+    waiting = rig.net.links[entry, victim]
+    rig.net.nodes[entry].hear(LinkSuspected(rig.peer(victim), tuple(waiting)))
+    waiting.clear()
+    if relay_fails:
+        (relay,) = [to for one, to, m in rig.net.sent if one == entry and is_for(m, victim)]
+        rig.net.deliver((entry, relay))
+        rig.net.deliver((entry, relay))
+        rig.net.cut(relay, victim)
+    rig.net.flush()
+    assert not rig.missing()
+    back = [m for _, to, m in rig.net.sent if isinstance(m, Undelivered) and to == "h"]
+    assert len(back) == relay_fails
+    assert rig.crossings() == {"eu": 1 + relay_fails}
+
+
+def is_for(message: Message, name: str) -> bool:
+    """Whether this is a delivery whose receiver is to pass it on to this node only."""
+    return isinstance(message, Deliver) and any(
+        [peer.id for share in shares for peer in share.peers] == [name] for shares in message.onward
+    )
 
 
 def test_where_a_near_relay_has_failed_one_in_a_third_region_is_tried() -> None:
