@@ -1,14 +1,31 @@
-"""Faults of the trace records: the clock that orders them, and the writer that numbers them."""
+"""Faults of the trace records, the clock that orders them, the writer that numbers them, and of how
+the analysis reads and matches them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
 from bench.mutations.planting import fault, replace
+from canopy.traces.analysis.read import trace_files
+from canopy.traces.analysis.selection.cover import Conjunction, Range, _both, ranges
+from canopy.traces.analysis.selection.matcher import Ints, Matcher
+from canopy.traces.analysis.selection.trees import Attributes, Scalar
+from canopy.traces.analysis.spark.paths import for_reading, for_writing
+from canopy.traces.analysis.spark.sharing import check_shared
 from canopy.traces.writer import TraceWriter
 from overlay.hybrid_clock import HybridClock
 
 CLOCK = "tests/links/test_links_hybrid_clock.py"
 WRITER = "tests/canopy/traces/test_traces_writer.py"
 VERDICT = "promise: a verdict is true"
+MATCHER = "tests/canopy/traces/test_traces_selectors.py"
+PLACES = "tests/canopy/traces/test_traces_places.py"
+JOIN = "test_the_join_finds_what_evaluating_all_pairs_finds"
 
 
 @fault(VERDICT, CLOCK, "test_a_batch_brings_its_senders_time")
@@ -56,3 +73,69 @@ def lost_records_leave_no_gap() -> None:
         lose(self, records, error)
 
     replace(TraceWriter._lose, forgetful)
+
+
+@fault(VERDICT, MATCHER, JOIN)
+def ranges_decide_alone() -> None:
+    """What ranges do not say of a selector (arithmetic, LIKE) is not evaluated."""
+    original = Matcher._evaluated
+
+    def evaluated(
+        self: Matcher,
+        events: Sequence[Attributes],
+        at: Ints,
+        number: Ints,
+        right: npt.NDArray[np.bool_],
+        several: npt.NDArray[np.bool_],
+    ) -> tuple[Ints, Ints]:
+        return original(self, events, at, number, np.ones_like(right), several)
+
+    replace(original, evaluated)
+
+
+@fault(VERDICT, MATCHER, JOIN)
+def large_integers_as_doubles() -> None:
+    """A range with a bound beyond 2^53 counts as exact, where doubles are two apart."""
+
+    def rounded(op: str, value: Scalar | None) -> list[tuple[Range, bool]]:
+        return [(each, True) for each, _ in original(op, value)]
+
+    original = ranges
+    replace(ranges, rounded)
+
+
+@fault(VERDICT, MATCHER, JOIN)
+def second_range_of_an_attribute_wins() -> None:
+    """Of two ranges of one attribute in a conjunction the second one replaces the first."""
+
+    def both(one: Conjunction, other: Conjunction) -> Conjunction | None:
+        return Conjunction(one.ranges | other.ranges, one.exact and other.exact)
+
+    replace(_both, both)
+
+
+@fault(VERDICT, PLACES, "test_an_output_that_the_executors_do_not_share_is_found")
+def private_folders_unnoticed() -> None:
+    """Nothing checks whether the machines of a cluster share the folder of the report."""
+
+    def unchecked(spark: Any, folder: Path) -> None:
+        return
+
+    replace(check_shared, unchecked)
+
+
+@fault(VERDICT, PLACES, "test_names_are_given_to_spark_as_they_are")
+def brackets_as_patterns() -> None:
+    """Spark takes brackets in the name of a trace folder for a pattern."""
+    replace(for_reading, for_writing)
+
+
+@fault(VERDICT, PLACES, "test_compressed_files_count_with_the_text_that_is_in_them")
+def compressed_files_skipped() -> None:
+    """Trace files that were compressed are passed over."""
+
+    def plain(traces: Path) -> Any:
+        return (path for path in original(traces) if path.suffix != ".gz")
+
+    original = trace_files
+    replace(trace_files, plain)
