@@ -41,7 +41,11 @@ class LinkSettings(SettingsGroup, frozen=True):
     # links need it always
     frame: Bytes = 32 * 1024  # a batch is cut here; its receiver handles it in one turn
     window: Bytes = 4 * 1024 * 1024  # credit a receiver grants; guess
-    queue: Bytes = 64 * 1024 * 1024  # waiting for credit; what is beyond is dropped and counted
+    queue: Bytes = 64 * 1024 * 1024  # waiting for credit, at most; what is beyond is dropped and
+    # counted. Less where less is written while a connection is lost or silent (T3) …
+    queue_floor: Bytes = 32 * 1024 * 1024  # … but this always: what a publisher keeps for all its
+    # trees (`tree.pending_bytes`), so that no visit is dropped
+    queue_decay: Seconds = 60.0  # by which half of what is above the need is given up (T3)
     compress: bool = False  # batches over 1 KiB with zlib
 
 
@@ -98,6 +102,11 @@ class ClusterSettings(SettingsGroup, frozen=True):
     # cluster does; more than `size` is as much as `size`)
     merge_after: Seconds = 30.0  # … when it has had too few for so long, and found none: nodes that
     # are started again are back by then; guess
+    tail: Bytes = 32 * 1024 * 1024  # entries of the log that a voter keeps in memory, at most, for
+    # standbys and brokers that were out of reach; beyond it they get the whole state. As much as
+    # is written meanwhile (T3), and as a few whole states have; guess
+    tail_floor: Bytes = 1024 * 1024  # … at least: eight messages of a log's copy; guess
+    tail_decay: Seconds = 60.0  # by which half of what is above the need is given up (T3)
     recruit_period: Seconds = 0.5  # guess
     recruit_timeout: Seconds = 3.0  # a recruit that did not answer; guess
 

@@ -72,7 +72,7 @@ class Clusters(Machine):
         self.journal = journal = Journal(port, restored)
         self.cluster_role = role = ClusterRole(port, ring, view, journal, settings.serve)
         # consensus
-        self.log = log = FollowerLog(role, journal)
+        self.log = log = FollowerLog(role, journal, settings)
         self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal)
         self.election = Election(chosen, role, log, heartbeat, health)
         departures = Departures()

@@ -68,13 +68,15 @@ CONTRADICTIONS_MOST: Final = 64
 
 # --- consensus: the log ---
 
-TAIL_BYTES: Final = 1024 * 1024
-"""Entries of the log that a voter keeps in memory for followers that are a little behind: eight
-messages of `SNAPSHOT_PIECE`. Guess; to be measured by how many of the followers that return need a
-snapshot."""
+ENTRY_OVERHEAD: Final = 160
+"""Bytes that each entry of a log counts in memory beside its body: two objects and a pointer."""
 
-TAIL_ENTRIES: Final = 4_096
-"""The same in entries. Guess; to be measured with `TAIL_BYTES`."""
+DISCONNECT_ASSUMED: Final = 6.0
+"""Seconds for which a voter is taken to be out of reach as long as none was: `links.dead_after`,
+after which it is voted out."""
+
+DISCONNECT_LEAST: Final = 1.0
+"""A shorter silence of a voter is no disconnect: its answers to heartbeats were late."""
 
 SNAPSHOT_PIECE: Final = 128 * 1024
 """Entries per message: half of a link's batch (`LinkSettings.frame`), so that the rest of the
@@ -222,7 +224,7 @@ OBSERVER_AGAIN: Final = 10.0
 """How long an observer that did not answer is not asked again. Guess; to be measured by how often
 it answers then."""
 
-OBSERVER_LAG_MOST: Final = TAIL_ENTRIES
+OBSERVER_LAG_MOST: Final = 4_096
 """Entries that an observer may not have acknowledged; then it gets none until it answers. Beyond
 what the log's tail keeps its copy begins anew anyway."""
 

@@ -144,7 +144,9 @@ class Links:
             session.expect_answer(self._clock())
         if len(encoded) > MAX_BODY:
             self._drop(peer, message, len(encoded), TOO_LARGE)
-        elif session.enqueue(encoded, message):
+        elif session.enqueue(encoded, message) or (
+            session.extend_queue(len(encoded), self._clock()) and session.enqueue(encoded, message)
+        ):
             self._to_flush[peer.id] = session
         else:
             self._drop(peer, message, len(encoded), "queue full")

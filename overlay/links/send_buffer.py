@@ -42,7 +42,7 @@ class SendBuffer:
 
     __slots__ = (
         *("_burst", "_codec", "_gap", "_recover_to", "_settings", "credit", "number"),
-        *("in_flight", "in_flight_bytes", "queued", "queued_bytes"),
+        *("in_flight", "in_flight_bytes", "queued", "queued_bytes", "queue_limit", "written"),
     )
 
     def __init__(self, settings: LinkSettings, codec: Codec) -> None:
@@ -50,6 +50,8 @@ class SendBuffer:
         self._codec = codec
         self.queued: list[tuple[bytes, Message]] = []
         self.queued_bytes = 0
+        self.queue_limit = min(settings.queue_floor, settings.queue)
+        self.written = 0  # bytes of messages, since they were last counted
         self.in_flight: list[InFlightBatch] = []
         self.in_flight_bytes = 0
         self.number = 0  # of the next batch
@@ -66,9 +68,10 @@ class SendBuffer:
     def enqueue(self, encoded: bytes, message: Message) -> bool:
         """Queue one message; False (and nothing is queued) if the queue is full."""
         size = self.queued_bytes + len(encoded)
-        if size > self._settings.queue:
+        if size > self.queue_limit:
             return False
         self.queued_bytes = size
+        self.written += len(encoded)
         self.queued.append((encoded, message))
         return True
 

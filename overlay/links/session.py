@@ -28,6 +28,8 @@ from typing import Final, Protocol
 
 import msgspec
 
+from overlay.backlog import PERIOD as BACKLOG_PERIOD
+from overlay.backlog import Backlog
 from overlay.links.constants import (
     CONGESTED_SHARE,
     DIAL_SUSPECT_AFTER,
@@ -100,6 +102,7 @@ class LinkSession(HasDeadline):
         *("is_suspected", "is_congested", "_refusals", "_settings", "_codec", "_send_buffer"),
         *("_receive_buffer", "_backlog"),
         *("_rto", "_srtt", "_rttvar", "_timed", "_sent_once", "_timeouts", "_reported"),
+        *("_replay", "_resize_at", "_out_since"),
         *("candidate", "_looked_at", "_looks", "_look_at", "_look_back_at", "_looks_back"),
         *("_report_limit", "_ack_timed", "_ack_bytes", "enqueue", "queued", "next_batch"),
         *("receive", "next_buffered", "new_gap"),
@@ -136,6 +139,11 @@ class LinkSession(HasDeadline):
         self.last_heard = now  # last frame, or when silence began to count (`expect_answer`)
         self.last_written = now
         self.last_used = now  # last batch or probe, in either direction
+        self._replay = Backlog(
+            settings.queue_floor, settings.queue, settings.queue_decay, settings.dead_after, now
+        )
+        self._resize_at = now + BACKLOG_PERIOD
+        self._out_since = NEVER  # when the peer fell silent or its connection was lost
         self._rto = settings.retransmit_after
         self._srtt = self._rttvar = 0.0  # RFC 6298; 0: not measured
         self.reset(number)
@@ -185,6 +193,8 @@ class LinkSession(HasDeadline):
 
     def enter(self, state: SessionState, now: float) -> None:
         """Change the state. Called by `SessionTable` only, which keeps count of the dormant."""
+        if self.state is SessionState.CONNECTED and state is SessionState.CONNECTING:
+            self._out_since = min(self._out_since, now)
         self.state = state
         self.since = now
         connecting = state is SessionState.CONNECTING
@@ -279,6 +289,8 @@ class LinkSession(HasDeadline):
         self.ack_due = False
         self._ack_bytes = 0
         self.last_used = self.last_written = now
+        if now >= self._resize_at:
+            self._resize_queue(now)
         if batch.number < self._sent_once:
             self._timed = None  # which of the two is acknowledged cannot be known (Karn)
         else:
@@ -302,6 +314,22 @@ class LinkSession(HasDeadline):
         self._ack_bytes = 0
         self.last_written = now
         return Ack(self._receive_buffer.expected, self._settings.window, gap, asks)
+
+    def extend_queue(self, size: int, now: float) -> bool:
+        """The queue has no room for so many bytes: whether more may wait by now, since so much is
+        written."""
+        before = self._send_buffer.queue_limit
+        self._replay.wrote(size)
+        self._resize_queue(now)
+        return self._send_buffer.queue_limit > before
+
+    def _resize_queue(self, now: float) -> None:
+        """What may wait is what is written while the peer is out of reach (T3)."""
+        buffer = self._send_buffer
+        self._replay.wrote(buffer.written)
+        buffer.written = 0
+        buffer.queue_limit = self._replay.size(now)
+        self._resize_at = now + BACKLOG_PERIOD
 
     def ack_is_urgent(self, share: int) -> bool:
         """Whether 1/`share` of the window waits for an acknowledgement."""
@@ -380,6 +408,9 @@ class LinkSession(HasDeadline):
         """The peer acknowledged something new, or a new connection begins: measure the round trip,
         and start the retransmission timer anew."""
         self._clear_suspicion()
+        if self._out_since != NEVER and self.state is SessionState.CONNECTED:
+            self._replay.reconnected(now - self._out_since, now)
+            self._out_since = NEVER
         if self._timed is not None and self._timed[0] < self._send_buffer.acknowledged:
             self._measure_round_trip(now - self._timed[1])
             self._timed = None
@@ -419,6 +450,7 @@ class LinkSession(HasDeadline):
     def suspect(self, now: float) -> tuple[Message, ...]:
         """The peer is suspected: the messages that LinkSuspected names now, few at first."""
         self.is_suspected = True
+        self._out_since = min(self._out_since, now)
         is_full = self._report_limit == LARGEST_REPORT
         self.report_at = now + (FULL_REPORT_INTERVAL if is_full else REPORT_INTERVAL)
         undelivered = self._send_buffer.undelivered()

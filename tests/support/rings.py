@@ -287,7 +287,8 @@ def grown(
     election: ElectionSettings | None = None,
     cluster: ClusterSettings | None = None,
 ) -> RingWorld:
-    """A world at rest with that many clusters, or as many as the nodes allow."""
+    """A world at rest with that many clusters, or as many as the nodes allow. `cluster`: instead of
+    `size`."""
     world = RingWorld(seed, cluster=cluster or ClusterSettings(size=size), election=election)
     world.add(founder=True)
     for _ in range(nodes - 1):

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from overlay.backlog import Backlog
 from overlay.chord.consensus.journal import Journal, Snapshot
 from overlay.chord.consensus.messages import (
     ClusterHelloReply,
@@ -30,12 +31,14 @@ from overlay.chord.consensus.messages import (
     LogSnapshot,
     VoteRecord,
 )
-from overlay.chord.consensus.voter_log import VoterLog
+from overlay.chord.consensus.voter_log import VoterLog, size_of
+from overlay.chord.constants import DISCONNECT_ASSUMED
 from overlay.chord.events import ArcGone, EntryReceived, LogReset
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
 from overlay.machine import Key, NodeId, Peer, Version, by_id
+from overlay.settings import ClusterSettings
 
 EMPTY: Version = (0, 0)
 """The position of a node that has no log."""
@@ -60,10 +63,13 @@ class StagedSnapshot:
 class FollowerLog:
     """This node's copy of the log: entries, votes, and the messages that a follower handles."""
 
-    def __init__(self, role: ClusterRole, journal: Journal) -> None:
+    def __init__(self, role: ClusterRole, journal: Journal, settings: ClusterSettings) -> None:
         self.role = role
         self.port = role.port
         self.journal = journal
+        self.backlog = Backlog(  # of the tail, for followers that were out of reach
+            settings.tail_floor, settings.tail, settings.tail_decay, DISCONNECT_ASSUMED, 0.0
+        )
         self.voter_log: VoterLog | None = None
         self.staged: StagedSnapshot | None = None
 
@@ -166,7 +172,7 @@ class FollowerLog:
     def begin(self, cluster: Cluster) -> None:
         """An empty log of a new cluster, whose only voter is this node."""
         config = Configuration((self.port.me,), cluster.start)
-        self.voter_log = VoterLog(cluster.key, EMPTY, config)
+        self.voter_log = self._new_log(cluster.key, EMPTY, config)
         self.journal.begin(self.voter_log, ())
 
     def vote_alone(self) -> None:
@@ -177,6 +183,7 @@ class FollowerLog:
     def append(self, entries: Sequence[LogEntry]) -> None:
         """Append the primary's own entries, in memory and on disk; they are applied already."""
         assert self.voter_log is not None
+        self._make_room(entries)
         for entry in entries:
             self.voter_log.add(entry)
         self.journal.append(entries)
@@ -200,6 +207,7 @@ class FollowerLog:
             if voter_log is None or message.after[1] > voter_log.next:
                 self._say_position(sender)
             return
+        self._make_room(message.entries)
         for item in message.entries:
             self._apply(voter_log, item)
         self.journal.append(message.entries)
@@ -280,7 +288,7 @@ class FollowerLog:
         return voter_log
 
     def _load(self, snapshot: Snapshot) -> VoterLog:
-        voter_log = VoterLog(snapshot.key, snapshot.position, snapshot.config)
+        voter_log = self._new_log(snapshot.key, snapshot.position, snapshot.config)
         self.voter_log = voter_log
         self.port.emit(LogReset(snapshot.key))
         for index, entry in enumerate(snapshot.entries):
@@ -289,6 +297,15 @@ class FollowerLog:
         if snapshot.config.start != snapshot.key:
             self._emit_gone(snapshot.config.start, snapshot.key)
         return voter_log
+
+    def _new_log(self, key: Key, position: Version, config: Configuration) -> VoterLog:
+        return VoterLog(key, position, config, self.backlog.size(self.port.now))
+
+    def _make_room(self, entries: Sequence[LogEntry]) -> None:
+        """These entries come: keep what is written while a follower is out of reach."""
+        assert self.voter_log is not None
+        self.backlog.wrote(sum(map(size_of, entries)))
+        self.voter_log.keep(self.backlog.size(self.port.now))
 
     def _apply(self, voter_log: VoterLog, item: LogEntry) -> None:
         was = voter_log.config

@@ -76,6 +76,7 @@ class Heartbeat:
         self._sent = BoundedDict[int, SentHeartbeat](HEARTBEATS_KEPT)
         # Until when each voter's answers let us decide.
         self._leased = BoundedDict[NodeId, float](LEASES_KEPT)
+        self._answered_at = BoundedDict[NodeId, float](LEASES_KEPT)
         self._asked_timeout = self.settings.suspect_after  # what the last heartbeat asked for
         self._timeout_at = 0.0
         self._due = 0.0  # when PrimarySilent should ring
@@ -116,6 +117,10 @@ class Heartbeat:
         """Whether this voter answered a heartbeat whose lease is not over."""
         return self._leased.get(node, -1e9) >= self.port.now
 
+    def silent_for(self, node: NodeId) -> float:
+        """Seconds since this member last answered a heartbeat; 0 if it never did."""
+        return self.port.now - self._answered_at.get(node, self.port.now)
+
     def on_heartbeat_due(self, timer: HeartbeatDue) -> None:
         """At a primary: send the next heartbeat to the members and voters; otherwise the beat
         ends."""
@@ -141,6 +146,8 @@ class Heartbeat:
         if message.voted_epoch > message.epoch:
             return message.voted_epoch
         counts = self.role.own.has_member(sender.id) or self.log.is_voter(sender.id)
+        if counts:
+            self._answered_at.renew(sender.id, self.port.now)
         if (sent := self._sent.get(message.number)) is not None and counts:
             if self.log.is_voter(sender.id) or self.log.majority() == 1:
                 sent.answered += 1

@@ -33,7 +33,7 @@ from overlay.chord.consensus.messages import (
     LogEntry,
     LogSnapshot,
 )
-from overlay.chord.constants import SNAPSHOT_PIECE
+from overlay.chord.constants import DISCONNECT_LEAST, SNAPSHOT_PIECE
 from overlay.chord.events import (
     ArcGone,
     Committed,
@@ -275,7 +275,13 @@ class LeaderLog:
         if self.first_of_epoch and not follower.acknowledged and not follower.live:
             self.port.emit(MemberJoined(sender))  # it lives, even if it was taken for lost
         follower.acknowledged = 0
-        entries = voter_log.after(message.position) if message.position != EMPTY else None
+        entries = None
+        if message.position != EMPTY:
+            silent = self.heartbeat.silent_for(sender.id)
+            if silent >= DISCONNECT_LEAST:
+                self.local.backlog.reconnected(silent, self.port.now)
+            entries = voter_log.after(message.position)
+            self.port.count("followers_copied" if entries is None else "followers_caught_up")
         if entries is None:
             follower.live = False
             if not follower.needs_snapshot:

@@ -10,20 +10,27 @@ from __future__ import annotations
 from collections import deque
 
 from overlay.chord.consensus.messages import Configuration, LogEntry
-from overlay.chord.constants import TAIL_BYTES, TAIL_ENTRIES
+from overlay.chord.constants import ENTRY_OVERHEAD
 from overlay.machine import Key, Version
+
+
+def size_of(item: LogEntry) -> int:
+    """Bytes that an entry takes in memory."""
+    return len(item.body) + ENTRY_OVERHEAD
 
 
 class VoterLog:
     """One cluster's log at one voter: position, configuration, a bounded tail of entries."""
 
-    def __init__(self, key: Key, position: Version, config: Configuration) -> None:
+    def __init__(self, key: Key, position: Version, config: Configuration, kept: int) -> None:
+        """`kept`: bytes of entries that the tail has at most."""
         self.key = key
         self.position = position
         self.config = config
         self._before = position  # of the first entry in the tail
         self._tail: deque[LogEntry] = deque()
         self._bytes = 0
+        self._kept = kept
 
     @property
     def next(self) -> int:
@@ -37,12 +44,25 @@ class VoterLog:
         if item.config is not None:
             self.config = item.config
         self._tail.append(item)
-        self._bytes += len(item.body)
-        while self._bytes > TAIL_BYTES or len(self._tail) > TAIL_ENTRIES:
-            old = self._tail.popleft()
-            self._bytes -= len(old.body)
-            self._before = (old.epoch, self._before[1] + 1)
+        self._bytes += size_of(item)
+        self._shorten()
         return index
+
+    def keep(self, size: int) -> None:
+        """From now on the tail has at most so many bytes."""
+        self._kept = size
+        self._shorten()
+
+    def _shorten(self) -> None:
+        while self._bytes > self._kept and self._tail:
+            old = self._tail.popleft()
+            self._bytes -= size_of(old)
+            self._before = (old.epoch, self._before[1] + 1)
+
+    @property
+    def tail_bytes(self) -> int:
+        """Bytes of the entries that are kept."""
+        return self._bytes
 
     def override(self, config: Configuration) -> None:
         """Use this configuration before it is in the log: the caller leads next and appends an

@@ -294,3 +294,44 @@ def test_what_is_committed_is_with_a_majority_whatever_happens(seed: int) -> Non
     world.members_agree()
     assert len(everything) > 10
     assert all(e in primary(world).registry.entries for e in everything)
+
+
+@pytest.mark.parametrize(("floor", "copied"), [(4_096, 1), (1 << 20, 0)])
+def test_a_follower_that_was_out_of_reach_gets_what_it_lacks_while_that_is_kept(
+    floor: int, copied: int
+) -> None:
+    """The tail has what is written in an assumed disconnect (T3), and `cluster.tail_floor`."""
+    chosen = ClusterSettings(size=3, tail_floor=floor, tail=floor)
+    node, behind = lagging(chosen)
+    assert node.port.counts.get("followers_copied", 0) == copied
+    assert node.port.counts.get("followers_caught_up", 0) == 1 - copied
+    assert behind.clusters.log.position == node.clusters.log.position
+
+
+def test_the_tail_grows_with_what_is_written_and_keeps_its_bounds() -> None:
+    chosen = ClusterSettings(size=3, tail_floor=4_096, tail=1 << 20)
+    node, _ = lagging(chosen)
+    assert node.port.counts.get("followers_caught_up", 0) == 1
+    log = node.clusters.log
+    assert log.voter_log is not None
+    assert 4_096 < log.voter_log.tail_bytes <= 1 << 20
+    assert log.backlog.disconnect(node.port.now) < 6.0, "the one that was seen"
+
+
+def lagging(chosen: ClusterSettings) -> tuple[RingNode, RingNode]:
+    """A primary, and a voter that was cut off for two seconds while 40 kB were written."""
+    world = grown(1, nodes=3, clusters=1, cluster=chosen)
+    node = primary(world)
+    behind = voting(world)[0]
+    for counter in ("followers_copied", "followers_caught_up"):
+        node.port.counts.pop(counter, None)
+    usual, world.notice = world.notice, 2.0
+    world.cut_link(node, behind)  # what is under way is lost, and nobody notices for two seconds
+    for _ in range(39):
+        node.clusters.append(bytes(1_000))
+        node.port.turn()
+        world.run(0.05)
+    world.notice = usual
+    world.heal_link(node, behind)  # before it is voted out
+    world.run(10)
+    return node, behind
