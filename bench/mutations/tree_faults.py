@@ -293,6 +293,21 @@ def replanted_trees_answered_early() -> None:
 @fault(
     "P5",
     "tests/upper_tree/owner/test_tree_adopting.py",
+    "test_where_all_clusters_are_lost_no_tree_is_said_to_be_absent_at_once",
+)
+def only_one_lost_arc_is_waited_for() -> None:
+    """Where all clusters of a ring are lost, publishers get answers about other arcs at once."""
+    original = TreeRestoration.on_replanted
+
+    def on_replanted(self: TreeRestoration, event: Replanted) -> None:
+        original(self, Replanted(event.lost))
+
+    replace(original, on_replanted)
+
+
+@fault(
+    "P5",
+    "tests/upper_tree/owner/test_tree_adopting.py",
     "test_a_lost_clusters_trees_are_served_before_their_subscribers_register_again",
 )
 def adopted_trees_lose_registrations() -> None:

@@ -98,9 +98,11 @@ class ArcDivided(LocalEvent, frozen=True):
 
 class Replanted(LocalEvent, frozen=True):
     """This node leads an arc from now on whose cluster `lost` is gone with all that it held:
-    subscribers there have to register again. Follows RoleChanged."""
+    subscribers there have to register again. `others`: so are all other clusters of the ring, whose
+    arcs this node leads as well. Follows RoleChanged."""
 
     lost: Cluster
+    others: bool = False
 
 
 class ClusterForked(LocalEvent, frozen=True):

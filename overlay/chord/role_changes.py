@@ -99,12 +99,12 @@ class RoleChanges(LeadershipParts):
         """Nothing is left of the cluster `lost`: found `cluster` in its place."""
         self.found(cluster)
         self.ring.rejoin(cluster, lost.primary)
-        self._replanted(cluster, lost)
+        self._replanted(cluster, lost, others=cluster.start != lost.start)
 
-    def _replanted(self, cluster: Cluster, lost: Cluster) -> None:
+    def _replanted(self, cluster: Cluster, lost: Cluster, others: bool = False) -> None:
         """The arc of `lost` is led by this node now: say so to the trees and to the neighbours, who
         spread it by gossip."""
-        self.port.emit(Replanted(lost))
+        self.port.emit(Replanted(lost, others))
         for peer in self.view.peers():
             self.port.send(peer, Moved(cluster))
 

@@ -27,6 +27,7 @@ from overlay.upper_tree.messages import (
     Uninstall,
     ids_digest,
 )
+from overlay.upper_tree.owner.constants import RESTORE_LEAST
 from overlay.upper_tree.owner.tree_log import (
     CacheHoldersChanged,
     MapChanged,
@@ -99,6 +100,29 @@ def test_a_lost_clusters_trees_are_served_before_their_subscribers_register_agai
     assert found.owner.owner.trees["x"].tree.map.version[0] == 9, "above the lost cluster's"
     assert found.owner.clusters.forgotten == [LOST.key]
     assert found.owner.clusters.log, "it is in the own log"
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_where_all_clusters_are_lost_no_tree_is_said_to_be_absent_at_once(others: bool) -> None:
+    """Else what is published for a tree of another lost cluster is taken for unwanted."""
+    found = rig()
+    found.owner.clusters.whole = (LOST.key,)
+    cluster = found.owner.clusters.cluster = cluster_of("p", "h1", "h2", version=(9, 0))
+    found.owner.port.hear(RoleChanged(cluster, "primary"))
+    arc = replace(LOST, start=f"{int(LOST.key, 16) - 1:040x}")  # of which y is not
+    found.owner.port.hear(Replanted(arc, others))
+    assert absent(found) == ([] if others else ["y"])
+    found.owner.port.advance(RESTORE_LEAST + 0.1)
+    assert absent(found) == ["y"]
+
+
+def absent(found: Rig) -> list[str]:
+    """Which trees of y a publisher is answered to be absent."""
+    found.owner.port.sent.clear()
+    found.owner.port.hear(AskTree(("y",), 1, ()), PUBLISHER)
+    found.owner.clusters.commit()
+    answers = [one for _, one in found.owner.port.sent_to(TreeAnswer)]
+    return [attribute for answer in answers for attribute in answer.absent]
 
 
 def test_a_copy_follows_the_log() -> None:

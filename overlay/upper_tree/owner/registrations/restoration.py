@@ -60,7 +60,7 @@ class TreeRestoration(Machine):
         """By cluster; as many as overlay/chord keeps."""
         self.former_holders: tuple[Peer, ...] | None = None
         """Publishers that the lost owner may have given summaries; None: it is not known who."""
-        self._arc: Cluster | None = None  # the lost cluster's
+        self._arc: Cluster | None = None  # of the lost cluster, or of all
         self._until = 0.0  # then its registrations are taken to be complete, …
         self._latest = 0.0  # … at the latest
         self._restoring: dict[str, OwnedTree] = {}  # those whose hosts may not serve yet
@@ -84,7 +84,8 @@ class TreeRestoration(Machine):
     def on_replanted(self, event: Replanted) -> None:
         """This node leads the arc of a lost cluster, or of several: restore what is known of it."""
         now = self.port.now
-        self._arc, self._until, self._latest = event.lost, now + RESTORE_LEAST, now + RESTORE_MOST
+        self._arc = self._clusters.cluster if event.others else event.lost
+        self._until, self._latest = now + RESTORE_LEAST, now + RESTORE_MOST
         self._restoring.clear()
         self.former_holders = None
         for key, state in list(self.replicas.items()):
@@ -97,7 +98,7 @@ class TreeRestoration(Machine):
             reason = f"{len(lost)} trees from {extent} copy"
             self.port.trace("cluster", name=key, epoch=self._owner.epoch, reason=reason)
             self._restore(lost)
-            if complete and key == event.lost.key:
+            if complete and key == event.lost.key and not event.others:
                 self._until = now
                 if not state.has_unknown_holders:
                     self.former_holders = tuple(state.cache_holders.values())
