@@ -45,8 +45,10 @@ def _way(trees: dict[str, Any], host: str, spot: Cut, size: int) -> str:
         tree = trees.get(host)
         if tree is None:
             return f"leads to {host}, who does not serve it"
-        if tree.serves_some((*spot[:2], 0)):
-            return ""  # of a value that is cut into shards the host of one knows all
+        # Of a value that is cut into shards the host of one knows all. (A side of 1 is no shard but
+        # what follows the value.)
+        if tree.serves_some((*spot[:2], 0) if 0 < spot[2] < 1 else spot):
+            return ""
         entry = tree.slice.route(spot)
         if entry is None or any(each.id == host for each in entry.hosts):
             return f"{host} does not know the way on"

@@ -167,5 +167,5 @@ class TestPublishing:
         replies = [Published(1, 2, "p", 1, 5), Published(2, 3, "p", 1, 7, ((1, "NaN"),))]
         result = result_of(replies, asked=True)
         identities = ("p.1.5", "p.1.6", "p.1.7", "", "p.1.8")
-        assert result == PublishResult(identities, ((3, "NaN"),), True)
+        assert result == PublishResult(identities, ((3, "NaN"),), True, ({},) * 5)
         assert result.count == 4

@@ -15,6 +15,7 @@ from canopy.sim.checks.trace_rules import check_copies, check_paths, check_walks
 from canopy.sim.checks.tree_routes import check_routes
 from canopy.sim.world.recorder import Record
 from canopy.sim.world.world import World
+from matching import place
 from overlay.machine import Peer
 from tests.support.overlays import acknowledged, grown, settings, wait, with_role
 
@@ -96,8 +97,10 @@ def test_a_lookup_that_ends_wrongly_or_in_a_loop_is_found() -> None:
     def tree(serves: bool, on: str) -> Any:
         entry = SimpleNamespace(hosts=[Peer(on, "")])
         return SimpleNamespace(
-            span=lambda spot: serves or None, slice=SimpleNamespace(route=lambda spot: entry)
+            serves_some=lambda spot: serves, slice=SimpleNamespace(route=lambda spot: entry)
         )
+
+    spot = place(3)
 
     trees = {
         "a": tree(False, "b"),
@@ -105,10 +108,10 @@ def test_a_lookup_that_ends_wrongly_or_in_a_loop_is_found() -> None:
         "c": tree(True, ""),
         "d": tree(False, "c"),
     }
-    assert tree_routes._way(trees, "a", (), 7) == "not in 3 steps"
-    assert tree_routes._way(trees, "c", (), 1) == tree_routes._way(trees, "d", (), 2) == ""
+    assert tree_routes._way(trees, "a", spot, 7) == "not in 3 steps"
+    assert tree_routes._way(trees, "c", spot, 1) == tree_routes._way(trees, "d", spot, 2) == ""
     trees["d"] = tree(False, "e")
-    assert tree_routes._way(trees, "d", (), 2) == "leads to e, who does not serve it"
+    assert tree_routes._way(trees, "d", spot, 2) == "leads to e, who does not serve it"
 
 
 def test_a_short_successor_list_is_found(world: World) -> None:
