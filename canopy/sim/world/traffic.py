@@ -22,8 +22,7 @@ from overlay.machine import Message
 DATA: Final[dict[str, tuple[str, ...]]] = {
     "walk": ("Walk",),
     "visit": ("Visit",),
-    "deliver": ("Deliver", "Undelivered"),
-    "relayed": ("Relayed",),  # frames of any kind, of sessions whose link is silent
+    "deliver": ("Deliver", "Undelivered", "NoticeHandedOver"),
 }
 """Purpose: the messages that are held against the lower bound."""
 
@@ -44,13 +43,15 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "clusters": (
         *("Recruit", "RecruitReply", "Membership", "Leaving", "Released"),
         *("TakeOver", "TakenOver", "AskArc", "ArcGiven", "RecoverRequest", "RecoverReply"),
+        *("AskMerge", "MergeOffer", "MergeAnswer", "MergeCancelled", "MergeState"),
     ),
     "log_copies": ("LogEntries", "LogSnapshot", "LogAck", "ClusterHello", "ClusterHelloReply"),
     "observers": ("Observe", "Observed", "ObserverEntries", "ObserverSnapshot", "ObserverReleased"),
     "heartbeats": ("ClusterHeartbeat", "ClusterHeartbeatReply"),  # of primaries and their voters
     "elections": ("RequestVote", "VoteReply", "Rejoin"),
     "leases": ("Renew", "RenewRefused", "Renewed"),
-    "gap_notices": ("DeliveriesGivenUp", "NoticeHandedOver"),
+    "gap_notices": ("DeliveriesGivenUp",),
+    "relayed": ("Relayed",),  # frames of any kind, of sessions whose link is silent
     "registrations": (
         "Register",
         "Registered",
@@ -75,7 +76,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "HostAnswer",
         "StopsHosting",
     ),
-    "acceptances": ("Accepted", "TreeMoved"),
+    "acceptances": ("Accepted", "PartTaken", "TreeMoved"),
     "inspection": (
         *("AskTrees", "Trees", "AskEvent", "EventFacts"),
         *("FindHosts", "HostsFound", "AskMatches", "MatchesFound"),

@@ -142,8 +142,8 @@ def test_a_run_can_leave_traces_in_the_real_format(tmp_path: Path) -> None:
     assert len(files) == 5
     lines = [line for line in files[0].read_bytes().split(b"\n") if line]
     records = [msgspec.json.decode(line) for line in lines]
-    assert records[0]["kind"] == "start"
-    assert 1_767_225_600 <= records[0]["time"] < 1_767_225_700
+    assert [record["kind"] for record in records[:2]] == ["file", "start"]
+    assert 1_767_225_600 <= records[1]["time"] < 1_767_225_700
 
 
 def test_the_command_line_refuses_a_bad_scenario(tmp_path: Path) -> None:
