@@ -9,7 +9,7 @@ from canopy.cli.demo import publisher
 from canopy.client.blocking import ControlClient
 from overlay.chord.keys import attribute_key
 from overlay.client import Event
-from overlay.lower_random.events import WalkFailed, WalkLate
+from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.events import TreeAbsent
@@ -50,20 +50,6 @@ def known_owner_replaces_the_walk() -> None:
         return self.ring.owner(attribute_key(attribute)) is None
 
     replace(TreeFinder._is_walked, _is_walked)
-
-
-@fault(
-    "C5",
-    "tests/overlay/finding/test_overlay_walks.py",
-    "test_a_walk_that_meets_a_dead_node_does_not_hold_up_the_owners_answer",
-)
-def late_walk_is_waited_for() -> None:
-    """A publisher whose walk meets a dead node waits for its end before it asks the owner."""
-
-    def on_walk_late(self: TreeFinder, event: WalkLate) -> None:
-        self.port.count("owners_asked_early", len(event.attributes))
-
-    replace(TreeFinder.on_walk_late, on_walk_late)
 
 
 @fault(

@@ -67,18 +67,6 @@ MAX_OPEN_WALKS = 8_192
 """Walks of this node that have not ended; beyond, a new one fails at once. Guess: a thousand times
 what a publisher of ordinary events has; to be measured by `walks_refused`."""
 
-ROUND_TRIPS_KEPT = 16
-"""Exchanges of views whose round trip is kept: half a minute of them. Guess; to be measured by
-`walks_late` where links change."""
-
-ROUND_TRIP_QUANTILE = 0.75
-"""Of these, which counts as the time of two steps of a walk. If steps are independent draws between
-1 and 20 ms, 96 % of the walks of ten hops end sooner, and those that hit do so after fewer."""
-
-WALK_LATE_LEAST = 0.05
-"""Seconds after which a walk is late at the earliest: some longer turns of nodes on the way, little
-beside the half second after which a silent neighbour is suspected."""
-
 MAX_HOPS = 1_024
 """Walks with a longer limit or trace are refused: a hundred times the paper's limits (CBDLO,
 sections 5.3 and 5.4: 10 and 30)."""

@@ -17,9 +17,7 @@ A walk that meets a node that does not answer (paused, or just dead) would be lo
 sent it there learns of the silence from its link and reports a miss, and the origin starts another
 walk with half of the hop limit, as after a recovery. Neighbours that are silent are passed over,
 and so are those that the health file calls sub-healthy while there are others (T6). A walk that is
-not heard of in time counts as a miss: it may have ended with a node that died. One that takes
-longer than all of its steps should, by the round trips that the view measures, is reported as late,
-and goes on: who cannot wait asks elsewhere meanwhile.
+not heard of in time counts as a miss: it may have ended with a node that died.
 """
 
 from __future__ import annotations
@@ -36,9 +34,8 @@ from overlay.lower_random.constants import (
     MAX_OPEN_WALKS,
     MAX_WALK_ATTRIBUTES,
     POINTS_PER_HIT,
-    WALK_LATE_LEAST,
 )
-from overlay.lower_random.events import WalkFailed, WalkFound, WalkLate
+from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View
 from overlay.machine import Machine, Message, NodeId, Peer, Port, ProtocolError, Timer
@@ -47,12 +44,6 @@ from overlay.settings import WalkSettings
 
 class WalkOverdue(Timer, frozen=True):
     """A walk of this node was not heard of for ``walk.timeout``."""
-
-    number: int
-
-
-class WalkLateDue(Timer, frozen=True):
-    """A walk of this node should have ended, by the round trips that were measured."""
 
     number: int
 
@@ -116,17 +107,8 @@ class Crawl(Machine):
         elif rest and not self._view.peers():
             self._fail(self._end_missed(number, rest, 0), 0)
         elif rest:
-            self._expect_end(number, limit)
             ring = self._access_points.ring
             self._forward(Walk(me, number, tuple(rest), 0, limit, limit, (), ring))
-
-    def _expect_end(self, number: int, limit: int) -> None:
-        """Be reminded when the walk is late: after the time of `limit` steps and of an answer."""
-        round_trip = self._view.round_trip()
-        if round_trip is not None:
-            wait = max(WALK_LATE_LEAST, (limit + 1) * round_trip / 2)
-            if wait < self._settings.timeout:
-                self.port.set_timer(wait, WalkLateDue(number))
 
     # --- a step, of this node's walk or of another's ---
 
@@ -239,13 +221,6 @@ class Crawl(Machine):
         else:
             self._fail(missed, message.hop)
 
-    def on_walk_late_due(self, timer: WalkLateDue) -> None:
-        """The walk goes on; who waits for it hears that it is late."""
-        walk = self._open.get(timer.number)
-        if walk is not None:
-            self.port.count("walks_late")
-            self.port.emit(WalkLate(tuple(walk.missing)))
-
     def on_walk_overdue(self, timer: WalkOverdue) -> None:
         """Nothing was heard of the rest in time: it counts as a miss at hop 0, since how far the
         walk came is not known."""
@@ -296,7 +271,6 @@ class Crawl(Machine):
         if not walk.missing:
             del self._open[number]
             self.port.cancel_timer(WalkOverdue(number))
-            self.port.cancel_timer(WalkLateDue(number))
 
     def _record(
         self, kind: str, origin: Peer, number: int, names: Iterable[str], **fields: int | str

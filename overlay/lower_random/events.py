@@ -27,10 +27,3 @@ class WalkFailed(LocalEvent, frozen=True):
 
     attributes: tuple[str, ...]
     hop: int
-
-
-class WalkLate(LocalEvent, frozen=True):
-    """A walk of this node has taken longer than its steps should, and these attributes have no end
-    yet. It goes on: WalkFound or WalkFailed still follows."""
-
-    attributes: tuple[str, ...]

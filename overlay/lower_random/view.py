@@ -22,7 +22,6 @@ between regions (docs/design/regions.md).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -37,7 +36,6 @@ from overlay.lower_random.constants import (
 from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import AccessPoint, Neighbour, RingHint, Shuffle, ShuffleReply
 from overlay.lower_random.ring_hints import RingHints
-from overlay.lower_random.round_trips import RoundTrips
 from overlay.lower_random.tiered_nodes import TieredNodes
 from overlay.lower_random.tombstones import Tombstones
 from overlay.machine import Machine, NodeId, Peer, Port, ProtocolError, Timer
@@ -46,14 +44,6 @@ from overlay.settings import ViewSettings
 
 class ShuffleDue(Timer, frozen=True):
     """Time for the next exchange of neighbours (Cyclon's shuffle)."""
-
-
-class AskedPartner(NamedTuple):
-    """A neighbour with which an exchange was begun."""
-
-    shuffle: int  # the number of this node's exchange …
-    at: float  # … and when it began, or the link was up on which it goes
-    sent: tuple[NodeId, ...]  # the entries that it was sent
 
 
 class View(Machine):
@@ -72,8 +62,8 @@ class View(Machine):
         self._settings = settings
         self._access_points = access_points
         self._entries: dict[NodeId, Neighbour] = {}
-        self._asked: dict[NodeId, AskedPartner] = {}  # whose reply is awaited
-        self._round_trips = RoundTrips()
+        # Partners whose reply is awaited -> when they were asked, and the entries sent to them.
+        self._asked: dict[NodeId, tuple[int, tuple[NodeId, ...]]] = {}
         self._tombstones = Tombstones()
         self._ring_hints = RingHints()
         self._tiered = TieredNodes()
@@ -105,11 +95,6 @@ class View(Machine):
         idle = [entry for entry in self._entries.values() if entry.idle]
         idle.sort(key=lambda entry: (entry.load // 25, entry.age))
         return tuple(entry.peer for entry in idle)
-
-    def round_trip(self) -> float | None:
-        """Seconds that a neighbour takes to answer, if it is one of the slower ones; None: none
-        has."""
-        return self._round_trips.estimate()
 
     def set_idle(self, is_idle: bool) -> None:
         """Note whether this node may be recruited; every exchange carries it."""
@@ -148,8 +133,8 @@ class View(Machine):
         self._access_points.age_entries()
         for peer_id, entry in list(self._entries.items()):
             self._entries[peer_id] = msgspec.structs.replace(entry, age=entry.age + 1)
-        for peer_id, asked in list(self._asked.items()):
-            if self._shuffles - asked.shuffle >= MAX_UNANSWERED_PERIODS:
+        for peer_id, (when, _) in list(self._asked.items()):
+            if self._shuffles - when >= MAX_UNANSWERED_PERIODS:
                 self.port.count("shuffles_unanswered")
                 self._contact_failed(peer_id)
         self._shuffle_with_oldest()
@@ -169,8 +154,7 @@ class View(Machine):
         asked = self._asked.pop(sender.id, None)
         if asked is None:
             return  # given up meanwhile
-        self._round_trips.measured(self.port.now - asked.at)
-        self._is_settled = not self._merge(sender, message, [sender.id, *asked.sent])
+        self._is_settled = not self._merge(sender, message, [sender.id, *asked[1]])
         if not self.is_filled:  # each reply brought new nodes: a new node fills its view at once
             self._shuffle_with_oldest()
 
@@ -181,8 +165,7 @@ class View(Machine):
 
     def _shuffle_with(self, peer: Peer) -> None:
         mine = self._choose(peer.id)
-        sent = tuple(entry.peer.id for entry in mine)
-        self._asked[peer.id] = AskedPartner(self._shuffles, self.port.now, sent)
+        self._asked[peer.id] = (self._shuffles, tuple(entry.peer.id for entry in mine))
         self.port.send(peer, Shuffle(*self._parts(mine)))
 
     def _choose(self, partner: NodeId) -> list[Neighbour]:
@@ -271,9 +254,6 @@ class View(Machine):
         """The peer is alive: it becomes a neighbour if there is room. With the first one an
         exchange begins at once."""
         self._tombstones.remove(event.peer.id)
-        asked = self._asked.get(event.peer.id)
-        if asked is not None:  # to dial is no part of a round trip
-            self._asked[event.peer.id] = asked._replace(at=self.port.now)
         was_alone = self.is_alone
         self._take(Neighbour(event.peer, 0), [])
         if was_alone and event.peer.id in self._entries:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from overlay.health import Health, HealthReport, NodeHealth
 from overlay.lower_random.constants import MAX_WALK_ATTRIBUTES
-from overlay.lower_random.events import WalkFailed, WalkFound, WalkLate
-from overlay.lower_random.messages import ShuffleReply, Walk, WalkHit, WalkMiss
+from overlay.lower_random.events import WalkFailed, WalkFound
+from overlay.lower_random.messages import Walk, WalkHit, WalkMiss
 from overlay.machine import ProtocolError
 from tests.support.walks import peer, point, walker, woods
-from tests.support.world import WorldNode, one_node
+from tests.support.world import one_node
 
 
 def a_walk(
@@ -267,49 +267,6 @@ def test_every_attribute_has_exactly_one_start_and_one_end_in_the_trace() -> Non
         for attribute in "xyz":
             numbers = sorted(hop for name, hop in hops if name == attribute)
             assert numbers == list(range(1, len(numbers) + 1))
-
-
-def answered(port: WorldNode, name: str, seconds: float) -> None:
-    """A neighbour has answered the first exchange after so long."""
-    port.advance(seconds)
-    port.hear(ShuffleReply((), (), ()), peer(name))
-    port.sent.clear()
-
-
-def test_a_walk_is_late_after_the_time_of_its_steps_and_goes_on() -> None:
-    """Ten steps and an answer are eleven ways, half of a round trip each."""
-    port = one_node()
-    crawl, _ = walker(port, "a")
-    answered(port, "a", 0.04)
-    crawl.walk(["x", "y"])
-    port.advance(0.1)
-    port.hear(WalkHit(1, 3, (point("y", "h"),)), peer("a"))
-    port.advance(11 * 0.02 - 0.1 - 0.001)
-    assert port.of(WalkLate) == []
-    port.advance(0.002)
-    assert port.of(WalkLate) == [WalkLate(("x",))]
-    assert port.counts["walks_late"] == 1
-    port.hear(WalkHit(1, 9, (point("x", "h"),)), peer("a"))
-    assert [event.point.attribute for event in port.of(WalkFound)] == ["y", "x"]
-    assert not port.timers
-
-
-def test_a_walk_that_has_ended_is_not_late() -> None:
-    port = one_node()
-    crawl, _ = walker(port, "a")
-    answered(port, "a", 0.04)
-    crawl.walk(["x"])
-    port.hear(WalkMiss(1, 10, ("x",)), peer("a"))
-    port.advance(1.0)
-    assert port.of(WalkLate) == []
-
-
-def test_without_a_measured_round_trip_no_walk_is_late() -> None:
-    port = one_node()
-    crawl, _ = walker(port, "a")
-    crawl.walk(["x"])
-    port.advance(2.9)
-    assert port.of(WalkLate) == []
 
 
 def test_many_attributes_go_on_several_walks() -> None:

@@ -419,24 +419,3 @@ def test_filled_means_full_or_no_new_nodes_or_alone() -> None:
     port.hear(LinkUp(peer("b"), True))
     assert view.is_filled
     assert len(view.peers()) == 2
-
-
-def test_a_round_trip_is_measured_from_when_the_link_is_up() -> None:
-    """To dial takes some ways more, and each walk after this one finds the link there."""
-    port, view, _ = alone()
-    port.hear(LinkUp(peer("a"), True))
-    port.advance(0.5)
-    port.hear(LinkUp(peer("a"), True))  # what was sent waited for this
-    port.advance(0.03)
-    port.hear(ShuffleReply((), (), ()), peer("a"))
-    assert view.round_trip() == pytest.approx(0.03)
-
-
-def test_one_neighbour_that_stood_still_does_not_make_all_seem_slow() -> None:
-    port, view, _ = alone()
-    for number in range(10):
-        name = f"n{number}"
-        port.hear(SeedReached(f"{name}:1", peer(name)))  # an exchange begins at once
-        port.advance(5.0 if number == 7 else 0.02)
-        port.hear(ShuffleReply((), (), ()), peer(name))
-    assert view.round_trip() == pytest.approx(0.02)

@@ -4,9 +4,6 @@
                  └────► ask the owner ──► found   virtual nodes, by ring
                                      └──► absent  no subscribers: cached for a term
 
-A walk that takes longer than it should, as when it meets a node that has just died, is not waited
-for: the owner is asked beside it, and the first answer counts.
-
 A walk finds where a tree is, and never that there is none: that only its owner says. If the
 attribute had no subscribers before, or hosts that were known proved wrong several times, the owner
 is asked at once: one question for all attributes of an event that one cluster owns, which brings
@@ -27,7 +24,7 @@ from overlay.chord.keys import attribute_key
 from overlay.chord.ring.ring import Ring
 from overlay.links.events import LinkDown
 from overlay.lower_random.crawl import Crawl
-from overlay.lower_random.events import WalkFailed, WalkFound, WalkLate
+from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_text
@@ -175,21 +172,13 @@ class TreeFinder(Machine):
 
     def on_walk_failed(self, event: WalkFailed) -> None:
         """The walk met no access point: ask the owners, who know for certain (C5)."""
-        lost = [name for name in event.attributes if self._is_walking(name)]
-        for attribute in lost:
-            self.searches[attribute].hops += event.hop
+        lost = []
+        for attribute in event.attributes:
+            search = self.searches.get(attribute)
+            if search is not None and search.stage == "walk":
+                search.hops += event.hop
+                lost.append(attribute)
         self.ask_ring(lost)
-
-    def on_walk_late(self, event: WalkLate) -> None:
-        """The walk may have met a dead node: ask the owners as well, and take what comes first."""
-        late = [name for name in event.attributes if self._is_walking(name)]
-        if late:
-            self.port.count("owners_asked_early", len(late))
-            self.ask_ring(late)
-
-    def _is_walking(self, attribute: str) -> bool:
-        search = self.searches.get(attribute)
-        return search is not None and search.stage == "walk"
 
     # --- the ring ---
 

@@ -228,19 +228,3 @@ def test_both_ways_deliver_the_same(seed: int) -> None:
             )
         )
     assert shown[0] == shown[1]
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_walk_that_meets_a_dead_node_does_not_hold_up_the_owners_answer(seed: int) -> None:
-    """A machine is gone, and no node has noticed: most walks of ten hops among twelve nodes would
-    go there and wait for half a second, and be walked again."""
-    world = grown(12, seed)
-    subscribed(world, "a")
-    world.crash(with_role(world, "standby")[0], silent=True)
-    publications = [
-        world.publish(name, {"nothing": 1}, receipt=True)[0] for name in with_role(world, "none")
-    ]
-    world.run(0.4)
-    assert counted(world, "owners_asked_early") > 0
-    assert all(publication.admitted is not None for publication in publications)
-    assert_exact(world)

@@ -11,7 +11,7 @@ from matching import EVERYTHING, compile_selector, place
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown
-from overlay.lower_random.events import WalkFailed, WalkFound, WalkLate
+from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_ITEMS
@@ -114,34 +114,6 @@ def test_a_walk_that_is_lost_asks_the_ring_for_what_is_missing() -> None:
     assert node.emitted() == ["TreeFound x", "TreeFound y"]
     (by_ring,) = [t for t in node.port.traced("located") if t["by"] == "ring"]
     assert by_ring["hops"] == 10 + 2 + 1, "the walk, the lookup and the question"
-
-
-def test_a_late_walk_is_not_waited_for_and_the_first_answer_counts() -> None:
-    node = Seeker()
-    node.ring.learn(cluster_of("o"))
-    node.finder.seek(["x", "y"])
-    assert node.asked() == []
-    node.port.hear(WalkLate(("x", "y")))
-    assert node.asked() == [("o", ("x", "y"))]
-    node.port.hear(WalkFound(AccessPoint("x", peer("h"), (1, 1), 0), 3))
-    node.answer(found="y")
-    assert node.emitted() == ["TreeFound x", "TreeFound y"]
-    node.answer(found="x")
-    node.lost("y")
-    assert node.emitted() == []
-    assert node.asked() == [], "no question is repeated for the walk's end"
-    assert node.port.counts["lookups_by_walk"] == node.port.counts["lookups_by_ring"] == 1
-    assert node.port.counts["owners_asked_early"] == 2
-
-
-def test_a_late_walk_for_what_was_found_meanwhile_asks_nothing() -> None:
-    node = Seeker()
-    node.ring.learn(cluster_of("o"))
-    node.finder.seek(["x"])
-    node.port.hear(WalkFound(AccessPoint("x", peer("h"), (1, 1), 0), 3))
-    node.port.hear(WalkLate(("x",)))
-    assert node.asked() == []
-    assert "owners_asked_early" not in node.port.counts
 
 
 def test_an_absence_by_the_owner_is_certain() -> None:

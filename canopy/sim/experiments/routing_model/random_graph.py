@@ -93,9 +93,6 @@ class FixedView:
         """All neighbours in the fixed graph."""
         return self._peers
 
-    def round_trip(self) -> None:
-        """There is no time in the model, so no walk is late."""
-
 
 class LowerLayer:
     """All nodes' views and access points, made when they are first used."""
