@@ -141,12 +141,20 @@ class Index(Generic[Key]):
 
     def _insert(self, label: int, conjunction: Conjunction) -> None:
         """Add a conjunction to the engine that it belongs to for now."""
-        if self._block_engine is not None and not self._to_move and conjunction.constraints:
+        fits = self._fits_block_engine(conjunction)
+        if fits and self._block_engine is not None and not self._to_move:
             self._block_engine.add(label, conjunction)
             return
         self._plain_engine.add(label, conjunction)
-        if conjunction.constraints:
+        if fits:
             self._to_move[label] = conjunction
+
+    def _fits_block_engine(self, conjunction: Conjunction) -> bool:
+        """Whether the conjunction is better off in the block engine, if there is one: it has
+        constraints, on attributes that have columns there or can get them. Of others the block
+        engine would ask Python for each event; the plain one looks at the event's attributes."""
+        engine = self._block_engine
+        return bool(conjunction.constraints) and (engine is None or engine.has_columns(conjunction))
 
     def remove(self, key: Key) -> None:
         """Remove a key; KeyError if it is not there."""
@@ -181,8 +189,9 @@ class Index(Generic[Key]):
             return
         for _ in range(min(max(MOVED_PER_CALL, most), len(self._to_move))):
             label, conjunction = self._to_move.popitem()
-            self._plain_engine.remove(label)
-            self._block_engine.add(label, conjunction)
+            if self._fits_block_engine(conjunction):
+                self._plain_engine.remove(label)
+                self._block_engine.add(label, conjunction)
 
     def _is_worth_it(self) -> bool:
         """Whether the block engine would pay: with many conjunctions, or if matched often."""
@@ -205,10 +214,11 @@ class Index(Generic[Key]):
         )
 
     def _goes_to_block_engine(self, label: int, conjunction: Conjunction) -> bool:
-        """Whether the conjunction has constraints; one without any is added to the plain engine."""
-        if not conjunction.constraints:
+        """Whether the conjunction fits there; one that does not is added to the plain engine."""
+        fits = self._fits_block_engine(conjunction)
+        if not fits:
             self._plain_engine.add(label, conjunction)
-        return bool(conjunction.constraints)
+        return fits
 
     # Matching.
 

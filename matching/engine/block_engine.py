@@ -92,6 +92,10 @@ class BlockEngine:
 
     # Changes.
 
+    def has_columns(self, conjunction: Conjunction) -> bool:
+        """Whether all attributes of the conjunction have columns, or can get them."""
+        return self._columns.has_room_for(conjunction.constraints)
+
     def _encode(self, label: int, conjunction: Conjunction) -> Job:
         """The job that inserts a conjunction; notes what is to be evaluated in Python, and the
         strings to be released with it."""

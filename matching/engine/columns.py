@@ -8,7 +8,7 @@ the kernels that insert them; `events` does the same for events to match.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,11 @@ class Columns:
     def names(self) -> Iterable[str]:
         """The attributes, in the order of their columns."""
         return self._of.keys()
+
+    def has_room_for(self, names: Collection[str]) -> bool:
+        """Whether all of these attributes have columns, or can get them."""
+        known = self._of
+        return len(known) + len(names) <= COLUMNS or all(name in known for name in names)
 
     def encode(self, label: int, conjunction: Conjunction, acquired: list[str]) -> Job:
         """The job that inserts a conjunction; appends the strings that it acquires to `acquired`.
