@@ -104,7 +104,7 @@ class Relaying(Machine):
         self.port.send(detour.helper, envelope)
 
     def close(self, connection: ConnectionId, reason: str) -> None:
-        """Forget a connection."""
+        """End this side of a detour: frames that still come for it are dropped."""
         detour = self._detours.pop(connection, None)
         if detour is not None:
             del self._ids[detour.name]

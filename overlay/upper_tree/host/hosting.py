@@ -84,9 +84,9 @@ class Hosting(Machine):
         self.counting = settings.tree.routing == "counting"
         self._room = settings.tree.host_entries
         self.copies = CopyBudget(settings.tree.fan_out, window=settings.tree.order_hold)
-        """Of this node, also as publisher and delegate."""
+        """How many copies of an event may leave this node, also as publisher and delegate (C11)."""
         self.holding = Holding(port, settings, relays, notices, self.has_registrations)
-        """As `copies`."""
+        """What is for nodes out of reach, as whatever this node owes it: host or delegate."""
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
         self.index: SharedIndex | None = None if self.counting else GroupedIndex()

@@ -34,7 +34,7 @@ class VisitSample:
     def __init__(self, attribute: str, rng: Random) -> None:
         self.attribute = attribute
         self.places: deque[Cut] = deque(maxlen=PLACES_MOST)
-        """The newest last."""
+        """Where the drawn events lie in the tree's value space, the newest last."""
         self._rng = rng
         self._stride = 1  # one in so many is drawn, on average
         self._until_next = 0  # events until the next that is drawn

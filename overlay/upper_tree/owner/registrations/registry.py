@@ -119,7 +119,7 @@ class Registry(Machine):
         self._summaries = summaries
         self._restoration = restoration
         self.ends = RegistrationEnds(port, settings, owner)
-        """Another machine."""
+        """Renews and ends registrations; a machine of its own, beside this one in node.py."""
         self._unlogged: deque[tuple[int, str, str]] = deque()
         """Registrations that the log may not have yet: number of the entry, attribute, id."""
         self._all_soon = Alarm(port, AcknowledgeDue())
