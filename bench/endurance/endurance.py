@@ -59,7 +59,6 @@ from overlay.client import Status
 SETTINGS: Final[dict[str, Any]] = {
     "directory": False,  # addresses come through the proxy only
     "cluster": {"size": 3, "split_trees": 5},  # so that there are several
-    "tree": {"host_entries": 4},  # … and each has more than one host
 }
 
 CONNECTIONS: Final = 4

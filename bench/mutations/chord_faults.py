@@ -11,6 +11,7 @@ from msgspec.structs import replace as changed
 from bench.mutations.planting import fault, replace, replaced
 from overlay.bounded import BoundedDict
 from overlay.chord.consensus.election import Election
+from overlay.chord.consensus.election_timeout import ElectionTimeout
 from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.journal import Journal, Snapshot
@@ -87,6 +88,37 @@ def candidate_ignores_returned_primary() -> None:
             self.heartbeat.heard_at = heard
 
     replace(original, _count_vote)
+
+
+@fault(
+    "P4",
+    "tests/chord/consensus/test_chord_restart.py",
+    "test_the_last_member_leads_on_though_its_primary_had_asked_it_for_patience",
+)
+def promise_taken_for_round_trip() -> None:
+    """A node that was started again takes what it has promised its primary to wait for the time
+    that messages take now."""
+    original = Heartbeat.resume
+
+    def resume(self: Heartbeat, timeout: float) -> None:
+        self._asked_timeout = max(self._asked_timeout, timeout)
+        original(self, timeout)
+
+    replace(original, resume)
+
+
+@fault(
+    "P4",
+    "tests/chord/consensus/test_chord_patience.py",
+    "test_an_outage_is_no_measure_of_the_network",
+)
+def outage_measured_as_round_trip() -> None:
+    """Heartbeats that are answered after an outage count with all of its time."""
+
+    def note(self: ElectionTimeout, took: float, asked: float, now: float) -> None:
+        self._remember(took, now)
+
+    replace(ElectionTimeout.note, note)
 
 
 @fault("P4")

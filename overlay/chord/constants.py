@@ -110,6 +110,11 @@ TIMEOUT_HALF_LIFE: Final = 20.0
 """After so long a measured answer counts half: a network that got better is trusted within a
 minute. Guess; to be measured like `TIMEOUT_SHARE`."""
 
+STORED_TIMEOUT_SHARE: Final = 6.0
+"""A stored election timeout so many times as long as what is asked for is replaced. Each is stored
+twice as long as it is, and an outage doubles it. Guess; to be measured by how often it is written
+on a slow network."""
+
 TIMEOUT_MOST: Final = 3_600.0
 """A longer election timeout is refused: the cluster would wait an hour for a dead primary."""
 

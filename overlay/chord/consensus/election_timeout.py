@@ -8,7 +8,9 @@ each heartbeat how long to wait (`heartbeat`). One slow voter changes nothing, s
 answers without it.
 
 The longest recent time counts, and is forgotten by halves. The timeout is twice that, so that one
-heartbeat of two may be that late.
+heartbeat of two may be that late. An answer that took longer than the voters were asked to wait
+counts as just so long: the majority was out of reach, which says little of how slow the network is.
+One that has become slow is followed all the same, since the timeout can double each time.
 """
 
 from __future__ import annotations
@@ -27,20 +29,24 @@ class ElectionTimeout:
         self._longest = 0.0
         self._at = 0.0
 
-    def note(self, took: float, now: float) -> None:
-        """A majority answered a heartbeat after `took` seconds."""
-        self._longest = max(took, self._remembered(now))
-        self._at = now
+    def note(self, took: float, asked: float, now: float) -> None:
+        """A majority answered a heartbeat after `took` seconds; the heartbeat asked the voters to
+        wait for `asked` seconds."""
+        self._remember(min(took, asked), now)
 
     def start_from(self, seconds: float, now: float) -> None:
         """Begin with the timeout that the primary before asked for."""
-        self.note((seconds - 2.0 * self.heartbeat) / TIMEOUT_SHARE, now)
+        self._remember((seconds - 2.0 * self.heartbeat) / TIMEOUT_SHARE, now)
 
     def seconds(self, now: float) -> float:
         """The election timeout from now on: `TIMEOUT_SHARE` times the longest answer that is
         remembered, and two heartbeats, within the bounds."""
         wanted = TIMEOUT_SHARE * self._remembered(now) + 2.0 * self.heartbeat
         return min(max(wanted, self.least), self.most)
+
+    def _remember(self, took: float, now: float) -> None:
+        self._longest = max(took, self._remembered(now))
+        self._at = now
 
     def _remembered(self, now: float) -> float:
         return float(self._longest * 0.5 ** ((now - self._at) / TIMEOUT_HALF_LIFE))

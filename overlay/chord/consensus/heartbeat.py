@@ -153,7 +153,8 @@ class Heartbeat:
                 sent.answered += 1
                 # Who votes alone measures by any member: how long messages take it has to know.
                 if sent.answered == max(2, self.log.majority()):
-                    self.election_timeout.note(self.port.now - sent.at, self.port.now)
+                    now = self.port.now
+                    self.election_timeout.note(now - sent.at, sent.timeout, now)
             # Of those, too, who do not vote yet: the lease goes on when they begin to.
             until = sent.at + LEASE_SHARE * sent.timeout
             self._leased.renew(sender.id, max(until, self._leased.get(sender.id, until)))
@@ -173,8 +174,9 @@ class Heartbeat:
 
     def resume(self, timeout: float) -> None:
         """This process has just been started; the one before may have promised a primary that still
-        relies on it to wait for `timeout` seconds."""
-        self._asked_timeout = max(self._asked_timeout, timeout)
+        relies on it to wait for `timeout` seconds. That says nothing of how long messages take
+        now."""
+        self._timeout_at = max(self._timeout_at, self.port.now + timeout)
         self._heard()
 
     def voted(self) -> None:
@@ -220,8 +222,8 @@ class Heartbeat:
             self._led_from = self.led_continuously_since()
             self.heard_at = self.port.now
             self._asked_timeout = message.timeout
-            if message.timeout > self.settings.suspect_after:
-                self.journal.store_election_timeout(message.timeout)
+            if message.timeout > self.settings.suspect_after or self.journal.election_timeout:
+                self.journal.store_election_timeout(max(message.timeout, self.timeout_left()))
             self._heard()
         if heard or voted_epoch > message.epoch:  # else it is not known here yet that they lead
             reply = ClusterHeartbeatReply(message.key, message.epoch, message.number, voted_epoch)

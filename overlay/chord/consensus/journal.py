@@ -21,7 +21,12 @@ import msgspec
 from overlay.bounded import BoundedDict
 from overlay.chord.consensus.messages import Configuration, LogEntry, VoteRecord
 from overlay.chord.consensus.voter_log import VoterLog
-from overlay.chord.constants import JOURNAL_GROWTH, JOURNAL_GROWTH_LEAST, VOTED_CLUSTERS_MOST
+from overlay.chord.constants import (
+    JOURNAL_GROWTH,
+    JOURNAL_GROWTH_LEAST,
+    STORED_TIMEOUT_SHARE,
+    VOTED_CLUSTERS_MOST,
+)
 from overlay.chord.events import DiskSnapshotWanted
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, Port, Version
@@ -133,9 +138,11 @@ class Journal:
             self._append(StoredCluster(cluster))
 
     def store_election_timeout(self, seconds: float) -> None:
-        """A primary relies on this node to wait for so long. What is stored is twice that and never
-        taken back, so that it is written rarely."""
-        if seconds > self.election_timeout:
+        """A primary relies on this node to wait for so long, and none for longer. What is stored is
+        twice that, and less only when it is `STORED_TIMEOUT_SHARE` times as long: it is written
+        rarely."""
+        stored = self.election_timeout
+        if seconds > stored or seconds * STORED_TIMEOUT_SHARE < stored:
             self.election_timeout = 2.0 * seconds
             self._append(StoredTimeout(self.election_timeout))
 

@@ -8,6 +8,7 @@ import pytest
 from overlay.chord.consensus import journal as module
 from overlay.chord.consensus.journal import Journal
 from overlay.chord.consensus.messages import RequestVote
+from overlay.chord.constants import RESTARTING
 from overlay.chord.events import Elected
 from overlay.chord.keys import key_of
 from overlay.machine import Peer
@@ -161,6 +162,45 @@ def test_a_voter_that_was_started_again_is_as_patient_as_it_has_promised() -> No
     assert not any(node.clusters.is_primary for node in asks)
     world.run(9)
     assert any(node.clusters.is_primary for node in asks)
+
+
+def test_a_long_timeout_that_was_promised_is_forgotten_when_shorter_ones_do() -> None:
+    world = grown(3, nodes=3, clusters=1, size=3)
+    (leader,) = world.primaries()
+    voter = next(world.member(p.id) for p in leader.clusters.log.voters if p != leader.peer)
+    journal = voter.clusters.journal
+    journal.store_election_timeout(8.0)
+    world.run(2)  # heartbeats ask for a second
+    assert journal.election_timeout == 2.0
+    voter = world.restart(voter)
+    assert voter.clusters.journal.election_timeout == 2.0
+
+
+def test_a_promise_that_stands_is_not_forgotten_for_a_shorter_one() -> None:
+    world = grown(3, nodes=3, clusters=1, size=3)
+    (leader,) = world.primaries()
+    voter = next(world.member(p.id) for p in leader.clusters.log.voters if p != leader.peer)
+    voter.clusters.heartbeat.resume(8.0)
+    voter.clusters.journal.store_election_timeout(8.0)
+    world.run(1)
+    assert voter.clusters.journal.election_timeout == 16.0
+    world.run(8)
+    assert voter.clusters.journal.election_timeout < 8.0
+
+
+def test_the_last_member_leads_on_though_its_primary_had_asked_it_for_patience() -> None:
+    world = grown(3, nodes=8, clusters=2, size=3)
+    leader = world.primaries()[0]
+    own = leader.clusters.cluster
+    assert own is not None
+    members = [world.member(peer.id) for peer in own.members()]
+    last = next(member for member in members if member is not leader)
+    last.clusters.journal.store_election_timeout(8.0)
+    for member in members:
+        world.crash(member)
+    again = world.restart(last)
+    world.run(16.0 + RESTARTING)  # the promise, as it is stored, and then as for others
+    assert world.owners(own.key) == [again]
 
 
 def test_the_file_grows_to_a_few_times_the_state_and_no_further(
