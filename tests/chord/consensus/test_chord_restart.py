@@ -198,6 +198,7 @@ def test_the_last_member_leads_on_though_its_primary_had_asked_it_for_patience()
     last.clusters.journal.store_election_timeout(8.0)
     for member in members:
         world.crash(member)
+    world.run(1)
     again = world.restart(last)
     world.run(16.0 + RESTARTING)  # the promise, as it is stored, and then as for others
     assert world.owners(own.key) == [again]
