@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from bench.mutations.planting import fault, replace, replace_constant
-from canopy.wire.control import server
+from canopy.wire.control import command_batches, server
 from canopy.wire.process import memory
 from overlay.links import session
 from overlay.machine import NodeId, Peer
@@ -123,7 +123,7 @@ def long_selector_compiled_in_its_turn() -> None:
     async def compile_long(selector: str) -> None:
         """Leave it to the node."""
 
-    replace(server.compile_long, compile_long)
+    replace(command_batches.compile_long, compile_long)
 
 
 @fault(

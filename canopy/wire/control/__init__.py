@@ -2,7 +2,8 @@
 
 Read in this order: ``credit_window`` how much may be under way to one client, what waits and what
 is dropped (no IO); ``replay_buffer`` what may have to be sent again (no IO);
-``client_connection`` one program; ``parked_sessions`` those whose connection is lost; ``server``
-the socket, the way of commands to the node and of replies and deliveries back. Called by
+``client_connection`` one program; ``parked_sessions`` those whose connection is lost;
+``client_output`` what leaves for programs; ``command_batches`` which of their commands are carried
+out together; ``server`` the socket, and the way of commands to the node. Called by
 canopy/wire/process/; the program's side is canopy/client/.
 """

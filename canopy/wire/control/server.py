@@ -1,7 +1,8 @@
 """The control socket: how programs on this machine use the node (docs/reference/wire.md).
 
 A Unix socket, mode 0600, on which commands come in and replies go out as framed MessagePack. Each
-connection is a client with a number; what it subscribed ends with it, unless it has a session.
+connection is a client with a number; what it subscribed ends with it, unless it has a session. What
+leaves is client_output.py.
 
 - **Turns.** Publications that were read together are one turn of the node, and so one batch. So are
   subscriptions and their ends, up to `REGISTERED_TOGETHER`: they are planned, registered and stored
@@ -11,16 +12,6 @@ connection is a client with a number; what it subscribed ends with it, unless it
   `CLIENT_PUBLISHES` publications, or any with `CLIENT_EVENTS` events in all, or `CLIENT_REQUESTS`
   requests of any kind are unanswered, no more is read from that client, so a program that publishes
   faster than the overlay admits is slowed down by its own socket.
-- **Deliveries** of one turn are sent together. A client that has asked with `Gather` gets an event
-  once, however many of its subscriptions it matches. Events for such clients come as a batch that
-  they share: each is encoded once, a client gets a frame of those that it wants, and all who want
-  the whole batch get the very same one.
-- **Slow clients.** Deliveries leave within the credit that the client grants (`Grant`) as its
-  program consumes them. What is beyond waits in a bounded queue, then it is dropped, counted and
-  traced, and the client is notified in its place (`Dropped`; canopy/wire/control/credit_window.py).
-  Replies need no credit: requests are bounded, and a program that consumes nothing can still ask
-  and unsubscribe. (A reply overtakes what waits: after that to `Unsubscribe` deliveries may still
-  come.)
 - **Sessions** (M5). A client that has asked with `OpenSession` is *parked* when its connection is
   lost without a goodbye: it keeps its number and its subscriptions, and what comes waits in its
   queue (canopy/wire/control/parked_sessions.py). A connection that begins with `ResumeSession`
@@ -31,70 +22,48 @@ connection is a client with a number; what it subscribed ends with it, unless it
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import secrets
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-import msgspec
 import trio
 
 from canopy.wire.constants import (
     BACKLOG,
-    CLIENT_FRAME,
     CLIENTS,
     CONTROL_READ_SIZE,
-    LONG_SELECTOR,
     PARKED,
-    REGISTERED_TOGETHER,
     RESUME,
     SESSION_BYTES,
     TURNS_TOGETHER,
 )
 from canopy.wire.control.client_connection import ClientConnection, process_of
-from canopy.wire.control.credit_window import QUEUE, DroppedRun, QueuedNotice
+from canopy.wire.control.client_output import NO_REQUEST, ClientOutput
+from canopy.wire.control.command_batches import compile_long, fits, has_long_selector, stamp
+from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.control.parked_sessions import ParkedSessions
 from canopy.wire.durable import FolderError, refused
 from canopy.wire.log import Log
-from canopy.wire.transport.codec import array_header
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from canopy.wire.transport.inlet import Inlet
 from canopy.wire.transport.outlet import Counters, Outlet
-from matching import SelectorError, compile_in_steps
 from overlay.client import (
     FULL,
     CloseSession,
     Command,
-    Delivered,
-    Delivery,
-    Draft,
-    Dropped,
-    Event,
     Failed,
-    Gathered,
     Grant,
     OpenSession,
     Publish,
-    Reply,
     ResumeSession,
     SessionOpened,
-    SessionResumed,
     Subscribe,
-    Unsubscribe,
 )
 from overlay.info import ClientInfo
-
-NO_REQUEST: Final = 0  # the request number of what was not asked for: deliveries and notices
-
-DELIVERED, GATHERED = range(2)  # kinds of deliveries
-
-REGISTERING: Final = (Subscribe, Unsubscribe)  # commands that are carried out together
 
 
 class Commands(Protocol):
@@ -111,11 +80,10 @@ class Commands(Protocol):
 class ControlServer:
     """Serves the control socket: commands in, replies and deliveries out.
 
-    The process calls `reply`, `share` and `flush` for what the node says. `dropped` counts the
-    deliveries that slow clients did not get, `refused` the programs for which there was no room,
-    `sessions_resumed` the programs that came back, `sessions_ended` those that did not.
-    Times are filled in here, by the wall clock `wall`: `Draft.time` where a program left it 0, and
-    `Delivery.latency_ms`.
+    The process calls `reply`, `share` and `flush` for what the node says (client_output.py).
+    `refused` counts the programs for which there was no room, `sessions_resumed` those that came
+    back, `sessions_ended` those that did not. `Draft.time` is filled in here, by the wall clock
+    `wall`, where a program left it 0.
     """
 
     def __init__(
@@ -134,11 +102,9 @@ class ControlServer:
         that may wait for each client's credit; `programs`: clients that may be connected; `resume`:
         seconds for which a session without a connection is kept, and `parked` how many are; `clock`
         is monotonic seconds."""
-        self.dropped = 0
         self.refused = 0
         self.sessions_resumed = 0
         self.sessions_ended = 0
-        self._trace = trace
         self._commands = commands
         self._log = log
         self._wall = wall
@@ -149,13 +115,11 @@ class ControlServer:
         self._parked_changed = trio.Event()
         self._clients: dict[int, ClientConnection] = {}
         self._last_number = 0
-        self._encode = msgspec.msgpack.Encoder().encode
         self._counters = Counters()
-        self._touched: dict[
-            int, ClientConnection
-        ] = {}  # clients for whom something was queued in this turn
-        # DELIVERED, GATHERED, without the empty array at their ends:
-        self._heads = [self._encode(kind(NO_REQUEST, ()))[:-1] for kind in (Delivered, Gathered)]
+        self._output = output = ClientOutput(
+            self._clients, trace, log, wall, lambda: self._parked_changed.set()
+        )
+        self.reply, self.share, self.flush = output.reply, output.share, output.flush
 
     async def serve(
         self, path: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -188,6 +152,11 @@ class ControlServer:
             await trio.sleep(0.01)
 
     @property
+    def dropped(self) -> int:
+        """How many deliveries slow clients did not get."""
+        return self._output.dropped
+
+    @property
     def connected(self) -> int:
         """How many programs are connected."""
         return len(self._clients) - len(self._parked)
@@ -197,163 +166,6 @@ class ControlServer:
         """The connected programs and parked sessions, with what is under way and waits for each."""
         now = self._clock()
         return tuple([client.info(now) for client in self._clients.values()])
-
-    # From the node (through the driver).
-
-    def reply(self, client: int, reply: Reply) -> None:
-        """Queue a reply, deliveries or a notice; nothing for a client that is gone."""
-        found = self._clients.get(client)
-        if found is None:
-            return
-        if isinstance(reply, Delivered):
-            self._deliver(found, reply.deliveries)
-            return
-        if isinstance(reply, SessionResumed):
-            reply = msgspec.structs.replace(reply, after=found.resumed_after)
-        try:
-            frame = REPLY_FRAMES.encode(reply)
-        except (ValueError, OverflowError) as error:
-            frame = REPLY_FRAMES.encode(Failed(reply.request, "refused", str(error)))
-        if reply.request == NO_REQUEST and isinstance(reply, Failed):  # of a gap: it has a place
-            self._notify(found, frame)
-        elif found.wants(reply.request):
-            self._put(found, frame)
-            found.answered(reply.request)
-        if isinstance(reply, SessionResumed):
-            found.send_again()
-
-    def _notify(self, client: ClientConnection, frame: bytes) -> None:
-        """Send a notice in its place among the deliveries."""
-        self._pack(client)
-        if not client.window.enqueue_notice(frame):
-            client.notify(frame)
-            self._touched[client.number] = client
-        if client.is_overfull:
-            self._parked_changed.set()
-
-    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
-        """Queue for each client, by number, the events at its places."""
-        encoded = list(map(self._encode, events))
-        whole: list[tuple[bytes, int]] = []  # the frames for clients that want all
-        for number, where in places.items():
-            client = self._clients.get(number)
-            if client is None:
-                continue
-            self._touched[number] = client
-            mine = encoded
-            if len(where) == len(encoded):
-                frames = whole = whole or self._frames(GATHERED, encoded)
-            else:
-                mine = list(map(encoded.__getitem__, where))
-                frames = self._frames(GATHERED, mine)
-            if client.window.fits(client.packing + sum(len(frame) for frame, _ in frames)):
-                self._send(client, frames)
-            else:
-                self._enqueue(client, GATHERED, mine, [events[place] for place in where])
-
-    def flush(self) -> None:
-        """Write what was queued in this turn, the deliveries of each client together."""
-        if not self._touched:
-            return
-        for client in self._touched.values():
-            self._pack(client)
-            if client.window:
-                self._release(client)
-            client.outlet.send_now()
-        self._touched.clear()
-
-    def _put(self, client: ClientConnection, frame: bytes) -> None:
-        client.outlet.put(frame)
-        self._touched[client.number] = client
-
-    def _deliver(self, client: ClientConnection, deliveries: tuple[Delivery, ...]) -> None:
-        now = self._wall()
-        self._touched[client.number] = client
-        encoded = [
-            self._encode(msgspec.structs.replace(one, latency_ms=(now - one.event.time) * 1000))
-            for one in deliveries
-        ]
-        size = sum(map(len, encoded))
-        if client.window.fits(client.packing + size):
-            client.fresh += encoded
-            client.packing += size
-        else:
-            self._enqueue(
-                *(client, DELIVERED, encoded, [one.event for one in deliveries]),
-                [one.subscription for one in deliveries],
-            )
-
-    def _enqueue(
-        self,
-        client: ClientConnection,
-        kind: int,
-        encoded: Sequence[bytes],
-        events: Sequence[Event],
-        subscriptions: Sequence[str] = (),
-    ) -> None:
-        """Queue deliveries behind those that wait for credit; drop what has no room.
-        `subscriptions`: of each the one that it is for, unless it is for all of the client's."""
-        self._pack(client)
-        window = client.window
-        for place, (piece, event) in enumerate(zip(encoded, events, strict=True)):
-            size = len(piece)
-            if not window.has_room(size) and not window.is_dropping:
-                self._release(client)  # a turn with more than the queue: as far as the credit goes
-            if window.has_room(size):
-                window.enqueue(kind, piece)
-            else:
-                self._drop(client, event, subscriptions[place] if subscriptions else None)
-
-    def _drop(self, client: ClientConnection, event: Event, subscription: str | None) -> None:
-        if client.window.drop(event):
-            waiting = client.window.waiting_bytes
-            self._log.warning("slow_client", client=client.number, pid=client.pid, waiting=waiting)
-        self.dropped += 1
-        fields: dict[str, Any] = {"event": event.identity, "client": client.number}
-        if subscription is not None:
-            fields["subscription"] = subscription
-        self._trace("drop", {**fields, "reason": "slow client", "size": 1})
-
-    def _release(self, client: ClientConnection) -> None:
-        """Send as much of the queue as the credit allows."""
-        while (found := client.window.next_run()) is not None:
-            if isinstance(found, DroppedRun):
-                client.notify(REPLY_FRAMES.encode(dropped(found)))
-            elif isinstance(found, QueuedNotice):
-                client.notify(found.frame)
-            else:
-                self._send(client, self._frames(found.kind, found.encoded))
-
-    def _pack(self, client: ClientConnection) -> None:
-        """Send the deliveries of this turn for single subscriptions, which fit the credit."""
-        if client.fresh:
-            self._send(client, self._frames(DELIVERED, client.fresh))
-            client.fresh.clear()
-            client.packing = 0
-
-    def _send(self, client: ClientConnection, frames: Sequence[tuple[bytes, int]]) -> None:
-        for frame, items in frames:
-            client.send(frame, items)
-
-    def _frames(self, kind: int, encoded: Sequence[bytes]) -> list[tuple[bytes, int]]:
-        """Encoded events or deliveries in as few frames as their sizes allow; with each how many it
-        has."""
-        size = sum(map(len, encoded))
-        if size <= CLIENT_FRAME:
-            return [(self._frame(kind, encoded, size), len(encoded))]
-        ends = list(accumulate(map(len, encoded)))
-        frames, start, done = [], 0, 0
-        while start < len(encoded):
-            end = min(bisect_left(ends, done + CLIENT_FRAME) + 1, len(encoded))
-            frame = self._frame(kind, encoded[start:end], ends[end - 1] - done)
-            frames.append((frame, end - start))
-            start, done = end, ends[end - 1]
-        return frames
-
-    def _frame(self, kind: int, encoded: Sequence[bytes], size: int) -> bytes:
-        """One frame of encoded deliveries, which have `size` bytes in all."""
-        head = self._heads[kind] + array_header(len(encoded))
-        return REPLY_FRAMES.join([head, *encoded], len(head) + size)
 
     # From the clients.
 
@@ -387,7 +199,7 @@ class ControlServer:
         subscriptions go on."""
         if self._clients.get(client.number) is not client:
             return True  # another connection has its session
-        self._touched.pop(client.number, None)
+        self._output.forget(client.number)
         if not client.session:
             del self._clients[client.number]
             return False
@@ -410,7 +222,7 @@ class ControlServer:
     def _end_session(self, client: ClientConnection) -> None:
         assert client.parked_at is not None
         del self._clients[client.number]
-        self._touched.pop(client.number, None)
+        self._output.forget(client.number)
         unread_for = self._clock() - client.parked_at
         self.sessions_ended += 1
         self._log.info("session_ended", client=client.number, pid=client.pid, after=unread_for)
@@ -475,7 +287,7 @@ class ControlServer:
         if reader.error is not None:
             self._log.warning("bad_client", client=client.number, reason=reader.error)
             client.close_session()
-            self._put(client, REPLY_FRAMES.encode(Failed(NO_REQUEST, "usage", reader.error)))
+            self._output.fail(client, NO_REQUEST, reader.error)
             self.flush()
             with trio.move_on_after(1.0):  # a moment for the writer to send it
                 while client.outlet:
@@ -487,7 +299,7 @@ class ControlServer:
         gets a `Failed`)."""
         if command.request in client.unanswered:
             reason = f"request {command.request} is not answered yet: number requests differently"
-            self._put(client, REPLY_FRAMES.encode(Failed(command.request, "usage", reason)))
+            self._output.fail(client, command.request, reason)
             return None
         client.asked(command)
         return stamp(command, self._wall()) if isinstance(command, Publish) else command
@@ -497,10 +309,9 @@ class ControlServer:
         try:
             client.grant(grant.consumed, grant.credit)
         except ValueError as error:
-            client.notify(REPLY_FRAMES.encode(Failed(NO_REQUEST, "usage", str(error))))
-            self._touched[client.number] = client
+            self._output.misused(client, str(error))
         else:
-            self._touched[client.number] = client
+            self._output.granted(client)
 
     def _open_session(self, client: ClientConnection, command: OpenSession) -> None:
         """From now on the client is parked when its connection is lost."""
@@ -508,7 +319,7 @@ class ControlServer:
             reason = "this client has a session already"
             self.reply(client.number, Failed(command.request, "usage", reason))
             return
-        self._pack(client)
+        self._output.pack(client)
         if not self._parked.is_enabled:
             self.reply(client.number, SessionOpened(command.request, "", 0.0))
             return
@@ -535,7 +346,7 @@ class ControlServer:
             found.scope.cancel()
         self._parked.remove(found)
         del self._clients[number]
-        self._touched.pop(number, None)
+        self._output.forget(number)
         self._clients[client.number] = client
         self.sessions_resumed += 1
         self._log.debug("resumed", client=client.number, pid=client.pid)
@@ -558,48 +369,3 @@ class ControlServer:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
         scope.cancel()
-
-
-def fits(command: Command, together: Sequence[Command]) -> bool:
-    """Whether a command is carried out in one turn with those before it."""
-    if isinstance(command, Publish):
-        return isinstance(together[0], Publish)
-    is_alike = isinstance(command, REGISTERING) and isinstance(together[0], REGISTERING)
-    is_long = has_long_selector(command) or has_long_selector(together[0])
-    return is_alike and not is_long and len(together) < REGISTERED_TOGETHER
-
-
-def has_long_selector(command: Command) -> bool:
-    """Whether a command has a selector that takes a turn of its own."""
-    return isinstance(command, Subscribe) and len(command.selector) > LONG_SELECTOR
-
-
-async def compile_long(selector: str) -> None:
-    """Compile a long selector before the node asks for it, with its other inputs in between. One
-    that does not compile is the node's to refuse."""
-    with contextlib.suppress(SelectorError):
-        for _ in compile_in_steps(selector):
-            await trio.lowlevel.checkpoint()
-
-
-def dropped(run: DroppedRun) -> Dropped:
-    """The notice to a program of deliveries in a row that were dropped for want of credit (code
-    "overflow")."""
-    reason = (
-        f"{run.count} deliveries were dropped, since this program consumes them too slowly: "
-        f"events {run.first} to {run.last}, "
-        f"published within {max(0.0, run.until - run.since):.1f} s"
-    )
-    where = (run.first, run.last, run.since, run.until)
-    return Dropped(NO_REQUEST, "overflow", reason, run.count, *where)
-
-
-def stamp(publish: Publish, now: float) -> Publish:
-    """`publish` with the time of its arrival in every draft that has none."""
-    if 0.0 not in [draft.time for draft in publish.events]:
-        return publish
-    drafts = tuple(
-        draft if draft.time else Draft(draft.attributes, draft.payload, draft.payload_type, now)
-        for draft in publish.events
-    )
-    return Publish(publish.request, drafts, publish.receipt)

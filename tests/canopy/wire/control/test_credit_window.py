@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from canopy.wire.control.client_output import DELIVERED, GATHERED
 from canopy.wire.control.credit_window import FRAME_OVERHEAD, CreditWindow, DroppedRun
-from canopy.wire.control.server import DELIVERED, GATHERED
 from overlay.client import Event
 
 FRAME = 400

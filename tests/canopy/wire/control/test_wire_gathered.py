@@ -48,7 +48,7 @@ async def test_what_is_gathered_comes_in_one_frame_per_batch(
             await stream.send_all(COMMAND_FRAMES.encode(Subscribe(number, "a = 1")))
             await replies(stream, 1)
         encodings = 0
-        encode = one.control._encode
+        encode = one.control._output._encode
 
         def counted(what: Any) -> bytes:
             nonlocal encodings
@@ -77,7 +77,7 @@ async def test_what_is_gathered_comes_in_one_frame_per_batch(
         assert await replies(streams[1], 2) == [first, Gathered(0, events[200:])]
         assert encodings == 300, "once for both clients"
         assert framings == 3, "once for both where they want the same"
-        monkeypatch.setattr("canopy.wire.control.server.CLIENT_FRAME", 1_000)
+        monkeypatch.setattr("canopy.wire.control.client_output.CLIENT_FRAME", 1_000)
         one.driver.turn(lambda: one.driver.share(events, {1: range(300)}))
         came: list[tuple[Event, ...]] = []
         while sum(map(len, came)) < 300:
