@@ -55,7 +55,7 @@ async def test_what_is_gathered_comes_in_one_frame_per_batch(
             encodings += 1
             return encode(what)
 
-        monkeypatch.setattr(one.control, "_encode", counted)
+        monkeypatch.setattr(one.control._output, "_encode", counted)
 
         framings = 0
         frames = one.control._frames
