@@ -58,14 +58,14 @@ async def test_what_is_gathered_comes_in_one_frame_per_batch(
         monkeypatch.setattr(one.control._output, "_encode", counted)
 
         framings = 0
-        frames = one.control._frames
+        frames = one.control._output._frames
 
         def framed(kind: int, parts: Sequence[bytes]) -> list[bytes]:
             nonlocal framings
             framings += bool(parts)
             return frames(kind, parts)
 
-        monkeypatch.setattr(one.control, "_frames", framed)
+        monkeypatch.setattr(one.control._output, "_frames", framed)
 
         def both() -> None:
             one.driver.share(events[:200], {1: range(200), 2: range(200)})
