@@ -1,3 +1,4 @@
 """What one real node costs: time per stage (`stages`), memory (`memory`), a subscriber that stalls
-(`slow_subscriber`, `slow_reader`), and a quick run of everything (`smoke`, `make bench`).
+(`slow_subscriber`, `slow_reader`), very many selectors (`subscribing`) or a very long one
+(`long_selector`), and a quick run of everything (`smoke`, `make bench`).
 """
