@@ -17,7 +17,7 @@ from canopy.wire.transport.outlet import Counters
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
-FOLDERS = ("overlay", "matching", "canopy", "bench")
+FOLDERS = ("overlay", "matching", "streams", "canopy", "bench")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 

@@ -51,6 +51,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "where": ("canopy.cli.inspection.show:where", "Show who owns an attribute, and its tree."),
     },
     "Files": {
+        "stream": ("canopy.cli.stream:stream", "Check the files of durable streams."),
         "trace": ("canopy.cli.trace:trace", "Analyse the traces of all nodes with Spark."),
         "context": ("canopy.cli.contexts.command:context", "Name the data folders of nodes."),
         "config": ("canopy.cli.config:config", "Check a node's configuration."),

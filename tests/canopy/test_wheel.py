@@ -16,7 +16,16 @@ from canopy.cli.extras import EXTRAS
 from canopy.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("canopy", "overlay", "matching", "bench", "tests", "node.py", "pyproject.toml")
+SOURCES = (
+    "canopy",
+    "overlay",
+    "matching",
+    "streams",
+    "bench",
+    "tests",
+    "node.py",
+    "pyproject.toml",
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +45,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_a_wheel_has_four_names_and_all_that_they_need(wheel: Path) -> None:
+def test_a_wheel_has_five_names_and_all_that_they_need(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert tops == {"canopy", "overlay", "matching", "node.py"}
+    assert tops == {"canopy", "overlay", "matching", "streams", "node.py"}
     tracked = [
         path.relative_to(ROOT)
-        for top in ("canopy", "overlay", "matching")
+        for top in ("canopy", "overlay", "matching", "streams")
         for path in (ROOT / top).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     ]

@@ -1,0 +1,92 @@
+"""What a chunk of kind Events has behind its zone map: batches of rows.
+
+A batch is atomic (T1): all of its rows are in one chunk, so that they are written, committed and
+read together. The heads of all batches come first and the rows behind them, so that what the log
+says of producers is folded without decoding a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from matching import Value
+from streams.log.chunk import EVENTS, Chunk
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One event of a stream: its attributes, and an opaque payload."""
+
+    attributes: dict[str, Value | None]
+    payload: bytes = b""
+    payload_type: str = ""
+
+
+class BatchHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Whose batch it is, and its numbers: the `count` rows from the producer's `sequence` on.
+    `session` tells the starts of one producer apart. An empty producer has no numbers."""
+
+    producer: str
+    session: int
+    sequence: int
+    count: int
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Rows that are appended together, or not at all."""
+
+    head: BatchHead
+    rows: tuple[Row, ...]
+
+
+class MalformedChunkError(Exception):
+    """A chunk's rows are not what its kind says, though its CRC is right: whoever wrote it was
+    wrong."""
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_HEADS: Final = msgspec.msgpack.Decoder(tuple[BatchHead, ...])
+_ROWS: Final = msgspec.msgpack.Decoder(tuple[Row, ...])
+_LENGTH: Final = 4  # bytes before the heads
+
+
+def encode_batches(batches: Sequence[Batch]) -> bytes:
+    """The rows of a chunk with these batches."""
+    heads = _ENCODER.encode([batch.head for batch in batches])
+    rows = _ENCODER.encode([row for batch in batches for row in batch.rows])
+    return len(heads).to_bytes(_LENGTH, "big") + heads + rows
+
+
+def heads_of(chunk: Chunk) -> tuple[BatchHead, ...]:
+    """The heads of the batches of an Events chunk. MalformedChunkError if they do not add up."""
+    return _split(chunk)[0]
+
+
+def rows_of(chunk: Chunk) -> tuple[Row, ...]:
+    """All rows of an Events chunk; the first has the offset `chunk.first`. MalformedChunkError if
+    they are not as many as the head says."""
+    _, encoded = _split(chunk)
+    try:
+        rows = _ROWS.decode(encoded)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MalformedChunkError(f"chunk {chunk.number}: {error}") from None
+    if len(rows) != chunk.offsets:
+        raise MalformedChunkError(f"chunk {chunk.number}: {len(rows)} rows, not {chunk.offsets}")
+    return rows
+
+
+def _split(chunk: Chunk) -> tuple[tuple[BatchHead, ...], bytes]:
+    assert chunk.kind == EVENTS
+    body = chunk.rows
+    end = _LENGTH + int.from_bytes(body[:_LENGTH], "big")
+    try:
+        heads = _HEADS.decode(body[_LENGTH:end])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MalformedChunkError(f"chunk {chunk.number}: {error}") from None
+    if any(head.count < 1 for head in heads) or sum(h.count for h in heads) != chunk.offsets:
+        raise MalformedChunkError(
+            f"chunk {chunk.number}: its batches have not {chunk.offsets} rows"
+        )
+    return heads, body[end:]

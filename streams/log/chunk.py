@@ -1,0 +1,173 @@
+"""A chunk: the unit in which a shard's log is written, replicated and hashed.
+
+Layout, big-endian: mark, length of the whole chunk, CRC-32 of all but itself, format, kind, flags,
+epoch, chunk number (from 1), first offset, number of offsets, length of the zone map, the leader's
+time, number of the last chunk known to be committed, SHA-256 of the chunk before; then the zone map
+and the rows, both MessagePack. The chunk before the first is the shard's name (`genesis`), so that
+a chunk of one shard fits nowhere in another.
+
+The CRC finds what a disk or a crash has done to a chunk; the hash finds everything else, and names
+a chunk: replicas compare positions by it, and receipts have it. Followers copy chunks without
+looking at zones or rows, so that all replicas have the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+MARK: Final = b"\x93csl"
+"""Begins a chunk, so that valid chunks can be found behind damage."""
+
+FORMAT: Final = 1
+
+HEAD: Final = struct.Struct(">4sIIBBHQQQIIQQ32s")
+
+EVENTS: Final = 1
+PREPARED: Final = 2
+DECIDED: Final = 3
+POSITIONS: Final = 4
+DEAD: Final = 5
+REPLICAS: Final = 6
+CUT: Final = 7
+STATE: Final = 8
+KINDS: Final = {
+    EVENTS: "Events",
+    PREPARED: "Prepared",
+    DECIDED: "Decided",
+    POSITIONS: "Positions",
+    DEAD: "Dead",
+    REPLICAS: "Replicas",
+    CUT: "Cut",
+    STATE: "State",
+}
+"""The kinds by number. Prepared, Decided, Positions and Dead have numbers and no meaning yet: they
+are copied and hashed like all others, and no leader writes them."""
+
+BEGINS: Final = 1
+"""Flag of the first chunk of a segment."""
+
+COMPLETES: Final = 2
+"""Flag of the last chunk of the state with which a segment begins."""
+
+CHUNK_MOST: Final = 960 * 1024
+"""Bytes of a chunk at most: so it fits into one frame between nodes (1 MiB)."""
+
+CHUNK_TARGET: Final = 256 * 1024
+"""Bytes of rows after which a leader begins another chunk, unless one batch alone has more."""
+
+
+class ChunkId(NamedTuple):
+    """One chunk of one shard, and thereby everything before it: its number and its hash."""
+
+    number: int
+    hash: bytes
+
+
+class Chunk(NamedTuple):
+    """A chunk with its head taken apart; `data` are the bytes of all of it."""
+
+    data: bytes
+    hash: bytes
+    kind: int
+    flags: int
+    epoch: int
+    number: int
+    first: int  # offset of its first row; of a chunk without rows, that of the next row
+    offsets: int  # how many
+    time: int  # nanoseconds since 1970 by the leader's clock, never less than in the chunk before
+    committed: int  # number of a chunk that was committed when this one was made; 0: none
+    previous: bytes
+    zones_length: int
+
+    @property
+    def id(self) -> ChunkId:
+        """Its number and hash."""
+        return ChunkId(self.number, self.hash)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after its last row."""
+        return self.first + self.offsets
+
+    @property
+    def zones(self) -> bytes:
+        """The encoded zone map; empty if it has none."""
+        return self.data[HEAD.size : HEAD.size + self.zones_length]
+
+    @property
+    def rows(self) -> bytes:
+        """What is behind the zone map."""
+        return self.data[HEAD.size + self.zones_length :]
+
+    @property
+    def begins_segment(self) -> bool:
+        """Whether a segment begins with it."""
+        return bool(self.flags & BEGINS)
+
+    @property
+    def completes_state(self) -> bool:
+        """Whether it is the last chunk of the state with which its segment begins."""
+        return bool(self.flags & COMPLETES)
+
+
+def genesis(shard: str) -> ChunkId:
+    """What the first chunk of `shard` follows on: chunk 0."""
+    return ChunkId(0, hashlib.sha256(b"canopy shard:" + shard.encode()).digest())
+
+
+def pack(
+    kind: int,
+    epoch: int,
+    after: ChunkId,
+    first: int,
+    count: int,
+    time: int,
+    rows: bytes,
+    *,
+    zones: bytes = b"",
+    flags: int = 0,
+    committed: int = 0,
+) -> Chunk:
+    """The chunk that follows on `after`. ValueError if it is longer than `CHUNK_MOST`."""
+    length = HEAD.size + len(zones) + len(rows)
+    if length > CHUNK_MOST:
+        raise ValueError(f"a chunk of {length} bytes is longer than {CHUNK_MOST}")
+    number = after.number + 1
+    fields = (FORMAT, kind, flags, epoch, number, first, count, len(zones), time, committed)
+    body = zones + rows
+    digest = _crc(HEAD.pack(MARK, length, 0, *fields, after.hash), body)
+    data = HEAD.pack(MARK, length, digest, *fields, after.hash) + body
+    found = hashlib.sha256(data).digest()
+    return Chunk(
+        *(data, found, kind, flags, epoch, number, first, count, time, committed),
+        *(after.hash, len(zones)),
+    )
+
+
+def read(data: bytes | memoryview, at: int = 0) -> Chunk | None:
+    """The chunk that begins at `at`; None if there is no whole, valid one."""
+    if at + HEAD.size > len(data):
+        return None
+    head = HEAD.unpack_from(data, at)
+    mark, length, digest, version, kind, flags, epoch, number, first, count, zones = head[:11]
+    if mark != MARK or not HEAD.size <= length <= CHUNK_MOST or at + length > len(data):
+        return None
+    whole = bytes(data[at : at + length])
+    if _crc(whole[: HEAD.size], whole[HEAD.size :]) != digest:
+        return None
+    if version != FORMAT or kind not in KINDS or HEAD.size + zones > length:
+        return None
+    time, committed, previous = head[11:]
+    found = hashlib.sha256(whole).digest()
+    return Chunk(
+        *(whole, found, kind, flags, epoch, number, first, count, time, committed),
+        *(previous, zones),
+    )
+
+
+def _crc(head: bytes, body: bytes) -> int:
+    """CRC-32 of a chunk without the field that has it (bytes 8 to 11)."""
+    return zlib.crc32(body, zlib.crc32(head[12:], zlib.crc32(head[:8])))

@@ -1,0 +1,112 @@
+"""A shard's folder read at start: its newest segment, and older ones where that is not enough.
+
+What a torn tail and a hole prove: a *hole* proves that its chunks were here, and by the chunk
+behind it which they were; the replica keeps its position and has to get them again. A *torn tail*
+proves nothing: its chunks may have been acknowledged, or never have been durable.
+`Recovered.intact` says that there is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from streams.log.chunk import genesis
+from streams.log.scan import Hole, Scan, scan
+from streams.log.shard_log import Segment, ShardLog, parse_name
+from streams.log.state import ShardState
+
+
+class FoundHole(NamedTuple):
+    """A hole, and the segment that has it."""
+
+    segment: str
+    hole: Hole
+
+
+class Recovered(NamedTuple):
+    """What a shard's folder has."""
+
+    log: ShardLog
+    state: ShardState  # folded up to the end; not to be relied upon while there are holes
+    committed: int  # number of a chunk that is known to have been committed
+    state_at: int  # number of the chunk with which the newest complete state begins; 0: none
+    torn: bool  # the bytes behind the end are no chunks, and are to be cut off
+    holes: list[FoundHole]
+    surplus: list[str]  # files that have no valid chunk at all, to be removed with the torn tail
+
+    @property
+    def intact(self) -> bool:
+        """Whether the folder lacks nothing that it ever had, as far as it shows."""
+        return not self.torn and not self.holes
+
+
+def recover(shard: str, names: Sequence[str], read: Callable[[str], bytes]) -> Recovered:
+    """Read the folder of `shard`, which has files with these names; what is no segment is passed
+    over. `read` returns the bytes of one of them."""
+    segments = sorted((name for name in names if parse_name(name)), key=_number)
+    scans: list[tuple[str, Scan]] = []  # from the newest to the oldest that has to be read
+    surplus: list[str] = []
+    torn, state_at = False, 0
+    for name in reversed(segments):
+        found = scan(read(name), _number(name))
+        if not found.chunks and not scans:
+            surplus.append(name)
+            torn = True
+            continue
+        torn = torn or (found.torn and not scans)
+        scans.append((name, found))
+        state_at = _state_of(found)
+        if state_at:
+            break
+    log, state = ShardLog(genesis(shard)), ShardState()
+    log.segments = [Segment(name) for name in segments[: len(segments) - len(surplus)]]
+    read_names = dict(scans)
+    committed = 0
+    holes: list[FoundHole] = []
+    before: tuple[str, Scan] | None = None
+    for segment in log.segments:
+        there = read_names.get(segment.name)
+        if there is None:
+            continue
+        if before is not None:
+            holes += _missing(*before, there)
+        holes += [FoundHole(segment.name, hole) for hole in there.holes]
+        for at, chunk in there.chunks:
+            log.place(chunk, segment, at)
+            state.apply(chunk)
+            committed = max(committed, chunk.committed)
+        segment.size = there.end
+        before = (segment.name, there)
+    return Recovered(log, state, committed, state_at, torn, holes, surplus)
+
+
+def _missing(name: str, before: Scan, there: Scan) -> list[FoundHole]:
+    """The chunks between the end of the segment `name` and the first chunk of the next one: the
+    former is damaged at its end, or was cut off."""
+    last = before.last
+    if last is None or not there.chunks:
+        return []
+    follower = there.chunks[0].chunk
+    if last.number + 1 >= follower.number or (there.holes[:1] and there.holes[0].at == 0):
+        return []
+    span = (before.end, before.size, last.number + 1, follower.number - 1)
+    return [FoundHole(name, Hole(*span, follower.previous))]
+
+
+def _number(name: str) -> int:
+    found = parse_name(name)
+    assert found is not None
+    return found[1]
+
+
+def _state_of(found: Scan) -> int:
+    """The number of the chunk with which a segment's state begins, if the state is complete; else
+    0."""
+    begun = 0
+    for _, chunk in found.chunks:
+        if chunk.begins_segment:
+            begun = chunk.number
+        if chunk.completes_state:
+            return begun if begun else 0
+    return 0

@@ -1,0 +1,243 @@
+"""A shard's log as a replica keeps it in mind: its segments, its last chunks, where each lies.
+
+The bytes are on disk. Here are a line for each of the last chunks, by which a leader finds what a
+follower lacks and a follower what contradicts its leader, and a sparse index of each segment by
+chunk number, offset and time. Both can be built again from the files.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from typing import Final, NamedTuple
+
+from streams.log.chunk import Chunk, ChunkId
+
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of a segment after which another one begins."""
+
+SEGMENT_AGE: Final = 3_600 * 1_000_000_000
+"""Nanoseconds between the first chunk of a segment and the first of the next, at most."""
+
+INDEX_BYTES: Final = 64 * 1024
+"""Bytes between two lines of the sparse index, at least."""
+
+LINES_MOST: Final = 16_384
+"""Chunks of which a line is kept in memory: some 5 MB. Older ones are found by the sparse index."""
+
+
+def segment_name(chunk: Chunk) -> str:
+    """The name of the file that begins with `chunk`: its first offset and its number. (A leader
+    that was lost while a segment began may leave two with the same first offset.)"""
+    return f"{chunk.first:020d}-{chunk.number:020d}.log"
+
+
+def parse_name(name: str) -> tuple[int, int] | None:
+    """(first offset, first chunk number) of a segment's file; None if it is no segment."""
+    stem, dot, ending = name.partition(".")
+    offset, dash, number = stem.partition("-")
+    if (dot, ending, dash) != (".", "log", "-") or len(offset) != 20 or len(number) != 20:
+        return None
+    if not (offset.isascii() and offset.isdigit() and number.isascii() and number.isdigit()):
+        return None
+    return int(offset), int(number)
+
+
+class Line(NamedTuple):
+    """A chunk without its bytes, and where these are."""
+
+    number: int
+    hash: bytes
+    epoch: int
+    kind: int
+    first: int
+    offsets: int
+    time: int
+    segment: str
+    at: int
+    length: int
+
+    @property
+    def id(self) -> ChunkId:
+        """Number and hash."""
+        return ChunkId(self.number, self.hash)
+
+
+class IndexLine(NamedTuple):
+    """Where in a segment a chunk begins."""
+
+    number: int
+    offset: int
+    time: int
+    at: int
+
+
+class Segment:
+    """One file: its name, its first chunk and offset, its size, and its sparse index."""
+
+    def __init__(self, name: str, size: int = 0) -> None:
+        found = parse_name(name)
+        assert found is not None, f"{name} is no segment"
+        self.name = name
+        self.offset, self.number = found
+        self.size = size
+        self.began = 0
+        """Time of its first chunk; 0: not known."""
+        self.index: list[IndexLine] = []
+
+    def note(self, line: Line) -> None:
+        """A chunk stands behind the others."""
+        if not self.index:
+            self.began = line.time
+        if not self.index or line.at - self.index[-1].at >= INDEX_BYTES:
+            self.index.append(IndexLine(line.number, line.first, line.time, line.at))
+        self.size = max(self.size, line.at + line.length)
+
+    def cut(self, at: int) -> None:
+        """The chunks from byte `at` on are gone."""
+        self.size = at
+        while self.index and self.index[-1].at >= at:
+            self.index.pop()
+
+
+class Place(NamedTuple):
+    """Where to begin to read: at most `INDEX_BYTES` and a chunk before what is looked for, if the
+    segment has been indexed."""
+
+    segment: str
+    at: int
+
+
+class ShardLog:
+    """The chunks of one shard at one replica."""
+
+    def __init__(self, after: ChunkId) -> None:
+        """An empty log, whose first chunk follows on `after` (`chunk.genesis`)."""
+        self.end = after
+        self.epoch = 0  # of the last chunk
+        self.next_offset = 0
+        self.time = 0  # of the last chunk
+        self.segments: list[Segment] = []
+        self.lines: deque[Line] = deque()
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """(epoch of the last chunk, its number): of two logs the higher position is further."""
+        return self.epoch, self.end.number
+
+    def add(self, chunk: Chunk) -> Line:
+        """Append a chunk that follows on the end. ValueError if it does not, or if it does not fit
+        into the segments."""
+        if chunk.number != self.end.number + 1 or chunk.previous != self.end.hash:
+            raise ValueError(f"chunk {chunk.number} does not follow on chunk {self.end.number}")
+        if chunk.first != self.next_offset or chunk.epoch < self.epoch or chunk.time < self.time:
+            raise ValueError(f"chunk {chunk.number} goes back in offset, epoch or time")
+        if chunk.begins_segment:
+            self.segments.append(Segment(segment_name(chunk)))
+        elif not self.segments:
+            raise ValueError(f"chunk {chunk.number} stands before any segment")
+        return self.place(chunk, self.segments[-1], self.segments[-1].size)
+
+    def place(self, chunk: Chunk, segment: Segment, at: int) -> Line:
+        """Note a chunk that stands in `segment` at byte `at`, and is the last one."""
+        line = Line(
+            *(chunk.number, chunk.hash, chunk.epoch, chunk.kind, chunk.first, chunk.offsets),
+            *(chunk.time, segment.name, at, len(chunk.data)),
+        )
+        segment.note(line)
+        self.lines.append(line)
+        if len(self.lines) > LINES_MOST:
+            self.lines.popleft()
+        self.end, self.epoch, self.time = chunk.id, chunk.epoch, chunk.time
+        self.next_offset = chunk.next_offset
+        return line
+
+    def line(self, number: int) -> Line | None:
+        """The line of a chunk; None if there is none in memory."""
+        if not self.lines:
+            return None
+        place = number - self.lines[0].number
+        return self.lines[place] if 0 <= place < len(self.lines) else None
+
+    def has(self, chunk: ChunkId) -> bool | None:
+        """Whether this log has that very chunk; None if it would have to be looked up on disk."""
+        if chunk.number > self.end.number:
+            return False
+        if chunk == self.end:
+            return True
+        line = self.line(chunk.number)
+        return None if line is None else line.hash == chunk.hash
+
+    def should_roll(self, size: int, time: int) -> bool:
+        """Whether a segment has to begin before a chunk of `size` bytes at `time`."""
+        if not self.segments:
+            return True
+        newest = self.segments[-1]
+        return newest.size + size > SEGMENT_BYTES or time - newest.began > SEGMENT_AGE
+
+    def truncate(self, number: int) -> tuple[Segment | None, list[str]]:
+        """Remove the chunks from `number` on. Returns the segment that has become shorter (its
+        `size` is the new one), and the names of the files that are gone. ValueError if the chunk
+        before it is not in memory."""
+        before = self.line(number - 1)
+        if before is None:
+            raise ValueError(f"chunk {number - 1} is not in memory")
+        while self.lines and self.lines[-1].number >= number:
+            self.lines.pop()
+        gone = []
+        while self.segments[-1].name != before.segment:
+            gone.append(self.segments.pop().name)
+        newest = self.segments[-1]
+        newest.cut(before.at + before.length)
+        self.end, self.epoch, self.time = before.id, before.epoch, before.time
+        self.next_offset = before.first + before.offsets
+        return newest, gone
+
+    def retain(self, floor: int, state_at: int) -> list[str]:
+        """Forget the segments that have no offset from `floor` on, and return their names. Kept are
+        the newest segment and all from the one that holds chunk `state_at` on, with which the last
+        complete state begins: without it the log could not be recovered."""
+        gone = []
+        while len(self.segments) > 1:
+            following = self.segments[1]
+            if following.offset > floor or following.number > state_at:
+                break
+            gone.append(self.segments.pop(0).name)
+        while self.lines and self.lines[0].number < self.segments[0].number:
+            self.lines.popleft()
+        return gone
+
+    def at_number(self, number: int) -> Place | None:
+        """Where to read to find a chunk; None if it is not kept."""
+        if number > self.end.number:
+            return None
+        place = bisect_right(self.segments, number, key=lambda s: s.number) - 1
+        return self._place(place, number, 0)
+
+    def at_offset(self, offset: int) -> Place | None:
+        """Where to read to find a row; None if it is not kept, or has not come yet."""
+        if offset >= self.next_offset:
+            return None
+        place = bisect_right(self.segments, offset, key=lambda s: s.offset) - 1
+        return self._place(place, offset, 1)
+
+    def at_time(self, time: int) -> Place | None:
+        """Where to read to find the first chunk that is not older than `time`; None if all are
+        older. Segments that were not read since the start have no times: then it is at their
+        beginning, and the reader passes over what is older."""
+        if not self.segments or time > self.time:
+            return None
+        place = len(self.segments) - 1
+        while place > 0 and (not self.segments[place].began or self.segments[place].began >= time):
+            place -= 1
+        return self._place(place, time, 2) or Place(self.segments[0].name, 0)
+
+    def _place(self, place: int, wanted: int, field: int) -> Place | None:
+        if place < 0:
+            return None
+        segment = self.segments[place]
+        # A line whose value is the wanted one is not early enough for offsets and times, which
+        # chunks without rows, and chunks of one moment, share.
+        key = wanted + 1 if field == 0 else wanted
+        line = bisect_right(segment.index, key - 1, key=lambda i: int(i[field])) - 1
+        return Place(segment.name, segment.index[line].at if line >= 0 else 0)

@@ -1,0 +1,155 @@
+"""What a shard's log says beside its rows: producers, replicas, the floor of retention.
+
+It is the fold of the chunks in their order. Each segment begins with the whole of it, in one chunk
+of kind State or, where it is large, in several; so recovery reads the newest segment only, and
+retention deletes files. What such chunks say is the fold of what came before: who has both can
+compare them (`canopy stream verify`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from overlay.machine import Peer
+from streams.log.batches import BatchHead, MalformedChunkError, heads_of
+from streams.log.chunk import CUT, EVENTS, REPLICAS, STATE, Chunk
+
+WINDOW: Final = 5
+"""Batches of a producer whose places are kept, so that a repeat gets the original receipt: as many
+as Kafka's brokers remember of a producer (KIP-98)."""
+
+STATE_PIECE: Final = 128 * 1024
+"""Bytes after which the state goes on in another chunk."""
+
+
+class Appended(msgspec.Struct, frozen=True, array_like=True):
+    """A batch that is in the log: the producer's numbers, and the place."""
+
+    sequence: int
+    count: int
+    offset: int
+    chunk: int
+    epoch: int
+
+
+class ProducerState(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """What the log knows of one producer: its newest session, the sequence that comes next, and its
+    last batches."""
+
+    name: str
+    session: int
+    next: int
+    window: tuple[Appended, ...]
+
+
+class ReplicaSet(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The nodes of which a majority commits."""
+
+    replicas: tuple[Peer, ...]
+
+
+class Floor(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Offsets below this one are not kept any more."""
+
+    offset: int
+
+
+Entry = ProducerState | ReplicaSet | Floor
+_ENTRIES: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
+
+
+def encode_entries(entries: Sequence[Entry]) -> bytes:
+    """The rows of a chunk of kind State, Replicas or Cut."""
+    return msgspec.msgpack.encode(entries)
+
+
+def entries_of(chunk: Chunk) -> tuple[Entry, ...]:
+    """The entries of a chunk of kind State, Replicas or Cut. MalformedChunkError if it has
+    others."""
+    try:
+        return _ENTRIES.decode(chunk.rows)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MalformedChunkError(f"chunk {chunk.number}: {error}") from None
+
+
+class StatePiece(NamedTuple):
+    """The rows of one chunk of a segment's beginning; the last one completes it."""
+
+    rows: bytes
+    completes: bool
+
+
+class ShardState:
+    """The fold of a log. `apply` is called with each chunk, in order."""
+
+    def __init__(self) -> None:
+        self.producers: dict[str, ProducerState] = {}
+        self.replicas: tuple[Peer, ...] = ()
+        self.floor = 0
+        self._loading: ShardState | None = None  # a state whose last chunk has not come
+
+    def apply(self, chunk: Chunk) -> None:
+        """Take the next chunk of the log. MalformedChunkError if it cannot be read."""
+        if chunk.kind == STATE:
+            if chunk.begins_segment:
+                self._loading = ShardState()
+            if self._loading is not None:
+                self._loading._take(entries_of(chunk))
+                if chunk.completes_state:
+                    loaded, self._loading = self._loading, None
+                    self.producers, self.replicas = loaded.producers, loaded.replicas
+                    self.floor = loaded.floor
+        elif chunk.kind == EVENTS:
+            offset = chunk.first
+            for head in heads_of(chunk):
+                self._appended(head, offset, chunk)
+                offset += head.count
+        elif chunk.kind in (REPLICAS, CUT):
+            self._take(entries_of(chunk))
+
+    def entries(self) -> Iterator[Entry]:
+        """All that there is to know, in a fixed order."""
+        yield ReplicaSet(self.replicas)
+        yield Floor(self.floor)
+        for name in sorted(self.producers):
+            yield self.producers[name]
+
+    def pieces(self) -> list[StatePiece]:
+        """The state as the chunks with which a segment begins: at least one."""
+        runs: list[list[Entry]] = [[]]
+        size = 0
+        for entry in self.entries():
+            length = len(msgspec.msgpack.encode(entry))
+            if runs[-1] and size + length > STATE_PIECE:
+                runs.append([])
+                size = 0
+            runs[-1].append(entry)
+            size += length
+        last = len(runs) - 1
+        return [StatePiece(encode_entries(run), place == last) for place, run in enumerate(runs)]
+
+    def same(self, other: ShardState) -> bool:
+        """Whether both say the same."""
+        return list(self.entries()) == list(other.entries())
+
+    def _take(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry, ProducerState):
+                self.producers[entry.name] = entry
+            elif isinstance(entry, ReplicaSet):
+                self.replicas = entry.replicas
+            else:
+                self.floor = max(self.floor, entry.offset)
+
+    def _appended(self, head: BatchHead, offset: int, chunk: Chunk) -> None:
+        if not head.producer:
+            return
+        known = self.producers.get(head.producer)
+        place = Appended(head.sequence, head.count, offset, chunk.number, chunk.epoch)
+        window = known.window if known is not None and known.session == head.session else ()
+        self.producers[head.producer] = ProducerState(
+            head.producer, head.session, head.sequence + head.count, (*window, place)[-WINDOW:]
+        )

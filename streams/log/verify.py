@@ -1,0 +1,200 @@
+"""A shard's folder held against its own promises, without any node.
+
+Each segment is read whole, from the oldest to the newest: CRC and format of each chunk, the chain
+of hashes within and between segments, offsets, epochs and times that never go back, rows that are
+as many as the head says, and that the state with which a segment begins is the fold of the log
+before it. The first fault ends the walk: what stands behind it is not vouched for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from streams.log.batches import MalformedChunkError, rows_of
+from streams.log.chunk import EVENTS, KINDS, STATE, Chunk, ChunkId, genesis, read
+from streams.log.receipt import Receipt
+from streams.log.shard_log import parse_name, segment_name
+from streams.log.state import ShardState
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """The first thing that is wrong, and where: `at` is a byte of the file `segment`, `chunk` the
+    number of the chunk that stands there, or should."""
+
+    segment: str
+    at: int
+    chunk: int
+    what: str
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """What a folder has, up to its end or to its first fault."""
+
+    segments: int
+    chunks: int
+    rows: int
+    bytes: int
+    first_offset: int
+    next_offset: int
+    first_chunk: int
+    last_chunk: int
+    last_hash: str
+    epochs: tuple[int, ...]
+    committed: int  # number of the last chunk that a later one says was committed
+    fault: Fault | None
+    receipt: str  # "": none was asked for; else proved, refuted, not kept, not reached
+    reason: str  # why the receipt is not proved
+
+
+class _FaultFound(Exception):  # noqa: N818 - ends the walk, and is no error of the program
+    def __init__(self, at: int, what: str) -> None:
+        super().__init__(what)
+        self.at = at
+        self.what = what
+
+
+class Verifier:
+    """Walks over a shard's segments. `shard` is its name; "": not known, so that a first chunk is
+    not held against it."""
+
+    def __init__(self, shard: str = "", receipt: Receipt | None = None) -> None:
+        self._shard = shard
+        self._receipt = receipt
+        self._state = ShardState()
+        self._known = False  # whether the state has been folded from a complete one on
+        self._claimed: ShardState | None = None  # what a segment says that the state is
+        self._last: Chunk | None = None
+        self._first: Chunk | None = None
+        self._rows = self._chunks = self._bytes = self._segments = self._committed = 0
+        self._epochs: dict[int, None] = {}
+        self._named: Chunk | None = None  # the chunk that the receipt names
+
+    def run(self, names: Sequence[str], load: Callable[[str], bytes]) -> Verified:
+        """Check the files with these names; `load` returns the bytes of one."""
+        found = [(parsed[1], name) for name in names if (parsed := parse_name(name))]
+        fault = None
+        for _, name in sorted(found):
+            data = load(name)
+            self._segments += 1
+            try:
+                self._segment(name, data)
+            except _FaultFound as error:
+                number = 1 if self._last is None else self._last.number + 1
+                fault = Fault(name, error.at, number, error.what)
+                break
+        verdict, reason = self._judge(fault)
+        first, last = self._first, self._last
+        return Verified(
+            *(self._segments, self._chunks, self._rows, self._bytes),
+            first.first if first else 0,
+            last.next_offset if last else 0,
+            first.number if first else 0,
+            last.number if last else 0,
+            last.hash.hex() if last else "",
+            tuple(self._epochs),
+            self._committed,
+            fault,
+            verdict,
+            reason,
+        )
+
+    def _segment(self, name: str, data: bytes) -> None:
+        at = 0
+        while at < len(data) or at == 0:
+            chunk = read(data, at)
+            if chunk is None:
+                raise _FaultFound(at, _why_not(data, at))
+            if at == 0 and (not chunk.begins_segment or segment_name(chunk) != name):
+                raise _FaultFound(
+                    at, f"chunk {chunk.number} does not belong at the begin of {name}"
+                )
+            if at > 0 and chunk.begins_segment:
+                raise _FaultFound(at, f"chunk {chunk.number} belongs at the begin of a file")
+            self._follows(at, chunk)
+            try:
+                self._fold(at, chunk)
+            except MalformedChunkError as error:
+                raise _FaultFound(at, str(error)) from None
+            self._take(chunk)
+            at += len(chunk.data)
+
+    def _follows(self, at: int, chunk: Chunk) -> None:
+        last = self._last
+        if last is None:
+            start = genesis(self._shard) if self._shard else ChunkId(0, chunk.previous)
+            if chunk.number == 1 and chunk.previous != start.hash:
+                raise _FaultFound(at, f"the log is not that of shard {self._shard}")
+            return
+        if chunk.number != last.number + 1:
+            raise _FaultFound(at, f"chunk {chunk.number} follows on chunk {last.number}")
+        if chunk.previous != last.hash:
+            raise _FaultFound(
+                at,
+                f"chunk {chunk.number} does not follow on chunk {last.number}: their hashes differ",
+            )
+        if chunk.first != last.next_offset:
+            raise _FaultFound(
+                at, f"chunk {chunk.number} begins at offset {chunk.first}, not {last.next_offset}"
+            )
+        if chunk.epoch < last.epoch or chunk.time < last.time:
+            raise _FaultFound(at, f"chunk {chunk.number} goes back in epoch or time")
+
+    def _fold(self, at: int, chunk: Chunk) -> None:
+        if chunk.kind == EVENTS:
+            rows_of(chunk)
+        elif chunk.offsets:
+            raise _FaultFound(at, f"a chunk of kind {KINDS[chunk.kind]} has no offsets")
+        if chunk.committed >= chunk.number:
+            raise _FaultFound(
+                at, f"chunk {chunk.number} says that chunk {chunk.committed} is committed"
+            )
+        if chunk.kind != STATE:
+            self._claimed = None
+            self._state.apply(chunk)
+            return
+        if chunk.begins_segment:
+            self._claimed = ShardState()
+        if self._claimed is None:
+            raise _FaultFound(at, f"chunk {chunk.number} is a state without its beginning")
+        self._claimed.apply(chunk)
+        if chunk.completes_state:
+            if self._known and not self._claimed.same(self._state):
+                raise _FaultFound(at, "the state here is not what the log before it comes to")
+            self._state, self._claimed, self._known = self._claimed, None, True
+
+    def _take(self, chunk: Chunk) -> None:
+        self._first = self._first or chunk
+        self._last = chunk
+        self._chunks += 1
+        self._rows += chunk.offsets
+        self._bytes += len(chunk.data)
+        self._epochs[chunk.epoch] = None
+        self._committed = max(self._committed, chunk.committed)
+        if self._receipt is not None and chunk.number == self._receipt.chunk:
+            self._named = chunk
+
+    def _judge(self, fault: Fault | None) -> tuple[str, str]:
+        """(verdict, reason) of the receipt."""
+        receipt = self._receipt
+        if receipt is None:
+            return "", ""
+        if self._named is not None:
+            reason = receipt.refuted_by(self._named)
+            return ("refuted", reason) if reason else ("proved", "")
+        if self._first is not None and receipt.chunk < self._first.number:
+            return "not kept", f"the log begins with chunk {self._first.number}"
+        if fault is not None:
+            return "not reached", f"the log is not whole before chunk {receipt.chunk}"
+        end = self._last.number if self._last else 0
+        return "not reached", f"the log ends with chunk {end}, before chunk {receipt.chunk}"
+
+
+def _why_not(data: bytes, at: int) -> str:
+    rest = data[at:]
+    if not rest:
+        return "the file is empty"
+    if not rest.strip(b"\0"):
+        return f"{len(rest)} zero bytes at the end"
+    return "no valid chunk: torn, or damaged"
