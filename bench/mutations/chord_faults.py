@@ -121,6 +121,20 @@ def outage_measured_as_round_trip() -> None:
     replace(ElectionTimeout.note, note)
 
 
+@fault(
+    "P5",
+    "tests/chord/recovery/test_chord_part_claimed.py",
+    "test_a_cluster_that_took_another_s_arc_and_has_to_give_it_back_keeps_its_own",
+)
+def whole_arc_given_up_for_a_part() -> None:
+    """A primary of whose arc another cluster claims a part stops leading all of it."""
+
+    def _give_back(self: RoleChanges, own: Cluster, other: Cluster) -> None:
+        self.members.disband("fenced")
+
+    replace(RoleChanges._give_back, _give_back)
+
+
 @fault("P4")
 def election_without_majority() -> None:
     """A candidate leads as soon as one voter has granted it the epoch."""

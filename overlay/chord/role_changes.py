@@ -6,7 +6,8 @@ hears that another node does. A primary that is fenced is one of four:
 * its own voters have elected another member: its trees are the other's, and its copy of the log
   follows;
 * its cluster was taken for lost and is led by a fork, or its arc was taken over: the new leader
-  does not know its trees, so they end, and subscribers register again;
+  does not know its trees, so they end, and subscribers register again. If only a part of its arc is
+  claimed, it goes on with the rest, which nobody else has;
 * its cluster was never lost, only out of sight: it has its voters grant an epoch above the fork's,
   which fences that one or makes it give back the arc. So of clusters that took each other's place
   on two sides of a partition each keeps its own;
@@ -173,6 +174,9 @@ class RoleChanges(LeadershipParts):
             self.port.send(other.primary, Moved(own))
         self.port.count("fenced")
         self.election.cancel()
+        if other.key != own.key and not other.owns(own.key):
+            self._give_back(own, other)
+            return
         if other.key != own.key:
             self.members.disband("fenced")
             return
@@ -207,13 +211,18 @@ class RoleChanges(LeadershipParts):
         place."""
         self.port.count("forks_overridden")
         if other.key != own.key and own.owns(other.key):
-            config = replace(self.log.config, start=other.key, promised=None)
-            self.leader_log.configure(config)
             self.port.emit(ArcDivided(replace(own, key=other.key)))
-            self.members.shrink(other.key)
-            self.port.emit(ArcGone(replace(own, key=other.key)))
+            self._give_back(own, other)
         if other.owns(own.key):
             self.election.raise_epoch(above_fork(other.epoch, self.port.rng))
+
+    def _give_back(self, own: Cluster, other: Cluster) -> None:
+        """Leave to `other` the part of the own arc up to its key, and go on with the rest: no other
+        cluster has that, and without an owner it would stay so."""
+        config = replace(self.log.config, start=other.key, promised=None)
+        self.leader_log.configure(config)
+        self.members.shrink(other.key)
+        self.port.emit(ArcGone(replace(own, key=other.key)))
 
     def _overrides(self, own: Cluster, other: Cluster) -> bool:
         """Whether `other` has taken the place of this cluster, or claims what this one took in its
