@@ -29,8 +29,8 @@ def trace() -> None:
 
 
 @trace.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the report.")
+@click.argument("folder", metavar="DIR")
+@click.option("--out", metavar="DIR", required=True, help="Folder of the report.")
 @click.option("--master", metavar="URL", help="A Spark cluster; by default this machine.")
 @click.option(
     "--driver-memory", metavar="SIZE", help="Heap of this machine's Spark.  [default: 2g]"
@@ -39,8 +39,8 @@ def trace() -> None:
 @click.option("--overwrite", is_flag=True, help="Write to a folder that has other files, too.")
 @json_option
 def analyze(
-    folder: Path,
-    out: Path,
+    folder: str,
+    out: str,
     master: str | None,
     driver_memory: str | None,
     conf: tuple[str, ...],
@@ -52,7 +52,7 @@ def analyze(
     Spark computes which deliveries were expected from the subscriptions and publications alone, so
     that the report checks the overlay independently. The exit code is 0 only if the run was exact:
     each of them was made once, and no others were. Needs Java 17 or newer, or the one that came
-    with the installation.
+    with the installation. A folder is a path or a file: URI.
 
     \b
     canopy trace analyze ~/.local/share/canopy/default/traces --out report
@@ -61,12 +61,13 @@ def analyze(
     """
     require("analysis")
     from canopy.cli.bars import Bars
-    from canopy.traces.analysis import STAGES, analyze
+    from canopy.traces.analysis import STAGES, analyze, named
 
+    traces, report = named(folder), named(out)
     with Bars() as bars:
         bars.begin("analysis", len(STAGES))
         found = analyze(
-            *(folder, out, master),
+            *(traces, report, master),
             lambda stage, done, total: bars.show(done, total, stage),
             overwrite=overwrite,
             settings=_settings(driver_memory, conf),
@@ -74,7 +75,7 @@ def analyze(
     if as_json:
         print_json(found.to_dict(), indent=2)
     else:
-        _show(found, out)
+        _show(found, report)
     return OK if found.exact else FAILURE
 
 
@@ -92,14 +93,8 @@ def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str
 
 
 @trace.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--out",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The health file, which is replaced.",
-)
+@click.argument("folder", metavar="DIR")
+@click.option("--out", metavar="FILE", required=True, help="The health file, which is replaced.")
 @click.option(
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Another threshold: disk=90."
 )
@@ -116,8 +111,8 @@ def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str
 @click.option("--master", metavar="URL", help="A Spark cluster; by default this machine.")
 @json_option
 def health(
-    folder: Path,
-    out: Path,
+    folder: str,
+    out: str,
     changes: tuple[str, ...],
     paper: bool,
     learnt: bool,
@@ -139,15 +134,16 @@ def health(
     require("analysis")
     from canopy.cli.bars import Bars
     from canopy.cli.sim.experiment import changed
-    from canopy.traces.analysis import HEALTH_STAGES, PAPER, Thresholds, find_health
+    from canopy.traces.analysis import HEALTH_STAGES, PAPER, Thresholds, find_health, named
 
+    traces, file = named(folder), named(out)
     limits = changed(PAPER if paper else Thresholds(), changes)
     if follow:
-        return _follow(folder, out, limits, every, master, learnt, as_json)
+        return _follow(traces, file, limits, every, master, learnt, as_json)
     with Bars() as bars:
         bars.begin("health", len(HEALTH_STAGES))
         found = find_health(
-            *(folder, out, limits, master),
+            *(traces, file, limits, master),
             lambda stage, done, total: bars.show(done, total, stage),
             by_learnt=learnt,
         )
@@ -155,7 +151,7 @@ def health(
         print_json(plain(found), indent=2)
     else:
         _show_health(found)
-        click.echo(f"health file: {out}")
+        click.echo(f"health file: {file}")
     return OK
 
 

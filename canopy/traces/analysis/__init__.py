@@ -22,6 +22,7 @@ from canopy.traces.analysis.health.job import HEALTH_STAGES, Follower, find_heal
 from canopy.traces.analysis.health.signals import PAPER, Thresholds
 from canopy.traces.analysis.progress import STAGES, OnProgress
 from canopy.traces.analysis.run import analyze
+from canopy.traces.analysis.spark.paths import named
 from canopy.traces.analysis.spark.session import spark_session
 from canopy.traces.analysis.summary import AnalysisSummary
 
@@ -37,5 +38,6 @@ __all__ = [
     "analyze",
     "find_health",
     "following",
+    "named",
     "spark_session",
 ]

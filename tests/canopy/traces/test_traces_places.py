@@ -16,7 +16,7 @@ from canopy.cli.main import main
 from canopy.traces.analysis import AnalysisError, analyze
 from canopy.traces.analysis.constants import LINE_BYTES
 from canopy.traces.analysis.read import check_folder, trace_files
-from canopy.traces.analysis.spark.paths import for_reading, for_writing, local
+from canopy.traces.analysis.spark.paths import for_reading, for_writing, local, named
 from canopy.traces.analysis.spark.session import settings
 from canopy.traces.analysis.spark.sharing import check_shared
 from tests.support.trace_runs import busy_run
@@ -36,6 +36,52 @@ def test_names_are_given_to_spark_as_they_are() -> None:
     assert for_writing(Path("/x y/ü+=%20")) == "file:/x y/ü+=%20"
     assert for_reading(Path("/a[1]{2}*?\\b")) == r"file:/a\[1\]\{2\}\*\?\\b"
     assert local("file:///x%20y/%C3%BC+=%2520") == Path("/x y/ü+=%20")
+
+
+def test_a_place_is_a_path_or_a_file_uri() -> None:
+    assert named("a b%20/c:d") == Path("a b%20/c:d")
+    assert named("s3a:x") == Path("s3a:x")  # no slash: a name
+    assert named("./s3a://x") == Path("s3a:/x")
+    for text in ("file:/x%20y/%C3%BC", "file:///x%20y/%C3%BC", "FILE://localhost/x y/ü"):
+        assert named(text) == Path("/x y/ü")
+    assert named(Path("/x y/ü#?%20").as_uri()) == Path("/x y/ü#?%20")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("s3a://bucket/traces", r"\(s3a:\) that this machine's programs do not see.*s3fs"),
+        ("hdfs://host:9000/t", r"\(hdfs:\).*hdfs dfs -get"),
+        ("hdfs:/t", r"write \./hdfs:/t"),
+        ("file://host/t", "no folder of this machine"),
+        ("file:t", "file:/ and a whole path"),
+        ("file:", "file:/ and a whole path"),
+        ("file:/t#1", "%23"),
+    ],
+)
+def test_a_place_out_of_sight_is_refused_with_what_to_do(text: str, says: str) -> None:
+    with pytest.raises(AnalysisError, match=says):
+        named(text)
+
+
+def test_a_report_for_a_remote_place_is_no_folder_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.jsonl").write_text("{}\n")
+    for words in (["analyze", ".", "--out", "s3a://b/r"], ["health", "s3a://b/t", "--out", "h"]):
+        assert main(["trace", *words]) == 1
+        assert "(s3a:)" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def test_a_file_uri_is_read_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a b").mkdir()
+    for words in (["analyze", "--out", "r"], ["health", "--out", "h"]):
+        assert main(["trace", *words, (tmp_path / "a b").as_uri()]) == 1
+        assert f"the trace folder {tmp_path}/a b has no trace records" in capsys.readouterr().err
 
 
 @pytest.mark.spark
