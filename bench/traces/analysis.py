@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import click
 
-from canopy.traces.writer import TraceWriter
+from canopy.traces.writer import BUFFER_BYTES, FILE_BYTES, TraceWriter
 from matching import Index, Predicate, compile_selector
 
 START: Final = 1_790_000_000.0
@@ -65,8 +65,15 @@ def selectors(count: int, width: float, rng: random.Random) -> Iterator[str]:
         yield " AND ".join(parts)
 
 
-def generate(folder: Path, events: int, count: int, width: float, seed: int = 1) -> None:
-    """Write the traces of a run into the new folder `folder`."""
+def generate(
+    folder: Path,
+    events: int,
+    count: int,
+    width: float,
+    seed: int = 1,
+    file_bytes: int = FILE_BYTES,
+) -> None:
+    """Write the traces of a run into the new folder `folder`, in files of `file_bytes`."""
     rng, clock = random.Random(seed), Clock()
 
     def opened(path: str) -> Any:
@@ -75,7 +82,16 @@ def generate(folder: Path, events: int, count: int, width: float, seed: int = 1)
         return place.open("ab")
 
     names = [f"{0xA0 + number:016x}" for number in range(NODES)]
-    writers = [TraceWriter(opened, name, clock, hybrid=clock.hybrid) for name in names]
+    buffer_bytes = min(file_bytes, BUFFER_BYTES)
+    writers = [
+        TraceWriter(
+            *(opened, name, clock),
+            hybrid=clock.hybrid,
+            buffer_bytes=buffer_bytes,
+            file_bytes=file_bytes,
+        )
+        for name in names
+    ]
     for number, writer in enumerate(writers):
         writer.write("start", {"address": f"127.0.0.1:{7000 + number}", "name": f"node-{number}"})
     index: Index[int] = Index()
@@ -132,13 +148,16 @@ def _event(
 @click.option("--events", default=10_000)
 @click.option("--selectors", "count", default=100)
 @click.option("--width", default=0.02, help="The share of values in a narrow range.")
+@click.option("--file-bytes", default=FILE_BYTES, help="Where a node begins another file.")
 @click.option("--memory", help="The heap of the driver.")
-def main(folder: Path, events: int, count: int, width: float, memory: str | None) -> None:
+def main(
+    folder: Path, events: int, count: int, width: float, file_bytes: int, memory: str | None
+) -> None:
     """Make the traces of a run in FOLDER, analyse them, and print what that cost."""
     traces = folder / "traces"
     if not traces.exists():
-        generate(traces, events, count, width)
-    size = sum(path.stat().st_size for path in traces.rglob("*.jsonl"))
+        generate(traces, events, count, width, file_bytes=file_bytes)
+    files = list(traces.rglob("*.jsonl"))
     command = [sys.executable, "-m", "canopy", "trace", "analyze", str(traces), "--json"]
     command += ["--out", str(folder / "report"), *(["--driver-memory", memory] if memory else [])]
     began, before = time.monotonic(), os.times()
@@ -150,14 +169,12 @@ def main(folder: Path, events: int, count: int, width: float, memory: str | None
     row = {
         "events": summary["published"],
         "selectors": summary["subscriptions"],
-        "records": sum(path.read_bytes().count(b"\n") for path in traces.rglob("*.jsonl")),
-        "megabytes": round(size / 1e6, 1),
+        "records": sum(path.read_bytes().count(b"\n") for path in files),
+        "files": len(files),
+        "megabytes": round(sum(path.stat().st_size for path in files) / 1e6, 1),
         "expected": summary["expected"],
         "exact": summary["exact"],
-        "cpu_seconds": round(
-            sum(after[2:4]) - sum(before[2:4]),
-            1,
-        ),
+        "cpu_seconds": round(sum(after[2:4]) - sum(before[2:4]), 1),
         "seconds": round(time.monotonic() - began, 1),
         "largest_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
     }
