@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo test faults check bench tables soak pairs mutations lock clean
+.PHONY: setup demo test faults cluster check bench tables soak pairs mutations lock clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,10 @@ test: setup
 # Faults from outside on real processes, too long for the suite: some two minutes.
 faults: setup
 	$(BIN)/python -m pytest -m faults tests/canopy/wire/faults $(FAULTS)
+
+# The analysis on a Spark master with two workers, too long for the suite: four minutes of processor.
+cluster: setup
+	$(BIN)/python -m pytest -m cluster tests/canopy/traces/cluster $(CLUSTER)
 
 check: setup
 	$(BIN)/ruff format --check .
