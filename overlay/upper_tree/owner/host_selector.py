@@ -39,8 +39,20 @@ class HostSelector:
         """The nodes that may host: members, then nodes of the pool; without those that the health
         file calls sub-healthy, unless they are needed for as many hosts as a virtual node has
         replicas. Never empty."""
+        return self._fit(self.fit_members())
+
+    def fit_subscribers(self) -> list[Peer]:
+        """The nodes that may host where a tree is hosted by its subscribers: as `fit_hosts`, with
+        every member of the cluster, standby and primary included, since a subscriber among them
+        serves its own trees. May be empty."""
+        cluster, may = self._clusters.cluster, self._hosts.may_be_given_trees
+        members = [self._port.me] if cluster is None else cluster.members()
+        return self._fit([peer for peer in members if may(peer.id)])
+
+    def _fit(self, members: Sequence[Peer]) -> list[Peer]:
+        """These members, then nodes of the pool, without those whose health forbids it."""
         may = self._hosts.may_be_given_trees
-        found = {peer.id: peer for peer in self.fit_members()}
+        found = {peer.id: peer for peer in members}
         found.update((peer.id, peer) for peer in self._pool.hosts() if may(peer.id))
         health = self._clusters.health
         in_order = health.healthy_first(found.values())

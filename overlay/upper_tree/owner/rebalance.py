@@ -166,8 +166,13 @@ class Rebalance(Machine):
         trees = [owned.tree for owned in self._trees.values()]
         replicas = self._settings.tree.replicas
         self._owner.pool.ask_for(wanted_hosts(trees, replicas))
-        fit = [peer.id for peer in self._selector.fit_hosts()]
-        return Plan(dict(at_subscribers(trees, frozenset(fit), replicas)), replicas)
+        return Plan(dict(at_subscribers(trees, self._fit(), replicas)), replicas)
+
+    def _fit(self) -> frozenset[NodeId]:
+        """The nodes at which a plan may place virtual nodes."""
+        at_subscribers, selector = self._at_subscribers, self._selector
+        fit = selector.fit_subscribers() if at_subscribers else selector.fit_hosts()
+        return frozenset([peer.id for peer in fit])
 
     def _size_pool(self, nodes: Sequence[PlacedNode], busy: Sequence[NodeId]) -> None:
         """Ask further nodes to host if hosts are busy, or give some up if fewer would do."""
@@ -454,7 +459,7 @@ class Rebalance(Machine):
     def _moved(self, owned: OwnedTree) -> PartitionMap | None:
         """Every virtual node to where it belongs: as planned; or where it is, without the nodes
         that may not host any more. None: all are there."""
-        fit = {peer.id for peer in self._selector.fit_hosts()}
+        fit = self._fit()
         found: list[tuple[Peer, ...]] = []
         for entry in owned.tree.map.entries:
             planned = self._plan.hosts.get((owned.tree.attribute, entry.interval), ())

@@ -63,6 +63,19 @@ def test_each_subscriber_hosts_what_its_subscription_cuts(routing: str) -> None:
     assert world.clients.deliveries
 
 
+@pytest.mark.parametrize("role", ["primary", "standby"])
+def test_a_leader_of_the_cluster_hosts_the_tree_that_only_it_subscribes_to(role: str) -> None:
+    world = grown(NODES, 1, settings(tree={"placement": "subscribers"}))
+    (name,) = with_role(world, role)
+    world.subscribe(name, "x > 10")
+    acknowledged(world)
+    wait(world, lambda: len(map_of(world).entries) == 3, 30, "the tree is cut")
+    alone = {world.node(name).me.id}
+    wait(world, lambda: set(map_of(world).hosts()) == alone, 30, "its subscriber hosts it")
+    publish(world)
+    assert world.clients.deliveries
+
+
 def test_a_subscriber_that_ends_takes_its_cut_along() -> None:
     world = subscribed("pivot", 1)
     before = len(map_of(world).entries)
