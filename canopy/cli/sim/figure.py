@@ -49,22 +49,36 @@ class PaperBaselines:
 @output_options("figure-NUMBER", required=True)
 @seed_option
 @set_option
-def figure(number: str, seed: int, changes: tuple[str, ...], output: ExperimentOutput) -> None:
+@click.option(
+    "--full-nodes",
+    is_flag=True,
+    help="Run whole nodes with learnt access points, in a size in which they can.",
+)
+def figure(
+    number: str, seed: int, changes: tuple[str, ...], full_nodes: bool, output: ExperimentOutput
+) -> None:
     """Compute figure NUMBER (5 to 9) of the CBDLO paper and draw it.
 
     docs/lab/figures.md explains the figures, and the choices where the paper says nothing.
+
+    Walks and trees are the product's, without links, timers and gossip. With --full-nodes the
+    overlay is one of 100 whole nodes in the simulator, and the former stands beside it.
 
     \b
     canopy sim figure 5 --out build/figures
     canopy sim figure 7 --out build/figures --seed 2 --set "x=[100,1000,10000]"
     canopy sim figure 6 --out build/figures --set load.attributes=100 --set events=500
+    canopy sim figure 5 --out build/figures --full-nodes --set "x=[100]"
     """
     find_baselines()
     from canopy.sim.experiments.figures.draw import draw
-    from canopy.sim.experiments.figures.paper import PLANS, make
+    from canopy.sim.experiments.figures.paper import make, plan_of
+    from canopy.sim.world.cost import collector_at_rest
+    from canopy.wire.transport.codec import WireCodec
 
-    plan = changed(PLANS[int(number)], changes)
-    made = make(int(number), seed, PaperBaselines(), plan, output.progress)
+    plan = changed(plan_of(int(number), full_nodes), changes)
+    with collector_at_rest():
+        made = make(int(number), seed, PaperBaselines(), WireCodec(), plan, output.progress)
     output.write(made, f"figure-{number}", draw, print_figure)
 
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from random import Random
 
-from canopy.sim.scenario.range_load import MOST_VALUE, LoadShape, RangeLoad, attribute_name
+from canopy.sim.scenario.range_load import (
+    MOST_VALUE,
+    LoadShape,
+    RangeLoad,
+    RangeSubscription,
+    attribute_name,
+)
 from canopy.sim.scenario.range_width import fitted
 from matching import Value
 
@@ -24,6 +30,18 @@ def paper_load(subscriptions: int, nodes: int, seed: int) -> LoadShape:
     return fitted(PAPER, subscriptions, nodes, MATCHING, f"{seed}/paper")
 
 
+def selector_of(subscription: RangeSubscription) -> str:
+    """The text of a subscription's ranges."""
+    terms = []
+    for number, (low, high) in subscription.ranges.items():
+        name = attribute_name(number)
+        if low > 0 and high < MOST_VALUE:
+            terms.append(f"{name} BETWEEN {low} AND {high}")
+        else:
+            terms.append(f"{name} >= {low}" if low > 0 else f"{name} <= {high}")
+    return " AND ".join(terms)
+
+
 class PaperWorkload:
     """Draws selectors and events, as `canopy.sim.scenario.workload.Workload` does."""
 
@@ -34,14 +52,7 @@ class PaperWorkload:
     def selector(self) -> str:
         """The text of one selector."""
         self._number += 1
-        terms = []
-        for number, (low, high) in self._load.subscription(self._number).ranges.items():
-            name = attribute_name(number)
-            if low > 0 and high < MOST_VALUE:
-                terms.append(f"{name} BETWEEN {low} AND {high}")
-            else:
-                terms.append(f"{name} >= {low}" if low > 0 else f"{name} <= {high}")
-        return " AND ".join(terms)
+        return selector_of(self._load.subscription(self._number))
 
     def event(self) -> dict[str, Value | None]:
         """The attributes of one event."""

@@ -49,6 +49,8 @@ class FigurePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     walkers: int = 55  # of *Simple*; see bench/baselines/simple.py
     placement: str = "subscribers"  # the paper's; `cluster` is the product's
     load: LoadShape = LoadShape()
+    full_nodes: bool = False  # whole nodes in place of the routing model, which stands beside them
+    gossip: float = 40.0  # full nodes: virtual seconds from the last SUBACK to the first event
 
 
 class Wanderer(Protocol):

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
+from canopy.sim.experiments.figures.full_nodes import NodeCost, full_nodes
 from canopy.sim.experiments.figures.model import (
     Baselines,
     Figure,
     FigureCurve,
     FigurePlan,
 )
-from canopy.sim.experiments.figures.points import SimpleCost, cbdlo, simple, tera
+from canopy.sim.experiments.figures.points import (
+    SimpleCost,
+    TeraCost,
+    cbdlo,
+    simple,
+    tera,
+)
 from canopy.sim.experiments.routing_model.counting_routing import EventCost, effective
 from canopy.sim.experiments.running import Progress, no_progress
+from overlay.links.events import Codec
 
 SIMPLE_SHARE = 0.1
 """Figures 8 and 9: factor on *Simple*'s curve, as the paper has it ("0.1")."""
 
 CBDLO_SHARE = 1 / 8
 """… and on CBDLO's: one of 8 attributes, so the cost of a single walk ("1/8")."""
+
+MODEL = "CBDLO in the routing model"
+
+Facts = dict[str, tuple[float | None, ...]]
+Vary = Callable[[FigurePlan, int], FigurePlan]
 
 LOAD = FigurePlan(x=()).load
 
@@ -47,101 +61,194 @@ PLANS = {
 docs/lab/figures.md."""
 
 
+FULL_NODES: dict[int, dict[str, Any]] = {
+    5: {"x": (100, 200, 400)},
+    6: {"x": (2, 10, 30)},
+    7: {"x": (12, 30, 100)},
+    8: {"x": (100, 400)},
+    9: {"x": (50, 200)},
+}
+"""With whole nodes: what an overlay of 100 of them shows in a minute or so a point."""
+
+FULL_NODES_ALL = {
+    "full_nodes": True,
+    "nodes": 100,
+    "subscriptions": 200,
+    "events": 100,
+    "walkers": 2,  # of *Simple*: they see one node in six, as in the paper
+}
+"""… in all figures."""
+
+
+def plan_of(number: int, full_nodes: bool = False) -> FigurePlan:
+    """The parameters of the figure with this number, in a size for whole nodes if these make it."""
+    changes = {**FULL_NODES_ALL, **FULL_NODES[number]} if full_nodes else {}
+    return msgspec.structs.replace(PLANS[number], **changes)
+
+
 def make(
-    number: int, seed: int, baselines: Baselines, plan: FigurePlan, progress: Progress = no_progress
+    number: int,
+    seed: int,
+    baselines: Baselines,
+    codec: Codec,
+    plan: FigurePlan,
+    progress: Progress = no_progress,
 ) -> Figure:
-    """The figure with this number: 5 to 9."""
+    """The figure with this number: 5 to 9. `codec`: of whole nodes, if these make it."""
     make_it = {5: _five, 6: _six, 7: _seven, 8: _eight, 9: _nine}[number]
-    return make_it(plan, seed, baselines, progress)
+    return make_it(Points(plan, seed, baselines, codec, progress))
 
 
-Facts = dict[str, tuple[float | None, ...]]
-Vary = Callable[[FigurePlan, int], FigurePlan]
+class Costs(NamedTuple):
+    """What one point costs in CBDLO."""
+
+    curve: EventCost
+    """In whole nodes or in the routing model, as the plan says."""
+    model: EventCost | None
+    """In the model, where `curve` is of whole nodes."""
 
 
-def _points(
-    plan: FigurePlan, seed: int, vary: Vary, baselines: Baselines, progress: Progress
-) -> list[tuple[EventCost, SimpleCost]]:
-    """CBDLO and *Simple* at every x, each with a graph and load of its own."""
-    found = []
-    for place, x in enumerate(plan.x):
-        progress("", place / len(plan.x))
-        here = vary(plan, x)
-        name = f"{seed}/{x}"
-        found.append((cbdlo(here, name), simple(here, name, baselines)))
-    return found
+class Points:
+    """Finds what the points of a figure cost, each with a graph and load of its own."""
+
+    def __init__(
+        self, plan: FigurePlan, seed: int, baselines: Baselines, codec: Codec, progress: Progress
+    ) -> None:
+        self.plan = plan
+        self.seed = seed
+        self._baselines = baselines
+        self._codec = codec
+        self._progress = progress
+
+    def ours(self, vary: Vary) -> list[Costs]:
+        """CBDLO at every x."""
+        found = []
+        for place, x in enumerate(self.plan.x):
+            self._progress("", place / len(self.plan.x))
+            here, name = vary(self.plan, x), self._name(x)
+            model = cbdlo(here, name)
+            if here.full_nodes:
+                found.append(Costs(full_nodes(here, name, self._codec), model))
+            else:
+                found.append(Costs(model, None))
+        return found
+
+    def simple(self, vary: Vary) -> list[SimpleCost]:
+        """*Simple* with the same loads."""
+        plan = self.plan
+        return [simple(vary(plan, x), self._name(x), self._baselines) for x in plan.x]
+
+    def tera(self, vary: Vary) -> list[TeraCost]:
+        """*TERA* on as many nodes."""
+        plan = self.plan
+        return [tera(vary(plan, x), self._name(x), self._baselines) for x in plan.x]
+
+    def _name(self, x: int) -> str:
+        return f"{self.seed}/{x}"
 
 
-def _effective_series(points: list[tuple[EventCost, SimpleCost]]) -> tuple[FigureCurve, ...]:
-    ours = [cost for cost, _ in points]
-    simples = [cost for _, cost in points]
+def _facts(ours: list[Costs]) -> Facts:
+    """What CBDLO's curve is made of; of whole nodes also what the model has."""
+    costs = [each.curve for each in ours]
     facts: Facts = {
-        "walk": tuple(float(c.walk) for c in ours),
-        "tree": tuple(float(c.tree) for c in ours),
-        "lists": tuple(float(c.lists) for c in ours),
-        "expected": tuple(float(c.expected) for c in ours),
-        "delivered": tuple(float(c.delivered) for c in ours),
-        "hit_rate": tuple(c.found / c.attributes if c.attributes else None for c in ours),
+        "walk": tuple(float(c.walk) for c in costs),
+        "tree": tuple(float(c.tree) for c in costs),
+        "lists": tuple(float(c.lists) for c in costs),
+        "expected": tuple(float(c.expected) for c in costs),
+        "delivered": tuple(float(c.delivered) for c in costs),
+        **_rates("", costs),
     }
+    nodes = [cost for cost in costs if isinstance(cost, NodeCost)]
+    if nodes:
+        facts["shown"] = tuple(float(c.shown) for c in nodes)
+        facts["asked"] = tuple(float(c.asked) for c in nodes)
+        facts["known"] = tuple(c.known for c in nodes)
+        facts["at_subscribers"] = tuple(c.at_subscribers for c in nodes)
+        facts |= _rates("model_", [each.model for each in ours if each.model is not None])
+    return facts
+
+
+def _rates(prefix: str, costs: list[EventCost]) -> Facts:
+    """How the walks and trees of an attribute went on average."""
+    return {
+        f"{prefix}hit_rate": tuple(c.found / c.attributes if c.attributes else None for c in costs),
+        f"{prefix}walk_hops": tuple(c.walk / max(c.attributes, 1) for c in costs),
+        f"{prefix}tree_hops": tuple(c.tree / max(c.found, 1) for c in costs),
+        f"{prefix}list_messages": tuple(c.lists / max(c.found, 1) for c in costs),
+    }
+
+
+def _in_model(ours: list[Costs], y: Callable[[EventCost], float | None]) -> tuple[FigureCurve, ...]:
+    """The routing model's curve, where whole nodes made CBDLO's."""
+    models = [each.model for each in ours if each.model is not None]
+    return (FigureCurve(MODEL, tuple(map(y, models)), paper=False),) if models else ()
+
+
+def _effective_series(points: Points, vary: Vary) -> tuple[FigureCurve, ...]:
+    ours, simples = points.ours(vary), points.simple(vary)
     theirs: Facts = {
         "messages": tuple(float(c.messages) for c in simples),
         "expected": tuple(float(c.expected) for c in simples),
         "delivered": tuple(float(c.delivered) for c in simples),
     }
+
+    def cost(each: EventCost) -> float | None:
+        return effective(each.routing, each.delivered, each.expected)
+
     return (
         FigureCurve(
             "Simple",
             tuple(effective(c.messages, c.delivered, c.expected) for c in simples),
             facts=theirs,
         ),
-        FigureCurve(
-            "CBDLO (CRAWL)",
-            tuple(effective(c.routing, c.delivered, c.expected) for c in ours),
-            facts=facts,
-        ),
+        FigureCurve("CBDLO (CRAWL)", tuple(cost(c.curve) for c in ours), facts=_facts(ours)),
         FigureCurve(
             "CBDLO with the messages of the node lists",
-            tuple(effective(c.messages, c.delivered, c.expected) for c in ours),
+            tuple(effective(c.messages, c.delivered, c.expected) for c, _ in ours),
             paper=False,
         ),
+        *_in_model(ours, cost),
     )
 
 
 def _figure(number: int, title: str, labels: tuple[str, str], series: tuple[FigureCurve, ...],
-            plan: FigurePlan, seed: int, x_log: bool = False) -> Figure:  # fmt: skip
-    parameters = msgspec.to_builtins(plan)
-    x = parameters.pop("x")
-    return Figure(number, title, *labels, tuple(x), series, parameters, seed, x_log, y_log=True)
+            points: Points, x_log: bool = False) -> Figure:  # fmt: skip
+    parameters = msgspec.to_builtins(points.plan)
+    x = tuple(parameters.pop("x"))
+    return Figure(number, title, *labels, x, series, parameters, points.seed, x_log, y_log=True)
 
 
-def _five(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
-    def vary(plan: FigurePlan, x: int) -> FigurePlan:
-        return msgspec.structs.replace(plan, subscriptions=x)
+def _by_subscriptions(plan: FigurePlan, x: int) -> FigurePlan:
+    return msgspec.structs.replace(plan, subscriptions=x)
 
-    series = _effective_series(_points(plan, seed, vary, baselines, progress))
+
+def _five(points: Points) -> Figure:
+    series = _effective_series(points, _by_subscriptions)
     labels = ("subscriptions", "effective cost, messages")
     title = "Effective distribution cost against the number of subscriptions"
-    return _figure(5, title, labels, series, plan, seed)
+    return _figure(5, title, labels, series, points)
 
 
-def _six(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
+def _six(points: Points) -> Figure:
     def vary(plan: FigurePlan, x: int) -> FigurePlan:
         return msgspec.structs.replace(plan, hops=x)
 
-    series = _effective_series(_points(plan, seed, vary, baselines, progress))
+    series = _effective_series(points, vary)
     labels = ("largest number of hops", "effective cost, messages")
     title = "Effective distribution cost against the hop limit"
-    return _figure(6, title, labels, series, plan, seed)
+    return _figure(6, title, labels, series, points)
 
 
-def _seven(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
+def _seven(points: Points) -> Figure:
     """One subscription per node, so that both overlays grow alike."""
-    ours, theirs = [], []
-    for place, x in enumerate(plan.x):
-        progress("", place / len(plan.x))
-        here = msgspec.structs.replace(plan, nodes=x, subscriptions=x)
-        ours.append(cbdlo(here, f"{seed}/{x}"))
-        theirs.append(tera(here, f"{seed}/{x}", baselines))
+
+    def vary(plan: FigurePlan, x: int) -> FigurePlan:
+        return msgspec.structs.replace(plan, nodes=x, subscriptions=x)
+
+    def cost(each: EventCost) -> float:
+        return each.routing / each.events
+
+    ours, theirs = points.ours(vary), points.tera(vary)
     series = (
         FigureCurve(
             "TERA",
@@ -152,63 +259,48 @@ def _seven(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress
                 "hit_rate": tuple(c.found / c.events for c in theirs),
             },
         ),
-        FigureCurve(
-            "CBDLO",
-            tuple(c.routing / c.events for c in ours),
-            facts={
-                "walk": tuple(c.walk / c.events for c in ours),
-                "tree": tuple(c.tree / c.events for c in ours),
-                "hit_rate": tuple(c.found / c.attributes for c in ours),
-            },
-        ),
+        FigureCurve("CBDLO", tuple(cost(c.curve) for c in ours), facts=_facts(ours)),
         FigureCurve(
             "CBDLO with the messages of the node lists",
-            tuple(c.messages / c.events for c in ours),
+            tuple(c.messages / c.events for c, _ in ours),
             paper=False,
         ),
+        *_in_model(ours, cost),
     )
     labels = ("nodes", "messages per event")
     title = "Messages per event against the number of nodes"
-    return _figure(7, title, labels, series, plan, seed, x_log=True)
+    return _figure(7, title, labels, series, points, x_log=True)
 
 
-def _matching_series(
-    plan: FigurePlan, points: list[tuple[EventCost, SimpleCost]]
-) -> tuple[FigureCurve, ...]:
-    ours = [cost for cost, _ in points]
+def _matching_series(points: Points, vary: Vary) -> tuple[FigureCurve, ...]:
+    ours, simples = points.ours(vary), points.simple(vary)
+
+    def cost(each: EventCost) -> float:
+        return CBDLO_SHARE * each.matching / each.events
+
     return (
         FigureCurve(
             "Simple, times 0.1",
-            tuple(SIMPLE_SHARE * cost.matching / plan.events for _, cost in points),
+            tuple(SIMPLE_SHARE * each.matching / points.plan.events for each in simples),
         ),
-        FigureCurve(
-            "CBDLO, times 1/8",
-            tuple(CBDLO_SHARE * cost.matching / plan.events for cost in ours),
-            facts={
-                "stage_1_hops": tuple(c.walk / c.attributes for c in ours),
-                "stage_2_hops": tuple(c.tree / max(c.found, 1) for c in ours),
-                "hit_rate": tuple(c.found / c.attributes for c in ours),
-            },
-        ),
+        FigureCurve("CBDLO, times 1/8", tuple(cost(c.curve) for c in ours), facts=_facts(ours)),
+        *_in_model(ours, cost),
     )
 
 
-def _eight(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
-    def vary(plan: FigurePlan, x: int) -> FigurePlan:
-        return msgspec.structs.replace(plan, subscriptions=x)
-
-    series = _matching_series(plan, _points(plan, seed, vary, baselines, progress))
+def _eight(points: Points) -> Figure:
+    series = _matching_series(points, _by_subscriptions)
     labels = ("subscriptions", "matching cost, comparisons per event")
     title = "Matching cost against the number of subscriptions"
-    return _figure(8, title, labels, series, plan, seed)
+    return _figure(8, title, labels, series, points)
 
 
-def _nine(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
+def _nine(points: Points) -> Figure:
     def vary(plan: FigurePlan, x: int) -> FigurePlan:
         load = msgspec.structs.replace(plan.load, attributes=x)
         return msgspec.structs.replace(plan, load=load)
 
-    series = _matching_series(plan, _points(plan, seed, vary, baselines, progress))
+    series = _matching_series(points, vary)
     labels = ("attributes", "matching cost, comparisons per event")
     title = "Matching cost against the number of attributes"
-    return _figure(9, title, labels, series, plan, seed)
+    return _figure(9, title, labels, series, points)

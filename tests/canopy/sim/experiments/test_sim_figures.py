@@ -21,11 +21,13 @@ from canopy.sim.experiments.figures.points import simple
 from canopy.sim.experiments.routing_model.counting_routing import effective
 from canopy.sim.experiments.routing_model.random_graph import LowerLayer
 from canopy.sim.scenario.range_load import LoadShape
+from canopy.wire.transport.codec import WireCodec
 from overlay.settings import ViewSettings, WalkSettings
 
 
 def made(number: int, seed: int = 1, **changes: Any) -> Figure:
-    return make(number, seed, PaperBaselines(), msgspec.structs.replace(PLANS[number], **changes))
+    plan = msgspec.structs.replace(PLANS[number], **changes)
+    return make(number, seed, PaperBaselines(), WireCodec(), plan)
 
 
 def curve(figure: Figure, name: str) -> list[float]:
@@ -83,6 +85,24 @@ def test_figures_8_and_9_simple_grows_with_subscriptions_and_cbdlo_does_not() ->
     nine = made(9, x=(60, 120), events=20, subscriptions=800)
     simple_ = curve(nine, "Simple, times 0.1")
     assert simple_[1] == pytest.approx(simple_[0], rel=0.3)
+
+
+def test_whole_nodes_find_trees_at_subscribers_by_learnt_access_points() -> None:
+    load = LoadShape(attributes=20, kinds=4)
+    figure = made(
+        7, x=(12,), full_nodes=True, events=12, access_points=5, hops=4, gossip=20.0, load=load
+    )
+    (ours,) = [series for series in figure.series if series.name == "CBDLO"]
+    facts = {name: values[0] for name, values in ours.facts.items()}
+    assert facts["at_subscribers"] == 1.0
+    assert facts["known"] == 5
+    assert 0 < facts["delivered"] <= facts["shown"] == facts["expected"]
+    assert facts["asked"] > 0
+    assert facts["walk"] > facts["tree"] > 0
+    assert facts["hit_rate"] == pytest.approx(facts["model_hit_rate"], abs=0.15)
+    assert curve(figure, "CBDLO in the routing model") == pytest.approx(
+        curve(figure, "CBDLO"), rel=0.3
+    )
 
 
 def test_the_command_writes_json_and_picture_and_repeats_itself(tmp_path: Path) -> None:
