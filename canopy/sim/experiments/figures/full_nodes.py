@@ -185,7 +185,7 @@ class NodeOverlay:
 
     def _known(self) -> float:
         world = self.world
-        return mean(world.node(name).access_points.cached for name in world.names())
+        return mean([float(world.node(name).access_points.cached) for name in world.names()])
 
     def _trees(self) -> list[Tree]:
         nodes = [self.world.node(name) for name in self.world.names()]

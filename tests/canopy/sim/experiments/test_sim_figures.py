@@ -93,7 +93,7 @@ def test_whole_nodes_find_trees_at_subscribers_by_learnt_access_points() -> None
         7, x=(12,), full_nodes=True, events=12, access_points=5, hops=4, gossip=20.0, load=load
     )
     (ours,) = [series for series in figure.series if series.name == "CBDLO"]
-    facts = {name: values[0] for name, values in ours.facts.items()}
+    facts = {name: values[0] or 0.0 for name, values in ours.facts.items()}
     assert facts["at_subscribers"] == 1.0
     assert facts["known"] == 5
     assert 0 < facts["delivered"] <= facts["shown"] == facts["expected"]
