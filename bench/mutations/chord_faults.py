@@ -28,6 +28,7 @@ from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, MergeOffer, T
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import LostCluster, Recovery
 from overlay.chord.ring.pointers import Pointers
+from overlay.chord.ring.stabilisation import Stabilisation
 from overlay.chord.role import ClusterRole
 from overlay.chord.role_changes import RoleChanges
 from overlay.machine import Key, NodeId, Peer
@@ -133,6 +134,20 @@ def whole_arc_given_up_for_a_part() -> None:
         self.members.disband("fenced")
 
     replace(RoleChanges._give_back, _give_back)
+
+
+@fault(
+    "P2",
+    "tests/chord/recovery/test_chord_part_claimed.py",
+    "test_keys_whose_cluster_has_ended_are_taken_by_the_one_after_it",
+)
+def predecessor_never_missed() -> None:
+    """A cluster does not look for the one before it, which nobody leads, unless a link is lost."""
+
+    def _look_back(self: Stabilisation, own: Cluster) -> None:
+        pass
+
+    replace(Stabilisation._look_back, _look_back)
 
 
 @fault("P4")

@@ -21,6 +21,7 @@ from overlay.chord.events import (
     ClusterMoved,
     Committed,
     Fenced,
+    PredecessorUnheard,
     Role,
     RoleChanged,
 )
@@ -338,6 +339,10 @@ class Clusters(Machine):
     def on_fenced(self, event: Fenced) -> None:
         """Another cluster serves our keys under a higher epoch."""
         self.role_changes.fence(event.cluster)
+
+    def on_predecessor_unheard(self, event: PredecessorUnheard) -> None:
+        """The cluster before this one may be led by nobody."""
+        self.recovery.suspect(event.cluster)
 
     def on_link_down(self, event: LinkDown) -> None:
         """The link to a node is down: every part that relied on it has to know."""

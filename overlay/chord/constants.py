@@ -59,6 +59,11 @@ RINGS_MOST: Final = 16
 """Other rings, and rings that have ended, that are remembered. Guess: one is rare; to be measured
 by the rings that many founders without a connection make."""
 
+UNHEARD_FOR: Final = 20.0
+"""A cluster before the own one that has not stabilised for so long is looked for as if it were
+lost: many rounds (`ring.stabilise`), and longer than a split or a merge leaves an arc between two
+descriptions. Guess; to be measured by `predecessors_unheard` while clusters split and merge."""
+
 CONTRADICTION_AGAIN: Final = 2.0
 """How long a primary is not asked again that gossip names and our pointers contradict. Guess; to be
 measured by how soon a ring is one again after a partition."""

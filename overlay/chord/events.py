@@ -202,6 +202,13 @@ class ArcTaken(LocalEvent, frozen=True):
     arc: Cluster
 
 
+class PredecessorUnheard(LocalEvent, frozen=True):
+    """At a primary: no cluster that ends where the own arc begins was heard for `UNHEARD_FOR`,
+    though no link was lost. `cluster` is the arc, as if this node had led it."""
+
+    cluster: Cluster
+
+
 class RingWalked(LocalEvent, frozen=True):
     """Answer to `Ring.walk`: all clusters in ring order."""
 

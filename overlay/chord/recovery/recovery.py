@@ -160,9 +160,11 @@ class Recovery:
     # -- suspicion -------------------------------------------------------------------------------
 
     def suspect(self, cluster: Cluster) -> None:
-        """The leader of `cluster` is silent: begin to look for another."""
+        """The leader of `cluster` is silent: begin to look for another. (A cluster whose primary is
+        this node is an arc that nobody leads, before the own one.)"""
         if cluster.key not in self._lost and len(self._lost) < LOST_MOST:
-            self.ring.learn(cluster)
+            if cluster.primary.id != self.port.me.id:
+                self.ring.learn(cluster)
             self._lost[cluster.key] = LostCluster(cluster, self.port.now)
             self.port.set_timer(RECOVERY_ROUND, RecoveryRound())
 
@@ -209,7 +211,11 @@ class Recovery:
             is_primary = self.role.is_primary
             return heartbeat.has_lease() if is_primary else not heartbeat.is_primary_silent()
         newest = self.ring.newest(cluster.key)
-        return newest is None or newest.epoch > cluster.epoch
+        if newest is not None and newest.epoch > cluster.epoch:
+            return True
+        if cluster.primary.id == self.port.me.id:  # an arc before the own one that nobody leads
+            return own is None or own.start != cluster.key
+        return newest is None
 
     def _probe(self, lost: LostCluster) -> None:
         """Ask members and neighbours who leads it, and let some neighbours look as well."""

@@ -125,6 +125,8 @@ class RingState:
         (None)."""
         if self.own is not None:
             self.former = None if self.led else self.own
+        if self.led is not None:  # its description names this node, which leads it no more
+            self.known.forget(self.led.key, self.led.version)
         self.led, self.own = None, cluster
         if cluster is not None:
             self.learn(cluster)

@@ -5,6 +5,10 @@ a cluster stands between the two, that one is asked itself, and adopted with its
 when it answers. Then the primary tells its successor that it exists (*rectify*). A predecessor is
 replaced by a worse one only after it was found dead; being asked is how that is found out.
 
+A predecessor that is not heard any more, though no link was lost, may lead no more, and nobody
+leads in its place: then no other cluster would notice that keys have no owner. So the cluster
+after it looks for it as for one that is lost (`recovery`).
+
 Fingers shorten lookups: one of the far keys (own key + 2^i) is looked up per round; its owner is
 learnt like any description. In a ring of few clusters the cache holds all of them and fingers
 change nothing, so only those beyond the successor list are refreshed.
@@ -12,6 +16,8 @@ change nothing, so only those beyond the successor list are refreshed.
 
 from __future__ import annotations
 
+from overlay.chord.constants import UNHEARD_FOR
+from overlay.chord.events import PredecessorUnheard
 from overlay.chord.messages import (
     AskNeighbourhood,
     Cluster,
@@ -51,6 +57,8 @@ class Stabilisation:
         self.port = state.port
         self.lookups = lookups
         self._bit = RING_BITS - 1
+        self._start = ""  # where the own arc begins, …
+        self._heard_at = 0.0  # … and when a cluster that ends there was last heard
 
     def begin(self) -> None:
         """This node is a primary now, or its pointers changed: talk to the neighbours at once."""
@@ -102,6 +110,8 @@ class Stabilisation:
     def on_stabilise(self, sender: Peer, message: Stabilise) -> None:
         """The predecessor, or a node that takes us for its successor, asks for our neighbours."""
         self.state.learn(message.cluster)
+        if message.cluster.key == self._start:
+            self._heard_at = self.port.now
         self._answer(sender)
 
     def on_ask_neighbourhood(self, sender: Peer, message: AskNeighbourhood) -> None:
@@ -150,6 +160,7 @@ class Stabilisation:
         if own is None:
             return
         self.port.set_timer(self._jitter(state.settings.stabilise), StabiliseRound())
+        self._look_back(own)
         first = state.pointers.first()
         if first is not None:
             for member in own.others():  # who takes our place has to know the neighbours
@@ -163,6 +174,26 @@ class Stabilisation:
             if hints:
                 hint = self.port.rng.choice(hints)
                 self.port.send(hint.primary, Contact(self.port.me.id))
+
+    def _look_back(self, own: Cluster) -> None:
+        """Look for the cluster before the own one if it was not heard for long."""
+        now, state = self.port.now, self.state
+        if own.start != self._start or own.start == own.key:
+            self._start, self._heard_at = own.start, now
+        if now < self._heard_at + UNHEARD_FOR:
+            return
+        self._heard_at = now
+        predecessor, newest = state.pointers.predecessor, state.newest(own.start)
+        start = own.key if newest is None or newest.owns(own.key) else newest.start
+        if predecessor is not None and predecessor.key != own.start:
+            start = predecessor.key  # it lives, and its arc ends there
+        elif predecessor is not None:  # which another takes the place of if it leads no more
+            self.port.send(predecessor.primary, AskNeighbourhood())
+        version = own.version if newest is None else max(own.version, newest.version)
+        self.port.count("predecessors_unheard")
+        # Of this node, since nobody else can say that it leads there.
+        gap = Cluster(own.ring, own.start, start, version, self.port.me)
+        self.port.emit(PredecessorUnheard(gap))
 
     def _answer(self, sender: Peer) -> None:
         if self.state.led is not None:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from overlay.chord.constants import UNHEARD_FOR
 from overlay.chord.epochs import new_fork
 from overlay.chord.messages import Cluster
 from tests.support.rings import RingNode, RingWorld, cluster_of, grown
@@ -39,3 +40,23 @@ def test_a_cluster_that_took_another_s_arc_and_has_to_give_it_back_keeps_its_own
     (kept,) = world.owners(own.key)
     assert (cluster_of(kept).key, cluster_of(kept).start) == (own.key, lost.key)
     world.ring_is_whole()
+
+
+@pytest.mark.parametrize("clusters", [2, 3])
+def test_keys_whose_cluster_has_ended_are_taken_by_the_one_after_it(clusters: int) -> None:
+    world = grown(4, nodes=12, clusters=clusters, size=3)
+    ended = world.primaries()[0]
+    own = cluster_of(ended)
+    ended.clusters.membership.disband("gave up")
+    ended.port.turn()
+    world.run(UNHEARD_FOR / 2)
+    assert world.owners(own.key) == []
+    world.run(UNHEARD_FOR)
+    assert len(world.owners(own.key)) == 1
+    world.ring_is_whole()
+
+
+def test_a_cluster_before_that_is_there_is_not_looked_for() -> None:
+    world = grown(5, nodes=12, clusters=3, size=3)
+    world.run(3 * UNHEARD_FOR)
+    assert not any(n.port.counts["predecessors_unheard"] for n in world.members.values())
