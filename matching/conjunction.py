@@ -16,9 +16,7 @@ from matching.constraint import Constraint
 from matching.selector.evaluate import ConditionFunction, all_of, condition
 from matching.selector.expression import TRUE, And, Expression, IsNull, attributes_of, conjoin
 from matching.selector.unparse import unparse
-from matching.values import EVERYTHING, WHOLE_TYPES, Attributes, Interval
-
-_WHOLE_ENDS = frozenset(end for whole in WHOLE_TYPES for end in (whole.lo, whole.hi))
+from matching.values import EVERYTHING, Attributes, Interval
 
 
 class Conjunction:
@@ -88,12 +86,12 @@ class Conjunction:
         attribute is needed.
         """
         if self._pivots is None:
-            ranked = sorted((_selectivity(c), name, c.hull) for name, c in self.constraints.items())
-            rest = [n for n in self.residual_attributes if n not in self.constraints]
-            self._pivots = (
-                *((name, hull) for _, name, hull in ranked),
-                *((name, EVERYTHING) for name in rest),
-            )
+            ranked = sorted([constraint.pivot for constraint in self.constraints.values()])
+            found = [(name, hull) for _, name, hull in ranked]
+            if self.residual is not None:
+                names = self.residual_attributes
+                found += [(name, EVERYTHING) for name in names if name not in self.constraints]
+            self._pivots = tuple(found)
         return self._pivots
 
     def matches(self, attributes: Attributes) -> bool:
@@ -116,23 +114,3 @@ class Conjunction:
         if self.residual is not None:
             parts.append(condition(self.residual))
         return parts[0] if len(parts) == 1 else all_of(tuple(parts))
-
-
-def _selectivity(constraint: Constraint) -> tuple[int, int]:
-    """A rank by the share of values that a constraint lets through; smaller is more selective.
-
-    Only the constraint's shape is known here, not the distribution of the events' values, so this
-    is an order of classes. Not measured; would be measured by the share of an attribute's events
-    that constraints of each class let through in real feeds.
-    """
-    intervals = constraint.intervals
-    hull = constraint.hull
-    if hull.lo[0] == 0 and hull.hi <= WHOLE_TYPES[0].hi:
-        # A boolean has two values: half of all events at best, and nothing for a tree to split.
-        return (3, len(intervals))
-    if constraint.is_points:
-        return (0 if len(intervals) == 1 else 1, len(intervals))
-    if hull == EVERYTHING:
-        return (6, 0)
-    open_ends = (hull.lo in _WHOLE_ENDS) + (hull.hi in _WHOLE_ENDS)
-    return ((2, 4, 5)[open_ends], len(intervals))

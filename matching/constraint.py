@@ -10,6 +10,8 @@ NOT and ``<>`` stay within one type: a comparison between types is unknown, and 
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import lru_cache
+from typing import TypeAlias
 
 from matching.selector.evaluate import ConditionFunction, Verdict, condition, term
 from matching.selector.expression import (
@@ -46,11 +48,18 @@ from matching.values import (
     union,
 )
 
+SHARED = 4_096
+"""Comparisons whose constraints are cached to be shared between selectors: a kilobyte each, if the
+constants are short. Subscriptions that one program makes differ in some of their constants, and
+have the others in common. Not measured; would be measured by the share that is found."""
+
+_WHOLE_ENDS = frozenset(end for whole in WHOLE_TYPES for end in (whole.lo, whole.hi))
+
 
 class Constraint:
     """The AND of one or more null-rejecting terms over a single attribute; immutable."""
 
-    __slots__ = ("_function", "attribute", "exact", "intervals", "terms")
+    __slots__ = ("_function", "_pivot", "attribute", "codes", "exact", "intervals", "terms")
 
     def __init__(
         self, attribute: str, terms: tuple[Expression, ...], intervals: Intervals, exact: bool
@@ -63,7 +72,11 @@ class Constraint:
         """Sorted and disjoint; every value that all terms are true for lies in one of them."""
         self.exact = exact
         """Whether all terms are true for every value in the intervals."""
+        self.codes: tuple[int, int] | None = None
+        """For `matching.engine`: the codes of its one interval, once known, if all engines have the
+        same."""
         self._function: ConditionFunction | None = None
+        self._pivot: Pivot | None = None
 
     def __repr__(self) -> str:
         return f"Constraint({self.text!r})"
@@ -89,6 +102,13 @@ class Constraint:
         """The smallest single interval that contains all intervals."""
         first, last = self.intervals[0], self.intervals[-1]
         return first if first is last else Interval(first.lo, last.hi)
+
+    @property
+    def pivot(self) -> Pivot:
+        """Its attribute as a pivot of the conjunctions that it is in."""
+        if self._pivot is None:
+            self._pivot = (_selectivity(self), self.attribute, self.hull)
+        return self._pivot
 
     @property
     def is_points(self) -> bool:
@@ -124,6 +144,30 @@ def _membership(name: str, intervals: Intervals) -> ConditionFunction:
         return index >= 0 and place < ends[index]
 
     return verdict
+
+
+Pivot: TypeAlias = tuple[tuple[int, int], str, Interval]
+"""(rank: smaller is more selective; attribute; interval outside of which the test is not true)."""
+
+
+def _selectivity(constraint: Constraint) -> tuple[int, int]:
+    """A rank by the share of values that a constraint lets through; smaller is more selective.
+
+    Only the constraint's shape is known here, not the distribution of the events' values, so this
+    is an order of classes. Not measured; would be measured by the share of an attribute's events
+    that constraints of each class let through in real feeds.
+    """
+    intervals = constraint.intervals
+    hull = constraint.hull
+    if hull.lo[0] == 0 and hull.hi <= WHOLE_TYPES[0].hi:
+        # A boolean has two values: half of all events at best, and nothing for a tree to split.
+        return (3, len(intervals))
+    if constraint.is_points:
+        return (0 if len(intervals) == 1 else 1, len(intervals))
+    if hull == EVERYTHING:
+        return (6, 0)
+    open_ends = (hull.lo in _WHOLE_ENDS) + (hull.hi in _WHOLE_ENDS)
+    return ((2, 4, 5)[open_ends], len(intervals))
 
 
 def merge(constraints: list[Constraint]) -> Constraint:
@@ -185,21 +229,34 @@ def constraint_of(atom: Expression) -> Constraint | None:
 
 def plain_constraint(atom: Expression) -> Constraint | None:
     """`constraint_of` an atom that compares an attribute with literals, and that the normal form
-    leaves as it is; None for any other."""
-    if isinstance(atom, Comparison):
-        left, right = atom.left, atom.right
-        if isinstance(left, Attribute) and isinstance(right, Literal):
-            intervals = comparison_intervals(atom.op, right.value)
-            return Constraint(left.name, (atom,), intervals, True)
-        return None
+    leaves as it is; None for any other. That of a comparison is shared with other selectors."""
+    kind = type(atom)
+    if kind is Comparison or kind is Between:
+        return _shared_constraint(atom)
     if isinstance(atom, Attribute):
         return constraint_of(atom)
-    if isinstance(atom, Between):
-        is_plain = isinstance(atom.low, Literal) and isinstance(atom.high, Literal)
-        return constraint_of(atom) if is_plain and isinstance(atom.operand, Attribute) else None
     if isinstance(atom, InList | Like) and isinstance(atom.operand, Attribute):
         return constraint_of(atom)
     return None
+
+
+@lru_cache(SHARED)
+def _shared_constraint(atom: Comparison | Between) -> Constraint | None:
+    if isinstance(atom, Comparison):
+        left, right = atom.left, atom.right
+        if not isinstance(left, Attribute) or not isinstance(right, Literal):
+            return None
+        return Constraint(left.name, (atom,), comparison_intervals(atom.op, right.value), True)
+    operand, low, high = atom.operand, atom.low, atom.high
+    if not (
+        isinstance(operand, Attribute) and isinstance(low, Literal) and isinstance(high, Literal)
+    ):
+        return None
+    first, last = low.value, high.value
+    rank = RANKS[type(first)]
+    if rank == 0 or rank != RANKS[type(last)] or first > last:  # type: ignore[operator]
+        return constraint_of(atom)
+    return Constraint(operand.name, (atom,), (Interval((rank, first, 0), (rank, last, 1)),), True)
 
 
 def comparison_intervals(op: str, value: Value) -> Intervals:

@@ -124,20 +124,25 @@ class Index(Generic[Key]):
         self._next += 1
         if key in self._labels:
             sequence = self._remove_labels(key)
-        labels = []
-        for _ in conjunctions or (None,):  # a predicate without any has a label, too
-            if self._free:
-                label = self._free.pop()
-                self._keys[label] = key
-                self._sequences[label] = sequence
-            else:
-                label = len(self._keys)
-                self._keys.append(key)
-                self._sequences.append(sequence)
-            labels.append(label)
-        self._labels[key] = labels[0] if len(labels) == 1 else tuple(labels)
+        if len(conjunctions) == 1:
+            label = self._labels[key] = self._new_label(key, sequence)
+            return [(label, conjunctions[0])]
+        # A predicate without any conjunction has a label, too.
+        labels = tuple([self._new_label(key, sequence) for _ in conjunctions or (None,)])
+        self._labels[key] = labels if len(labels) > 1 else labels[0]
         self._multiple += len(labels) > 1
         return list(zip(labels, conjunctions, strict=False))
+
+    def _new_label(self, key: Key, sequence: int) -> int:
+        if self._free:
+            label = self._free.pop()
+            self._keys[label] = key
+            self._sequences[label] = sequence
+        else:
+            label = len(self._keys)
+            self._keys.append(key)
+            self._sequences.append(sequence)
+        return label
 
     def _insert(self, label: int, conjunction: Conjunction) -> None:
         """Add a conjunction to the engine that it belongs to for now."""

@@ -7,6 +7,7 @@ predicate that is too deep or too large.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Generator
 
 from matching.conjunction import Conjunction
@@ -40,7 +41,7 @@ from matching.values import Attributes
 # distinct selectors that a busy node compiles within a lease.
 CACHED_SELECTORS = 1024
 
-_cached: dict[str, Predicate] = {}  # in the order in which they were compiled
+_cached: OrderedDict[str, Predicate] = OrderedDict()  # in the order in which they were compiled
 
 
 class Predicate:
@@ -175,12 +176,9 @@ def compile_selector(text: str) -> Predicate:
     """
     found = _cached.get(text)
     if found is None:
-        steps = _compile(text)
-        while found is None:
-            try:
-                next(steps)
-            except StopIteration as end:
-                found = _keep(end.value)
+        from matching.selector.shapes import parse  # with the grammar: 0.1 s to load
+
+        found = _keep(_predicate(parse(text), text))
     return found
 
 
@@ -189,18 +187,18 @@ def compile_in_steps(text: str) -> Generator[None, None, None]:
     then `compile_selector` has it in its cache. For a program that must not stand still meanwhile:
     a text of 16 KiB takes a tenth of a second. Raises as `compile_selector` does."""
     if text not in _cached:
-        predicate = yield from _compile(text)
+        from matching.selector.shapes import parse_in_steps
+
+        expression = yield from parse_in_steps(text)
+        yield
+        predicate = _predicate(expression, text)
         yield
         _ = predicate.conjunctions
         _keep(predicate)
 
 
-def _compile(text: str) -> Generator[None, None, Predicate]:
-    """The predicate of a text, in steps."""
-    from matching.selector.shapes import parse_in_steps  # with the grammar: 0.1 s to load
-
-    expression = yield from parse_in_steps(text)
-    yield
+def _predicate(expression: Expression, text: str) -> Predicate:
+    """The predicate of a text with this tree. SelectorError beyond the limits."""
     found = plain_products(expression) if len(text) <= MAX_TEXT // 8 else None
     if found is not None:  # no larger than its text, give or take spaces and the form of numbers
         return Predicate(expression, text, tuple(Conjunction(*product) for product in found))
@@ -210,9 +208,9 @@ def _compile(text: str) -> Generator[None, None, Predicate]:
 
 def _keep(predicate: Predicate) -> Predicate:
     """Put a predicate with text into the cache, and return it."""
-    if len(_cached) >= CACHED_SELECTORS:
-        _cached.pop(next(iter(_cached)), None)
     _cached[predicate.text] = predicate
+    if len(_cached) > CACHED_SELECTORS:
+        _cached.popitem(last=False)
     return predicate
 
 

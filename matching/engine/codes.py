@@ -138,6 +138,14 @@ class StringDictionary:
                 self._sorted.append(text)
 
 
+def is_common(interval: Interval) -> bool:
+    """Whether an interval has the same codes in every engine: no string but the first bounds it,
+    whose code is the same in all dictionaries."""
+    return (interval.lo[0] != 2 or not interval.lo[1]) and (
+        interval.hi[0] != 2 or not interval.hi[1]
+    )
+
+
 class Coder:
     """Encodes intervals between cuts as closed intervals of codes."""
 
@@ -152,12 +160,12 @@ class Coder:
         """(lowest code, highest code, loose); appends the strings acquired to `acquired`."""
         low, high = interval.lo, interval.hi
         first, last = low[1], high[1]
-        if type(first) is float and type(last) is float and _is_exact(first) and _is_exact(last):
+        if low[0] == 1 == high[0] and _is_exact(first) and _is_exact(last):  # type: ignore[arg-type]
             # The usual case: `number_code` of both ends without a call.
             number, bits = self._number, self._bits
-            number[0] = first + 0.0
+            number[0] = first + 0.0  # type: ignore[operator]
             below = bits[0]
-            number[0] = last + 0.0
+            number[0] = last + 0.0  # type: ignore[operator]
             above = bits[0]
             return (
                 (below if below >= 0 else below ^ HIGHEST)
@@ -181,6 +189,8 @@ class Coder:
             return number, True
         if rank == 2:
             text = str(value)
+            if not text:  # the end of the numbers
+                return FIRST_STRING + shift, False
             code = self.strings.acquire(text)
             if code is not None:
                 acquired.append(text)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from matching.conjunction import Conjunction
-from matching.engine.codes import HIGHEST, LOWEST, Coder
+from matching.engine.codes import HIGHEST, LOWEST, Coder, is_common
 from matching.engine.kernels import layout
 from matching.engine.kernels.layout import BOUNDS, COLUMNS, FEW_ROWS, INDEXED, ROWS, aligned
 
@@ -151,13 +151,21 @@ class Columns:
                 column = columns[name] = len(columns)
             if column >= indexed:
                 always = True
+            if not constraint.exact:
+                wants_python = True
+            codes = constraint.codes
+            if codes is not None:
+                job += (column, *codes)
+                continue
             intervals = constraint.intervals
-            if len(intervals) > 1 or not constraint.exact:
+            if len(intervals) > 1:
                 wants_python = True
             for interval in intervals:
                 low, high, loose = of_interval(interval, acquired)
                 if loose:
                     wants_python = True
+                elif len(intervals) == 1 and is_common(interval):
+                    constraint.codes = low, high
                 job += (column, low, high)
         if wants_python:
             job[layout.J_FLAGS] = layout.ALWAYS + layout.PYTHON

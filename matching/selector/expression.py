@@ -14,9 +14,9 @@ different conditions, and ``x / 2`` and ``x / 2.0`` are different terms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -245,28 +245,21 @@ def attributes_of(node: Expression) -> tuple[str, ...]:
 
 def tree(node: Expression) -> list[object]:
     """The JSON form: nested lists that begin with the node's kind (see `matching.selector`)."""
-    match node:
-        case Literal(value=value):
-            return ["lit", value]
-        case Attribute(name=name):
-            return ["attr", name]
-        case Negate(operand=operand):
-            return ["neg", tree(operand)]
-        case Arithmetic(op=op, left=left, right=right):
-            return ["arith", op, tree(left), tree(right)]
-        case Comparison(op=op, left=left, right=right):
-            return ["cmp", op, tree(left), tree(right)]
-        case Between(operand=operand, low=low, high=high):
-            return ["between", tree(operand), tree(low), tree(high)]
-        case InList(operand=operand, choices=choices):
-            return ["in", tree(operand), [choice.value for choice in choices]]
-        case Like(operand=operand, pattern=pattern, escape=escape):
-            return ["like", tree(operand), pattern, escape]
-        case IsNull(operand=operand):
-            return ["isnull", tree(operand)]
-        case Not(operand=operand):
-            return ["not", tree(operand)]
-        case And(operands=operands):
-            return ["and", *(tree(operand) for operand in operands)]
-        case Or(operands=operands):
-            return ["or", *(tree(operand) for operand in operands)]
+    return _TREES[type(node)](node)
+
+
+_TREES: Final[dict[type, Callable[[Any], list[object]]]] = {
+    Literal: lambda node: ["lit", node.value],
+    Attribute: lambda node: ["attr", node.name],
+    Negate: lambda node: ["neg", tree(node.operand)],
+    Arithmetic: lambda node: ["arith", node.op, tree(node.left), tree(node.right)],
+    Comparison: lambda node: ["cmp", node.op, tree(node.left), tree(node.right)],
+    Between: lambda node: ["between", tree(node.operand), tree(node.low), tree(node.high)],
+    InList: lambda node: ["in", tree(node.operand), [choice.value for choice in node.choices]],
+    Like: lambda node: ["like", tree(node.operand), node.pattern, node.escape],
+    IsNull: lambda node: ["isnull", tree(node.operand)],
+    Not: lambda node: ["not", tree(node.operand)],
+    And: lambda node: ["and", *map(tree, node.operands)],
+    Or: lambda node: ["or", *map(tree, node.operands)],
+}
+"""By kind of node. Each new subscription's tree is written to the trace."""
