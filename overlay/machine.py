@@ -155,7 +155,7 @@ class Port(Protocol):
 
     def trace(self, kind: str, **fields: Any) -> None:
         """Write one flat trace record (canopy/traces/schema.py). Costs little when tracing is
-        off."""
+        off; `tree` is given as the function that makes it, which is called when it is written."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept (none when tracing is off), so that a

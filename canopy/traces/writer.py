@@ -107,13 +107,16 @@ def check_record(kind: str, fields: Mapping[str, Any]) -> None:
 
 def complete_fields(fields: Mapping[str, Any], now: float) -> Mapping[str, Any]:
     """The fields as they are written: `since` (when the event was published, by the wall clock,
-    which a node does not have) becomes `latency_ms`, and objects become JSON texts."""
+    which a node does not have) becomes `latency_ms`, and objects become JSON texts (of a function:
+    what it returns)."""
     changed: dict[str, Any] = {}
     since = fields.get("since")
     if since is not None:
         changed["latency_ms"] = round(max(0.0, now - since) * 1000.0, 3)
     for name in ("attributes", "tree"):
         value = fields.get(name)
+        if callable(value):
+            value = value()
         if value is not None and not isinstance(value, str):
             changed[name] = msgspec.json.encode(value).decode()
     if not changed:

@@ -3,7 +3,8 @@
 A registration's text passes several machines within a moment: a subscriber cuts it out of what its
 client asked for, an owner looks for a better pivot, takes it, a host installs it, perhaps all on
 the same node. A predicate is immutable, so they can share it: parsing is most of what a
-registration costs, and a compiled predicate most of the memory that it takes.
+registration costs, and a compiled predicate most of the memory that it takes. `matching` keeps what
+it has compiled; here is what was cut out of a selector without being compiled.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from overlay.machine import ProtocolError
 from overlay.upper_tree.summary import Box, box_of
 
 KEPT: Final = 1_024
-"""Compiled selectors that are kept: some 10 MB at most for usual ones. Not measured;
+"""Conjunctions of selectors that are kept: some 10 MB at most for usual ones. Not measured;
 would be measured by how often a registration is compiled twice on a node."""
 
 _kept: BoundedDict[str, Predicate] = BoundedDict(KEPT)  # by text
@@ -35,7 +36,6 @@ def compiled(selector: str) -> Predicate:
             predicate = compile_selector(selector)
         except SelectorError as error:
             raise ProtocolError(f"a registration that does not compile: {error}") from error
-        keep(predicate)
     return predicate
 
 

@@ -77,6 +77,7 @@ class PartitionMap:
         self.version = version
         self.entries = entries
         self._starts = [entry.interval.lo for entry in entries]
+        self._hosts = {host.id: host for entry in entries for host in entry.hosts}
         self._shards: dict[Interval, list[int]] = {}
         """By value that is cut into shards, their indexes."""
         for index, entry in enumerate(entries):
@@ -98,7 +99,7 @@ class PartitionMap:
 
     def hosts(self) -> dict[NodeId, Peer]:
         """All hosts, in order of their first virtual node."""
-        return {host.id: host for entry in self.entries for host in entry.hosts}
+        return dict(self._hosts)
 
     def hosted_by(self, node: NodeId) -> tuple[Interval, ...]:
         """The intervals of the virtual nodes of which `node` is a host, in order."""
@@ -107,6 +108,13 @@ class PartitionMap:
     def serving(self, registration: Registration) -> list[Entry]:
         """The virtual nodes in which a registration lies: each of their hosts has to match it."""
         return [entry for entry in self.entries if lies_in(registration, entry.interval)]
+
+    def hosts_of(self, registration: Registration) -> Mapping[NodeId, Peer]:
+        """The hosts that have to match a registration."""
+        interval = registration.interval
+        if len(self.entries) == 1 and interval.lo < interval.hi:
+            return self._hosts
+        return {host.id: host for entry in self.serving(registration) for host in entry.hosts}
 
     def counts(self, registrations: Collection[Registration]) -> list[int]:
         """How many of the registrations lie in each virtual node."""

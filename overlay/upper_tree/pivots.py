@@ -39,22 +39,23 @@ BOUNDED = 1 / 4
 HALF = 1 / 2
 """… that an interval with one end, or one boolean, is taken for. See `POINT`."""
 
-_WHOLE_ENDS = tuple(end for whole in WHOLE_TYPES for end in (whole.lo, whole.hi))
+_WHOLE_ENDS = frozenset(end for whole in WHOLE_TYPES for end in (whole.lo, whole.hi))
 
 
 def breadth(interval: Interval) -> float:
     """How much of an attribute's values an interval may hold, from 0 to 1, by its shape alone:
     which values events carry is not known here."""
-    rank = interval.lo[0]
-    if interval.lo >= interval.hi:
+    lo, hi = interval.lo, interval.hi
+    rank = lo[0]
+    if lo >= hi:
         return 0.0
-    if rank == 0 and interval.hi <= WHOLE_TYPES[0].hi:
+    if rank == 0 and hi <= WHOLE_TYPES[0].hi:
         return HALF if interval.is_point() else 1.0
     if interval.is_point():
         return POINT
-    if interval.hi > WHOLE_TYPES[min(rank, 2)].hi:
+    if hi > WHOLE_TYPES[min(rank, 2)].hi:
         return 1.0  # more than one type: the attribute need only be there
-    open_ends = (interval.lo in _WHOLE_ENDS) + (interval.hi in _WHOLE_ENDS)
+    open_ends = (lo in _WHOLE_ENDS) + (hi in _WHOLE_ENDS)
     return (BOUNDED, HALF, 1.0)[open_ends]
 
 
@@ -72,12 +73,20 @@ def choose_pivot(
 ) -> tuple[str, Interval]:
     """The one of a conjunction's pivots (`Conjunction.pivots()`, at least one) with the least
     traffic. The order of `pivots` does not matter."""
-    if len(pivots) == 1:
-        return pivots[0]
-    priced = [(traffic(name, interval, popularity), name, interval) for name, interval in pivots]
-    least = min(price for price, _, _ in priced)
-    equal = [(name, interval) for price, name, interval in priced if price == least]
-    return equal[0] if len(equal) == 1 else min(equal, key=_by_hash)
+    best, _ = _cheapest(pivots, popularity)
+    return best
+
+
+def _cheapest(
+    pivots: Sequence[tuple[str, Interval]], popularity: Mapping[str, int]
+) -> tuple[tuple[str, Interval], float]:
+    """The pivot with the least traffic, and this."""
+    best, least = pivots[0], traffic(*pivots[0], popularity)
+    for pivot in pivots[1:]:
+        price = traffic(*pivot, popularity)
+        if price < least or (price == least and _by_hash(pivot) < _by_hash(best)):
+            best, least = pivot, price
+    return best, least
 
 
 class Popularity(dict[str, int]):
@@ -107,10 +116,11 @@ measured; would be measured by registrations that move against visits saved."""
 def better_pivot(attribute: str, box: Box, popularity: Mapping[str, int]) -> str | None:
     """The attribute under which a conjunction is better registered than under `attribute`; None if
     there is none."""
-    best, interval = choose_pivot(box, popularity)
-    least = traffic(best, interval, popularity)
+    (best, _), least = _cheapest(box, popularity)
+    if best == attribute:
+        return None
     here = traffic(attribute, dict(box)[attribute], popularity)
-    return best if best != attribute and here > WORTH_MOVING * least else None
+    return best if here > WORTH_MOVING * least else None
 
 
 def _by_hash(pivot: tuple[str, Interval]) -> str:

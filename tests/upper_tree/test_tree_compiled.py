@@ -23,11 +23,13 @@ def test_a_part_of_a_subscription_is_shared_by_its_text() -> None:
 
 def test_only_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_kept", BoundedDict(3))
-    first = compiled("x = 0")
-    for number in range(1, 5):
-        assert compiled(f"x = {number}") is compiled(f"x = {number}")
+    parts = [Predicate.of(compile_selector(f"x = {n}").conjunctions[0]) for n in range(5)]
+    for part in parts:
+        keep(part)
     assert list(module._kept) == ["x = 2", "x = 3", "x = 4"]
-    assert compiled("x = 0") == first
+    assert compiled("x = 4") is parts[4]
+    assert compiled("x = 0") == parts[0]
+    assert compiled("x = 0") is compiled("x = 0")
 
 
 def test_what_does_not_compile_is_the_senders_fault() -> None:

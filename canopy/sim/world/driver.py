@@ -393,6 +393,8 @@ class SimDriver:
             self._work += self.processor.cost(kind, fields, event == self._matched)
             if kind == "match":
                 self._matched = event
+        if kind == "subscribe":
+            fields["tree"] = fields["tree"]()
         self._world.recorder.write(self.disk.node, kind, fields)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:

@@ -169,7 +169,7 @@ class LocalClients(Machine):
             subscription=id_,
             name=command.name,
             selector=command.selector,
-            tree=predicate.tree(),
+            tree=predicate.tree,
             level=command.latency_level,
             client=client,
         )
@@ -182,8 +182,10 @@ class LocalClients(Machine):
         mine = self.subscriptions.get(event.subscription)
         if mine is None:
             return
-        mine.trees = self.registrar.trees_of(mine.id, len(mine.predicate.conjunctions))
-        self.receiver.move(mine.id, mine.predicate, mine.pivots)
+        trees = self.registrar.trees_of(mine.id, len(mine.predicate.conjunctions))
+        if trees != mine.trees:  # an owner knew a better pivot
+            mine.trees = trees
+            self.receiver.move(mine.id, mine.predicate, mine.pivots)
         if not mine.acknowledged:
             mine.acknowledged = True
             self.port.trace("suback", subscription=mine.id)

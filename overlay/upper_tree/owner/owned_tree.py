@@ -244,17 +244,11 @@ class OwnedTree:
             hosts.update(map_.hosts())
         return hosts
 
-    def hosts_for(self, registration: Registration) -> dict[NodeId, Peer]:
+    def hosts_for(self, registration: Registration) -> Mapping[NodeId, Peer]:
         """Every host that has to match this registration now: by the present map, and by the one
         that is being prepared."""
-        maps = (self.tree.map, self._next)
-        return {
-            host.id: host
-            for map_ in maps
-            if map_ is not None
-            for entry in map_.serving(registration)
-            for host in entry.hosts
-        }
+        found = self.tree.map.hosts_of(registration)
+        return found if self._next is None else {**found, **self._next.hosts_of(registration)}
 
     def is_installed(
         self, pending: PendingRegistration, lease_over: Callable[[NodeId], bool]

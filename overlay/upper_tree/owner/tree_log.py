@@ -164,6 +164,8 @@ class ClusterState:
     def apply(self, operation: Operation) -> None:
         """Change the state by one operation."""
         match operation:
+            case RegistrationAdded(attribute, registration, incarnation):
+                self.trees[attribute].add(registration, incarnation)
             case MapChanged(attribute, version, entries):
                 map_ = PartitionMap(version, entries)
                 if self._highest is not None:
@@ -182,8 +184,6 @@ class ClusterState:
                     self.trees[attribute].unsettled_hosts.clear()
             case TreeRemoved(attribute):
                 self.drop(attribute)
-            case RegistrationAdded(attribute, registration, incarnation):
-                self.trees[attribute].add(registration, incarnation)
             case RegistrationsRemoved(attribute, ids):
                 self.trees[attribute].remove(ids)
             case CacheHoldersChanged(added, removed, has_unknown):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from overlay.machine import NodeId
 from overlay.upper_tree.messages import Registration
@@ -13,25 +13,22 @@ class LocalRegistration:
     """A registration of this node's subscriptions, and how far it is."""
 
     __slots__ = (
-        *("acknowledged", "final", "redirected", "registration", "retry_at", "sends", "sent_to"),
-        "subscription",
+        *("acknowledged", "final", "key", "redirected", "registration", "retry_at", "sends"),
+        *("sent_to", "subscription"),
     )
 
     def __init__(self, subscription: str, registration: Registration, final: bool = False) -> None:
         """`final`: an owner has named its pivot, which is not to be changed again."""
         self.subscription = subscription
         self.registration = registration
+        self.key: RegistrationKey = (registration.attribute, registration.id)
+        """What it is known by at owner and hosts: its attribute and its id."""
         self.acknowledged = False
         self.sent_to: NodeId = ""  # the owner that it was sent to last
         self.sends = 0  # how often it was sent
         self.retry_at = 0.0  # when to send it once more
         self.final = final
         self.redirected = False  # it was sent on at once to an owner that another one named
-
-    @property
-    def key(self) -> RegistrationKey:
-        """What the registration is known by at owner and hosts: its attribute and its id."""
-        return self.registration.attribute, self.registration.id
 
 
 class LocalRegistrations:
@@ -54,7 +51,7 @@ class LocalRegistrations:
         """Whether all registrations of the subscription are acknowledged."""
         return subscription not in self._unacknowledged
 
-    def keys_of(self, subscription: str) -> Iterable[RegistrationKey]:
+    def keys_of(self, subscription: str) -> Collection[RegistrationKey]:
         """The keys of a subscription's registrations, in the order in which they were added."""
         return self._by_subscription.get(subscription, ())
 

@@ -165,9 +165,9 @@ class PublicationOrder(Machine):
         self.end(subscription)
         if self.hold:
             ways = self._ways[subscription] = ways_of(predicate, trees)
-            self._trees.update(ways.trees)
+            _add(self._trees, ways.trees)
             if len(ways.trees) > 1:
-                self._several.update(ways.trees)
+                _add(self._several, ways.trees)
 
     def end(self, subscription: str) -> None:
         """The subscription has ended."""
@@ -347,14 +347,19 @@ class PublicationOrder(Machine):
 
 def ways_of(predicate: Predicate, trees: Sequence[str]) -> Ways:
     """Where events that match the predicate are matched, registered in these trees."""
-    names = tuple(dict.fromkeys(trees))
+    names = tuple(dict.fromkeys(trees)) if len(trees) != 1 else tuple(trees)
     if len(names) != 1 or names[0] == EVENT_TREE:
         return Ways(names, EVERYTHING)
     found = [conjunction.constraints.get(names[0]) for conjunction in predicate.conjunctions]
     hulls = [EVERYTHING if constraint is None else constraint.hull for constraint in found]
-    if not hulls:
-        return Ways(names, EVERYTHING)
+    if len(hulls) <= 1:
+        return Ways(names, hulls[0] if hulls else EVERYTHING)
     return Ways(names, Interval(min(h.lo for h in hulls), max(h.hi for h in hulls)))
+
+
+def _add(counts: Counter[str], names: Iterable[str]) -> None:
+    for name in names:  # a few: `Counter.update` takes thrice the time
+        counts[name] += 1
 
 
 def _subtract(counts: Counter[str], names: Iterable[str]) -> None:

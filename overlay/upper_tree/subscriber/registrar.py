@@ -128,8 +128,11 @@ class Registrar(Machine):
     def trees_of(self, subscription: str, conjunctions: int) -> tuple[tuple[str, ...], ...]:
         """For each of its conjunctions the trees in which it is registered, which an owner may have
         changed."""
+        keys = self._local.keys_of(subscription)
+        if conjunctions == 1 and len(keys) == 1:  # mostly
+            return tuple([(attribute,) for attribute, _ in keys])
         found: dict[str, list[str]] = {}
-        for attribute, id_ in self._local.keys_of(subscription):
+        for attribute, id_ in keys:
             found.setdefault(id_, []).append(attribute)
         return tuple(tuple(found.get(f"{subscription}/{n}", ())) for n in range(conjunctions))
 
@@ -170,9 +173,10 @@ class Registrar(Machine):
             attribute, interval = (
                 choose_pivot(pivots, self.popularity) if pivots else (EVENT_TREE, EVERYTHING)
             )
-            is_all = conjunction.expression == predicate.expression
-            whole = predicate if is_all else Predicate.of(conjunction)
-            keep(whole)
+            whole = predicate
+            if len(predicate.conjunctions) > 1:
+                whole = Predicate.of(conjunction)
+                keep(whole)
             yield made(id_, attribute, whole.text, interval)
 
     def unsubscribe(self, subscription: str) -> None:

@@ -158,9 +158,12 @@ class Registry(Machine):
         """Take registrations of trees that this node owns; name the owner of the others."""
         foreign: dict[str, None] = {}
         better: list[tuple[str, str, str]] = []
+        accepts: dict[str, bool] = {}  # mostly all are of one tree
         for registration in message.registrations:
             attribute = registration.attribute
-            if not self._owner.accepts_registrations(attribute):
+            if attribute not in accepts:
+                accepts[attribute] = self._owner.accepts_registrations(attribute)
+            if not accepts[attribute]:
                 foreign[attribute] = None
                 continue
             self.ends.registered(sender.id, attribute, registration.id)
