@@ -108,9 +108,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("canopy.traces.analysis.spark", "canopy.traces.schema", "canopy.traces.health_file"),
     ),
     "canopy.traces.analysis.spark": ANALYSIS_BASE,
+    "canopy.traces.analysis.completeness": ANALYSIS_BASE,
     "canopy.traces.analysis.selection": ("canopy.traces.analysis.constants",),
     "canopy.traces.analysis.verdict": (
-        *(*ANALYSIS_BASE, "canopy.traces.analysis.runs", "canopy.traces.analysis.selection"),
+        *(*ANALYSIS_BASE, "canopy.traces.analysis.completeness"),
+        "canopy.traces.analysis.selection",
     ),
     "canopy.wire": CORE,
     "canopy.sim": CORE,

@@ -15,6 +15,7 @@ USAGE: Final = 2
 UNREACHABLE: Final = 3
 DENIED: Final = 4
 TIME_OUT: Final = 5
+UNDECIDED: Final = 5  # the traces prove neither that a run was right nor that it was not
 INTERRUPTED: Final = 130
 
 CODES: Final = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from canopy.cli.connect import json_option
-from canopy.cli.errors import FAILURE, OK
+from canopy.cli.errors import FAILURE, OK, UNDECIDED
 from canopy.cli.extras import require
 from canopy.cli.output import console, label, plain, print_json, table
 from overlay.wording import counted
@@ -51,8 +51,9 @@ def analyze(
 
     Spark computes which deliveries were expected from the subscriptions and publications alone, so
     that the report checks the overlay independently. The exit code is 0 only if the run was exact:
-    each of them was made once, and no others were. Needs Java 17 or newer, or the one that came
-    with the installation. A folder is a path or a file: URI.
+    each of them was made once, and no others were; 1 if it was not, and 5 if the traces do not
+    prove either, since too much is absent from them or nothing was expected. Needs Java 17 or
+    newer, or the one that came with the installation. A folder is a path or a file: URI.
 
     \b
     canopy trace analyze ~/.local/share/canopy/default/traces --out report
@@ -61,7 +62,7 @@ def analyze(
     """
     require("analysis")
     from canopy.cli.bars import Bars
-    from canopy.traces.analysis import STAGES, analyze, named
+    from canopy.traces.analysis import EXACT, NOT_JUDGED, STAGES, analyze, named
 
     traces, report = named(folder), named(out)
     with Bars() as bars:
@@ -76,7 +77,7 @@ def analyze(
         print_json(found.to_dict(), indent=2)
     else:
         _show(found, report)
-    return OK if found.exact else FAILURE
+    return {EXACT: OK, NOT_JUDGED: UNDECIDED}.get(found.result, FAILURE)
 
 
 def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str]:

@@ -143,14 +143,18 @@ class Overlay:
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     sample: float = 1.0
     first: int = 0xA0  # the identity of node 0; the others follow
+    overlay: str = "canopy"
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.hybrid = HybridClock(self.clock, START)
         self.names = [f"{self.first + number:016x}" for number in range(self.nodes)]
+        self.runs = dict.fromkeys(self.names, 1)
         self.writers = {name: self._writer(name, 1) for name in self.names}
         for number, name in enumerate(self.names):
             self.write(name, "start", address=f"127.0.0.1:{7000 + number}", name=f"node-{number}")
+            for peer in self.names[:number]:
+                self.write(name, "link", peer=peer, reason="up")
 
     def _writer(self, name: str, run: int) -> TraceWriter:
         return TraceWriter(
@@ -160,6 +164,7 @@ class Overlay:
             self.sample,
             hybrid=self.hybrid.read,
             run=run,
+            overlay=self.overlay,
             check=True,
         )
 
@@ -171,6 +176,14 @@ class Overlay:
     def write(self, node: str, kind: str, **fields: Any) -> None:
         self.writers[node].write(kind, fields)
 
+    def restart(self, node: int) -> None:
+        """The node's process was killed, and another one starts."""
+        name = self.names[node]
+        self.writers[name].close()
+        self.runs[name] += 1
+        self.writers[name] = self._writer(name, self.runs[name])
+        self.write(name, "start", address="again", name=f"node-{node}")
+
     def wait(self, seconds: float) -> None:
         self.clock.now += seconds
 
@@ -178,7 +191,7 @@ class Overlay:
         self, node: int, tree: Tree, name: str | None = None, selector: str = "?", ack: bool = True
     ) -> str:
         home = self.names[node]
-        identity = f"{home}.1.{len(self.subscriptions)}"
+        identity = f"{home}.{self.runs[home]}.{len(self.subscriptions)}"
         subscription = Subscription(identity, home, tree)
         self.write(
             home,
@@ -206,7 +219,7 @@ class Overlay:
 
     def publish(self, node: int, attributes: dict[str, Any]) -> str:
         home = self.names[node]
-        event = f"{home}.1.{len(self.events)}"
+        event = f"{home}.{self.runs[home]}.{len(self.events)}"
         self.events[event] = attributes
         self.wait(0.002)
         self.write(

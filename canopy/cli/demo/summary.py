@@ -38,7 +38,7 @@ def summarise_demo(
     """
     found = dict(analysis.to_dict())
     made = analysis.delivered + analysis.duplicates + analysis.early + analysis.ending
-    made += analysis.spurious + analysis.unknown
+    made += analysis.spurious + analysis.unknown + analysis.discarded
     received = sum(seen.values())
     problems = list(notes)
     wrong = wrong_by_subscription(analysis.by_subscription, seen)
@@ -154,15 +154,15 @@ def _by_subscription(plan: DemoPlan, summary: dict[str, Any]) -> Table:
 
 
 def _verdict(summary: dict[str, Any]) -> str:
-    if summary["exact"] and not summary["expected"]:
-        return "[bold green]✓ Exact:[/] no delivery was expected, and none was made."
     if summary["exact"]:
         return (
             f"[bold green]✓ Exact:[/] each of {summary['expected']:,} expected deliveries was made "
             f"once, and nothing else was delivered."
         )
-    names = ("missing", "dropped", "duplicates", "spurious", "unknown")
+    names = ("missing", "dropped", "discarded", "duplicates", "spurious", "unknown")
     parts = [f"{summary[name]:,} {name}" for name in names if summary[name]]
+    if not parts and summary["result"] == "not judged":
+        return f"[bold yellow]? Not judged:[/] {escape('; '.join(summary['reasons']))}."
     parts += [] if parts else [escape(problem) for problem in summary["problems"][:1]]
     return f"[bold red]✗ Not exact:[/] {', '.join(parts) or 'see the report'}."
 

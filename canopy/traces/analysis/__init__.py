@@ -6,8 +6,9 @@ have received, compares that with the deliveries, and writes Parquet tables, `su
 that its verdict is independent.
 
 ``run`` is the order of the stages. In that order: ``spark/`` finds a Java and starts Spark;
-``read`` turns lines into records, ``runs`` tells the runs of a node apart; ``verdict/`` computes
-the pairs of event and subscription that match and compares them with the deliver records; ``walks``
+``read`` turns lines into records; ``completeness/`` says what is absent from them; ``verdict/``
+computes the pairs of event and subscription that match, compares them with the deliver records and
+comes to a result; ``walks``
 counts how trees were found; ``load`` adds up the work of each node; ``incidents`` merges what
 several nodes saw of one loss or election; ``details`` and ``slowest`` select what the report lists;
 ``summary`` and ``findings`` are the results; ``output`` is the folder, and ``report/`` the page.
@@ -25,9 +26,12 @@ from canopy.traces.analysis.run import analyze
 from canopy.traces.analysis.spark.paths import named
 from canopy.traces.analysis.spark.session import spark_session
 from canopy.traces.analysis.summary import AnalysisSummary
+from canopy.traces.analysis.verdict.outcome import EXACT, NOT_JUDGED
 
 __all__ = [
+    "EXACT",
     "HEALTH_STAGES",
+    "NOT_JUDGED",
     "PAPER",
     "STAGES",
     "AnalysisError",

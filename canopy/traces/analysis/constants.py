@@ -58,7 +58,26 @@ BLOCK_BYTES: Final = 16 * 1024 * 1024
 
 GRACE_SECONDS: Final = 1.0
 """Around the end of a subscription, when a delivery is right either way: an unsubscribe crosses the
-overlay in milliseconds. Guess; to be measured by the differences of the nodes' clocks."""
+overlay in milliseconds. Guess; to be measured by the times of unsubscribes at hosts."""
+
+SETTLE_SECONDS: Final = 10.0
+"""What is published so long before records end or are absent may have been delivered when they
+were: a delivery on a busy machine took up to 8.5 s. It is also how long a SUBACK may take before
+what its subscription waits for counts as not judged."""
+
+FLUSH_SECONDS: Final = 2.0
+"""By which a killed node may have outlived its last written record: nodes write every half second.
+Guess; to be measured with nodes on a busy machine."""
+
+CLOCKS_AGREE: Final = 0.05
+"""Seconds by which wall clocks may differ so that latencies are taken from them. The two clocks
+of a record are read one after another, and a busy machine lets some milliseconds pass in between
+(median)."""
+
+NANOSECONDS: Final = 1_000_000_000  # per second
+
+UNJUDGED_LIMIT: Final = 0.01
+"""The share of pairs that may be left open in a run that is called exact."""
 
 INCIDENT_WINDOW: Final = 10.0
 """Seconds within which reports of several nodes are one incident: a silent peer counts as dead

@@ -57,24 +57,29 @@ def latency_histogram(judged: DataFrame) -> list[tuple[int, int]]:
 
 
 def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataFrame) -> DataFrame:
-    """One row per subscription: who, what, and how many expected, delivered, missing, wrong."""
+    """One row per subscription: who, what, and how many expected, delivered, missing, wrong. Its
+    times are seconds by the hybrid logical clock."""
     return spark.sql(
         """
         WITH counted AS (
           SELECT subscription,
-                 count_if(verdict IN ('delivered', 'missing', 'dropped')) AS expected,
+                 count_if(verdict IN ('delivered', 'missing', 'dropped', 'discarded')) AS expected,
                  count_if(verdict = 'delivered') AS delivered,
                  count_if(verdict = 'missing') AS missing,
                  count_if(verdict = 'dropped') AS dropped,
+                 count_if(verdict = 'discarded') AS discarded,
                  count_if(verdict = 'spurious') AS spurious,
+                 count_if(verdict = 'unjudged') AS unjudged,
                  count_if(verdict IN ('early', 'ending')) AS either_way,
                  coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates,
                  percentile(latency_ms, 0.5) AS p50_ms, max(latency_ms) AS max_ms
           FROM {judged} GROUP BY subscription)
-        SELECT s.subscription, s.name, s.node, s.selector, s.tree, s.subscribed, s.acked, s.ended,
+        SELECT s.subscription, s.name, s.node, s.selector, s.tree, s.overlay,
+               s.subscribed / 1e9D AS subscribed, s.acked / 1e9D AS acked, s.ended / 1e9D AS ended,
                s.tree_key IS NOT NULL AS readable,
                coalesce(c.expected, 0) AS expected, coalesce(c.delivered, 0) AS delivered,
                coalesce(c.missing, 0) AS missing, coalesce(c.dropped, 0) AS dropped,
+               coalesce(c.discarded, 0) AS discarded, coalesce(c.unjudged, 0) AS unjudged,
                coalesce(c.spurious, 0) AS spurious,
                coalesce(c.either_way, 0) AS either_way, coalesce(c.duplicates, 0) AS duplicates,
                c.p50_ms, c.max_ms
@@ -88,7 +93,9 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
 def worst_subscriptions(table: DataFrame) -> list[Row]:
     """The first subscriptions for the report: those with faults, then those with most events."""
     chosen = table.drop("tree").orderBy(
-        (table.missing + table.dropped + table.spurious + table.duplicates).desc(),
+        (
+            table.missing + table.dropped + table.discarded + table.spurious + table.duplicates
+        ).desc(),
         table.expected.desc(),
         table.name,
         table.subscription,
@@ -98,9 +105,15 @@ def worst_subscriptions(table: DataFrame) -> list[Row]:
 
 def counts_of(row: Row) -> dict[str, Any]:
     """The numbers of one subscription, with its name; `made`: all deliveries, also wrong ones."""
-    names = ("expected", "delivered", "missing", "dropped", "spurious", "duplicates")
+    names = ("expected", "delivered", "missing", "dropped", "discarded", "spurious", "duplicates")
     counts = {name: row[name] for name in names}
-    made = row["delivered"] + row["spurious"] + row["either_way"] + row["duplicates"]
+    made = (
+        row["delivered"]
+        + row["discarded"]
+        + row["spurious"]
+        + row["either_way"]
+        + row["duplicates"]
+    )
     return {"subscription": row["subscription"], "name": row["name"], **counts, "made": made}
 
 
@@ -111,7 +124,7 @@ def wrong_pairs(
     published: DataFrame,
     subscribed: DataFrame,
 ) -> list[Row]:
-    """Examples of pairs that are missing, dropped, spurious, unknown or doubled, with records.
+    """Examples of pairs that are neither right nor allowed, or doubled, with records.
 
     verdict, reason, copies, event, id, publisher, published, subscription, name, node, selector,
     attributes, and `steps`: the kinds of records that the event left, where they concern the
@@ -125,7 +138,7 @@ def wrong_pairs(
         FROM {{judged}} j
         LEFT JOIN {{published}} p ON j.event = p.event
         LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
-        WHERE j.verdict IN ('missing', 'dropped', 'spurious', 'unknown') OR j.copies > 1
+        WHERE j.verdict NOT IN ('delivered', 'early', 'ending') OR j.copies > 1
         ORDER BY j.verdict, j.published, j.event, j.subscription LIMIT {EXAMPLES_SHOWN}
         """,
         judged=judged,
@@ -155,7 +168,7 @@ def last_seen(steps: list[Row], subscriber: str | None) -> str:
     sent = any(step["kind"] == "forward" and step["peer"] == subscriber for step in steps)
     matched = [step["recipients"] or 0 for step in steps if step["kind"] == "match"]
     if "deliver" in at_home:
-        return "arrived, and was delivered to other subscriptions of this node only"
+        return "arrived, and was delivered to other subscriptions of this node"
     if "recheck_failed" in at_home:
         return "arrived, but the subscriber's own check found no match"
     if "arrive" in at_home:

@@ -3,7 +3,7 @@
 The `stop` record of a node has the numbers of messages that it sent. A node that was killed has
 none, and then its data-plane messages are counted from its records: every `walk_hop`, `visit` and
 `forward` is one message. A node that was killed and started again has both, so that each run
-(`runs.py`) is counted separately.
+of its process is counted separately.
 
 Counted records are of the sampled events only, counters of all (`sample` in the first record of
 each file says what share of the events is traced).
@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean, pvariance
 from typing import TYPE_CHECKING, Any, Final
-
-from canopy.traces.analysis.runs import with_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +63,7 @@ def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
             max(data_messages) FILTER (WHERE kind = 'stop') AS data_messages,
             max(other_messages) FILTER (WHERE kind = 'stop') AS other_messages,
             max(bytes) FILTER (WHERE kind = 'stop') AS bytes
-          FROM {{runs}} GROUP BY node, run)
+          FROM {{records}} WHERE kind <> 'corrupt' GROUP BY node, run)
         SELECT node, max_by(name, run) FILTER (WHERE name IS NOT NULL) AS name,
           max_by(address, run) FILTER (WHERE address IS NOT NULL) AS address,
           sum(published) AS published, sum(matches) AS matches, sum(deliveries) AS deliveries,
@@ -76,11 +74,5 @@ def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
           min(first) AS first, max(last) AS last, min(sample) AS sample, max(routing) AS routing
         FROM counted GROUP BY node
         """,
-        runs=with_runs(
-            spark,
-            records.where("kind <> 'corrupt'").select(
-                *("node", "kind", "time", "name", "address", "routing", "sample"),
-                *("data_messages", "other_messages", "bytes"),
-            ),
-        ),
+        records=records,
     )

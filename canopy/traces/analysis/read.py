@@ -104,7 +104,7 @@ def checked_lines(lines: DataFrame) -> DataFrame:
         *fields,
         "problem",
         f"CASE WHEN problem IS NOT NULL THEN substr(value, 1, {LINE_CHARACTERS}) END AS line",
-        "CASE WHEN problem IS NOT NULL THEN file END AS file",
+        "file",
         f"CASE WHEN problem IS NOT NULL THEN '{CORRUPT}' ELSE r.kind END AS kind",
     )
 

@@ -23,6 +23,7 @@ from canopy.traces.analysis import (
     slowest,
     walks,
 )
+from canopy.traces.analysis.completeness.collect import Completeness, collect, runs_table
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.findings import Findings
 from canopy.traces.analysis.progress import STAGES, OnProgress, silent
@@ -32,7 +33,8 @@ from canopy.traces.analysis.spark.session import EMPTY, first_line, spark_sessio
 from canopy.traces.analysis.spark.sharing import check_shared
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.tasks import computed_once, kept
-from canopy.traces.analysis.verdict import deliveries, expected
+from canopy.traces.analysis.verdict import deliveries, events, expected
+from canopy.traces.analysis.verdict.outcome import Outcome, outcome_of, overall
 from canopy.traces.schema import VERSION
 
 if TYPE_CHECKING:
@@ -97,20 +99,24 @@ class _Analysis:
         self.stage()
         records = read.store_records(spark, traces, self.out / "tables" / "records")
         check_shared(spark, self.out)  # by executors, too, that have joined since the start
+        complete, records = collect(spark, records)
+        records = records.where(complete.kept_by_all())
+        runs = runs_table(spark, complete)
         corrupt, corrupt_examples = details.corrupt_lines(records)
         corrupt_lines = records.where(f"kind = '{read.CORRUPT}'").select("file", "problem", "line")
         self.table("corrupt", corrupt_lines)
 
         self.stage()
-        published = self.table("publications", expected.publications(spark, records))
-        subscribed, unreadable = self._subscriptions(records)
+        published = self.table("publications", expected.publications(spark, records, runs))
+        subscribed, unreadable = self._subscriptions(records, runs)
         pairs = expected.matching_pairs(spark, published, subscribed, self._trees)
 
         self.stage()
-        judged = self.table(
-            "deliveries", deliveries.judge(spark, records, pairs, published, subscribed)
-        )
+        judged = self._judged(records, pairs, published, subscribed, complete)
         counts = deliveries.count(judged)
+        outcomes = self._outcomes(
+            complete, judged, counts, events.find_faults(spark, records, published)
+        )
         per_subscription = self.table(
             "subscriptions", details.subscription_table(spark, subscribed, judged)
         )
@@ -126,7 +132,8 @@ class _Analysis:
         last = max((row["last"] for row in loads), default=0.0)
         worst = details.worst_subscriptions(per_subscription)
         summary = self._summary(
-            counts, walk_counts, tree, loads, last - first, unreadable, corrupt, worst
+            *(complete, outcomes, counts, walk_counts, tree, loads, last - first, unreadable),
+            *(corrupt, worst),
         )
         times, width = details.timeline(spark, records, first, last)
 
@@ -157,26 +164,81 @@ class _Analysis:
         self._finish(findings)
         return summary
 
-    def _subscriptions(self, records: DataFrame) -> tuple[DataFrame, int]:
+    def _subscriptions(self, records: DataFrame, runs: DataFrame) -> tuple[DataFrame, int]:
         """The subscriptions, with tree_key NULL for unreadable trees; and the number of these."""
-        made = computed_once(expected.subscriptions(self.spark, records))
+        made = computed_once(expected.subscriptions(self.spark, records, runs))
         self._trees = expected.distinct_trees(made)
         bad = ", ".join(f"'{key}'" for key, _ in self._trees.bad) or "''"
         made = made.selectExpr(
-            "subscription",
-            "name",
-            "node",
-            "selector",
-            "tree",
-            "subscribed",
-            "acked",
-            "ended",
-            "kept",
+            *("subscription", "name", "node", "client", "selector", "tree", "overlay"),
+            *("subscribed", "acked", "ended", "kept", "holes"),
             f"CASE WHEN tree_key NOT IN ({bad}) THEN tree_key END AS tree_key",
         )
-        row = made.selectExpr("count(*) AS n", "count_if(tree_key IS NULL) AS bad").collect()[0]
-        self._subscribed = row["n"]
-        return made, row["bad"]
+        # Without any selector what is absent may have it: that is judged with its deliveries.
+        rows = self.spark.sql(
+            """
+            SELECT overlay, count(*) AS n, count_if(tree_key IS NULL) AS bad,
+                   count_if(tree_key IS NULL AND (tree IS NOT NULL OR size(holes) = 0)) AS wrong
+            FROM {made} GROUP BY overlay
+            """,
+            made=made,
+        ).collect()
+        self._subscribed = sum(row["n"] for row in rows)
+        self._unreadable = {row["overlay"]: row["wrong"] for row in rows}
+        return made, sum(row["bad"] for row in rows)
+
+    def _judged(
+        self,
+        records: DataFrame,
+        pairs: DataFrame,
+        published: DataFrame,
+        subscribed: DataFrame,
+        complete: Completeness,
+    ) -> DataFrame:
+        """The table of pairs with their verdicts."""
+        judged = deliveries.judge(
+            *(self.spark, records, pairs, published, subscribed, complete.whole),
+            by_hybrid_clock=not complete.clocks_agree,
+            has_discarded=complete.discarded > 0,
+        )
+        return self.table("deliveries", judged)
+
+    def _outcomes(
+        self,
+        complete: Completeness,
+        judged: DataFrame,
+        counts: deliveries.VerdictCounts,
+        found: events.EventFaults,
+    ) -> dict[str, Outcome]:
+        """The result of each overlay, by its name."""
+        overlays = {each.name: each for each in complete.overlays}
+        by_overlay = dict.fromkeys(overlays, counts)
+        if len(overlays) > 1:
+            by_overlay = deliveries.count_by_overlay(judged)
+        homes = {run.node: each.name for each in complete.overlays for run in each.runs}
+        homes |= {node: each.name for each in complete.overlays for node in each.absent}
+        whole = set(complete.whole)
+        lost: dict[str, int] = {}
+        open_: dict[str, int] = dict(found.unreadable)
+        for run, number in found.unpublished.items():
+            home = homes.get(run.rpartition(".")[0], next(iter(overlays)))
+            to = lost if run in whole else open_
+            to[home] = to.get(home, 0) + number
+        return {
+            name: outcome_of(
+                *(each, by_overlay.get(name) or deliveries.no_pairs()),
+                {
+                    "unreadable": self._unreadable.get(name, 0),
+                    "republished": found.republished.get(name, 0),
+                    "unpublished": lost.get(name, 0),
+                    "contradictions": sum(
+                        complete.contradictions.get(node, 0) for node in each.nodes
+                    ),
+                },
+                open_.get(name, 0),
+            )
+            for name, each in overlays.items()
+        }
 
     def _load(self, records: DataFrame) -> list[dict[str, Any]]:
         table = self.table("load", load.load_table(self.spark, records))
@@ -185,6 +247,8 @@ class _Analysis:
 
     def _summary(
         self,
+        complete: Completeness,
+        outcomes: dict[str, Outcome],
         counts: deliveries.VerdictCounts,
         walk_counts: walks.WalkCounts,
         tree: walks.TreeHops,
@@ -202,11 +266,13 @@ class _Analysis:
         messages = total("data_messages")
         share = messages * sample
         ratio = counts.delivered / counts.expected if counts.expected else None
+        outcome = overall(outcomes, counts)
         return AnalysisSummary(
             version=VERSION,
             nodes=len(loads),
             published=total("published"),
-            **vars(counts),
+            **(vars(counts) | {"unjudged": outcome.unjudged}),
+            **_proof(complete, outcomes, outcome),
             refused=total("refused"),
             drops=total("drops"),
             subscriptions=self._subscribed,
@@ -243,6 +309,40 @@ class _Analysis:
         (self.out / "report.html").write_text(render(findings), encoding="utf-8")
         output.write_summary(self.out, findings.summary.to_dict())
         self._progress("done", len(STAGES), len(STAGES))
+
+
+def _proof(
+    complete: Completeness, outcomes: Mapping[str, Outcome], outcome: Outcome
+) -> dict[str, Any]:
+    """What the summary says of the result and of what is absent."""
+    return {
+        "unjudged_share": outcome.unjudged_share,
+        "result": outcome.result,
+        "faults": outcome.faults,
+        "reasons": list(outcome.reasons),
+        "overlays": [
+            {
+                "name": each.name,
+                "nodes": len(each.nodes),
+                "result": outcomes[each.name].result,
+                "faults": outcomes[each.name].faults,
+                "reasons": list(outcomes[each.name].reasons),
+                "expected": outcomes[each.name].counts.expected,
+                "delivered": outcomes[each.name].counts.delivered,
+                "unjudged": outcomes[each.name].unjudged,
+            }
+            for each in complete.overlays
+        ],
+        "clocks": complete.clock_offsets(),
+        "clocks_agree": complete.clocks_agree,
+        "absent_nodes": [node for each in complete.overlays for node in each.absent],
+        "incomplete": [
+            {"node": run.node, "run": run.run, "records": hole.records, "cause": hole.cause}
+            for run in complete.runs
+            for hole in run.holes
+        ],
+        "copies": complete.copies,
+    }
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from canopy.traces.analysis.output import FORMAT
+from canopy.traces.analysis.verdict.outcome import EXACT
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,7 @@ class AnalysisSummary:
     """The results in numbers. Messages are data-plane messages; latencies are in milliseconds.
 
     A share or percentile of nothing is None. `delivered` counts expected pairs that were
-    delivered, so that missing = expected - delivered - dropped.
+    delivered, so that missing = expected - delivered - dropped - discarded.
     """
 
     version: int
@@ -23,11 +24,29 @@ class AnalysisSummary:
     delivered: int
     missing: int
     dropped: int  # expected and not delivered, and some node says that it gave it up
+    discarded: int  # delivered to its node, which dropped it: the program did not read in time
     duplicates: int
     spurious: int
     early: int  # delivered, but published before the SUBACK
     ending: int  # delivered around the end of the subscription, which is right either way
     unknown: int  # delivered, but the traces lack what is needed to judge
+    unjudged: int  # pairs that absent or unreadable records leave open
+    unjudged_share: float | None  # of all pairs that should be judged
+    result: str  # "exact", "not exact" or "not judged"
+    faults: dict[str, int]  # what is wrong, by kind (`outcome.FAULTS`)
+    reasons: list[str]  # why it is not judged
+    overlays: list[dict[str, Any]]
+    """Of each overlay in the folder: `name`, `nodes`, `result`, `faults`, `reasons`, `expected`,
+    `delivered`, `unjudged`."""
+    clocks: dict[str, float]
+    """By node, seconds by which its wall clock was ahead of the median node's."""
+    clocks_agree: bool
+    """Whether latencies are differences of wall clocks; else of the hybrid logical clock."""
+    absent_nodes: list[str]
+    """Nodes that others name and that have no records."""
+    incomplete: list[dict[str, Any]]
+    """Stretches of records that are absent: `node`, `run`, `records` (or None), `cause`."""
+    copies: int  # records that are there more than once, and were counted once
     refused: int  # events that were not accepted for publishing
     drops: int
     subscriptions: int
@@ -70,9 +89,8 @@ class AnalysisSummary:
 
     @property
     def exact(self) -> bool:
-        """Whether each expected delivery was made once, and no others were."""
-        wrong = self.missing + self.dropped + self.duplicates + self.spurious + self.unknown
-        return wrong == 0 and self.unreadable_subscriptions == 0
+        """Whether the records prove that each expected delivery was made once, and no others."""
+        return self.result == EXACT
 
     def to_dict(self) -> dict[str, Any]:
         """The content of summary.json."""

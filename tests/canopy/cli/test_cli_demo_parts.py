@@ -310,6 +310,8 @@ def test_a_node_that_dies_shows_the_end_of_its_log(
 ANALYSIS = AnalysisSummary(
     version=1, nodes=3, published=10, expected=4, delivered=4, missing=0, dropped=0,
     duplicates=0, spurious=0, early=0, ending=0, unknown=0, refused=0, drops=0,
+    discarded=0, unjudged=0, unjudged_share=0.0, result="exact", faults={}, reasons=[],
+    overlays=[], clocks={}, clocks_agree=True, absent_nodes=[], incomplete=[], copies=0,
     subscriptions=1, unreadable_subscriptions=0, table_hits=2, walks=1, walks_findable=1,
     walk_hits=1, ring_hits=2, absent=0,
     walk_hit_rate=1.0, walk_hops={"mean": 1.0},
@@ -345,8 +347,9 @@ class TestVerdict:
 
     def test_everything_that_is_wrong_is_seen(self, tmp_path: Path) -> None:
         assert not self.of(tmp_path, missing=1, delivered=3, received=3)["exact"]
-        assert not self.of(tmp_path, duplicates=1, received=5)["exact"]
-        assert not self.of(tmp_path, spurious=1, received=5)["exact"]
+        assert not self.of(tmp_path, duplicates=1, received=5, result="not exact")["exact"]
+        assert not self.of(tmp_path, spurious=1, received=5, result="not exact")["exact"]
+        assert not self.of(tmp_path, result="not judged")["exact"]
         assert not self.of(tmp_path, received=3)["exact"]  # Spark says 4
         assert not self.of(tmp_path, published=11)["exact"]
         assert not self.of(tmp_path, nodes=2)["exact"]

@@ -84,7 +84,7 @@ def restarted_run(folder: Path) -> None:
     o.wait(5)
     o.publish(0, {"c": 7})  # while the node is away
     o.wait(5)
-    o.write(o.names[1], "start", address="again")
+    o.restart(1)
     later = o.subscribe(1, above, "later", "c > 5")
     o.wait(5)
     for _ in range(3):

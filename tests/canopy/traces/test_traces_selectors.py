@@ -327,13 +327,18 @@ def test_workers_and_this_process_match_the_same(
 ) -> None:
     trees = single_trees()
     texts = [json.dumps(tree) for tree in trees]
-    rows = [(str(n), float(n), json.dumps(e)) for n, e in enumerate(events())]
-    broken = [("no JSON", 0.0, '{"x":'), ("no object", 0.0, "[1]"), ("nothing", 0.0, None)]
+    rows = [(str(n), float(n), n, "", json.dumps(e)) for n, e in enumerate(events())]
+    broken = [
+        ("no JSON", 0.0, 0, "", '{"x":'),
+        ("no object", 0.0, 0, "", "[1]"),
+        ("nothing", 0.0, 0, "", None),
+    ]
     published = spark.createDataFrame(
-        rows + broken, "event string, published double, attributes string"
+        rows + broken,
+        "event string, published double, at long, overlay string, attributes string",
     )
     right = naive(trees, [*events(), {}, {}, {}])
-    names = [name for name, _, _ in rows + broken]
+    names = [name for name, *_ in rows + broken]
     for pairs_here in (0, 10**6):
         monkeypatch.setattr(job, "PAIRS_HERE", pairs_here)
         found = job.selected(published, texts, True).collect()

@@ -57,13 +57,14 @@ def tiles(findings: Findings) -> str:
         ("delivered", number(summary.delivered), "of those"),
         ("missing", number(summary.missing), "not delivered"),
         ("dropped", number(summary.dropped), "given up, and reported"),
+        ("discarded", number(summary.discarded), "not read by programs"),
         ("duplicates", number(summary.duplicates), "delivered again"),
         ("spurious", number(summary.spurious), "without a match"),
         ("median latency", duration(summary.latency_ms["p50"]), "publish to delivery"),
         ("99 % within", duration(summary.latency_ms["p99"]), "publish to delivery"),
         ("messages", number(summary.messages_per_delivery), "per delivery"),
     )
-    bad = {"missing", "dropped", "duplicates", "spurious"}
+    bad = {"missing", "dropped", "discarded", "duplicates", "spurious"}
     out = []
     for label, value, note in shown:
         kind = ' class="bad"' if label in bad and value != "0" else ""
@@ -80,7 +81,7 @@ def wrong(findings: Findings) -> str:
     if not rows:
         return ""
     found = findings.summary
-    total = found.missing + found.dropped + found.spurious + found.unknown
+    total = found.missing + found.dropped + found.discarded + found.spurious + found.unknown
     shown = f" The first {len(rows):,} are shown; the rest is in the table <code>deliveries</code>."
     text = (
         "<p>Each line is one event and one subscription. <em>How far it got</em> is read from the "
@@ -363,7 +364,8 @@ def subscriptions(findings: Findings) -> str:
 
 def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str:
     words = {
-        "missing": "missing", "dropped": "dropped", "spurious": "spurious", "duplicates": "twice",
+        "missing": "missing", "dropped": "dropped", "discarded": "not read",
+        "spurious": "spurious", "duplicates": "twice", "unjudged": "not judged",
     }  # fmt: skip
     faults = [f"{row[kind]:,} {word}" for kind, word in words.items() if row[kind]]
     if not row["readable"]:

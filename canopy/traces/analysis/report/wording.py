@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from canopy.traces.analysis.summary import AnalysisSummary
+from canopy.traces.analysis.verdict.outcome import NOT_EXACT, NOT_JUDGED
 from overlay.wording import counted
+
+FAULT_NAMES: Final = {
+    "missing": "missing",
+    "dropped": "dropped",
+    "discarded": "not read by their programs",
+    "duplicates": "repeated",
+    "spurious": "spurious",
+    "unknown": "unknown",
+    "unreadable": "subscriptions without a readable selector",
+    "altered": "subscriptions whose tree is not that of their selector",
+    "republished": "events with several publish records",
+    "unpublished": "events that nobody published",
+    "contradictions": "numbers of records that different records have",
+}
+"""What each kind of fault (`outcome.FAULTS`) is called behind its number."""
 
 NONE = "-"  # shown for a share or percentile of nothing
 
@@ -58,50 +76,54 @@ def size(count: float) -> str:
 
 def headline(summary: AnalysisSummary) -> str:
     """The verdict as a headline."""
-    if summary.exact and summary.expected:
-        return "Everything arrived"
     if summary.exact:
-        return "Nothing was expected, and nothing went wrong"
+        return "Everything arrived"
+    if summary.result == NOT_JUDGED:
+        return "Not judged"
     if summary.missing:
         return f"{counted(summary.missing, 'delivery', 'deliveries')} missing"
     if summary.dropped:
         return f"{counted(summary.dropped, 'delivery', 'deliveries')} given up"
+    if summary.discarded:
+        return f"{counted(summary.discarded, 'delivery', 'deliveries')} not read by their programs"
     if summary.spurious:
         return f"{counted(summary.spurious, 'delivery', 'deliveries')} too many"
     if summary.duplicates:
         return f"{counted(summary.duplicates, 'delivery', 'deliveries')} repeated"
-    return "Not everything could be judged"
+    return "Not exact"
 
 
 def verdict_line(summary: AnalysisSummary) -> str:
     """The verdict in one line, for a terminal."""
     made = counted(summary.expected, "expected delivery", "expected deliveries")
+    left_open = f"; {unjudged(summary)}" if summary.unjudged else ""
     if summary.exact:
-        if not summary.expected:
-            return "exact: no delivery was expected, and none was made that should not have been"
-        return f"exact: {made}, each made once, and no others"
-    line = (
-        f"not exact: {made}, {summary.missing:,} missing, {summary.dropped:,} dropped, "
-        f"{summary.duplicates:,} repeated, {summary.spurious:,} spurious, "
-        f"{summary.unknown:,} unknown"
+        return f"exact: {made}, each made once, and no others{left_open}"
+    if summary.result == NOT_JUDGED:
+        return f"not judged: {'; '.join(summary.reasons)}"
+    faults = ", ".join(f"{count:,} {FAULT_NAMES[name]}" for name, count in summary.faults.items())
+    return f"not exact: {made}, {faults}{left_open}"
+
+
+def unjudged(summary: AnalysisSummary) -> str:
+    """How many pairs were left open, as part of a sentence."""
+    return (
+        f"{counted(summary.unjudged, 'pair')} ({percent(summary.unjudged_share)}) could not be "
+        "judged"
     )
-    if summary.unreadable_subscriptions:
-        unread = counted(summary.unreadable_subscriptions, "subscription")
-        line += f"; {unread} without a readable selector"
-    return line
 
 
 def verdict(summary: AnalysisSummary) -> list[str]:
     """The verdict in sentences, the most important first."""
-    if summary.exact and summary.expected:
+    if summary.exact:
         every = (
             "The one expected delivery was made"
             if summary.expected == 1
             else f"Every one of {summary.expected:,} expected deliveries was made"
         )
         out = [f"{every}, nothing spurious, nothing twice."]
-    elif summary.exact:
-        out = ["No published event matched a subscription that was acknowledged before it."]
+    elif summary.result == NOT_JUDGED:
+        out = [_sentence("; ".join(summary.reasons))]
     else:
         out = _faults(summary)
     either_way = summary.early + summary.ending
@@ -110,6 +132,11 @@ def verdict(summary: AnalysisSummary) -> list[str]:
             f"Beside these, {counted(either_way, 'event')} reached a subscription that was just "
             "beginning or ending, which is allowed and not required."
         )
+    if summary.unjudged and summary.result != NOT_JUDGED:
+        out.append(f"{unjudged(summary)}, since records are absent or unreadable.")
+    if summary.result == NOT_EXACT:
+        out += [_sentence(reason) for reason in summary.reasons]
+    out += _circumstances(summary)
     if summary.sample < 1:
         out.append(
             f"The traces have {percent(summary.sample)} of the events, the same on all nodes; "
@@ -119,6 +146,36 @@ def verdict(summary: AnalysisSummary) -> list[str]:
         out.append(
             f"{counted(summary.corrupt_lines, 'line')} of the traces could not be read and "
             f"{'was' if summary.corrupt_lines == 1 else 'were'} left out: see below."
+        )
+    return out
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _circumstances(summary: AnalysisSummary) -> list[str]:
+    """What is absent from the records, and how far the nodes' clocks are off."""
+    out = []
+    if len(summary.overlays) > 1:
+        named = ", ".join(f"{each['name']} ({each['result']})" for each in summary.overlays[:5])
+        out.append(f"The folder has records of {len(summary.overlays):,} overlays: {named}.")
+    if summary.incomplete:
+        first = summary.incomplete[0]
+        nodes = len({each["node"] for each in summary.incomplete})
+        out.append(
+            f"Records are absent of {counted(nodes, 'node')}, first of {first['node']}: "
+            f"{first['cause']}."
+        )
+    if summary.copies:
+        times = counted(summary.copies, "record")
+        out.append(f"{times} in the folder repeated others, and counted once.")
+    if not summary.clocks_agree:
+        node, ahead = max(summary.clocks.items(), key=lambda item: abs(item[1]))
+        out.append(
+            f"Wall clocks differ: that of {node} was {duration(abs(ahead) * 1_000)} "
+            f"{'ahead' if ahead > 0 else 'behind'}. The verdict does not depend on them, and "
+            "latencies are taken from the hybrid logical clock."
         )
     return out
 
@@ -136,6 +193,12 @@ def _faults(summary: AnalysisSummary) -> list[str]:
             f"({percent(summary.dropped / summary.expected)}): their subscribers were out of "
             "reach, or slow, for longer than deliveries are held."
         )
+    if summary.discarded:
+        out.append(
+            f"{summary.discarded:,} reached the subscriber's node, which dropped them "
+            f"({percent(summary.discarded / summary.expected)}): their programs did not read in "
+            "time."
+        )
     if summary.spurious:
         out.append(
             f"{counted(summary.spurious, 'delivery', 'deliveries')} should not have been made: the "
@@ -150,9 +213,10 @@ def _faults(summary: AnalysisSummary) -> list[str]:
             f"{counted(summary.unknown, 'delivery', 'deliveries')} cannot be judged, because the "
             "traces lack the event's publication or the subscription."
         )
-    if summary.unreadable_subscriptions:
-        out.append(
-            f"{counted(summary.unreadable_subscriptions, 'subscription')} cannot be judged, "
-            "because the traces lack a readable selector."
-        )
+    others = {
+        name: count
+        for name, count in summary.faults.items()
+        if name not in ("missing", "dropped", "discarded", "duplicates", "spurious", "unknown")
+    }
+    out += [f"{count:,} {FAULT_NAMES[name]}." for name, count in others.items()]
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis import selection
 from canopy.traces.analysis.constants import PAIRS_AT_ONCE, PAIRS_HERE
@@ -13,33 +13,37 @@ from canopy.traces.analysis.selection.trees import parse_attributes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+KEPT: Final = ("event", "published", "at", "overlay")
+"""The columns of an event that go with what it matches."""
+
 
 def selected(published: DataFrame, trees: Sequence[str], small: bool) -> DataFrame:
-    """event, published, tree: the number of each of `trees` that is true for the event.
+    """event, published, at, overlay, tree: the number of each of `trees` that is true for the
+    event.
 
-    `published` has event, published and attributes (JSON text). A `small` run is matched in this
-    process while it has few pairs, which saves the start of a worker.
+    `published` has event, published, at, overlay and attributes (JSON text). A `small` run is
+    matched in this process while it has few pairs, which saves the start of a worker.
     """
-    events = published.select("event", "published", "attributes")
+    events = published.select(*KEPT, "attributes")
     if small:
         rows = events.limit(PAIRS_HERE // max(len(trees), 1) + 1).collect()
         if len(rows) * len(trees) <= PAIRS_HERE:
             return _matched_here(published.sparkSession, rows, trees)
     lists = _by_batches(published.sparkSession, trees)(events.attributes)
-    return events.select("event", "published", lists.alias("trees")).selectExpr(
-        "event", "published", "explode(trees) AS tree"
-    )
+    return events.select(*KEPT, lists.alias("trees")).selectExpr(*KEPT, "explode(trees) AS tree")
 
 
 def _matched_here(spark: Any, rows: Sequence[Any], trees: Sequence[str]) -> DataFrame:
     found = [
-        (rows[at]["event"], rows[at]["published"], number)
+        (*(rows[at][name] for name in KEPT), number)
         for places, numbers in Matcher(trees).matches(
             [parse_attributes(row["attributes"]) for row in rows]
         )
         for at, number in zip(places.tolist(), numbers.tolist(), strict=True)
     ]
-    frame: DataFrame = spark.createDataFrame(found, "event string, published double, tree int")
+    frame: DataFrame = spark.createDataFrame(
+        found, "event string, published double, at long, overlay string, tree int"
+    )
     return frame
 
 

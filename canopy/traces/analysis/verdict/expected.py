@@ -1,28 +1,30 @@
 """The matching pairs of published events and subscriptions, computed without the overlay.
 
 A pair (event, subscription) *matches* when the selector, evaluated over the event's attributes, is
-true. What the overlay has to do with the pair depends on the times (expected are the events
-published after the subscription's SUBACK, docs/design/promises.md), and is the pair's `standing`:
+true. What the overlay has to do with the pair depends on the order of three things: the event's
+publication, the subscription's SUBACK and its end (expected are the events published after the
+SUBACK, docs/design/promises.md). The order is that of the hybrid logical clock, which what has been
+sent between nodes carries, and not of the nodes' wall clocks. It is the pair's `standing`:
 
-    early     published before the SUBACK, or never acknowledged: may be delivered, need not
+    early     published before the SUBACK: may be delivered, need not
+    waiting   likewise, but long after it was subscribed to: the SUBACK came late, or never
     expected  published after it and before the subscription's end
     ending    published within a second of the subscription's end, or while its program was lost
               and its session kept: may be delivered, need not
     over      published later than that: must not be delivered
 
 A subscription ends with its unsubscribe (if its program was lost and did not resume its session,
-when it was lost) or with the process of its node, whether that stops or is
-killed; a node that starts again is another process. Selectors with the same tree are matched
-once (``selection/``), and the result is joined with the subscriptions that have the tree.
+when it was lost) or with the run of its node's process, whether that stops or is killed. Selectors
+with the same tree are matched once (``selection/``), and the result is joined with the
+subscriptions of the same overlay that have the tree.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from canopy.traces.analysis.constants import GRACE_SECONDS
-from canopy.traces.analysis.runs import with_runs
+from canopy.traces.analysis.constants import GRACE_SECONDS, NANOSECONDS, SETTLE_SECONDS
 from canopy.traces.analysis.selection.job import selected
 from canopy.traces.analysis.selection.trees import TreeError, condition, parse_tree
 from canopy.traces.analysis.tasks import in_one_task, is_small
@@ -31,64 +33,60 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def publications(spark: SparkSession, records: DataFrame) -> DataFrame:
-    """event, id, publisher, published (seconds), attributes (JSON text): one row per event."""
+GRACE: Final = int(GRACE_SECONDS * NANOSECONDS)
+SETTLE: Final = int(SETTLE_SECONDS * NANOSECONDS)
+
+
+def publications(spark: SparkSession, records: DataFrame, runs: DataFrame) -> DataFrame:
+    """One row per event: event, id, publisher, published (seconds, by the publisher's wall clock),
+    at (hybrid logical clock), overlay, attributes (JSON text, NULL if it is none), times (how many
+    publish records it has)."""
     return spark.sql(
         """
-        SELECT event, min_by(id, time) AS id, min_by(node, time) AS publisher,
-               min(time) AS published, min_by(attributes, time) AS attributes
-        FROM {records} WHERE kind = 'publish' GROUP BY event
+        SELECT p.event, p.id, p.node AS publisher, p.published, p.at, r.overlay, p.times,
+               CASE WHEN json_object_keys(p.attributes) IS NOT NULL
+                 THEN p.attributes END AS attributes
+        FROM (
+          SELECT event, min_by(id, hlc) AS id, min_by(node, hlc) AS node, min_by(run, hlc) AS run,
+                 min_by(time, hlc) AS published, min(hlc) AS at,
+                 min_by(attributes, hlc) AS attributes, count(*) AS times
+          FROM {records} WHERE kind = 'publish' GROUP BY event) p
+        LEFT JOIN {runs} r ON p.node = r.node AND p.run = r.run
         """,
         records=records,
+        runs=runs.select("node", "run", "overlay"),
     )
 
 
-def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
+def subscriptions(spark: SparkSession, records: DataFrame, runs: DataFrame) -> DataFrame:
     """One row per subscription.
 
-    subscription, name, node, selector, tree, tree_key, subscribed, acked, ended and kept (seconds
-    or NULL). `ended` is the unsubscribe, or when the program was lost whose session ended with it
-    (`kept`: until then deliveries waited for it); or the stop of the run (`runs.py`) in which it
-    was made, or the last record of that run if it was killed: its node started again, or others
-    lost the node later and it wrote nothing since.
+    subscription, name, node, client, selector, tree, tree_key, overlay; subscribed, acked, ended
+    and kept (hybrid logical clock, or NULL); holes of its run (`collect.runs_table`).
+    `ended` is the unsubscribe, or when the program was lost whose session ended with it (`kept`:
+    until then deliveries waited for it); or the end of its run.
     """
     return spark.sql(
-        """
+        f"""
         WITH made AS (
           SELECT subscription,
-                 min_by(name, time) FILTER (WHERE kind = 'subscribe') AS name,
-                 min_by(node, time) AS node, min(run) AS run,
-                 min_by(selector, time) FILTER (WHERE kind = 'subscribe') AS selector,
-                 min_by(tree, time) FILTER (WHERE kind = 'subscribe') AS tree,
-                 min(time) FILTER (WHERE kind = 'subscribe') AS subscribed,
-                 min(time) FILTER (WHERE kind = 'suback') AS acked,
-                 min(time - coalesce(unread, 0)) FILTER (WHERE kind = 'unsubscribe') AS left_at,
-                 min(time) FILTER (WHERE kind = 'unsubscribe') AS kept
-          FROM {runs} WHERE kind IN ('subscribe', 'suback', 'unsubscribe')
-          GROUP BY subscription),
-        lived AS (
-          SELECT node, run, max(time) AS last, min(time) FILTER (WHERE kind = 'stop') AS stopped,
-                 max(run) OVER (PARTITION BY node) AS latest
-          FROM {runs} GROUP BY node, run),
-        lost AS (
-          SELECT peer AS node, max(time) AS time FROM {runs}
-          WHERE kind = 'incident' AND what = 'link down' OR kind = 'link' AND reason LIKE 'down:%'
-          GROUP BY peer)
-        SELECT s.subscription, s.name, s.node, s.selector, s.tree,
-               md5(s.tree) AS tree_key, s.subscribed, s.acked,
-               least(s.left_at, r.stopped,
-                     CASE WHEN r.run < r.latest OR r.last < l.time THEN r.last END) AS ended,
-               s.kept
-        FROM made s LEFT JOIN lost l ON s.node = l.node
-        JOIN lived r ON s.node = r.node AND s.run = r.run
+                 min_by(struct(name, client, selector, tree), hlc)
+                   FILTER (WHERE kind = 'subscribe') AS first,
+                 min_by(node, hlc) AS node, min_by(run, hlc) AS run,
+                 min(hlc) FILTER (WHERE kind = 'subscribe') AS subscribed,
+                 min(hlc) FILTER (WHERE kind = 'suback') AS acked,
+                 min(hlc - CAST(coalesce(unread, 0) * {NANOSECONDS} AS BIGINT))
+                   FILTER (WHERE kind = 'unsubscribe') AS left_at,
+                 min(hlc) FILTER (WHERE kind = 'unsubscribe') AS kept
+          FROM {{records}} WHERE kind IN ('subscribe', 'suback', 'unsubscribe')
+          GROUP BY subscription)
+        SELECT s.subscription, s.first.name, s.node, s.first.client, s.first.selector,
+               s.first.tree, md5(s.first.tree) AS tree_key, r.overlay, s.subscribed, s.acked,
+               least(s.left_at, r.ended) AS ended, s.kept, r.holes
+        FROM made s LEFT JOIN {{runs}} r ON s.node = r.node AND s.run = r.run
         """,
-        runs=with_runs(
-            spark,
-            records.where("kind <> 'corrupt'").select(
-                *("node", "kind", "time", "subscription", "name", "selector", "tree"),
-                *("what", "peer", "reason", "unread"),
-            ),
-        ),
+        records=records,
+        runs=runs,
     )
 
 
@@ -117,19 +115,22 @@ def distinct_trees(subscribed: DataFrame) -> SelectorTrees:
 def matching_pairs(
     spark: SparkSession, published: DataFrame, subscribed: DataFrame, trees: SelectorTrees
 ) -> DataFrame:
-    """All matching pairs: event, subscription, published, standing (see this file's docstring)."""
+    """All matching pairs: event, subscription, published, at, standing (see this file's
+    docstring)."""
     hits = selected(published, [text for _, text in trees.good], is_small(published))
     keys = [(number, key) for number, (key, _) in enumerate(trees.good)]
     numbered = spark.createDataFrame(keys, "tree int, tree_key string")
     pairs = spark.sql(
         f"""
-        SELECT h.event, s.subscription, h.published,
-          CASE WHEN s.acked IS NULL OR h.published <= s.acked THEN 'early'
-               WHEN s.ended IS NULL OR h.published < s.ended - {GRACE_SECONDS} THEN 'expected'
-               WHEN h.published <= greatest(s.ended, s.kept) + {GRACE_SECONDS} THEN 'ending'
+        SELECT h.event, s.subscription, h.published, h.at,
+          CASE WHEN (s.acked IS NULL OR h.at <= s.acked)
+                 THEN IF(h.at > s.subscribed + {SETTLE} AND (s.ended IS NULL OR h.at < s.ended),
+                         'waiting', 'early')
+               WHEN s.ended IS NULL OR h.at < s.ended - {GRACE} THEN 'expected'
+               WHEN h.at <= greatest(s.ended, s.kept) + {GRACE} THEN 'ending'
                ELSE 'over' END AS standing
         FROM {{hits}} h JOIN {{numbered}} n ON h.tree = n.tree
-          JOIN {{subscribed}} s ON n.tree_key = s.tree_key
+          JOIN {{subscribed}} s ON n.tree_key = s.tree_key AND h.overlay = s.overlay
         """,
         hits=in_one_task(hits),
         numbered=in_one_task(numbered),

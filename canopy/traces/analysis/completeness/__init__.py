@@ -1,0 +1,8 @@
+"""What records there are, and which are absent: before anything is judged.
+
+A node numbers the records of each run of its process, and the first record of each file says whose
+it is, what share of the events it keeps, and how many records were lost. ``facts`` has these
+numbers for each file, and what nodes say of each other. ``holes`` concludes from them which
+stretches are absent and which run has ended, ``overlays`` which nodes belong together. ``collect``
+has Spark gather the facts, ``scan`` reads them from the files without Spark.
+"""

@@ -1,0 +1,66 @@
+"""What is known of each file and of each two nodes, from which completeness is concluded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FOREVER = (1 << 63) - 1
+"""As a time of the hybrid logical clock: no end is known."""
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """The records of one run of a node in one file. Times with `hlc` are the hybrid logical
+    clock's, in nanoseconds; `first` and `last` are wall clock seconds. What no record says is
+    None."""
+
+    file: str
+    node: str
+    run: int
+    overlay: str | None
+    sample: float | None
+    lost: int
+    records: int  # those with a number
+    first_n: int | None
+    last_n: int | None
+    first_hlc: int | None
+    last_hlc: int | None
+    first: float
+    last: float
+    offset: float | None
+    """Seconds by which the wall clock was ahead of the hybrid logical clock, in the median."""
+    stopped: bool
+    discarded: int
+    """What it dropped, since a program did not read it."""
+    acts: int
+    """Its publish and subscribe records."""
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether numbers between its first and its last are absent, or there twice."""
+        if self.first_n is None or self.last_n is None:
+            return False
+        return self.records != self.last_n - self.first_n + 1
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Records of a run are absent between two that are there."""
+
+    node: str
+    run: int
+    since: int  # hybrid logical clock of the last one before
+    until: int  # of the first one after
+    records: int
+
+
+@dataclass(frozen=True)
+class PeerFacts:
+    """What the records of `node` say of `peer`, as times of the hybrid logical clock or None."""
+
+    node: str
+    peer: str
+    met: bool  # they exchanged something
+    heard: int | None  # the last time that something came from it
+    lost: int | None  # the last time that it was reported as lost
+    forwards: int  # events that were sent to it

@@ -1,0 +1,165 @@
+"""Which stretches of a node's records are absent, and when each run of its process ended.
+
+A run whose last record is a `stop` is whole if its numbers are. One without was killed, or its file
+was cut off or copied while the node wrote. It was killed if the node started again, or others
+reported it as lost: then it ended with the last sign of life. Else nothing is known of what came
+after its last record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from canopy.traces.analysis.completeness.facts import FOREVER, FileFacts, Gap, PeerFacts
+from canopy.traces.analysis.constants import FLUSH_SECONDS, NANOSECONDS
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Records that a run wrote, or may have written, and that are absent."""
+
+    since: int
+    until: int
+    records: int | None  # None: not known
+    cause: str
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """One run of a node's process, from all its files."""
+
+    node: str
+    run: int
+    overlay: str
+    sample: float
+    records: int
+    lost: int
+    first: float
+    last: float
+    first_hlc: int
+    last_hlc: int
+    offset: float | None
+    discarded: int
+    acts: int
+    stopped: bool
+    ended: int | None = None
+    """Hybrid logical clock of its end: its last record if it stopped, the last sign of life if it
+    was killed. None: it is not known to have ended."""
+    holes: tuple[Hole, ...] = ()
+    explained: bool = True
+    """Whether all gaps are of records that the node counted as lost, or of unreadable lines."""
+    copied: bool = field(default=False, compare=False)
+    """Whether files of it have records with the same numbers."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every record that it wrote is there."""
+        return self.stopped and not self.holes
+
+
+def runs_of(
+    files: Sequence[FileFacts],
+    gaps: Iterable[Gap],
+    peers: Iterable[PeerFacts],
+    corrupt: Mapping[str, int],
+    searched: Collection[str] = (),
+) -> list[RunFacts]:
+    """All runs with their holes and ends, by node and run. `gaps` are all gaps of the nodes
+    `searched`; of the others only those between files are known, from `files`. `corrupt` counts
+    unreadable lines by node."""
+    by_run: dict[tuple[str, int], list[FileFacts]] = {}
+    for each in files:
+        by_run.setdefault((each.node, each.run), []).append(each)
+    inside: dict[tuple[str, int], list[Gap]] = {}
+    for gap in gaps:
+        inside.setdefault((gap.node, gap.run), []).append(gap)
+    lost, heard = _signs(peers)
+    starts: dict[str, list[int]] = {}
+    merged = {key: _merged(parts) for key, parts in by_run.items()}
+    for (node, _), one in merged.items():
+        starts.setdefault(node, []).append(one.first_hlc)
+    found = []
+    for key, one in sorted(merged.items()):
+        node = one.node
+        later = min((at for at in starts[node] if at > one.last_hlc), default=None)
+        said = max((at for at in lost.get(node, ()) if at > one.last_hlc), default=None)
+        alive = max((at for at in heard.get(node, ()) if later is None or at < later), default=0)
+        holes = [
+            Hole(gap.since, gap.until, gap.records, "records of it are absent")
+            for gap in inside.get(key, ())
+        ]
+        holes += _holes(by_run[key], node not in searched)
+        absent = sum(hole.records or 0 for hole in holes)
+        ended: int | None = one.last_hlc
+        if not one.stopped:
+            if later is None and said is None:
+                ended = None
+                holes.append(Hole(one.last_hlc, FOREVER, None, "its records end without a stop"))
+            elif alive > one.last_hlc + int(FLUSH_SECONDS * NANOSECONDS):
+                ended = alive
+                holes.append(Hole(one.last_hlc, alive, None, "it lived on after its last record"))
+        explained = absent <= one.lost + corrupt.get(node, 0)
+        found.append(replace(one, ended=ended, holes=tuple(holes), explained=explained))
+    return found
+
+
+def _signs(peers: Iterable[PeerFacts]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """By node, when others lost it, and when something of it came to them."""
+    lost: dict[str, list[int]] = {}
+    heard: dict[str, list[int]] = {}
+    for each in peers:
+        if each.lost is not None:
+            lost.setdefault(each.peer, []).append(each.lost)
+        if each.heard is not None:
+            heard.setdefault(each.peer, []).append(each.heard)
+    return lost, heard
+
+
+def _merged(parts: Sequence[FileFacts]) -> RunFacts:
+    """The run of these files."""
+    numbered = [part for part in parts if part.last_hlc is not None and part.first_hlc is not None]
+    offsets = sorted(part.offset for part in numbered if part.offset is not None)
+    return RunFacts(
+        node=parts[0].node,
+        run=parts[0].run,
+        overlay=next((part.overlay for part in parts if part.overlay is not None), ""),
+        sample=min((part.sample for part in parts if part.sample is not None), default=1.0),
+        records=sum(part.records for part in parts),
+        lost=max(part.lost for part in parts),
+        first=min(part.first for part in parts),
+        last=max(part.last for part in parts),
+        first_hlc=min((part.first_hlc or 0 for part in numbered), default=0),
+        last_hlc=max((part.last_hlc or 0 for part in numbered), default=0),
+        offset=offsets[len(offsets) // 2] if offsets else None,
+        discarded=sum(part.discarded for part in parts),
+        acts=sum(part.acts for part in parts),
+        stopped=any(part.stopped for part in parts),
+        copied=_overlap(numbered),
+    )
+
+
+def _overlap(parts: Sequence[FileFacts]) -> bool:
+    """Whether two files have records with the same numbers, or one has."""
+    before = 0
+    for part in sorted(parts, key=lambda part: part.first_n or 0):
+        first, last = part.first_n or 0, part.last_n or 0
+        if first <= before or part.records > last - first + 1:
+            return True
+        before = max(before, last)
+    return False
+
+
+def _holes(parts: Sequence[FileFacts], between: bool) -> list[Hole]:
+    """The stretch that is absent before the first record; and those `between` two files."""
+    holes = []
+    before, since = 0, 0
+    for part in sorted(parts, key=lambda part: part.first_n or 0):
+        if part.first_n is None or part.last_n is None:
+            continue
+        if part.first_n > before + 1 and (between or not before):
+            what = "its first records are absent" if not before else "a file of it is absent"
+            holes.append(Hole(since, part.first_hlc or 0, part.first_n - before - 1, what))
+        if part.last_n > before:
+            before, since = part.last_n, part.last_hlc or 0
+    return holes

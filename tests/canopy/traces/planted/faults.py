@@ -1,0 +1,267 @@
+"""The planted faults: what is done to the records of a good run, and what has to come out."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.canopy.traces.planted.good_run import EVENTS, Run, copy_of
+
+SECOND = 1_000_000_000
+PAIRS = 3 * EVENTS
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A fault, and the verdict on the run with it."""
+
+    plant: Callable[[Run], object]
+    result: str = "exact"
+    faults: dict[str, int] = field(default_factory=dict)
+    unjudged: int = 0
+    stored: Callable[[Run, Path], None] = Run.store
+
+
+def nothing(run: Run) -> None:
+    """The good run as it is."""
+
+
+def ahead(seconds: float) -> Callable[[Run], None]:
+    """The wall clock of the subscriber 2 is ahead by so many seconds."""
+
+    def plant(run: Run) -> None:
+        for record in run.records[2]:
+            record["time"] += seconds
+
+    return plant
+
+
+def lost(node: int, first: int, count: int) -> Callable[[Run], None]:
+    """The overlay does not deliver these events to this node."""
+
+    def plant(run: Run) -> None:
+        events = {each["event"] for each in run.of(node, "deliver")[first : first + count]}
+        run.never(node, lambda record: record["kind"] == "deliver" and record["event"] in events)
+
+    return plant
+
+
+def lost_with_a_clock_ahead(run: Run) -> None:
+    ahead(3600.0)(run)
+    lost(2, 5, 4)(run)
+
+
+def twice(run: Run) -> None:
+    record = run.of(2, "deliver")[5]
+    run.also(2, record, hlc=record["hlc"] + 1000)
+
+
+def stranger(run: Run) -> None:
+    for record in run.of(0, "publish")[3:4]:
+        record["attributes"] = '{"a":4}'
+
+
+def after_the_end(run: Run) -> None:
+    """Subscription 3 ends after the tenth event, and its node goes on delivering."""
+    at = run.of(3, "deliver")[9]
+    run.also(3, at, kind="unsubscribe", hlc=at["hlc"] + SECOND)
+
+
+def slow_program(run: Run) -> None:
+    """The node of subscriber 2 drops what the program does not read: for one subscription, or for
+    all of the program's."""
+    (made,) = run.of(2, "subscribe")
+    made["client"] = 7
+    for number, record in enumerate(run.of(2, "deliver")[:6]):
+        changes = {"kind": "drop", "client": 7, "reason": "slow client"}
+        if number < 4:
+            del (record := dict(record))["subscription"]
+        run.also(2, {**record, **changes}, hlc=record["hlc"] + 1)
+
+
+def given_up(run: Run) -> None:
+    (gone,) = run.never(
+        2, lambda record: record["kind"] == "deliver" and record is run.of(2, "deliver")[4]
+    )
+    run.also(
+        1,
+        {name: gone[name] for name in ("v", "time", "run", "event")},
+        kind="drop",
+        peer=run.name(2),
+        reason="held too long",
+        hlc=gone["hlc"],
+    )
+
+
+def publication_removed(run: Run) -> None:
+    """The publish record and all deliveries of an event are absent, what hosts wrote is there."""
+    event = run.of(0, "publish")[7]["event"]
+    for node in run.records:
+        run.cut(node, lambda r: r.get("event") == event and r["kind"] in ("publish", "deliver"))
+
+
+def published_by_nobody(run: Run) -> None:
+    """The same, and no node ever wrote them."""
+    publication_removed(run)
+    for node in run.records:
+        run.renumber(node)
+
+
+def suback(run: Run, after: int | None) -> None:
+    """Subscriber 3 has its SUBACK after so many deliveries, or not at all; of those before it the
+    overlay makes none."""
+    (given,) = run.never(3, lambda record: record["kind"] == "suback")
+    before = run.of(3, "deliver")[: EVENTS if after is None else after]
+    run.never(3, lambda record: record["kind"] == "deliver" and record in before)
+    if after is not None:
+        run.also(3, given, hlc=before[-1]["hlc"])
+
+
+def no_suback_at_all(run: Run) -> None:
+    for node in (1, 2, 3):
+        run.never(node, lambda record: record["kind"] in ("suback", "deliver"))
+
+
+def subscription_removed(run: Run) -> None:
+    run.cut(3, lambda record: "subscription" in record)
+
+
+def subscription_by_nobody(run: Run) -> None:
+    run.never(3, lambda record: record["kind"] in ("subscribe", "suback"))
+
+
+def delivered_elsewhere(run: Run) -> None:
+    (record,) = run.never(
+        2, lambda record: record["kind"] == "deliver" and record is run.of(2, "deliver")[4]
+    )
+    run.also(3, record)
+
+
+def delivered_too_early(run: Run) -> None:
+    record = run.of(2, "deliver")[4]
+    record["hlc"] -= 2 * SECOND
+    run.renumber(2)
+
+
+def published_twice(run: Run) -> None:
+    record = run.of(0, "publish")[4]
+    run.also(0, record, hlc=record["hlc"] + 1, attributes='{"a":1}')
+
+
+def killed(run: Run) -> None:
+    """Node 3 is killed after the twentieth event, and its next process subscribes to nothing."""
+    last = run.of(3, "deliver")[19]
+    run.never(3, lambda record: record.get("hlc", 0) > last["hlc"])
+    later = {"hlc": last["hlc"] + 20 * SECOND, "run": 2}
+    first = run.of(3, "file")[0]
+    run.records[3].append({**first, "run": 2})
+    run.also(3, run.of(3, "start")[0], **later)
+    run.also(3, run.of(0, "stop")[0], run=2)
+
+
+def cut_short(run: Run) -> None:
+    """The second half of subscriber 3's file is absent."""
+    last = run.of(3, "deliver")[EVENTS // 2]
+    run.cut(3, lambda record: record.get("hlc", 0) > last["hlc"])
+
+
+def copied_while_written(run: Run) -> None:
+    """All files end between two events, that of node 3 one event earlier."""
+    last = run.of(2, "deliver")[EVENTS - 3]["hlc"] + SECOND
+    for node in run.records:
+        end = last - 3 * SECOND if node == 3 else last
+        run.cut(node, lambda record, end=end: record.get("hlc", 0) > end)
+
+
+def broken_attributes(run: Run) -> None:
+    run.of(0, "publish")[4]["attributes"] = '{"a":6,"numb'
+
+
+def counted_as_lost(run: Run) -> None:
+    run.cut(2, lambda record: record["kind"] == "deliver" and record is run.of(2, "deliver")[4])
+    run.of(2, "stop")[0]["lost"] = 1
+
+
+def absent_record(run: Run) -> None:
+    run.cut(2, lambda record: record["kind"] == "arrive" and record is run.of(2, "arrive")[4])
+
+
+def broken_line(run: Run) -> None:
+    record = run.of(2, "deliver")[4]
+    record["as it is"] = json.dumps(record)[:90]
+
+
+def absent_node(run: Run) -> None:
+    del run.records[3]
+
+
+def first_records_removed(run: Run) -> None:
+    run.cut(2, lambda record: record.get("n", 9) < 3)
+
+
+def copied_inside(run: Run, folder: Path) -> None:
+    run.store(folder)
+    run.store(folder, "backup of Monday")
+
+
+def contradicted(run: Run, folder: Path) -> None:
+    run.store(folder)
+    other = Run({2: copy.deepcopy(run.records[2])})
+    other.of(2, "deliver")[4]["hops"] = 9
+    other.store(folder, "other")
+
+
+def another_overlay(run: Run, folder: Path) -> None:
+    """Nodes that these never met, under the same overlay's name."""
+    run.store(folder)
+    copy_of(run.records, run.records[0][0]["overlay"], 0xEEEE).store(folder, "other")
+
+
+PLANTED: dict[str, Planted] = {
+    "nothing": Planted(nothing),
+    "a clock an hour ahead": Planted(ahead(3600.0)),
+    "a clock an hour behind": Planted(ahead(-3600.0)),
+    "a clock two seconds ahead": Planted(ahead(2.0)),
+    "losses under a clock an hour ahead": Planted(
+        lost_with_a_clock_ahead, "not exact", {"missing": 4}
+    ),
+    "a loss": Planted(lost(2, 5, 1), "not exact", {"missing": 1}),
+    "a double": Planted(twice, "not exact", {"duplicates": 1}),
+    "a stranger": Planted(stranger, "not exact", {"spurious": 3}),
+    "delivered after the end": Planted(after_the_end, "not exact", {"spurious": EVENTS - 10}),
+    "a slow program": Planted(slow_program, "not exact", {"discarded": 6}),
+    "given up by a host": Planted(given_up, "not exact", {"dropped": 1}),
+    "a publication and its deliveries removed": Planted(
+        publication_removed, "not judged", unjudged=1
+    ),
+    "an event that nobody published": Planted(published_by_nobody, "not exact", {"unpublished": 1}),
+    "a late SUBACK": Planted(lambda run: suback(run, 30), "not judged", unjudged=27),
+    "no SUBACK": Planted(lambda run: suback(run, None), "not judged", unjudged=EVENTS - 3),
+    "no SUBACK at all": Planted(no_suback_at_all, "not judged", unjudged=3 * (EVENTS - 3)),
+    "a subscription without any record": Planted(subscription_removed, "not judged"),
+    "a subscription that nobody made": Planted(
+        subscription_by_nobody, "not exact", {"unknown": EVENTS}
+    ),
+    "delivered at another node": Planted(delivered_elsewhere, "not exact", {"spurious": 1}),
+    "delivered before it was published": Planted(delivered_too_early, "not exact", {"spurious": 1}),
+    "one identity published twice": Planted(published_twice, "not exact", {"republished": 1}),
+    "killed and started again": Planted(killed),
+    "different sampling": Planted(lambda run: run.without(2, 0.5)),
+    "a file cut short": Planted(cut_short, "not judged", unjudged=EVENTS // 2 - 1),
+    "copied while it was written": Planted(copied_while_written, unjudged=1),
+    "broken JSON in attributes": Planted(broken_attributes, "not judged", unjudged=4),
+    "a record counted as lost": Planted(counted_as_lost, unjudged=1),
+    "an absent record": Planted(absent_record, "not judged"),
+    "a broken line": Planted(broken_line, unjudged=1),
+    "an absent node": Planted(absent_node, "not judged", unjudged=EVENTS),
+    "the first records removed": Planted(first_records_removed, "not judged"),
+    "a copy inside of the folder": Planted(nothing, stored=copied_inside),
+    "a copy that differs": Planted(
+        nothing, "not exact", {"contradictions": 1}, stored=contradicted
+    ),
+    "another overlay of the same name": Planted(nothing, "not judged", stored=another_overlay),
+}
+"""Each fault by its name."""
