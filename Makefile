@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo test faults cluster check bench tables soak pairs mutations lock clean
+.PHONY: setup demo test faults cluster check bench tables soak pairs stream-search mutations lock clean
 
 setup: $(STAMP)
 
@@ -56,6 +56,10 @@ soak: setup
 # Each fault alone and each pair of faults, simulated: some seven minutes. PAIRS="--seed 7".
 pairs: setup
 	$(BIN)/canopy sim pairs $(PAIRS)
+
+# Replicas of a stream's shard under faults, by seed until one is bad. SEARCH="--seed 7 --seeds 1".
+stream-search: setup
+	$(BIN)/python -m bench.streams.search $(SEARCH)
 
 # Faults planted one at a time: does the soak, or the test that a fault names, find each?
 mutations: setup

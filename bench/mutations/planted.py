@@ -19,6 +19,7 @@ from bench.mutations import (
     turn_faults,
 )
 from bench.mutations.planting import FAULTS, PlantedFault, plant
+from bench.streams import faults as stream_faults
 
 __all__ = [
     "FAULTS",
@@ -35,6 +36,7 @@ __all__ = [
     "publisher_faults",
     "question_faults",
     "region_faults",
+    "stream_faults",
     "subscriber_faults",
     "terminal_faults",
     "trace_faults",

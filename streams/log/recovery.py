@@ -4,6 +4,8 @@ What a torn tail and a hole prove: a *hole* proves that its chunks were here, an
 behind it which they were; the replica keeps its position and has to get them again. A *torn tail*
 proves nothing: its chunks may have been acknowledged, or never have been durable.
 `Recovered.intact` says that there is neither.
+
+All chunks that may not be committed are read, so that a replica can compare each with its leader's.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def recover(shard: str, names: Sequence[str], read: Callable[[str], bytes]) -> R
     segments = sorted((name for name in names if parse_name(name)), key=_number)
     scans: list[tuple[str, Scan]] = []  # from the newest to the oldest that has to be read
     surplus: list[str] = []
-    torn, state_at = False, 0
+    torn, state_at, committed = False, 0, 0
     for name in reversed(segments):
         found = scan(read(name), _number(name))
         if not found.chunks and not scans:
@@ -56,13 +58,13 @@ def recover(shard: str, names: Sequence[str], read: Callable[[str], bytes]) -> R
             continue
         torn = torn or (found.torn and not scans)
         scans.append((name, found))
-        state_at = _state_of(found)
-        if state_at:
+        committed = max([committed, *(placed.chunk.committed for placed in found.chunks)])
+        state_at = state_at or _state_of(found)
+        if state_at and found.chunks and found.chunks[0].chunk.number <= committed:
             break
     log, state = ShardLog(genesis(shard)), ShardState()
     log.segments = [Segment(name) for name in segments[: len(segments) - len(surplus)]]
     read_names = dict(scans)
-    committed = 0
     holes: list[FoundHole] = []
     before: tuple[str, Scan] | None = None
     for segment in log.segments:
@@ -75,7 +77,6 @@ def recover(shard: str, names: Sequence[str], read: Callable[[str], bytes]) -> R
         for at, chunk in there.chunks:
             log.place(chunk, segment, at)
             state.apply(chunk)
-            committed = max(committed, chunk.committed)
         segment.size = there.end
         before = (segment.name, there)
     return Recovered(log, state, committed, state_at, torn, holes, surplus)

@@ -1,0 +1,145 @@
+"""Faults in a shard's log and its replication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.mutations.planting import fault, replace
+from overlay.machine import NodeId, Peer
+from streams.log import recovery
+from streams.log.chunk import ChunkId, read
+from streams.log.recovery import FoundHole
+from streams.log.scan import Scan
+from streams.log.scan import scan as scan_segment
+from streams.replication.leading import Leading
+from streams.replication.messages import ShardSealed
+from streams.replication.replica import Replica
+from streams.replication.takeover import Takeover
+
+SEEDS = "tests/streams/replication/test_streams_replication.py"
+SEARCH = "test_what_is_acknowledged_stays_and_all_replicas_have_it"
+PROMISE = "promise: what is acknowledged is never lost"
+
+
+@fault(PROMISE, SEEDS, "test_a_leader_counts_itself_when_its_disk_has_the_chunk")
+def shard_leader_counts_itself_before_its_disk() -> None:
+    """A shard's leader counts itself for a chunk that is not on its own disk yet."""
+    original = Leading._reached
+
+    def _reached(self: Leading, node: NodeId) -> int:
+        if node == self.replica.port.me.id:
+            return self.replica.log.end.number
+        return original(self, node)
+
+    replace(original, _reached)
+
+
+@fault(PROMISE, SEEDS, "test_a_follower_acknowledges_when_its_disk_has_the_chunk")
+def shard_follower_acknowledges_before_its_disk() -> None:
+    """A follower acknowledges chunks of a shard before they are on its disk."""
+    original = Replica._acknowledge
+
+    def _acknowledge(self: Replica) -> None:
+        self.durable = self.log.end.number
+        original(self)
+
+    replace(original, _acknowledge)
+
+
+@fault(PROMISE, SEEDS, "test_chunks_of_older_epochs_are_not_committed_by_counting")
+def shard_commits_by_older_epochs() -> None:
+    """A shard's leader commits chunks of older epochs by counting who has them."""
+    original = Leading.begin
+
+    def begin(self: Leading) -> None:
+        self.first = 0
+        original(self)
+
+    replace(original, begin)
+
+
+@fault(PROMISE, SEEDS, SEARCH)
+def shard_sealed_by_a_minority() -> None:
+    """A candidate for a shard leads without the promises of a majority."""
+    original = Takeover.is_enough
+
+    def is_enough(self: Takeover) -> bool:
+        return bool(self.grants and self.replica.replicas)
+
+    replace(original, is_enough)
+
+
+@fault(PROMISE, SEEDS, "test_the_highest_epoch_wins_and_not_the_longest_log")
+def shard_longest_log_wins() -> None:
+    """A candidate for a shard takes the log with the most chunks, whatever its last epoch."""
+    original = Takeover.furthest
+
+    def furthest(self: Takeover) -> tuple[Peer, ShardSealed]:
+        return max(self.grants.values(), key=lambda grant: grant[1].position[1])
+
+    replace(original, furthest)
+
+
+@fault(PROMISE, SEEDS, SEARCH)
+def shard_torn_replica_counts() -> None:
+    """A replica whose tail is torn counts in a takeover as one that lacks nothing."""
+    original = Replica._suspect
+
+    def _suspect(self: Replica, surplus: Sequence[str], holes: Sequence[int]) -> None:
+        original(self, surplus, holes)
+        self.clear_suspicion()
+
+    replace(original, _suspect)
+
+
+@fault(PROMISE, SEEDS, SEARCH)
+def shard_damage_is_not_looked_for() -> None:
+    """A shard's recovery takes what is behind damage and forgets the damage."""
+    kept = recovery._missing
+    scanned = scan_segment
+
+    def scan(data: bytes, number: int, after: ChunkId | None = None) -> Scan:
+        return scanned(data, number, after)._replace(holes=[])
+
+    def _missing(name: str, before: Scan, there: Scan) -> list[FoundHole]:
+        return []
+
+    replace(kept, _missing)
+    replace(scanned, scan)
+
+
+@fault(PROMISE, SEEDS, "test_replicas_change_one_at_a_time")
+def shard_replicas_change_two_at_once() -> None:
+    """A shard's leader changes the replicas again before the change before is committed."""
+    original = Leading.may_change
+
+    def may_change(self: Leading) -> bool:
+        return True
+
+    replace(original, may_change)
+
+
+@fault(PROMISE, SEEDS, SEARCH)
+def shard_promise_is_not_stored() -> None:
+    """A shard's replica forgets at a restart which epoch it has promised to whom."""
+    original = Replica._may_promise
+
+    def _may_promise(self: Replica, epoch: int, candidate: NodeId) -> bool:
+        return True
+
+    replace(original, _may_promise)
+
+
+@fault(PROMISE, SEEDS, SEARCH)
+def shard_chunks_are_not_compared() -> None:
+    """A shard's follower takes a chunk by its number, whatever it follows on."""
+
+    def take(self: Replica, chunks: Sequence[bytes]) -> bool:
+        for data in chunks:
+            chunk = read(data)
+            assert chunk is not None
+            if chunk.number == self.log.end.number + 1 and chunk.previous == self.log.end.hash:
+                self.add(chunk)
+        return True
+
+    replace(Replica.take, take)

@@ -1,0 +1,55 @@
+"""Look for seeds at which a shard's replicas break a promise.
+
+    python -m bench.streams.search --seeds 2000          # until one is bad
+    python -m bench.streams.search --seed 17 --seeds 1   # this one again
+    make stream-search SEARCH="--seeds 2000"
+
+Each seed is a world of 3 to 5 nodes with crashes, losses of power, cut links, slow, failing and
+full disks and flipped bits, judged by the checkers of tests/support/shard_world.py. With
+``CANOPY_FAULT`` a fault is planted first (bench.mutations). Exit code 1 if a seed was bad.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from bench.mutations.planting import VARIABLE
+from tests.support.shard_world import WrongError, trial
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--seed", type=int, default=0, help="the first")
+    parser.add_argument("--seeds", type=int, default=500, help="how many at most")
+    parser.add_argument("--rounds", type=int, default=30, help="faults and pauses of each")
+    arguments = parser.parse_args()
+    if os.environ.get(VARIABLE):
+        from bench.mutations.planted import plant
+
+        plant(os.environ[VARIABLE])
+    chunks = rows = suspect = truncated = 0
+    began = time.process_time()
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        try:
+            world = trial(seed, arguments.rounds)
+        except WrongError as error:
+            print(f"seed {seed}: {error}")
+            return 1
+        chunks += len(world.truth)
+        rows += len(world.acknowledged)
+        counters = [port.counters for port in world.ports.values()]
+        suspect += sum(each.get("shard_logs_suspect", 0) for each in counters)
+        truncated += sum(each.get("shard_chunks_truncated", 0) for each in counters)
+    print(
+        f"{arguments.seeds} seeds, none bad: {chunks} chunks committed, {rows} rows acknowledged, "
+        f"{suspect} torn or damaged logs, {truncated} truncations; "
+        f"{time.process_time() - began:.1f} s of CPU"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

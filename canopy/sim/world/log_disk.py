@@ -1,0 +1,202 @@
+"""The disk of a simulated node's shards, with its faults (streams/disk.py has the contract).
+
+What is written is in the system's memory until a sync ends; what is asked for meanwhile shares the
+next one. When the machine loses its power, of the writes that were not synced a part is left, in
+order: some whole, one torn, the rest lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import NamedTuple
+
+from canopy.sim.world.scheduler import Scheduler
+from overlay.machine import LocalEvent
+from streams.disk import DiskFailed, Opened, ReadDone, Written
+from streams.log.recovery import recover
+
+PROMISE = "promise"
+
+
+class _Request(NamedTuple):
+    ticket: int
+    shard: str
+    change: Callable[[dict[str, bytearray], float], None] | None  # with the share that is done
+    answer: Callable[[], LocalEvent] | None
+
+
+class SimulatedLogDisk:
+    """`streams.disk.LogDisk` in virtual time; `deliver` hands an answer to the node."""
+
+    def __init__(
+        self, scheduler: Scheduler, rng: Random, deliver: Callable[[LocalEvent], None]
+    ) -> None:
+        self.deliver = deliver
+        self.durable: dict[str, dict[str, bytearray]] = {}
+        """By shard the bytes of its files, as far as a loss of power leaves them."""
+        self.slow = 0.0
+        """Seconds of a sync at most, beside 0.2 to 2 ms."""
+        self.fail = 0.0
+        """Share of syncs that fail (EIO)."""
+        self.room: int | None = None
+        """Bytes that fit; None: endless."""
+        self._scheduler = scheduler
+        self._rng = rng
+        self._cached: dict[str, dict[str, bytearray]] = {}
+        self._waiting: list[_Request] = []
+        self._under_way: list[_Request] = []
+        self._failed: dict[str, str] = {}
+        self._ticket = 0
+        self._boot = 0
+
+    def open(self, shard: str) -> int:
+        """Read the folder."""
+        self._failed.pop(shard, None)
+        ticket = self._ticket + 1
+        return self._ask(shard, None, lambda: self._opened(shard, ticket))
+
+    def write(self, shard: str, segment: str, at: int, data: bytes) -> int:
+        """Write into a file."""
+
+        def change(files: dict[str, bytearray], share: float) -> None:
+            part = data[: int(len(data) * share)]
+            file = files.setdefault(segment, bytearray())
+            file.extend(bytes(max(0, at - len(file))))
+            file[at : at + len(part)] = part
+            if share < 1 and part and self._rng.random() < 0.3:
+                file[at + len(part) - 1] ^= 1 << self._rng.randrange(8)
+            elif share < 1 and self._rng.random() < 0.3:  # the file had grown already
+                file.extend(bytes(max(0, at + len(data) - len(file))))
+
+        return self._ask(shard, change, None)
+
+    def put(self, shard: str, data: bytes) -> int:
+        """Replace the promise."""
+
+        def change(files: dict[str, bytearray], share: float) -> None:
+            if share == 1:
+                files[PROMISE] = bytearray(data)
+
+        return self._ask(shard, change, None)
+
+    def cut(self, shard: str, segment: str, size: int) -> int:
+        """Cut a file."""
+
+        def change(files: dict[str, bytearray], share: float) -> None:
+            if share == 1 and segment in files:
+                del files[segment][size:]
+
+        return self._ask(shard, change, None)
+
+    def drop(self, shard: str, segment: str) -> int:
+        """Delete a file."""
+
+        def change(files: dict[str, bytearray], share: float) -> None:
+            if share == 1:
+                files.pop(segment, None)
+
+        return self._ask(shard, change, None)
+
+    def read(self, shard: str, segment: str, at: int, size: int) -> int:
+        """Read from a file."""
+        ticket = self._ticket + 1
+        data = self._files(shard).get(segment, b"")
+        found = bytes(data[at : at + size])
+        return self._ask(shard, None, lambda: ReadDone(shard, ticket, found))
+
+    def lose_power(self) -> None:
+        """The machine dies: of what is not synced a part is left."""
+        self._boot += 1
+        requests = [*self._under_way, *self._waiting]
+        left = self._rng.randint(0, len(requests))
+        for place, request in enumerate(requests):
+            if request.change is not None and place <= left:
+                share = 1.0 if place < left else self._rng.random()
+                request.change(self.durable.setdefault(request.shard, {}), share)
+        self._under_way, self._waiting = [], []
+        self._failed.clear()
+        self._cached.clear()
+
+    def damage(self, shard: str) -> str | None:
+        """Flip a bit somewhere in the newest segment. Returns its name."""
+        for files in (self.durable.get(shard, {}), self._cached.get(shard, {})):
+            names = sorted(name for name in files if name != PROMISE and files[name])
+            if names:
+                name = names[-1]
+                at, bit = self._rng.randrange(len(files[name])), 1 << self._rng.randrange(8)
+                for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
+                    if name in there and at < len(there[name]):
+                        there[name][at] ^= bit
+                return name
+        return None
+
+    def _files(self, shard: str) -> dict[str, bytearray]:
+        if shard not in self._cached:
+            self._cached[shard] = _copied(self.durable.get(shard, {}))
+        return self._cached[shard]
+
+    def _ask(
+        self,
+        shard: str,
+        change: Callable[[dict[str, bytearray], float], None] | None,
+        answer: Callable[[], LocalEvent] | None,
+    ) -> int:
+        self._ticket += 1
+        if change is not None and shard not in self._failed:
+            change(self._files(shard), 1.0)
+        self._waiting.append(_Request(self._ticket, shard, change, answer))
+        self._sync()
+        return self._ticket
+
+    def _sync(self) -> None:
+        if not self._under_way and self._waiting:
+            self._under_way, self._waiting = self._waiting, []
+            delay = self._rng.uniform(0.0002, 0.002) + self._rng.random() * self.slow
+            self._scheduler.after(delay, self._synced, self._boot)
+
+    def _synced(self, boot: int) -> None:
+        if boot != self._boot:
+            return
+        requests, self._under_way = self._under_way, []
+        writes = any(request.change is not None for request in requests)
+        if writes and self._rng.random() < self.fail:
+            self._fail(requests, "input/output error")
+        for request in requests:
+            shard = request.shard
+            if shard in self._failed and not (request.answer and request.change is None):
+                reason = self._failed[shard]
+                self.deliver(DiskFailed(shard, request.ticket, reason, "room" in reason))
+                continue
+            if request.change is not None:
+                files = self.durable.setdefault(shard, {})
+                request.change(files, 1.0)
+                size = sum(map(len, files.values()))
+                if self.room is not None and size > self.room:
+                    self._fail([request], "no room left")
+                    self.deliver(DiskFailed(shard, request.ticket, "no room left", True))
+                    continue
+            answer = request.answer
+            self.deliver(answer() if answer else Written(shard, request.ticket))
+            if boot != self._boot:
+                return
+        self._sync()
+
+    def _fail(self, requests: list[_Request], reason: str) -> None:
+        """These requests fail, and all later ones of their shards; what the disk has of them is
+        what a loss of power leaves."""
+        for request in requests:
+            if request.change is not None and request.shard not in self._failed:
+                self._failed[request.shard] = reason
+                request.change(self.durable.setdefault(request.shard, {}), self._rng.random())
+                self._cached.pop(request.shard, None)
+
+    def _opened(self, shard: str, ticket: int) -> LocalEvent:
+        files: Mapping[str, bytearray] = self._files(shard)
+        promise = files.get(PROMISE)
+        found = recover(shard, list(files), lambda name: bytes(files[name]))
+        return Opened(shard, ticket, found, None if promise is None else bytes(promise), False)
+
+
+def _copied(files: Mapping[str, bytearray]) -> dict[str, bytearray]:
+    return {name: bytearray(data) for name, data in files.items()}

@@ -1,0 +1,74 @@
+"""What a shard asks of its disk: queued and returned from at once, and answered by local events.
+
+`Port.store` makes a turn wait for its fdatasync. A log cannot: many shards write in every turn. So
+its writes are answered later, by `Written`, and what depends on them is said then.
+
+All requests of one shard are carried out in their order, and answered in it. So `Written` says that
+what was asked for before is durable as well. After a `DiskFailed` it is not known what the disk
+has: every later request of that shard is answered by `DiskFailed` too, until it is opened again.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from overlay.machine import LocalEvent
+from streams.log.recovery import Recovered
+
+
+class Opened(LocalEvent, frozen=True):
+    """The shard's folder was read. `promise`: what was `put` last; None: nothing ever was, or it
+    cannot be read (`damaged`)."""
+
+    shard: str
+    ticket: int
+    found: Recovered
+    promise: bytes | None
+    damaged: bool
+
+
+class Written(LocalEvent, frozen=True):
+    """Everything up to this request is durable."""
+
+    shard: str
+    ticket: int
+
+
+class ReadDone(LocalEvent, frozen=True):
+    """The bytes that were asked for; fewer where the file ends."""
+
+    shard: str
+    ticket: int
+    data: bytes
+
+
+class DiskFailed(LocalEvent, frozen=True):
+    """This request was not carried out, or not wholly. `full`: for want of room."""
+
+    shard: str
+    ticket: int
+    reason: str
+    full: bool
+
+
+class LogDisk(Protocol):
+    """The disk of a node's shards. Each method returns the request's ticket, which rises."""
+
+    def open(self, shard: str) -> int:
+        """Read the shard's folder: `Opened`, or `DiskFailed`."""
+
+    def write(self, shard: str, segment: str, at: int, data: bytes) -> int:
+        """Write bytes into a segment, which is made if it is not there: `Written`."""
+
+    def put(self, shard: str, data: bytes) -> int:
+        """Replace the shard's promise, atomically: `Written`."""
+
+    def cut(self, shard: str, segment: str, size: int) -> int:
+        """Cut a segment to `size` bytes, durably before anything that is asked for later:
+        `Written`."""
+
+    def drop(self, shard: str, segment: str) -> int:
+        """Delete a segment: `Written`."""
+
+    def read(self, shard: str, segment: str, at: int, size: int) -> int:
+        """Read at most `size` bytes: `ReadDone`."""

@@ -1,0 +1,17 @@
+"""One shard's log at several nodes: Raft's replication over the segments of `streams.log`.
+
+*Promises*: a committed chunk is in the log of every later leader, at the same number with the same
+hash; replicas have the same bytes up to what is committed; an epoch has at most one leader
+(docs/design/streams.md).
+
+*Called by*: tests so far; `node.py` does not build it yet. Who leads is decided outside (the
+cluster that owns the shard's key): it calls `Replica.lead` with an epoch.
+
+*Read in this order*:
+
+* `messages`: what replicas say to each other, and what is on disk beside the log.
+* `local`: what the parts use of their replica.
+* `replica`: promise, log and disk of one replica, and following a leader.
+* `takeover`: `Seal`: from a majority's promises to the furthest log. `leading`: append, replicate,
+  commit, change the replicas.
+"""

@@ -1,0 +1,202 @@
+"""A shard's leader: append, replicate, commit, change the replicas (Raft dissertation, 3 and 4).
+
+Chunks leave for the followers when they are appended, before they are on the own disk; the leader
+counts itself when they are (`Written`), like any other replica. A chunk is committed when a
+majority of the newest replica set has it, and only together with one of the own epoch (3.6.2), with
+which the leader begins.
+
+Replicas change one at a time: a node that is to come is sent the log first, and the next change
+waits until the one before is committed, and a chunk of the own epoch (Ongaro's correction of
+single-server changes, raft-dev, 2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overlay.machine import NodeId, Peer, by_id
+from streams.log.batches import Batch, encode_batches
+from streams.log.chunk import BEGINS, COMPLETES, EVENTS, REPLICAS, STATE, Chunk, ChunkId, pack
+from streams.log.state import ReplicaSet, encode_entries
+from streams.log.zones import encode_zones, zone_map
+from streams.replication.local import LocalReplica
+from streams.replication.messages import ShardAck, ShardAppend, ShardBehind
+
+
+class Follower:
+    """What the leader knows of another replica."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.acknowledged = 0  # number of the last chunk that it has on disk
+        self.live = False  # it gets chunks as they are appended
+        self.copying = False  # it is being sent older ones
+
+
+class Leading:
+    """A leader's part of one epoch."""
+
+    def __init__(self, replica: LocalReplica, epoch: int) -> None:
+        self.replica = replica
+        self.epoch = epoch
+        self.first = replica.log.end.number + 1
+        self.followers: dict[NodeId, Follower] = {}
+        self.coming: dict[NodeId, Peer] = {}  # to be added when they are caught up
+        self._changed = 0  # number of the chunk that changed the replicas last
+
+    def begin(self) -> None:
+        """Append a chunk of the own epoch, and ask all others how far they are."""
+        self._configure(self.replica.replicas)
+        self.ask()
+
+    # -- appending -------------------------------------------------------------------------------
+
+    def append(self, batches: Sequence[Batch], time: int) -> Chunk:
+        """Append one chunk with these batches, at `time` (nanoseconds since 1970; one that goes
+        back is raised). `ShardCommitted` follows. ValueError if they are too large for a chunk."""
+        rows = [row for batch in batches for row in batch.rows]
+        zones, encoded = encode_zones(zone_map(rows)), encode_batches(batches)
+        return self._append(EVENTS, encoded, len(rows), zones=zones, time=time)
+
+    def _append(
+        self, kind: int, rows: bytes, offsets: int = 0, *, zones: bytes = b"", time: int = 0
+    ) -> Chunk:
+        log = self.replica.log
+        if log.should_roll(len(rows) + len(zones), max(time, log.time)):
+            for place, piece in enumerate(self.replica.state.pieces()):
+                flags = (BEGINS if place == 0 else 0) | (COMPLETES if piece.completes else 0)
+                self._add(STATE, piece.rows, 0, b"", time, flags)
+        return self._add(kind, rows, offsets, zones, time, 0)
+
+    def _add(
+        self, kind: int, rows: bytes, offsets: int, zones: bytes, time: int, flags: int
+    ) -> Chunk:
+        log = self.replica.log
+        chunk = pack(
+            *(kind, self.epoch, log.end, log.next_offset, offsets, max(time, log.time), rows),
+            zones=zones,
+            flags=flags,
+            committed=self.replica.committed,
+        )
+        self._send_live((chunk.data,))
+        self.replica.add(chunk)
+        return chunk
+
+    def _send_live(self, chunks: tuple[bytes, ...]) -> None:
+        for follower in self.followers.values():
+            if follower.live:
+                self._send(follower.peer, chunks)
+
+    def _send(self, peer: Peer, chunks: tuple[bytes, ...]) -> None:
+        mine = self.replica
+        end = (mine.log.end.number, mine.log.end.hash)
+        mine.port.send(
+            peer, ShardAppend(mine.shard, self.epoch, end, self.first, mine.committed, chunks)
+        )
+
+    # -- replicas --------------------------------------------------------------------------------
+
+    def add_replica(self, peer: Peer) -> None:
+        """Send `peer` the log, and make it a replica when it is caught up."""
+        self.coming[peer.id] = peer
+        self.ask()
+
+    def remove_replica(self, node: NodeId) -> bool:
+        """Make `node` no replica any more. Returns whether that has been appended: not while
+        another change is under way, and not for the leader itself."""
+        rest = tuple(peer for peer in self.replica.replicas if peer.id != node)
+        if node == self.replica.port.me.id or not self.may_change():
+            return False
+        if len(rest) == len(self.replica.replicas):
+            return False
+        self._configure(rest)
+        return True
+
+    def may_change(self) -> bool:
+        """Whether the last change of the replicas and a chunk of the own epoch are committed."""
+        return self.replica.committed >= max(self.first, self._changed)
+
+    def _configure(self, replicas: Sequence[Peer]) -> None:
+        if not self.replica.log.segments:  # the state with which the log begins
+            self.replica.state.replicas = self.replica.founders
+        chunk = self._append(REPLICAS, encode_entries([ReplicaSet(tuple(replicas))]))
+        self._changed = chunk.number
+
+    def _add_who_is_ready(self) -> None:
+        for node, peer in list(self.coming.items()):
+            follower = self.followers.get(node)
+            if by_id(self.replica.replicas).get(node):
+                del self.coming[node]
+            elif (
+                follower is not None
+                and follower.live
+                and follower.acknowledged >= self.replica.committed
+                and self.may_change()
+            ):
+                del self.coming[node]
+                self._configure((*self.replica.replicas, peer))
+
+    # -- followers -------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Ask all others how far they are; who is live hears what is committed."""
+        mine = self.replica
+        others = by_id((*mine.replicas, *self.coming.values()), besides=mine.port.me.id)
+        self.followers = {n: self.followers.get(n) or Follower(p) for n, p in others.items()}
+        for follower in self.followers.values():
+            follower.copying = False
+            self._send(follower.peer, ())
+
+    def acknowledged(self, sender: Peer, message: ShardAck) -> None:
+        """A follower has the log up to a number on disk."""
+        follower = self.followers.get(sender.id)
+        if follower is None or message.epoch != self.epoch:
+            return
+        if message.number > self.replica.log.end.number:
+            return
+        follower.acknowledged = max(follower.acknowledged, message.number)
+        if message.number == self.replica.log.end.number:
+            follower.live, follower.copying = True, False
+        elif not follower.live and not follower.copying:
+            self._copy(follower, message.number + 1)
+        self.commit()
+        self._add_who_is_ready()
+
+    def behind(self, sender: Peer, message: ShardBehind) -> None:
+        """A follower's log ends elsewhere: send what follows on its end, if that is in this log,
+        else what follows on what is committed there."""
+        follower = self.followers.get(sender.id)
+        if follower is None or message.epoch != self.epoch:
+            return
+        follower.live = False
+        end = ChunkId(*message.end)
+        start = end.number if self.replica.log.has(end) else message.committed
+        self._copy(follower, start + 1)
+
+    def _copy(self, follower: Follower, number: int) -> None:
+        follower.copying = True
+
+        def found(chunks: tuple[bytes, ...]) -> None:
+            if chunks and self.replica.is_led_by(self):
+                follower.copying = False
+                self._send(follower.peer, chunks)
+
+        self.replica.read_chunks(number, found)
+
+    # -- committing ------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Commit what a majority of the replicas has on disk."""
+        mine = self.replica
+        reached = sorted((self._reached(peer.id) for peer in mine.replicas), reverse=True)
+        number = reached[len(reached) // 2]
+        if number >= self.first and number > mine.committed:
+            mine.commit_to(number)
+            self._send_live(())
+            self._add_who_is_ready()
+
+    def _reached(self, node: NodeId) -> int:
+        if node == self.replica.port.me.id:
+            return self.replica.durable
+        follower = self.followers.get(node)
+        return 0 if follower is None else follower.acknowledged

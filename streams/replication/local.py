@@ -1,0 +1,54 @@
+"""What taking over and leading use of the replica that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from overlay.machine import Peer, Port
+from streams.log.chunk import Chunk
+from streams.log.shard_log import ShardLog
+from streams.log.state import ShardState
+from streams.replication.messages import Promise
+
+
+class LocalReplica(Protocol):
+    """`replica.Replica`."""
+
+    port: Port
+    shard: str
+    founders: tuple[Peer, ...]
+    log: ShardLog
+    state: ShardState
+    promise: Promise
+    ready: bool
+    durable: int
+    committed: int
+
+    @property
+    def replicas(self) -> tuple[Peer, ...]:
+        """By the newest entry of the log, committed or not."""
+
+    def add(self, chunk: Chunk) -> None:
+        """Append a chunk, in memory and to the disk."""
+
+    def take(self, chunks: Sequence[bytes]) -> bool:
+        """Take another replica's chunks."""
+
+    def read_chunks(self, number: int, then: Callable[[tuple[bytes, ...]], None]) -> None:
+        """Hand over chunks from `number` on."""
+
+    def commit_to(self, number: int) -> None:
+        """The chunks up to `number` are committed."""
+
+    def clear_suspicion(self) -> None:
+        """The log has everything that was ever committed."""
+
+    def begin_leading(self, epoch: int) -> None:
+        """The takeover under `epoch` has succeeded."""
+
+    def is_led_by(self, leading: object) -> bool:
+        """Whether `leading` is what this replica leads with."""
+
+    def is_taken_over_by(self, takeover: object) -> bool:
+        """Whether `takeover` is the attempt that is under way."""

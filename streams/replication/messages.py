@@ -1,0 +1,93 @@
+"""The vocabulary of a shard's replicas. A *position* is (epoch of the last chunk, its number): of
+two logs of a shard the one with the higher position is further, whichever is longer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from overlay.machine import Message, NodeId, Version
+
+Shard = Annotated[str, msgspec.Meta(max_length=128)]
+
+
+class ShardSeal(Message, frozen=True):
+    """A candidate asks a replica to promise to take nothing of an epoch below `epoch`, and to say
+    how far its log is."""
+
+    shard: Shard
+    epoch: int
+
+
+class ShardSealed(Message, frozen=True):
+    """Promised, durably. `intact`: what is not in this log never was (no torn tail, no damage)."""
+
+    shard: Shard
+    epoch: int
+    position: Version
+    intact: bool
+
+
+class ShardFenced(Message, frozen=True):
+    """Refused: the sender has promised `epoch` to another node."""
+
+    shard: Shard
+    epoch: int
+
+
+class ShardFetch(Message, frozen=True):
+    """A candidate asks the furthest replica for what follows; as `ShardBehind`."""
+
+    shard: Shard
+    epoch: int
+    end: tuple[int, bytes]
+    committed: int
+
+
+class ShardFetched(Message, frozen=True):
+    """Chunks in order, whole as they are on disk."""
+
+    shard: Shard
+    epoch: int
+    chunks: tuple[bytes, ...]
+
+
+class ShardAppend(Message, frozen=True):
+    """AppendEntries: chunks in order, each of which names the one before it by its hash. Without
+    chunks it asks whether the follower has chunk `end`. `first`: the first chunk of this epoch;
+    `committed`: the last chunk that is committed."""
+
+    shard: Shard
+    epoch: int
+    end: tuple[int, bytes]
+    first: int
+    committed: int
+    chunks: tuple[bytes, ...]
+
+
+class ShardAck(Message, frozen=True):
+    """The follower has all chunks up to `number` on disk, as this epoch's leader has them."""
+
+    shard: Shard
+    epoch: int
+    number: int
+
+
+class ShardBehind(Message, frozen=True):
+    """The follower's log ends with chunk `end`, and is the same in all logs up to `committed`; what
+    was sent does not follow on it."""
+
+    shard: Shard
+    epoch: int
+    end: tuple[int, bytes]
+    committed: int
+
+
+class Promise(msgspec.Struct, frozen=True, array_like=True):
+    """On disk: this replica takes nothing of a lower epoch, and of this one from `candidate` only.
+    `suspect`: its log may lack what it had acknowledged, until a leader has completed it."""
+
+    epoch: int
+    candidate: NodeId
+    suspect: bool

@@ -1,0 +1,471 @@
+"""One replica of a shard: its promise, its log, its disk, and how it follows a leader.
+
+A promise (epoch, candidate) is durable before it is answered, and what is acknowledged is durable
+before it is acknowledged: the disk carries out requests in order, so both wait for `Written`.
+
+A follower compares each chunk with its own by number and hash. It truncates only what contradicts
+its leader and is not committed; then its log is read again from disk, so that the fold of its state
+is that of the chunks that are left. It never decodes rows.
+
+After a torn tail or damage the replica is *suspect*, which is stored before the tail is cut off: it
+follows and acknowledges what it has, but in a takeover its log proves nothing by what it lacks,
+until a leader has brought it up to a chunk of the leader's own epoch.
+
+When the disk fails, nothing that was not answered counts: the replica ends what it leads, and reads
+its folder again after `REOPEN` seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer, Version, by_id
+from streams.disk import DiskFailed, LogDisk, Opened, ReadDone, Written
+from streams.log.chunk import Chunk, ChunkId, genesis, read
+from streams.log.shard_log import Place, ShardLog
+from streams.log.state import ShardState
+from streams.replication.leading import Leading
+from streams.replication.messages import (
+    Promise,
+    ShardAck,
+    ShardAppend,
+    ShardBehind,
+    ShardFenced,
+    ShardFetch,
+    ShardFetched,
+    ShardSeal,
+    ShardSealed,
+)
+from streams.replication.takeover import Takeover
+
+REOPEN: Final = 1.0
+"""Seconds after which a failed disk is tried again."""
+
+RETRY: Final = 0.3
+"""Seconds after which a candidate or a leader asks again who has not answered."""
+
+PIECE: Final = 512 * 1024
+"""Bytes of chunks that are sent in one message, unless one chunk has more."""
+
+RECENT_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of the last chunks that are kept in memory to be sent; older ones are read from disk."""
+
+
+class ReplicaRetry(Timer, frozen=True):
+    """Ask again, or open the log again."""
+
+    shard: str
+
+
+class ShardCommitted(LocalEvent, frozen=True):
+    """At this replica the chunks up to `number` are known to be committed."""
+
+    shard: str
+    number: int
+
+
+class Replica(Machine):
+    """One shard at one node."""
+
+    def __init__(
+        self, port: Port, disk: LogDisk, shard: str, founders: Sequence[Peer] = ()
+    ) -> None:
+        """`founders`: the replicas of a shard whose log is empty; none for one that is added."""
+        super().__init__(port)
+        self.disk = disk
+        self.shard = shard
+        self.founders = tuple(founders)
+        self.log = ShardLog(genesis(shard))
+        self.state = ShardState()
+        self.promise = Promise(0, "", False)
+        self.barred = False
+        """It has lost its promise: it may take part only under another id."""
+        self.ready = False  # its folder has been read
+        self.durable = 0  # number of the last chunk on disk
+        self.committed = 0
+        self.leading: Leading | None = None
+        self.takeover: Takeover | None = None
+        self.recent: deque[Chunk] = deque()
+        self._recent_bytes = 0
+        self._matched = 0  # number of the last chunk that is as the leader of `promise` has it
+        self._first = 0  # the first chunk of that leader's epoch; 0: not known
+        self._promises = 0  # that are not durable yet
+        self._opening = 0  # ticket of the request whose answer counts
+        self._when_written: deque[tuple[int, Callable[[], None]]] = deque()
+        self._when_read: dict[int, Callable[[bytes], None]] = {}
+
+    def start(self) -> None:
+        """Read the folder."""
+        self._open()
+        self.port.set_timer(RETRY, ReplicaRetry(self.shard))
+
+    @property
+    def replicas(self) -> tuple[Peer, ...]:
+        """By the newest entry of the log, committed or not."""
+        return self.state.replicas or self.founders
+
+    @property
+    def position(self) -> Version:
+        """How far the log is."""
+        return self.log.position
+
+    def lead(self, epoch: int) -> None:
+        """Take over under `epoch`, if this replica has promised no higher one, nor this one to
+        another node."""
+        if not self.ready or self.barred or not self._may_promise(epoch, self.port.me.id):
+            return
+        if self.leading is not None and self.leading.epoch == epoch:
+            return
+        self.leading = None
+        self.takeover = Takeover(self, epoch)
+        self.promise_to(epoch, self.port.me.id, self.takeover.promised)
+        self.port.set_timer(RETRY, ReplicaRetry(self.shard))
+
+    def begin_leading(self, epoch: int) -> None:
+        """The takeover under `epoch` has succeeded."""
+        self.takeover = None
+        self.leading = Leading(self, epoch)
+        self.leading.begin()
+
+    def is_led_by(self, leading: object) -> bool:
+        """Whether `leading` is what this replica leads with."""
+        return self.leading is leading
+
+    def is_taken_over_by(self, takeover: object) -> bool:
+        """Whether `takeover` is the attempt that is under way."""
+        return self.takeover is takeover
+
+    # -- the disk --------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self.ready = False
+        self._when_written.clear()
+        self._when_read.clear()
+        self._promises = 0
+        self._opening = self.disk.open(self.shard)
+
+    def on_opened(self, event: Opened) -> None:
+        """The folder has been read: go on with what it has."""
+        if (event.shard, event.ticket) != (self.shard, self._opening):
+            return
+        found = event.found
+        try:
+            stored = msgspec.msgpack.decode(event.promise or b"", type=Promise)
+        except msgspec.MsgspecError:
+            stored = None
+        self.barred = event.damaged or (stored is None and found.log.end.number > 0)
+        self.promise = stored or Promise(0, "", False)
+        self.log, self.state = found.log, found.state
+        self.recent.clear()
+        self._recent_bytes = self._matched = self._first = 0
+        self.ready = True
+        if not found.intact:
+            self._suspect(found.surplus, [each.hole.first for each in found.holes])
+            if found.holes:
+                return
+        self.durable = self.log.end.number
+        self.committed = max(self.committed, found.committed)
+        if self.takeover is not None:
+            self.takeover.go_on()
+
+    def _suspect(self, surplus: Sequence[str], holes: Sequence[int]) -> None:
+        """Store that the log may lack something, then cut off what is no log. Where there is a
+        hole, the log ends before it and is read again: what is behind comes from others."""
+        self.port.count("shard_logs_suspect")
+        self._put(Promise(self.promise.epoch, self.promise.candidate, True))
+        for name in surplus:
+            self.disk.drop(self.shard, name)
+        if holes:
+            self._cut_before(min(holes))
+            self._open()
+        elif self.log.segments:
+            newest = self.log.segments[-1]
+            self.disk.cut(self.shard, newest.name, newest.size)
+
+    def _cut_before(self, number: int) -> None:
+        before = [line for line in self.log.lines if line.number < number]
+        keep = before[-1] if before else None
+        for segment in reversed(self.log.segments):
+            if keep is not None and segment.name == keep.segment:
+                self.disk.cut(self.shard, segment.name, keep.at + keep.length)
+                break
+            if keep is None and segment.number < number:
+                break
+            self.disk.drop(self.shard, segment.name)
+
+    def on_written(self, event: Written) -> None:
+        """What was asked for is durable: say what waited for it."""
+        if event.shard == self.shard:
+            while self._when_written and self._when_written[0][0] <= event.ticket:
+                self._when_written.popleft()[1]()
+
+    def on_read_done(self, event: ReadDone) -> None:
+        """Bytes that were asked for."""
+        if event.shard == self.shard and (then := self._when_read.pop(event.ticket, None)):
+            then(event.data)
+
+    def on_disk_failed(self, event: DiskFailed) -> None:
+        """Nothing that was not answered counts any more."""
+        if event.shard != self.shard:
+            return
+        self.port.count("shard_disk_failures")
+        self.ready = False
+        self.leading = self.takeover = None
+        self._when_written.clear()
+        self._when_read.clear()
+        self.port.set_timer(REOPEN, ReplicaRetry(self.shard))
+
+    def on_retry(self, timer: ReplicaRetry) -> None:
+        """Ask again."""
+        if not self.ready:
+            self._open()
+        if self.takeover is not None:
+            self.takeover.ask()
+        if self.leading is not None:
+            self.leading.ask()
+        self.port.set_timer(RETRY, timer)
+
+    def read_chunks(self, number: int, then: Callable[[tuple[bytes, ...]], None]) -> None:
+        """Hand over chunks from `number` on, up to `PIECE` bytes: at once from memory, or later
+        from disk. None, if they are not kept."""
+        if self.recent and number >= self.recent[0].number:
+            there = [c.data for c in self.recent if c.number >= number]
+            then(self._piece(there))
+            return
+        place = self.log.at_number(number)
+        if place is None:
+            then(())
+            return
+        self._read_on(place, number, then)
+
+    def _read_on(
+        self, place: Place, number: int, then: Callable[[tuple[bytes, ...]], None]
+    ) -> None:
+        """Read a segment from `place` on until there are chunks from `number` on."""
+
+        def found(data: bytes) -> None:
+            chunks, at = [], 0
+            while (chunk := read(data, at)) is not None:
+                if chunk.number >= number:
+                    chunks.append(chunk.data)
+                at += len(chunk.data)
+            if chunks or not at:
+                then(self._piece(chunks))
+            else:
+                self._read_on(Place(place.segment, place.at + at), number, then)
+
+        ticket = self.disk.read(self.shard, place.segment, place.at, 4 * PIECE)
+        self._when_read[ticket] = found
+
+    def _piece(self, chunks: Sequence[bytes]) -> tuple[bytes, ...]:
+        size = 0
+        taken: list[bytes] = []
+        for data in chunks:
+            if taken and size + len(data) > PIECE:
+                break
+            taken.append(data)
+            size += len(data)
+        return tuple(taken)
+
+    # -- promises --------------------------------------------------------------------------------
+
+    def _may_promise(self, epoch: int, candidate: NodeId) -> bool:
+        mine = self.promise
+        return epoch > mine.epoch or (epoch, candidate) == (mine.epoch, mine.candidate)
+
+    def promise_to(self, epoch: int, candidate: NodeId, then: Callable[[], None]) -> None:
+        """Promise `epoch` to `candidate`; `then` is called when that is durable."""
+        if epoch > self.promise.epoch:
+            self._matched = self._first = 0
+        self._put(Promise(epoch, candidate, self.promise.suspect), then)
+
+    def clear_suspicion(self) -> None:
+        """The log has everything that was ever committed."""
+        if self.promise.suspect:
+            self._put(Promise(self.promise.epoch, self.promise.candidate, False))
+
+    def _put(self, promise: Promise, then: Callable[[], None] | None = None) -> None:
+        self.promise = promise
+        self._promises += 1
+
+        def durable() -> None:
+            self._promises -= 1
+            if then is not None:
+                then()
+
+        ticket = self.disk.put(self.shard, msgspec.msgpack.encode(promise))
+        self._when_written.append((ticket, durable))
+
+    def on_seal(self, sender: Peer, message: ShardSeal) -> None:
+        """Promise, and say how far the log is, when both are durable."""
+        if message.shard != self.shard or not self.ready or self.barred:
+            return
+        if not self._may_promise(message.epoch, sender.id):
+            self.port.send(sender, ShardFenced(self.shard, self.promise.epoch))
+            return
+        if sender.id != self.port.me.id:
+            self.leading = self.takeover = None
+
+        def promised() -> None:
+            intact = not self.promise.suspect
+            answer = ShardSealed(self.shard, message.epoch, self.log.position, intact)
+            if self.promise.epoch == message.epoch:
+                self.port.send(sender, answer)
+
+        self.promise_to(message.epoch, sender.id, promised)
+
+    def on_fenced(self, sender: Peer, message: ShardFenced) -> None:
+        """A higher epoch was promised: this node leads no more."""
+        if message.shard == self.shard and message.epoch > self.promise.epoch:
+            self.leading = self.takeover = None
+
+    # -- chunks ----------------------------------------------------------------------------------
+
+    def add(self, chunk: Chunk) -> None:
+        """Append a chunk, in memory and to the disk; its `Written` makes it count."""
+        line = self.log.add(chunk)
+        self.state.apply(chunk)
+        self.recent.append(chunk)
+        self._recent_bytes += len(chunk.data)
+        while self._recent_bytes > RECENT_BYTES and len(self.recent) > 1:
+            self._recent_bytes -= len(self.recent.popleft().data)
+        ticket = self.disk.write(self.shard, line.segment, line.at, chunk.data)
+        self._when_written.append((ticket, lambda: self._stored(chunk.id)))
+
+    def _stored(self, chunk: ChunkId) -> None:
+        if self.log.has(chunk):
+            self.durable = max(self.durable, chunk.number)
+        if self.leading is not None:
+            self.leading.commit()
+        elif self.takeover is not None:
+            self.takeover.go_on()
+        else:
+            self._acknowledge()
+
+    def take(self, chunks: Sequence[bytes]) -> bool:
+        """Take chunks in order. Returns whether all of them are in the log now; otherwise the log
+        is shorter, and is being read again, or they do not follow on it."""
+        for data in chunks:
+            chunk = read(data)
+            if chunk is None or len(chunk.data) != len(data):
+                self.port.count("shard_chunks_malformed")
+                return False
+            if chunk.number <= self.log.end.number:
+                known = self.log.line(chunk.number)
+                if chunk.number <= self.committed and known is None:
+                    continue
+                if known is None:  # more chunks than there are lines for: it cannot be compared
+                    self.port.count("shard_chunks_unknown")
+                    return False
+                if known.hash == chunk.hash:
+                    continue
+                self._truncate(chunk.number)
+                return False
+            if chunk.number != self.log.end.number + 1 or chunk.previous != self.log.end.hash:
+                return False
+            self.add(chunk)
+        return True
+
+    def _truncate(self, number: int) -> None:
+        """Remove the chunks from `number` on, which contradict the leader."""
+        if number <= self.committed:
+            self.port.count("shard_forks")  # two logs that both count as committed
+            return
+        for segment in reversed(self.log.segments):
+            if segment.number >= number:
+                self.disk.drop(self.shard, segment.name)
+        before = self.log.line(number - 1)
+        if before is not None:  # else a segment begins with it: older ones are not in memory
+            self.disk.cut(self.shard, before.segment, before.at + before.length)
+        self.port.count("shard_chunks_truncated")
+        self._open()
+
+    def on_append(self, sender: Peer, message: ShardAppend) -> None:
+        """Take the leader's next chunks, and acknowledge when they are durable."""
+        if message.shard != self.shard or not self.ready or self.barred:
+            return
+        if not self._may_promise(message.epoch, sender.id):
+            self.port.send(sender, ShardFenced(self.shard, self.promise.epoch))
+            return
+        if message.epoch > self.promise.epoch:
+            self.leading = self.takeover = None
+            self.promise_to(message.epoch, sender.id, self._acknowledge)
+        self._first = message.first
+        if message.chunks:
+            if not self.take(message.chunks):
+                if self.ready:
+                    self._say_behind(sender)
+                return
+            last = read(message.chunks[-1])
+            assert last is not None
+            self._matched = max(self._matched, last.number)
+        elif self.log.has(ChunkId(*message.end)):
+            self._matched = max(self._matched, message.end[0])
+        else:
+            self._say_behind(sender)
+            return
+        self.commit_to(min(message.committed, self._matched))
+        self._acknowledge()
+
+    def _say_behind(self, leader: Peer) -> None:
+        end = self.log.end
+        known = min(self.committed, end.number)
+        self.port.send(
+            leader, ShardBehind(self.shard, self.promise.epoch, (end.number, end.hash), known)
+        )
+
+    def _acknowledge(self) -> None:
+        """Say how far this log is on disk, as its leader has it."""
+        number = min(self.durable, self._matched)
+        if self._promises or not number or self.leading is not None or self.takeover is not None:
+            return
+        if self._first and number >= self._first:
+            self.clear_suspicion()
+        leader = by_id(self.replicas).get(self.promise.candidate)
+        leader = leader or Peer(self.promise.candidate, "")
+        self.port.send(leader, ShardAck(self.shard, self.promise.epoch, number))
+
+    def commit_to(self, number: int) -> None:
+        """The chunks up to `number` are committed."""
+        if number > self.committed:
+            self.committed = number
+            self.port.emit(ShardCommitted(self.shard, number))
+
+    # -- what candidates and leaders hear --------------------------------------------------------
+
+    def on_sealed(self, sender: Peer, message: ShardSealed) -> None:
+        """A replica's promise."""
+        if message.shard == self.shard and self.takeover is not None:
+            self.takeover.sealed(sender, message)
+
+    def on_fetch(self, sender: Peer, message: ShardFetch) -> None:
+        """A candidate asks for what it lacks."""
+        mine = (self.promise.epoch, self.promise.candidate)
+        if message.shard != self.shard or not self.ready or mine != (message.epoch, sender.id):
+            return
+        end = ChunkId(*message.end)
+        start = end.number if self.log.has(end) else min(message.committed, self.log.end.number)
+
+        def found(chunks: tuple[bytes, ...]) -> None:
+            self.port.send(sender, ShardFetched(self.shard, message.epoch, chunks))
+
+        self.read_chunks(start + 1, found)
+
+    def on_fetched(self, sender: Peer, message: ShardFetched) -> None:
+        """The furthest log's next chunks."""
+        if message.shard == self.shard and self.ready and self.takeover is not None:
+            self.takeover.fetched(message)
+
+    def on_ack(self, sender: Peer, message: ShardAck) -> None:
+        """A follower has more on disk."""
+        if message.shard == self.shard and self.leading is not None:
+            self.leading.acknowledged(sender, message)
+
+    def on_behind(self, sender: Peer, message: ShardBehind) -> None:
+        """A follower needs older chunks, or none of what it was sent fits."""
+        if message.shard == self.shard and self.leading is not None:
+            self.leading.behind(sender, message)

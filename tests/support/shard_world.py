@@ -1,0 +1,283 @@
+"""Replicas of one shard in virtual time, with crashes, cut links and bad disks, and the checkers.
+
+1. A committed chunk's hash is fixed for ever, at whichever replica it is known to be committed.
+2. Each acknowledged (producer, sequence) is at exactly one offset, each other at most at one.
+9. Replicas are byte-identical up to what is committed.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from canopy.sim.world.log_disk import PROMISE, SimulatedLogDisk
+from canopy.sim.world.scheduler import Scheduler
+from canopy.wire.transport.codec import WireCodec, collect
+from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
+from streams.log import shard_log
+from streams.log.batches import heads_of
+from streams.log.chunk import EVENTS, read
+from streams.replication import messages
+from streams.replication.replica import Replica, ShardCommitted
+from tests.support.logs import SHARD, batch
+
+CODEC = WireCodec(list(collect([messages]).values()))
+"""The product's codec, with the messages of replicas only."""
+
+
+class WrongError(AssertionError):
+    """A checker has found something."""
+
+
+class NodePort:
+    """`overlay.machine.Port`, as far as a replica uses it."""
+
+    def __init__(self, world: ShardWorld, me: Peer, rng: Random) -> None:
+        self.world, self.me, self.rng, self.processors = world, me, rng, 1
+        self.boot = 0
+        self.timers: dict[Timer, int] = {}
+        self.counters: dict[str, int] = {}
+
+    @property
+    def now(self) -> float:
+        return self.world.scheduler.now
+
+    def send(self, peer: Peer, message: Message) -> None:
+        self.world.send(self.me, peer, message)
+
+    def set_timer(self, delay: float, timer: Timer) -> None:
+        number = self.timers[timer] = self.timers.get(timer, 0) + 1
+        self.world.scheduler.after(delay, self._fire, timer, number, self.boot)
+
+    def _fire(self, timer: Timer, number: int, boot: int) -> None:
+        if (self.timers.get(timer), self.boot) == (number, boot):
+            self.world.handle(self.me.id, timer)
+
+    def emit(self, event: LocalEvent) -> None:
+        assert isinstance(event, ShardCommitted)
+        self.world.committed(self.me.id, event.number)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + amount
+        if name == "shard_forks":
+            raise WrongError("a replica was to truncate what is committed")
+
+
+class ShardWorld:
+    """Some nodes, of which the first `replicas` found the shard."""
+
+    def __init__(self, seed: int, nodes: int = 3, replicas: int = 3) -> None:
+        self.rng = Random(seed)
+        self.scheduler = Scheduler()
+        self.peers = [Peer(f"{n:016x}", f"n{n}") for n in range(nodes)]
+        self.founders = tuple(self.peers[:replicas])
+        self.ports: dict[str, Any] = {}
+        self.disks: dict[str, SimulatedLogDisk] = {}
+        self.alive: dict[str, Replica] = {}
+        self.cut: dict[tuple[str, str], None] = {}
+        self.epoch = 0
+        self.truth: dict[int, bytes] = {}  # number of a committed chunk: its hash
+        self.pending: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+        self.acknowledged: dict[tuple[int, int], None] = {}  # (session, sequence)
+        self._appends = 0
+        self._arrival: dict[tuple[str, str], float] = {}
+        for peer in self.peers:
+            self.ports[peer.id] = NodePort(self, peer, self.rng)
+            self.disks[peer.id] = SimulatedLogDisk(
+                self.scheduler, self.rng, lambda event, n=peer.id: self.handle(n, event)
+            )
+            self.boot(peer.id)
+
+    # -- nodes and links -------------------------------------------------------------------------
+
+    def boot(self, node: str) -> None:
+        port = self.ports[node]
+        founders = self.founders if port.me in self.founders else ()
+        replica = self.alive[node] = Replica(port, self.disks[node], SHARD, founders)
+        replica.start()
+
+    def crash(self, node: str) -> None:
+        if self.alive.pop(node, None) is not None:
+            self.ports[node].boot += 1
+            self.disks[node].lose_power()
+
+    def send(self, sender: Peer, peer: Peer, message: Message) -> None:
+        way = (sender.id, peer.id)
+        if way in self.cut:
+            return
+        (message,) = CODEC.decode(CODEC.encode([message]))
+        arrival = self.scheduler.now + self.rng.uniform(0.0005, 0.003)
+        arrival = self._arrival[way] = max(arrival, self._arrival.get(way, 0.0))
+        self.scheduler.at(arrival, self._arrived, way, sender, message)
+
+    def _arrived(self, way: tuple[str, str], sender: Peer, message: Message) -> None:
+        if way not in self.cut and way[1] in self.alive:
+            handlers = self.alive[way[1]].handlers()
+            handlers[type(message)](sender, message)
+
+    def handle(self, node: str, event: LocalEvent | Timer) -> None:
+        if node in self.alive:
+            replica: Machine = self.alive[node]
+            replica.handlers()[type(event)](event)
+
+    # -- what is done ----------------------------------------------------------------------------
+
+    def elect(self, node: str | None = None) -> None:
+        """Nominate a node, mostly under a new epoch."""
+        names = sorted(self.alive)
+        if names:
+            self.epoch += self.rng.random() < 0.9 or node is not None
+            self.alive[node or self.rng.choice(names)].lead(self.epoch)
+
+    def append(self) -> None:
+        """Append a batch wherever a node takes itself for the leader."""
+        for node, replica in sorted(self.alive.items()):
+            if replica.leading is not None and replica.ready:
+                self._appends += 1
+                rows = self.rng.randint(1, 3)
+                one = batch(node, self._appends, 0, rows, self.rng.randrange(60))
+                chunk = replica.leading.append([one], int(self.scheduler.now * 1e9))
+                key = (node, replica.leading.epoch, chunk.number)
+                self.pending[key] = [(self._appends, sequence) for sequence in range(rows)]
+
+    def committed(self, node: str, number: int) -> None:
+        """A replica says that chunks are committed."""
+        replica = self.alive[node]
+        for line in reversed(replica.log.lines):
+            if line.number <= number:
+                known = self.truth.setdefault(line.number, line.hash)
+                if known != line.hash:
+                    raise WrongError(f"chunk {line.number} was committed twice, differently")
+        leading = replica.leading
+        if leading is not None:
+            for key in [k for k in self.pending if k[:2] == (node, leading.epoch)]:
+                if key[2] <= number:
+                    self.acknowledged.update(dict.fromkeys(self.pending.pop(key)))
+
+    def change_replicas(self) -> None:
+        """Add or remove a replica, if some leader can."""
+        for replica in self.alive.values():
+            if replica.leading is not None and replica.ready:
+                inside = [p.id for p in replica.replicas]
+                outside = [p for p in self.peers if p.id not in inside]
+                if len(inside) > 3 and self.rng.random() < 0.5:
+                    replica.leading.remove_replica(self.rng.choice(inside))
+                elif outside:
+                    replica.leading.add_replica(self.rng.choice(outside))
+                return
+
+    def run(self, seconds: float) -> None:
+        self.scheduler.run(seconds)
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def cause_trouble(self, rounds: int, damaged: int) -> None:
+        """Random faults; at most `damaged` nodes get flipped bits."""
+        rng, names = self.rng, [peer.id for peer in self.peers]
+        victims = rng.sample(names[: len(self.founders)], damaged)
+        for _ in range(rounds):
+            node, what = rng.choice(names), rng.randrange(13)
+            if what < 2:
+                self.crash(node)
+            elif what < 4 and node not in self.alive:
+                self.boot(node)
+            elif what == 4:  # the whole room
+                for each in names:
+                    self.crash(each)
+                for each in names:
+                    self.boot(each)
+            elif what == 5:
+                other = rng.choice(names)
+                self.cut.update({(node, other): None, (other, node): None})
+            elif what == 6:
+                self.cut.clear()
+            elif what == 7 and victims:
+                self.crash(victims[0])
+                self.disks[victims[0]].damage(SHARD)
+                self.boot(victims[0])
+            elif what == 8:
+                self.disks[node].fail = rng.choice((0.0, 0.02))
+                self.disks[node].slow = rng.choice((0.0, 0.05))
+            elif what == 9:
+                self.disks[node].room = rng.choice((None, 20_000))
+            elif what == 10:
+                self.change_replicas()
+            else:
+                self.elect()
+            for _ in range(rng.randrange(6)):
+                self.append()
+                self.run(rng.choice((0.0005, 0.002, 0.02)))
+            self.run(rng.choice((0.002, 0.05, 0.5)))
+
+    def heal(self) -> Replica:
+        """All faults end; returns the leader after everything has been copied."""
+        self.cut.clear()
+        for peer in self.peers:
+            disk = self.disks[peer.id]
+            disk.fail = disk.slow = 0.0
+            disk.room = None
+            if peer.id not in self.alive:
+                self.boot(peer.id)
+        self.run(3.0)
+        for place in range(40):
+            self.elect(self.peers[place % len(self.peers)].id)
+            self.run(2.0)
+            leaders = [r for r in self.alive.values() if r.leading is not None]
+            if leaders:
+                leader = max(leaders, key=lambda r: r.leading.epoch if r.leading else 0)
+                self.append()
+                self.run(3.0)
+                inside = [self.alive[p.id] for p in leader.replicas]
+                if all(r.committed == leader.log.end.number for r in inside):
+                    return leader
+        said = [
+            (r.ready, r.barred, r.promise, r.log.position, r.committed) for r in self.alive.values()
+        ]
+        raise WrongError(f"nothing is committed any more: {said}")
+
+    def judge(self, leader: Replica) -> None:
+        """Checkers 1, 2 and 9 on what is on disk at the end."""
+        seen: dict[tuple[int, int], int] = {}
+        number = 0
+        mine = self.bytes_of(leader.port.me.id)
+        at = 0
+        while (chunk := read(mine, at)) is not None:
+            number += 1
+            if chunk.number != number or self.truth.get(number, chunk.hash) != chunk.hash:
+                raise WrongError(f"chunk {number} is not what was committed")
+            if chunk.kind == EVENTS:
+                for head in heads_of(chunk):
+                    for sequence in range(head.sequence, head.sequence + head.count):
+                        if (head.session, sequence) in seen:
+                            raise WrongError(f"{head.session}/{sequence} is there twice")
+                        seen[head.session, sequence] = chunk.number
+            at += len(chunk.data)
+        if number < max(self.truth, default=0):
+            raise WrongError(f"the log ends with {number}, and {max(self.truth)} was committed")
+        lost = [key for key in self.acknowledged if key not in seen]
+        if lost:
+            raise WrongError(f"{len(lost)} acknowledged rows are lost: {lost[:3]}")
+        for peer in leader.replicas:
+            if self.bytes_of(peer.id) != mine:
+                raise WrongError(f"{peer.id} has other bytes than the leader")
+
+    def bytes_of(self, node: str) -> bytes:
+        files = self.disks[node].durable.get(SHARD, {})
+        return b"".join(bytes(files[name]) for name in sorted(files) if name != PROMISE)
+
+
+def trial(seed: int, rounds: int = 30) -> ShardWorld:
+    """One world of 3 to 5 nodes through faults, and judged. WrongError if a checker fails."""
+    sizes = Random(seed).choice(((3, 3), (4, 3), (5, 5), (5, 3)))
+    former = shard_log.SEGMENT_BYTES
+    shard_log.SEGMENT_BYTES = 2_000  # type: ignore[misc]
+    try:
+        world = ShardWorld(seed, *sizes)
+        world.run(0.1)
+        world.elect()
+        world.run(0.2)
+        world.cause_trouble(rounds, damaged=(sizes[1] - 1) // 2)
+        world.judge(world.heal())
+    finally:
+        shard_log.SEGMENT_BYTES = former  # type: ignore[misc]
+    return world
