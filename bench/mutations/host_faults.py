@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace as changed
 
@@ -22,8 +22,11 @@ from overlay.upper_tree.messages import (
     Assign,
     Assigned,
     Deliver,
+    Entry,
     Visit,
 )
+from overlay.upper_tree.owner.rebalance import Rebalance
+from overlay.upper_tree.publisher.publisher import Publisher
 
 OUT_OF_REACH = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
 
@@ -41,6 +44,34 @@ def host_keeps_first_map() -> None:
             self.port.send(sender, Assigned(message.attribute, message.version))
 
     replace(original, on_assign)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_silent_hosts.py",
+    "test_another_host_serves_beside_a_silent_one_with_all_registrations",
+)
+def silent_hosts_not_relieved() -> None:
+    """Virtual nodes of a silent host wait until its link is given up."""
+
+    def _relief(self: Rebalance, entry: Entry, hosts: Sequence[Peer]) -> Peer | None:
+        return None
+
+    replace(Rebalance._relief, _relief)
+
+
+@fault(
+    "C6",
+    "tests/overlay/test_overlay_replicas.py",
+    "test_events_for_virtual_nodes_of_one_host_that_stands_still_are_late_by_two_seconds",
+)
+def silent_hosts_not_asked_about() -> None:
+    """A publisher whose hosts of a tree are all silent does not ask whether there is another."""
+
+    def _ask_anew(self: Publisher, attributes: Iterable[str]) -> None:
+        self._ask_anew_at = float("inf")
+
+    replace(Publisher._ask_anew, _ask_anew)
 
 
 @fault("C6")

@@ -60,6 +60,9 @@ class NoFinder:
     def ask_summaries(self, attributes: Iterable[str]) -> None:
         pass
 
+    def ask_anew(self, attributes: Iterable[str]) -> None:
+        pass
+
     def ask_ring(self, attributes: Iterable[str]) -> None:
         self.asked += attributes
 

@@ -17,6 +17,8 @@ from tests.support.overlays import (
 
 BEFORE_REPAIR = 3.0
 """Seconds: a silent host counts as dead after six."""
+RELIEVED_WITHIN = 2.0
+"""Seconds: by then another host serves what only a silent one did."""
 
 
 def served(seed: int, **tree: object) -> World:
@@ -77,6 +79,21 @@ def test_the_others_take_over_and_the_map_is_whole_again() -> None:
     world.run(25)
     assert {tree: len(found) for tree, found in hosts(world).items()} == {"x": 3, "y": 3}
     assert lost not in hosts(world)["x"]
+    assert_exact(world)
+
+
+def test_events_for_virtual_nodes_of_one_host_that_stands_still_are_late_by_two_seconds() -> None:
+    world = served(1, replicas=1)
+    (host,) = hosts(world)["x"]
+    before = len(world.clients.deliveries)
+    world.drivers[host].pause()
+    publish(world, with_role(world, "none"))
+    world.run(RELIEVED_WITHIN)
+    shown = len(world.clients.deliveries) - before
+    world.drivers[host].resume()
+    world.run(2.0)
+    assert shown == len(world.clients.deliveries) - before > 0, "it had nothing more"
+    wait(world, lambda: set(hosts(world)["x"]) == {host}, 30, "its virtual node is its own again")
     assert_exact(world)
 
 

@@ -9,7 +9,7 @@ clusters; docs/design/attribute-trees.md and docs/design/clusters.md say what is
 Read in this order: ``tree_log`` (what the cluster's log says, and the state that it makes),
 ``owned_tree`` (a tree as the primary decides about it: the only writer of what is pending, of a
 map's change and of stale hosts), ``owner`` (the role, the log, and arcs that leave),
-``host_supervisor`` and ``lease_grants`` (who can be reached, and may serve), then
+``host_supervisor``, ``silent_hosts`` and ``lease_grants`` (who can be reached, and may serve), then
 ``registrations/`` (registering, renewing, ending, and what comes from a lost cluster or another
 ring), ``rebalance`` with ``reported_loads``, ``host_pool``, ``machines``, ``host_selector``,
 ``host_loads`` and ``placement`` (virtual nodes that are split, merged and moved, in two steps, by

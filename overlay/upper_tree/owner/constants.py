@@ -29,6 +29,26 @@ LOST_NODES_MOST = 10_000
 """Lost nodes that are remembered until they are back, the oldest forgotten first. By the nodes that
 a member of the largest cluster loses for good within a day."""
 
+# --- silent_hosts.py ---
+
+SILENT_LEAST = 1.0
+"""Seconds without an answer after which a host that has virtual nodes alone may be relieved: more
+than a host that is loaded takes for its longest turn. By the virtual nodes that are given a second
+host on a machine whose processors are busy, beside the delay of events for a host that died."""
+
+DETOUR_LEAST, DETOUR_ROUND_TRIPS = 0.3, 4.0
+"""Seconds, and round trips, that other nodes are given to reach a host whose link is suspected: a
+detour is looked for at once, and asks twice over four hops (overlay/links/detouring.py)."""
+
+SILENT_LATE = 0.25
+"""This node stood still itself if it looks so much later than it should: what came meanwhile is to
+be taken first."""
+
+RELIEVED_FOR = 15.0
+"""Seconds that a host that was silent shares its virtual nodes with the one that relieves it: as
+long as hosts of a burst are kept (`POOL_KEPT`). By the maps that change around a host that stands
+still again and again."""
+
 # --- lease_grants.py ---
 
 BEATS = 5

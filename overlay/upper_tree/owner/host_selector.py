@@ -85,9 +85,21 @@ class HostSelector:
 
     def emptiest_hosts(self) -> tuple[Peer, ...]:
         """As many hosts as a virtual node has replicas, those with the fewest registrations."""
-        load = self._trees.loads()
-        fit = sorted(self.fit_hosts(), key=lambda peer: load.get(peer.id, 0))
+        load, silent = self._trees.loads(), self._hosts.is_silent
+        fit = sorted(self.fit_hosts(), key=lambda peer: (silent(peer.id), load.get(peer.id, 0)))
         return self._replicas(fit, load)
+
+    def relief(self) -> Peer | None:
+        """The host that has the fewest registrations of those that answer, for virtual nodes whose
+        hosts are all silent, whether it has room or not; else a member that would not host. None:
+        there is none."""
+        load, hosts, cluster = self._trees.loads(), self._hosts, self._clusters.cluster
+        members = () if cluster is None else cluster.members()
+        may = [peer for peer in members if hosts.may_be_given_trees(peer.id)]
+        for group in (self.fit_hosts(), may):
+            if awake := [peer for peer in group if not hosts.is_silent(peer.id)]:
+                return min(awake, key=lambda peer: load.get(peer.id, 0))
+        return None
 
     def hosts_for_new_tree(self) -> tuple[Peer, ...]:
         """The hosts of a tree that is created: the fullest ones with room, so that trees share
@@ -96,7 +108,9 @@ class HostSelector:
         with_room = [peer for peer in self.fit_hosts() if load.get(peer.id, 0) < room]
         if not with_room:
             return self.emptiest_hosts()
-        return self._replicas(sorted(with_room, key=lambda peer: -load.get(peer.id, 0)), load)
+        silent = self._hosts.is_silent
+        fullest = sorted(with_room, key=lambda peer: (silent(peer.id), -load.get(peer.id, 0)))
+        return self._replicas(fullest, load)
 
     def _replicas(self, hosts: Sequence[Peer], load: Mapping[NodeId, int]) -> tuple[Peer, ...]:
         """The first of `hosts`, and further ones only while they have room."""

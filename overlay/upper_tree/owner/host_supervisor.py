@@ -12,16 +12,17 @@ from typing import Protocol
 from overlay.bounded import BoundedDict
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import MemberJoined, MemberLeaving
-from overlay.links.events import LinkDown, LinkUp
+from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp
 from overlay.machine import Key, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.events import LeasesOver
 from overlay.upper_tree.messages import ServingReply, StillHosting, StopsHosting, TreesHosted
-from overlay.upper_tree.owner.constants import LOST_NODES_MOST
+from overlay.upper_tree.owner.constants import LOST_NODES_MOST, REBALANCE_DELAY
 from overlay.upper_tree.owner.lease_grants import LeaseGrants, ServingBeatDue
 from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
+from overlay.upper_tree.owner.silent_hosts import SilenceDue, SilentHosts
 
 
 class ServingAuthority(Protocol):
@@ -37,8 +38,8 @@ class ServingAuthority(Protocol):
     def transfer_if_settled(self) -> None:
         """A host stopped serving: an arc that waits for that may be able to leave."""
 
-    def rebalance_soon(self) -> None:
-        """Look at the load in a moment."""
+    def rebalance_soon(self, delay: float = REBALANCE_DELAY) -> None:
+        """Look at the load in `delay` seconds."""
 
 
 class HostSupervisor(Machine):
@@ -57,6 +58,7 @@ class HostSupervisor(Machine):
         self.loads = ReportedLoads()
         self.machines = Machines()
         self.machines.reported(port.me, port.processors)
+        self._silent = SilentHosts(port)
         self._clusters = clusters
         self._trees = trees
         self._authority = authority
@@ -89,6 +91,7 @@ class HostSupervisor(Machine):
     def end(self) -> None:
         """Stop to renew hosts' leases and to watch hosts: this node leads no cluster any more."""
         self.leases.end()
+        self._silent.clear()
         self.loads.begin(self.port.now, are_known=True)
         self.port.watch("hosts", ())
 
@@ -97,6 +100,7 @@ class HostSupervisor(Machine):
     def on_link_down(self, event: LinkDown) -> None:
         """A silent host is given no more to do."""
         self._unreachable[event.peer.id] = None
+        self._silent.forget(event.peer.id)
         self._leaving.pop(event.peer.id, None)
         self.loads.forget(event.peer.id, self.port.now)
         if event.left:
@@ -108,8 +112,31 @@ class HostSupervisor(Machine):
         """The node can be reached again. In a new session it is sent which trees it hosts: it may
         have missed the end of one."""
         self._unreachable.pop(event.peer.id, None)
+        self._silent.heard(event.peer.id)
         if event.fresh and self._clusters.is_primary:
             self._send_hosted(event.peer)
+
+    def on_link_suspected(self, event: LinkSuspected) -> None:
+        """A host, or one that may be asked to, does not acknowledge: if it is not heard soon, its
+        virtual nodes that have no other host are given one."""
+        node, cluster = event.peer.id, self._clusters.cluster
+        if not self._clusters.is_primary or cluster is None:
+            return
+        if self.leases.attends(node) or cluster.has_member(node):
+            self._silent.suspected(node, *self.leases.last_answer(node))
+
+    def on_link_recovered(self, event: LinkRecovered) -> None:
+        """It acknowledges again."""
+        self._silent.heard(event.peer.id)
+
+    def on_silence_due(self, timer: SilenceDue) -> None:
+        """Hosts that were not heard for so long are silent: relieve them at once."""
+        if self._silent.rang() and self._clusters.is_primary:
+            self._authority.rebalance_soon(0.0)
+
+    def is_silent(self, node: NodeId) -> bool:
+        """Whether a host does not answer, though its link is not given up, or did not of late."""
+        return self._silent.is_silent(node)
 
     def on_member_joined(self, event: MemberJoined) -> None:
         """A member that joins can be reached, and may host."""

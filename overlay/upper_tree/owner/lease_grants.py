@@ -62,6 +62,11 @@ class LeaseGrant(msgspec.Struct):
         self._rttvar += (abs(self._srtt - took) - self._rttvar) / 4.0
         self._srtt += (took - self._srtt) / 8.0
 
+    @property
+    def round_trip(self) -> float:
+        """Smoothed seconds until a beat is answered; 0: not measured."""
+        return self._srtt
+
     def term(self, least: float, most: float) -> float:
         """Seconds of the host's next lease."""
         return min(max(least, TERM_SHARE * (self._srtt + 4.0 * self._rttvar)), most)
@@ -103,6 +108,11 @@ class LeaseGrants:
     def attends(self, node: NodeId) -> bool:
         """Whether this host's lease is renewed."""
         return node in self._attended
+
+    def last_answer(self, node: NodeId) -> tuple[float, float]:
+        """When a host answered a beat last, and how long it takes to (seconds; 0: not known)."""
+        grant = self._hosts.get(node)
+        return (0.0, 0.0) if grant is None else (grant.heard_at, grant.round_trip)
 
     def grant_soon(self) -> None:
         """There are trees that no lease covers yet: a beat to every host is due at once."""

@@ -27,10 +27,11 @@ from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.pivots import Popularity
 from overlay.upper_tree.summary import Box
 
-MapReason = Literal["created", "moved", "restored", "full", "busy", "slow", "idle"]
+MapReason = Literal["created", "moved", "restored", "full", "busy", "slow", "idle", "silent"]
 """Why a tree has a new map: it is new; other hosts are to serve; hosts that were lost are given the
-same again; a virtual node had too many registrations, or was asked for too much, or one value's
-events took too long each, and was cut; two had too little, and were merged."""
+same again; the only hosts of a virtual node are silent, and another serves beside them; a virtual
+node had too many registrations, or was asked for too much, or one value's events took too long
+each, and was cut; two had too little, and were merged."""
 
 
 class PendingRegistration(msgspec.Struct):

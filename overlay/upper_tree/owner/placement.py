@@ -368,6 +368,10 @@ class Placement:
             self.plan = plan_placement(nodes, popularity, hosts, self.room, self.replicas, use)
         return self.plan
 
+    def is_for(self, hosts: Sequence[Peer]) -> bool:
+        """Whether the present plan was made for these hosts."""
+        return tuple(host.id for host in hosts) == self._hosts
+
     def _has_new_shards(self, nodes: Sequence[PlacedNode]) -> bool:
         """Whether a value that is in use was cut into shards: these belong on different hosts."""
         return any(

@@ -16,7 +16,10 @@ abandoned; a host that is lost later is found by the next scan.
 A host whose link was lost is *stale*: it may be a new process that knows nothing, or have missed
 what was said meanwhile. Where it can be reached again it is given everything anew by a change to a
 map that may be the same but for its version: it drops everything (`Assign` of nothing), gets all
-its registrations, and serves again."""
+its registrations, and serves again.
+
+A virtual node whose hosts are all silent (silent_hosts.py) gets one more, which goes when they
+answer again, or stays when their links are given up. No plan is made for its sake."""
 
 from __future__ import annotations
 
@@ -113,6 +116,9 @@ class Rebalance(Machine):
         self._busy_since: float | None = None  # the cluster has been as busy as to be split
         self._regions = WantedRegions()
         self._subscriber_scan = ScanThrottle()
+        self._relieved: dict[str, bool] = {}
+        """Trees of which virtual nodes have one host more, since theirs are silent; False: not any
+        more, and what they have more is still to go."""
         self._unscanned: deque[str] = deque()  # trees of the present scan
         self._further = Alarm(port, ScanStepDue())
         self.transfers = RegistrationTransfers(port, owner)
@@ -128,6 +134,7 @@ class Rebalance(Machine):
         self._owner.rebalance_rang()
         if not self._clusters.is_primary:
             self._unscanned.clear()
+            self._relieved.clear()
             self._busy_since = None
             return
         if self._unscanned:
@@ -142,6 +149,8 @@ class Rebalance(Machine):
         """Cut what is asked for too much, and plan who hosts what."""
         now, loads = self.port.now, self._hosts.loads
         loads.expire(now)
+        for attribute in self._relieved.keys() - self._trees.keys():
+            del self._relieved[attribute]
         if self._at_subscribers:
             return self._plan_at_subscribers()
         nodes = self._selector.virtual_nodes()
@@ -158,6 +167,8 @@ class Rebalance(Machine):
             share = fair_share(nodes, worth, sum(elsewhere.values()))
             if self._cut_busy(busy, share, len(hosts)):
                 return self._plan  # what is cut is placed when it is served as such
+        if self._relieved and self._placement.is_for(hosts):
+            return self._plan  # what relieves a silent host for a while is no reason for another
         use = HostUse(elsewhere, busy, worth, regions)
         return self._placement.update(nodes, self._trees.popularity, hosts, now, use)
 
@@ -416,7 +427,8 @@ class Rebalance(Machine):
         if self._remove(owned):
             return True
         if (moved := self._moved(owned)) is not None:
-            self._prepare(owned, moved, "moved")
+            is_relieved = self._relieved.get(owned.attribute, False)
+            self._prepare(owned, moved, "silent" if is_relieved else "moved")
         elif not self._resize(owned) and self._hosts.has_reachable_stale(owned):
             self._restore(owned)
         return owned.is_changing
@@ -458,19 +470,40 @@ class Rebalance(Machine):
 
     def _moved(self, owned: OwnedTree) -> PartitionMap | None:
         """Every virtual node to where it belongs: as planned; or where it is, without the nodes
-        that may not host any more. None: all are there."""
+        that may not host any more. One whose hosts are all silent has one more until they answer
+        again or are given up. None: all are there."""
+        attribute = owned.attribute
+        is_relieved = False
         fit = self._fit()
         found: list[tuple[Peer, ...]] = []
         for entry in owned.tree.map.entries:
-            planned = self._plan.hosts.get((owned.tree.attribute, entry.interval), ())
+            planned = self._plan.hosts.get((attribute, entry.interval), ())
             hosts = tuple(host for host in planned if host.id in fit)
             hosts = hosts or tuple(host for host in entry.hosts if host.id in fit)
             hosts = hosts or self._selector.hosts_for_new_tree()
+            if (relief := self._relief(entry, hosts)) is not None:
+                hosts = (*hosts, relief)
+                is_relieved = True
             same = {host.id for host in hosts} == {host.id for host in entry.hosts}
             found.append(entry.hosts if same else hosts)
-        if found == [entry.hosts for entry in owned.tree.map.entries]:
+        is_changed = found != [entry.hosts for entry in owned.tree.map.entries]
+        if is_relieved or (is_changed and attribute in self._relieved):
+            self._relieved[attribute] = is_relieved
+        else:
+            self._relieved.pop(attribute, None)
+        if not is_changed:
             return None
         return owned.tree.map.moved(self._owner.next_version(), found)
+
+    def _relief(self, entry: Entry, hosts: Sequence[Peer]) -> Peer | None:
+        """Who serves a virtual node beside its `hosts`, if all of these are silent: who does so
+        already, else who has the fewest registrations."""
+        is_silent = self._hosts.is_silent
+        if not all(is_silent(host.id) for host in hosts):
+            return None
+        may = self._hosts.may_be_given_trees
+        there = (h for h in entry.hosts if not is_silent(h.id) and may(h.id))
+        return next(there, None) or self._selector.relief()
 
     def _resize(self, owned: OwnedTree) -> bool:
         """Split a virtual node that is too large, or merge those that are too small. Whether there

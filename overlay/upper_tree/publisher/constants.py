@@ -15,6 +15,10 @@ CHECK_LEAST = 0.05
 """Seconds between two checks for silent hosts at least. Not measured; would be measured by the
 processor time of checks with `tree.pending` pairs in flight."""
 
+ASK_ANEW = 0.25
+"""Seconds between two questions for another host of trees whose hosts are all silent. By the delay
+of events for a host that died, beside the questions that a silent host causes."""
+
 IN_FLIGHT_LEAST = 48
 """Events in flight up to which nothing is held back: one batch of a client's (64) in flight holds
 the next back; at 1,000 events per second that are matched within milliseconds nothing is."""

@@ -57,6 +57,8 @@ class Overdue(NamedTuple):
     lost: list[PendingPair]
     """Nothing that is known locally helps: the owner has to be asked."""
     next_check: float
+    silent: dict[str, None] = {}
+    """Trees of which no host is known that is not suspected."""
 
 
 class Unaccepted(Protocol):
@@ -80,7 +82,7 @@ def find_overdue(
 ) -> Overdue:
     """The pairs that wait for suspected hosts, or for longer than `retry` seconds."""
     replicas = locations.replicas
-    found = Overdue([], [], now + retry)
+    found = Overdue([], [], now + retry, {})
     next_check = found.next_check
     for each in pending:
         for attribute, (host, since) in each.pairs.items():
@@ -91,6 +93,7 @@ def find_overdue(
                 if other is not None and not replicas.suspects(attribute, other.id):
                     found.elsewhere.append((each, attribute))
                     continue
+                found.silent[attribute] = None
             if since + retry <= now:
                 found.lost.append((each, attribute))
             else:

@@ -27,7 +27,7 @@ from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, SentBefore, TreeMoved
 from overlay.upper_tree.publisher.admission import UniformBatch
 from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes
-from overlay.upper_tree.publisher.constants import CHECK_LEAST, MOVES, PAIRS_AT_ONCE
+from overlay.upper_tree.publisher.constants import ASK_ANEW, CHECK_LEAST, MOVES, PAIRS_AT_ONCE
 from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import PendingPair, event_bytes
@@ -85,6 +85,8 @@ class Publisher(Machine):
         )
         self._routes = RouteQueue(port, self._send_part)
         self._searches = FirstSearches()
+        self._asked_anew: dict[str, None] = {}  # trees whose known hosts are all silent …
+        self._ask_anew_at = float("-inf")  # … and when to ask for them again
         self._recent = RecentVisits(settings.tree.order_hold)
         self._sequence = 0
         self._together = Alarm(port, SearchOver())
@@ -372,6 +374,9 @@ class Publisher(Machine):
         """Events that waited for it are sent at the end of this turn, or with those that wait for
         other trees."""
         self._searches.found(event.attribute, self.port.now)
+        if event.attribute in self._asked_anew:
+            del self._asked_anew[event.attribute]
+            self._retry.within(0.0)
         self.port.emit(TreesFound())
 
     def on_tree_absent(self, event: TreeAbsent) -> None:
@@ -422,5 +427,18 @@ class Publisher(Machine):
         if overdue.lost:
             self.port.count("visits_retried", len(overdue.lost))
             self._ask_owners(overdue.lost)
+        next_check = overdue.next_check
+        if overdue.silent:
+            self._ask_anew(overdue.silent)
+            next_check = min(next_check, self._ask_anew_at)
         if self.pending.in_flight:
-            self._retry.within(max(overdue.next_check - now, CHECK_LEAST))
+            self._retry.within(max(next_check - now, CHECK_LEAST))
+
+    def _ask_anew(self, attributes: Iterable[str]) -> None:
+        """The owners of these trees give virtual nodes of silent hosts another one: ask for it,
+        while what was sent may still be accepted where it is."""
+        now = self.port.now
+        if now >= self._ask_anew_at:
+            self._ask_anew_at = now + ASK_ANEW
+            self._asked_anew = dict.fromkeys(attributes)
+            self.finder.ask_anew(self._asked_anew)

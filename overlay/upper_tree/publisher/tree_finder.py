@@ -122,6 +122,10 @@ class TreeFinder(Machine):
         if self.searches:
             self._again.within(SEARCH_PAUSE)
 
+    def ask_anew(self, attributes: Iterable[str]) -> None:
+        """Ask the owners whether these trees have other hosts, unless they are being looked for."""
+        self.ask_ring([name for name in attributes if name not in self.searches])
+
     def ask_soon(self, attributes: Iterable[str], since: float) -> None:
         """Ask the owners in a moment: the later the longer an event has waited, since `since`."""
         waited = self.port.now - since

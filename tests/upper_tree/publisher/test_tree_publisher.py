@@ -49,6 +49,9 @@ class FakeFinder(TreeFinder):
     def seek(self, attributes: Iterable[str], stale: bool = False) -> None:
         self.requested.append((tuple(attributes), stale))
 
+    def ask_anew(self, attributes: Iterable[str]) -> None:
+        pass
+
     def ask_ring(self, attributes: Iterable[str]) -> None:
         self.asked += attributes
 
