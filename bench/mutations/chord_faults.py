@@ -238,6 +238,21 @@ def lost_cluster_not_replaced() -> None:
     replace(RoleChanges.lead_own_log, lead_own_log)
 
 
+@fault(
+    "P5",
+    "tests/chord/recovery/test_chord_recovery.py",
+    "test_who_comes_back_alone_does_not_keep_the_successor_from_acting",
+)
+def starting_member_refuses_all() -> None:
+    """A member that was just started refuses a node with as much of the log, though it does not
+    act itself."""
+
+    def _gives_way(self: Recovery, lost: LostCluster) -> bool:
+        return False
+
+    replace(Recovery._gives_way, _gives_way)
+
+
 @fault("P5")
 def fork_takes_next_epoch() -> None:
     """A cluster that goes on without a majority takes the next epoch, which the lost majority may

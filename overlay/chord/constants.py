@@ -262,7 +262,7 @@ still succeed has had two rounds. Guess."""
 
 RESTARTING: Final = 10.0
 """How long after its own start a node takes no cluster for lost: nodes that were stopped with it
-may be starting as well. Guess."""
+may be starting as well. One with as much of the log may act meanwhile. Guess."""
 
 AGREE_AFTER: Final = 0.9
 """How long a node has looked for a leader itself before it agrees with another: nearly two rounds.

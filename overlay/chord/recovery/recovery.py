@@ -21,6 +21,12 @@ agree. Each refuses if it hears a leader, has not looked for one itself for a wh
 member before an outsider, a further log before a shorter one, then the smaller id. A node that
 reaches none at all waits much longer.
 
+A member that was just started waits longer, too: nodes that were stopped with it may be starting as
+well, and would elect a primary. Meanwhile it does not stand in the way of another, fitter or not,
+that has as much of the log (the ring successor with its copy): nothing is lost by that. It does
+after `election.fork_after` only; by then a majority that came back with it has elected one. With
+more in its log than the other it refuses as ever, since what the other lacks would be lost.
+
 When the lost cluster comes back it is fenced, and its members are free for any cluster. One that
 was led all the time and only out of sight overrides the fork (`role_changes`).
 """
@@ -326,6 +332,8 @@ class Recovery:
         else:
             sure = lost is not None and lost.since <= now - AGREE_AFTER
         fitter = mine > standing or self._is_first(message.cluster, sender, standing)
+        if fitter and lost is not None and message.position >= mine[1]:
+            fitter = not self._gives_way(lost)
         agreed = sure and not (led or taken or fitter)
         if not led and sender.id != message.cluster.primary.id:
             self.suspect(message.cluster)
@@ -338,6 +346,13 @@ class Recovery:
         if led and newest is not None:
             self.port.send(sender, Moved(newest))
         self.port.send(sender, RecoverReply(key, message.epoch, agreed))
+
+    def _gives_way(self, lost: LostCluster) -> bool:
+        """Whether this node was just started and will not ask before another has its answers,
+        while those that were started with it have had their time to elect a primary."""
+        now = self.port.now
+        is_starting = self.heartbeat.heard_at < self._began <= now - self.settings.fork_after
+        return is_starting and self._attempt_at(lost) > now + ANSWER_MOST
 
     def _is_first(self, cluster: Cluster, other: Peer, standing: Standing) -> bool:
         """Whether this node asks as well, with as much in its log, and has the smaller id."""

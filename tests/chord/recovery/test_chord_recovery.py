@@ -392,3 +392,40 @@ def test_who_was_started_lately_waits_for_no_cluster_that_it_joined_since() -> N
             world.crash(node)
     world.run(6)
     assert leader(world) is late
+
+
+def last_one_back(seed: int, more: bool = False) -> tuple[RingWorld, RingNode, list[bytes]]:
+    """A cluster is lost whole, and one member comes back a second later with its disk: what its
+    log has, and whether it has `more` of that than the successor's copy."""
+    world = grown(seed, nodes=8, clusters=2, size=3)
+    written(world, "a", "b")
+    one = leader(world)
+    last = next(node for node in members(world, one) if node is not one)
+    if more:
+        for node in world.primaries():
+            node.clusters.observed_logs.forget(one.clusters.cluster.key)  # type: ignore[union-attr]
+    for node in members(world, one):
+        world.crash(node)
+    world.run(1)
+    return world, world.restart(last), [entry("a"), entry("b")]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_who_comes_back_alone_does_not_keep_the_successor_from_acting(seed: int) -> None:
+    world, back, _ = last_one_back(seed)
+    world.run(5)
+    new = leader(world)
+    assert new is not back
+    assert len([e for e in new.events if isinstance(e, Replanted)]) == 1
+    world.run(10)
+    assert world.owners(KEY) == [new]
+    world.members_agree()
+
+
+def test_who_comes_back_with_more_of_the_log_than_the_successor_leads_when_it_has_waited() -> None:
+    world, back, entries = last_one_back(1, more=True)
+    world.run(5)
+    assert not world.owners(KEY)
+    world.run(8)
+    assert leader(world) is back
+    assert back.registry.entries == entries
