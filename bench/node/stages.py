@@ -20,8 +20,8 @@ from random import Random
 from typing import Any, Final
 
 import matching
-from canopy.wire.control import server as control
 from canopy.wire.control.client_connection import ClientConnection
+from canopy.wire.control.client_output import ClientOutput
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.transport.codec import WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX
@@ -142,9 +142,9 @@ class Bench:
         ready = sum(isinstance(answer, Subscribed) for answer in self.world.answers)
         assert ready == subscriptions, f"{ready} of {subscriptions} are acknowledged"
         self.sent = 0
-        self.server = control.ControlServer(self.world.trace, self, self)  # type: ignore[arg-type]
-        self.server._clients = {n: self.client(n) for n in range(1, PUBLISHER + 1)}
-        self.world.to_clients, self.world.to_gatherers = self.server.reply, self.server.share
+        clients = {n: self.client(n) for n in range(1, PUBLISHER + 1)}
+        self.output = ClientOutput(clients, self.world.trace, self, time.time, lambda: None)  # type: ignore[arg-type]
+        self.world.to_clients, self.world.to_gatherers = self.output.reply, self.output.share
 
     def client(self, number: int) -> ClientConnection:
         """One that consumes at once what it is sent."""
@@ -157,11 +157,6 @@ class Bench:
 
         client.outlet.put = put  # type: ignore[method-assign]
         return client
-
-    def commands(self, client: int, commands: Sequence[Command]) -> None:
-        self.node.commands(client, commands)
-
-    def client_gone(self, client: int, unread_for: float = 0.0) -> None: ...
 
     def debug(self, event: str, **fields: object) -> None: ...
 
@@ -190,7 +185,7 @@ class Bench:
     def run(self, frames: list[bytes], decode: Callable[..., Command]) -> None:
         for frame in frames:
             self.node.commands(PUBLISHER, (decode(memoryview(frame)[PREFIX:]),))
-            self.server.flush()
+            self.output.flush()
             self.world.now += 0.001
             due = self.node.deadline()
             if due is not None and due <= self.world.now:
@@ -211,9 +206,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     stages.watch(node.publisher, "publish", "identity, plan, bookkeeping (publisher)")
     stages.watch(node.receiver, "_show", "duplicates, recheck, history (receiver)")
     stages.watch(node.receiver.gathering, "share", "match (matching)")
-    stages.watch(bench.server, "reply", "encode for clients (control)")
-    stages.watch(bench.server, "share", "encode for clients (control)")
-    stages.watch(bench.server, "flush", "frames for clients (control)")
+    stages.watch(bench.output, "reply", "encode for clients (control)")
+    stages.watch(bench.output, "share", "encode for clients (control)")
+    stages.watch(bench.output, "flush", "frames for clients (control)")
     stages.watch(node.clients, "_admit", "admission (clients)")
     owners = node.turns._owners
     for kind, handler in list(owners.items()):
@@ -221,7 +216,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             owners[kind] = stages.timed(handler, "trees (visiting)")
         elif kind.__name__ == "Accepted":
             owners[kind] = stages.timed(handler, "accepted (publisher)")
-    bench.world.to_clients, bench.world.to_gatherers = bench.server.reply, bench.server.share
+    bench.world.to_clients, bench.world.to_gatherers = bench.output.reply, bench.output.share
     whole = stages.timed(bench.run, "turns, timers")
     bench.sent = 0
     whole(frames, stages.timed(COMMAND_FRAMES.decode, "decode the command (framing)"))
