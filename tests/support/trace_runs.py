@@ -188,7 +188,12 @@ class Overlay:
         self.clock.now += seconds
 
     def subscribe(
-        self, node: int, tree: Tree, name: str | None = None, selector: str = "?", ack: bool = True
+        self,
+        node: int,
+        tree: Tree,
+        name: str | None = None,
+        selector: str | None = None,
+        ack: bool = True,
     ) -> str:
         home = self.names[node]
         identity = f"{home}.{self.runs[home]}.{len(self.subscriptions)}"

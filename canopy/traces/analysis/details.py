@@ -76,7 +76,7 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
           FROM {judged} GROUP BY subscription)
         SELECT s.subscription, s.name, s.node, s.selector, s.tree, s.overlay,
                s.subscribed / 1e9D AS subscribed, s.acked / 1e9D AS acked, s.ended / 1e9D AS ended,
-               s.tree_key IS NOT NULL AS readable,
+               s.tree_key IS NOT NULL OR s.altered AS readable, s.altered,
                coalesce(c.expected, 0) AS expected, coalesce(c.delivered, 0) AS delivered,
                coalesce(c.missing, 0) AS missing, coalesce(c.dropped, 0) AS dropped,
                coalesce(c.discarded, 0) AS discarded, coalesce(c.unjudged, 0) AS unjudged,
@@ -91,8 +91,13 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
 
 
 def worst_subscriptions(table: DataFrame) -> list[Row]:
-    """The first subscriptions for the report: those with faults, then those with most events."""
-    chosen = table.drop("tree").orderBy(
+    """The first subscriptions for the report: those whose tree is not that of their
+    selector, then those with faults, then those with most events."""
+    from pyspark.sql.functions import expr
+
+    shown = table.withColumn("tree", expr("IF(altered, tree, NULL)"))  # trees are long
+    chosen = shown.orderBy(
+        table.altered.desc(),
         (
             table.missing + table.dropped + table.discarded + table.spurious + table.duplicates
         ).desc(),
@@ -104,7 +109,8 @@ def worst_subscriptions(table: DataFrame) -> list[Row]:
 
 
 def counts_of(row: Row) -> dict[str, Any]:
-    """The numbers of one subscription, with its name; `made`: all deliveries, also wrong ones."""
+    """The numbers of one subscription, with its name; `made`: all deliveries, also wrong ones.
+    Where its tree is not that of its selector both are there."""
     names = ("expected", "delivered", "missing", "dropped", "discarded", "spurious", "duplicates")
     counts = {name: row[name] for name in names}
     made = (
@@ -114,7 +120,10 @@ def counts_of(row: Row) -> dict[str, Any]:
         + row["either_way"]
         + row["duplicates"]
     )
-    return {"subscription": row["subscription"], "name": row["name"], **counts, "made": made}
+    named = {"subscription": row["subscription"], "name": row["name"]}
+    if row["altered"]:
+        named |= {"selector": row["selector"], "tree": row["tree"]}
+    return {**named, **counts, "made": made}
 
 
 def wrong_pairs(

@@ -165,26 +165,33 @@ class _Analysis:
         return summary
 
     def _subscriptions(self, records: DataFrame, runs: DataFrame) -> tuple[DataFrame, int]:
-        """The subscriptions, with tree_key NULL for unreadable trees; and the number of these."""
+        """The subscriptions, with tree_key NULL for trees that are unreadable or `altered`; and the
+        number of the unreadable ones."""
         made = computed_once(expected.subscriptions(self.spark, records, runs))
         self._trees = expected.distinct_trees(made)
         bad = ", ".join(f"'{key}'" for key, _ in self._trees.bad) or "''"
+        other = ", ".join(f"'{key}'" for key in self._trees.altered) or "''"
+        altered = f"coalesce({expected.WRITTEN_KEY} IN ({other}), false)"
         made = made.selectExpr(
             *("subscription", "name", "node", "client", "selector", "tree", "overlay"),
             *("subscribed", "acked", "ended", "kept", "holes"),
-            f"CASE WHEN tree_key NOT IN ({bad}) THEN tree_key END AS tree_key",
+            f"CASE WHEN tree_key NOT IN ({bad}) AND NOT {altered} THEN tree_key END AS tree_key",
+            f"{altered} AS altered",
         )
         # Without any selector what is absent may have it: that is judged with its deliveries.
         rows = self.spark.sql(
             """
-            SELECT overlay, count(*) AS n, count_if(tree_key IS NULL) AS bad,
-                   count_if(tree_key IS NULL AND (tree IS NOT NULL OR size(holes) = 0)) AS wrong
+            SELECT overlay, count(*) AS n, count_if(altered) AS altered,
+                   count_if(tree_key IS NULL AND NOT altered) AS bad,
+                   count_if(tree_key IS NULL AND NOT altered
+                            AND (tree IS NOT NULL OR size(holes) = 0)) AS wrong
             FROM {made} GROUP BY overlay
             """,
             made=made,
         ).collect()
         self._subscribed = sum(row["n"] for row in rows)
         self._unreadable = {row["overlay"]: row["wrong"] for row in rows}
+        self._altered = {row["overlay"]: row["altered"] for row in rows}
         return made, sum(row["bad"] for row in rows)
 
     def _judged(
@@ -229,6 +236,7 @@ class _Analysis:
                 *(each, by_overlay.get(name) or deliveries.no_pairs()),
                 {
                     "unreadable": self._unreadable.get(name, 0),
+                    "altered": self._altered.get(name, 0),
                     "republished": found.republished.get(name, 0),
                     "unpublished": lost.get(name, 0),
                     "contradictions": sum(

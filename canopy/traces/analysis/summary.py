@@ -83,7 +83,7 @@ class AnalysisSummary:
     by_subscription: list[dict[str, Any]] = field(default_factory=list)
     """Of the first subscriptions, those with faults and with most events first: `subscription`,
     `name`, `expected`, `delivered`, `missing`, `dropped`, `spurious`, `duplicates`, `made` (all
-    deliveries)."""
+    deliveries); and `selector` and `tree` of one whose tree is not that of its selector."""
     format: str = field(default=FORMAT)
     complete: bool = field(default=True)
 

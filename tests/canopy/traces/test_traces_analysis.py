@@ -66,7 +66,9 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     """One of every fault, with the identities of the events and subscriptions concerned."""
     o = Overlay(folder, 4)
     notes: dict[str, str] = {}
-    hot = notes["hot"] = o.subscribe(1, ABOVE_5, EVIL, EVIL)
+    hot = notes["hot"] = o.subscribe(
+        1, ["or", ABOVE_5, ["attr", EVIL]], EVIL, 'a > 5 OR "' + EVIL.replace('"', '""') + '"'
+    )
     late = notes["late"] = o.subscribe(2, ABOVE_5, "late", "a > 5", ack=False)
     never = notes["never"] = o.subscribe(2, ABOVE_5, "never", "a > 5", ack=False)
     gone = notes["gone"] = o.subscribe(3, ABOVE_5, "gone", "a > 5")

@@ -370,6 +370,8 @@ def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str
     faults = [f"{row[kind]:,} {word}" for kind, word in words.items() if row[kind]]
     if not row["readable"]:
         faults.append("unreadable selector")
+    if row["altered"]:
+        faults.append(f"not the recorded tree: {row['tree']}")
     wrong = f'<b class="flag">{escape(", ".join(faults))}</b>' if faults else "nothing"
     if row["acked"] is None:
         wrong += "<br><small>never acknowledged</small>"

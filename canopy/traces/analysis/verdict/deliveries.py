@@ -12,7 +12,7 @@ verdict:
     unknown    delivered, but the traces lack the event or the subscription, though nothing of the
                node that should have written of it is absent
     unjudged   what would decide it may be among the records that are absent, or is unreadable, or
-               its subscription waited long for the SUBACK
+               its subscription waited long for the SUBACK, or has another tree than its text
 
 `copies` above 1 are duplicates, whatever the verdict. Except for `delivered` and `dropped` every
 verdict has a reason.
@@ -37,6 +37,7 @@ RULES: Final = (
     ("NOT is_published AND has_all_published", "unknown",
      "'the traces have no publish record of this event'"),
     ("NOT is_published", "unjudged", "'not all records of its publisher are there'"),
+    ("altered", "unjudged", "'the tree of its subscription is not that of its selector'"),
     ("NOT has_tree AND (has_selector OR has_all_subscribed)", "unknown",
      "'the traces have no readable selector of it'"),
     ("NOT has_tree", "unjudged", "'not all records of the node of its subscription are there'"),
@@ -89,6 +90,7 @@ def judge(
           m.standing, m.elsewhere, m.hlc, coalesce(m.at, e.at) AS at, g.reason AS given_up,
           e.event IS NOT NULL AS is_published, e.attributes IS NOT NULL AS has_attributes,
           s.tree_key IS NOT NULL AS has_tree, s.tree IS NOT NULL AS has_selector, s.acked,
+          coalesce(s.altered, false) AS altered,
           {known_all.format("m.event")} AS has_all_published,
           {known_all.format("m.subscription")} AS has_all_subscribed,
           filter(s.holes, x -> x.until > m.at AND x.since < m.at + {SETTLE})[0].cause AS hole,
@@ -102,7 +104,7 @@ def judge(
         met=in_one_task(_met(spark, records, pairs)),
         published=published.select("event", "published", "at", "overlay", "attributes"),
         subscribed=subscribed.select(
-            *("subscription", "tree_key", "tree", "node", "overlay", "acked", "holes")
+            *("subscription", "tree_key", "tree", "node", "overlay", "acked", "holes", "altered")
         ),
     )
     if has_discarded:

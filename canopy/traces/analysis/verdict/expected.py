@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis.constants import GRACE_SECONDS, NANOSECONDS, SETTLE_SECONDS
 from canopy.traces.analysis.selection.job import selected
+from canopy.traces.analysis.selection.text import is_tree_of
 from canopy.traces.analysis.selection.trees import TreeError, condition, parse_tree
 from canopy.traces.analysis.tasks import in_one_task, is_small
 
@@ -96,20 +97,35 @@ class SelectorTrees:
 
     good: tuple[tuple[str, str], ...]  # (key, JSON text)
     bad: tuple[tuple[str, str], ...]  # (key, reason)
+    altered: tuple[str, ...]  # `WRITTEN_KEY` of selectors whose text has another tree than theirs
+
+
+WRITTEN_KEY: Final = "md5(concat(md5(selector), tree_key))"
+"""SQL: identifies the text and the tree of a subscription together; NULL if one is absent."""
 
 
 def distinct_trees(subscribed: DataFrame) -> SelectorTrees:
-    """Collect the distinct trees and try to translate each."""
-    rows = subscribed.where("tree IS NOT NULL").select("tree_key", "tree").distinct().collect()
+    """Collect the distinct trees, try to translate each, and compare it with the texts that are
+    recorded with it. Both are done in this process: 10,000 selectors take a second."""
+    chosen = ("tree_key", "tree", "selector", f"{WRITTEN_KEY} AS written_key")
+    rows = subscribed.where("tree IS NOT NULL").selectExpr(*chosen).distinct().collect()
     good, bad = [], []
-    for key, text in sorted((row["tree_key"], row["tree"]) for row in rows):
+    for key, text in sorted({(row["tree_key"], row["tree"]) for row in rows}):
         try:
             condition(parse_tree(text))
         except TreeError as error:
             bad.append((key, str(error)))
         else:
             good.append((key, text))
-    return SelectorTrees(tuple(good), tuple(bad))
+    unreadable = {key for key, _ in bad}
+    altered = sorted(
+        row["written_key"]
+        for row in rows
+        if row["selector"] is not None
+        and row["tree_key"] not in unreadable
+        and not is_tree_of(row["selector"], row["tree"])
+    )
+    return SelectorTrees(tuple(good), tuple(bad), tuple(altered))
 
 
 def matching_pairs(

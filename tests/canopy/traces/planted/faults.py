@@ -220,6 +220,17 @@ def another_overlay(run: Run, folder: Path) -> None:
     copy_of(run.records, run.records[0][0]["overlay"], 0xEEEE).store(folder, "other")
 
 
+def altered(old: str, new: str) -> Callable[[Run], None]:
+    """The tree of subscription 2 is another than that of its text, and all else fits the text."""
+
+    def plant(run: Run) -> None:
+        (made,) = run.of(2, "subscribe")
+        assert old in made["tree"]
+        made["tree"] = made["tree"].replace(old, new)
+
+    return plant
+
+
 PLANTED: dict[str, Planted] = {
     "nothing": Planted(nothing),
     "a clock an hour ahead": Planted(ahead(3600.0)),
@@ -258,6 +269,15 @@ PLANTED: dict[str, Planted] = {
     "a broken line": Planted(broken_line, unjudged=1),
     "an absent node": Planted(absent_node, "not judged", unjudged=EVENTS),
     "the first records removed": Planted(first_records_removed, "not judged"),
+    "a tree with another constant": Planted(
+        altered("5", "5.5"), "not exact", {"altered": 1}, unjudged=EVENTS
+    ),
+    "a tree with another operator": Planted(
+        altered('">"', '">="'), "not exact", {"altered": 1}, unjudged=EVENTS
+    ),
+    "a tree with another attribute": Planted(
+        altered('"a"', '"number"'), "not exact", {"altered": 1}, unjudged=EVENTS
+    ),
     "a copy inside of the folder": Planted(nothing, stored=copied_inside),
     "a copy that differs": Planted(
         nothing, "not exact", {"contradictions": 1}, stored=contradicted

@@ -5,6 +5,7 @@ Each fault has nodes and an overlay of its own, and one analysis judges all of t
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -14,6 +15,12 @@ from tests.canopy.traces.planted.faults import PLANTED
 from tests.canopy.traces.planted.good_run import copy_of, written
 
 pytestmark = pytest.mark.spark
+
+OTHER_TREES = {
+    '[">", ["attr", "a"], ["lit", 5.5]]',
+    '[">=", ["attr", "a"], ["lit", 5]]',
+    '[">", ["attr", "number"], ["lit", 5]]',
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,3 +42,9 @@ def test_the_verdict_on_a_planted_fault(name: str, found: AnalysisSummary) -> No
     assert {row["result"] for row in rows} == {fault.result}, rows
     assert [row["faults"] for row in rows] == [fault.faults] * len(rows)
     assert {row["unjudged"] for row in rows} == {fault.unjudged}
+
+
+def test_a_subscription_with_another_tree_is_named_with_both(found: AnalysisSummary) -> None:
+    named = [row for row in found.by_subscription if "tree" in row]
+    assert {(row["name"], row["selector"]) for row in named} == {("on 2", "a > 5")}
+    assert {json.dumps(json.loads(row["tree"])[1:]) for row in named} == OTHER_TREES
