@@ -4,5 +4,5 @@ A node numbers the records of each run of its process, and the first record of e
 it is, what share of the events it keeps, and how many records were lost. ``facts`` has these
 numbers for each file, and what nodes say of each other. ``holes`` concludes from them which
 stretches are absent and which run has ended, ``overlays`` which nodes belong together. ``collect``
-has Spark gather the facts, ``scan`` reads them from the files without Spark.
+has Spark gather the facts; all else is without Spark.
 """
