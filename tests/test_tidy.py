@@ -117,6 +117,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *(*ANALYSIS_BASE, "canopy.traces.analysis.completeness"),
         "canopy.traces.analysis.selection",
     ),
+    "canopy.traces.analysis.check": (
+        *(*ANALYSIS_BASE, "canopy.traces.analysis.completeness", "canopy.traces.analysis.read"),
+        *("canopy.traces.analysis.verdict.outcome", "canopy.traces.schema", "overlay.wording"),
+    ),
     "canopy.wire": CORE,
     "canopy.sim": CORE,
     "canopy.sim.world": CORE,

@@ -1,7 +1,7 @@
 """Progress bars, one after another, on standard error if that is a terminal.
 
-Without a terminal `sim/progress` prints lines for a simulated world, and `demo/display` for the
-steps of a demo.
+Without a terminal `sim/progress` prints lines for a simulated world, and `display` for the steps
+of a command.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Files": {
         "stream": ("canopy.cli.stream:stream", "Check the files of durable streams."),
-        "trace": ("canopy.cli.trace:trace", "Analyse the traces of all nodes with Spark."),
+        "trace": ("canopy.cli.traces.command:trace", "Check and analyse the traces of all nodes."),
         "context": ("canopy.cli.contexts.command:context", "Name the data folders of nodes."),
         "config": ("canopy.cli.config:config", "Check a node's configuration."),
     },

@@ -413,3 +413,28 @@ def analysed(
     summary = analyze(overlay.folder, out, None, lambda *a: stages.append(a), session=spark)
     jobs = [job for job in tracker.getJobIdsForGroup() if job not in before]
     return Analysed(overlay, out, summary, stages, notes or {}, jobs)
+
+
+CORRUPT_LINES: list[tuple[bytes, str]] = [
+    (b'{"v":2,"time":1790000000.5,"node":"a0","ki', "cut off"),
+    (b"hello <b>", "not a JSON object"),
+    (b"[1,2]", "not a JSON object"),
+    (b'"text"', "not a JSON object"),
+    (b'{"a":1}', "not a trace record"),
+    (b'{"v":2,"kind":7,"a":{"b":2}}', "unknown kind 7"),
+    (b'{"v":2,"time":"noon","node":"a0","kind":"ready"}', "not a JSON object with the fields"),
+    (b'{"v":2,"time":NaN,"node":"a0","kind":"ready"}', "not a JSON object with the fields"),
+    (b'{"v":7,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 7, not 2"),
+    (b'{"v":2,"time":1790000000.5,"node":"a0","kind":"dance"}', "unknown kind dance"),
+    (b'{"v":2,"time":1790000000.5,"kind":"ready"}', "no node or no time"),
+    (b'{"v":1,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 1, not 2"),
+    (b'{"v":2,"time":1.5,"node":"a0","run":1,"n":4,"kind":"ready"}', "no run, number or hybrid"),
+    (b'{"v":2,"time":1.5,"node":"a0","run":1,"kind":"file"}', "no overlay in a record of kind"),
+    (
+        b'{"v":2,"time":1.5,"hlc":4,"node":"a0","run":1,"n":4,"kind":"publish"}',
+        "no event in a record of kind publish",
+    ),
+    (b'{"v":2,"time":1.5,"node":"\xff\xfe","kind":"ready"}', "invalid UTF-8"),
+    (b"\x00\x01\x02", "not a JSON object"),
+]
+"""Lines that are no records, and how the reason begins."""

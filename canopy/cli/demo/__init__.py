@@ -5,6 +5,6 @@ what was asked for before anything starts, ``usgs`` fetches the earthquakes, ``f
 output folder, ``overlay`` starts, watches and stops the processes, ``subscribers`` makes all
 subscriptions and writes down the deliveries, ``publisher`` publishes the feed, ``quiescence`` waits
 until nothing is under way, and ``summary`` compares what the analysis of the traces
-(`canopy.traces.analysis`) found with the deliveries. ``display`` shows the progress. The benches
+(`canopy.traces.analysis`) found with the deliveries. The benches
 use ``overlay`` too.
 """

@@ -81,9 +81,9 @@ def demo(
     from canopy.cli.demo.plan import TELEMETRY, DemoPlan, read_subscriptions
 
     require("analysis", *(("telemetry",) if feed == TELEMETRY else ()))
-    from canopy.cli.demo.display import Display
     from canopy.cli.demo.run import run_demo
     from canopy.cli.demo.summary import show
+    from canopy.cli.display import Display
     from canopy.cli.output import console, print_json
 
     for number in (signal.SIGTERM, signal.SIGHUP):

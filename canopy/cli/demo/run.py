@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from canopy.cli.demo import folder, summary
-from canopy.cli.demo.display import Display
 from canopy.cli.demo.overlay import Overlay
 from canopy.cli.demo.plan import DemoPlan, to_json
 from canopy.cli.demo.publisher import PublishedFeed, publish
 from canopy.cli.demo.quiescence import await_quiescence
 from canopy.cli.demo.subscribers import Subscribers
+from canopy.cli.display import Display
 from overlay.wording import counted
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ counts how trees were found; ``load`` adds up the work of each node; ``incidents
 several nodes saw of one loss or election; ``details`` and ``slowest`` select what the report lists;
 ``summary`` and ``findings`` are the results; ``output`` is the folder, and ``report/`` the page.
 ``tasks`` says how much Spark divides; ``constants`` has the numbers. ``health/`` is another job
-over the same records, which says how healthy the nodes are.
+over the same records, which says how healthy the nodes are; ``check/`` says without Spark what is
+absent.
 
 PySpark is imported when an analysis begins: importing this package is cheap.
 """

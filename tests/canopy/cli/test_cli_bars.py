@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from canopy.cli.bars import Bars
-from canopy.cli.demo.display import Display
+from canopy.cli.display import Display
 
 
 def steps(display: Display) -> None:

@@ -17,6 +17,7 @@ from canopy.traces.analysis import STAGES, AnalysisError, AnalysisSummary, analy
 from canopy.traces.analysis.report.wording import duration, number
 from tests.support.trace_runs import (
     ABOVE_5,
+    CORRUPT_LINES,
     EVIL,
     START,
     Analysed,
@@ -125,30 +126,6 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     lost_program(o, notes)
     o.stop(data=100, kill=1)
     return o, notes
-
-
-CORRUPT_LINES: list[tuple[bytes, str]] = [
-    (b'{"v":2,"time":1790000000.5,"node":"a0","ki', "cut off"),
-    (b"hello <b>", "not a JSON object"),
-    (b"[1,2]", "not a JSON object"),
-    (b'"text"', "not a JSON object"),
-    (b'{"a":1}', "not a trace record"),
-    (b'{"v":2,"kind":7,"a":{"b":2}}', "unknown kind 7"),
-    (b'{"v":2,"time":"noon","node":"a0","kind":"ready"}', "not a JSON object with the fields"),
-    (b'{"v":2,"time":NaN,"node":"a0","kind":"ready"}', "not a JSON object with the fields"),
-    (b'{"v":7,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 7, not 2"),
-    (b'{"v":2,"time":1790000000.5,"node":"a0","kind":"dance"}', "unknown kind dance"),
-    (b'{"v":2,"time":1790000000.5,"kind":"ready"}', "no node or no time"),
-    (b'{"v":1,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 1, not 2"),
-    (b'{"v":2,"time":1.5,"node":"a0","run":1,"n":4,"kind":"ready"}', "no run, number or hybrid"),
-    (b'{"v":2,"time":1.5,"node":"a0","run":1,"kind":"file"}', "no overlay in a record of kind"),
-    (
-        b'{"v":2,"time":1.5,"hlc":4,"node":"a0","run":1,"n":4,"kind":"publish"}',
-        "no event in a record of kind publish",
-    ),
-    (b'{"v":2,"time":1.5,"node":"\xff\xfe","kind":"ready"}', "invalid UTF-8"),
-    (b"\x00\x01\x02", "not a JSON object"),
-]
 
 
 @pytest.fixture(scope="module")

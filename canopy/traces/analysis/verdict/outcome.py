@@ -58,12 +58,12 @@ def outcome_of(
         reasons.append("no delivery was expected, which proves nothing")
     if unjudged > UNJUDGED_LIMIT * every:
         reasons.append(f"{unjudged:,} of {every:,} pairs cannot be judged")
-    reasons += _absences(overlay)
+    reasons += absences(overlay)
     result = NOT_EXACT if faults else NOT_JUDGED if reasons else EXACT
     return Outcome(overlay.name, result, faults, tuple(reasons), counts, unjudged)
 
 
-def _absences(overlay: OverlayFacts) -> list[str]:
+def absences(overlay: OverlayFacts) -> list[str]:
     """Why the records of an overlay cannot prove it right, however few pairs are left open."""
     reasons = []
     torn = [run for run in overlay.runs if not run.explained]

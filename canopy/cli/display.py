@@ -1,4 +1,4 @@
-"""The progress of a demo on standard error: bars on a terminal, plain lines elsewhere."""
+"""The steps of a command on standard error: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from canopy.cli.constants import PROGRESS_INTERVAL
 
 
 class Display(Bars):
-    """Shows the steps of a demo one after another. A context manager."""
+    """Shows the steps of a command one after another. A context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
         super().__init__(quiet)

@@ -1,4 +1,4 @@
-"""`canopy trace`: the Spark analyses of the traces of all nodes, of deliveries and of health."""
+"""`canopy trace`: the check and the Spark analyses of the traces of all nodes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from canopy.cli.connect import json_option
 from canopy.cli.errors import FAILURE, OK, UNDECIDED
 from canopy.cli.extras import require
 from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.traces.check import check
 from overlay.wording import counted
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ LEVELS = ("none", "relatively high", "high", "extremely high")
 
 @click.group()
 def trace() -> None:
-    """Analyse the traces of all nodes with Spark."""
+    """Check the traces of all nodes, and analyse them with Spark."""
+
+
+trace.add_command(check)
 
 
 @trace.command()

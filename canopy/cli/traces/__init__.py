@@ -1,0 +1,2 @@
+"""`canopy trace`: the traces of all nodes. ``command`` has the group and the Spark analyses, of
+deliveries and of health; ``check`` says what the files have and lack, without Spark."""

@@ -1,0 +1,315 @@
+"""What is wrong with the traces of a folder, and what one should know of them, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from canopy.traces.analysis.check.copies import Copies, Held
+from canopy.traces.analysis.check.gather import TraceFile
+from canopy.traces.analysis.check.lines import CUT_OFF
+from canopy.traces.analysis.check.result import (
+    COMPLETE,
+    FINDINGS,
+    KILLED,
+    NOTHING,
+    OPEN,
+    STOPPED,
+    WRITING,
+    Finding,
+    NodeCheck,
+    OverlayCheck,
+    RunCheck,
+    TraceCheck,
+)
+from canopy.traces.analysis.completeness.collect import Completeness, node_of
+from canopy.traces.analysis.completeness.facts import FOREVER
+from canopy.traces.analysis.completeness.holes import Hole, RunFacts
+from canopy.traces.analysis.completeness.overlays import OverlayFacts
+from canopy.traces.analysis.constants import CLOCKS_AGREE, NANOSECONDS
+from canopy.traces.analysis.read import SUFFIXES
+from canopy.traces.analysis.verdict.outcome import absences
+from overlay.wording import counted
+
+WRITING_SECONDS: Final = 30.0
+"""A file that was written to so recently is still being written: a node writes every ten seconds
+(`health.period`), if it has nothing else to write."""
+
+
+class Seen:
+    """Gathers the findings and notes of one folder."""
+
+    def __init__(
+        self, traces: Path, held: Held, complete: Completeness, copies: Copies, now: float
+    ) -> None:
+        self._traces = traces
+        self._held = held
+        self._complete = complete
+        self._copies = copies
+        self._now = now
+        self.findings: list[Finding] = []
+        self.notes: list[Finding] = []
+        self._ends = {(run.node, run.run): self._end(run) for run in complete.runs}
+
+    def _end(self, run: RunFacts) -> str:
+        if run.stopped:
+            return STOPPED
+        if run.ended is not None:
+            return KILLED
+        changed = max(file.changed for file, _ in self._held[run.node, run.run])
+        return WRITING if self._now - changed < WRITING_SECONDS else OPEN
+
+    def _inner(self, path: Path) -> str:
+        """A file's name inside the folder."""
+        return str(path.relative_to(self._traces))
+
+    def look_at_file(self, file: TraceFile) -> None:
+        """Whether a file could be read, and is where it belongs."""
+        name = self._inner(file.path)
+        node = file.home or None
+        if file.error:
+            got = sum(part.facts.records for part in file.parts)
+            text = f"cannot be read {'after' if got else 'at all:'}"
+            text += f" {counted(got, 'record')}: {file.error}" if got else f" {file.error}"
+            self.findings.append(Finding("damaged file", text, node, file=name))
+        elif not file.parts and not file.unreadable:
+            self.notes.append(Finding("empty file", "has no record", node, file=name))
+        ends = {self._ends[part.facts.node, part.facts.run] for part in file.parts}
+        unreadable = dict(file.problems)
+        if file.torn and unreadable.get(CUT_OFF) and ends <= {KILLED, WRITING} and ends:
+            unreadable[CUT_OFF] -= 1
+            why = "is being written" if WRITING in ends else "its node was killed"
+            text = f"ends within a line: {why}"
+            self.notes.append(Finding("cut line", text, node, file=name, records=1))
+        if lines := sum(unreadable.values()):
+            problems = "; ".join(
+                f"{problem} ({count:,})" for problem, count in sorted(unreadable.items()) if count
+            )
+            text = f"{counted(lines, 'line')} of it {'is' if lines == 1 else 'are'} no record: "
+            self.findings.append(
+                Finding("unreadable lines", text + problems, node, file=name, records=lines)
+            )
+        strangers = sorted({part.facts.node for part in file.parts} - {file.home})
+        if strangers and file.home:
+            text = f"has records of {_some(strangers)}, in the folder of {file.home}"
+            self.notes.append(Finding("foreign records", text, node, file=name))
+
+    def look_at_run(self, overlay: OverlayFacts, run: RunFacts) -> None:
+        """What is absent of a run."""
+        inner = [hole for hole in run.holes if hole.records is not None]
+        absent = sum(hole.records or 0 for hole in inner)
+        if absent:
+            self._absent(run, inner, absent)
+        elif run.lost:
+            text = f"the node counted {counted(run.lost, 'record')} as lost"
+            self._found(run, "lost records", text, run.lost)
+        for hole in run.holes:
+            if hole.records is None:
+                self._open_end(run, hole)
+        illegible = sum(part.illegible for _, part in self._held[run.node, run.run])
+        if illegible:
+            text = f"the attributes of {counted(illegible, 'event')} cannot be read"
+            self._found(run, "unreadable attributes", text, illegible)
+        steps = [step for _, part in self._held[run.node, run.run] for step in part.steps]
+        if steps:
+            worst = max(steps, key=abs)
+            way = "forward, or its machine slept" if worst > 0 else "back"
+            text = f"its wall clock was set {counted(len(steps), 'time')} while it ran, by up to "
+            text += f"{abs(worst):,.1f} s {way}"
+            self.notes.append(Finding("clock set", text, run.node, run.run))
+
+    def _absent(self, run: RunFacts, holes: Sequence[Hole], absent: int) -> None:
+        verb = "is" if absent == 1 else "are"
+        text = f"{counted(absent, 'record')} {verb} absent"
+        if len(holes) > 1:
+            text += f" in {len(holes):,} places"
+        causes = sorted({hole.cause for hole in holes} - {"records of it are absent"})
+        if causes:
+            text += f" ({', '.join(causes)})"
+        if run.lost:
+            text += f"; the node counted {run.lost:,} as lost"
+        elif run.explained:
+            text += "; as many lines of its files are unreadable"
+        kind = "lost records" if run.explained else "absent records"
+        since, until = min(hole.since for hole in holes), max(hole.until for hole in holes)
+        self._found(run, kind, text, absent, since, until)
+
+    def _open_end(self, run: RunFacts, hole: Hole) -> None:
+        if self._ends[run.node, run.run] == WRITING:
+            text = "is still being written: the last seconds are not judged"
+            self.notes.append(Finding("still writing", text, run.node, run.run))
+            return
+        text = hole.cause
+        if hole.until >= FOREVER:
+            text += ": its node was killed, or the last file is cut or was copied while it wrote"
+        self._found(run, "no end", text, None, hole.since, hole.until)
+
+    def _found(
+        self,
+        run: RunFacts,
+        kind: str,
+        text: str,
+        records: int | None,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> None:
+        self.findings.append(
+            Finding(
+                *(kind, text, run.node, run.run),
+                records=records,
+                since=since / NANOSECONDS if since else None,
+                until=None if until is None or until >= FOREVER else until / NANOSECONDS,
+            )
+        )
+
+    def look_at_overlay(self, overlay: OverlayFacts) -> None:
+        """Nodes of it that are absent or keep other shares of the events."""
+        for node in overlay.absent:
+            text = "has no records at all, and others name it"
+            self.findings.append(Finding("absent node", text, node))
+        if overlay.apart:
+            text = f"{overlay.name}: its nodes never met others of the same overlay's name"
+            self.findings.append(Finding("overlay in parts", text))
+        samples = _samples(overlay)
+        if len(samples) > 1:
+            named = ", ".join(f"{share} at {counted(n, 'node')}" for share, n in samples.items())
+            text = f"{overlay.name}: nodes keep different shares of the events ({named}); judged "
+            text += f"are the {percent_text(overlay.sample)} that all keep"
+            self.notes.append(Finding("sampling", text))
+        elif overlay.sample < 1:
+            share = percent_text(overlay.sample)
+            text = f"{overlay.name}: all nodes keep {share} of the events"
+            self.notes.append(Finding("sampling", text))
+
+    def look_at_clocks(self) -> None:
+        """Wall clocks that are off."""
+        if self._complete.clocks_agree:
+            return
+        for node, ahead in sorted(self._complete.clock_offsets().items()):
+            if abs(ahead) >= CLOCKS_AGREE:
+                way = "ahead of" if ahead > 0 else "behind"
+                text = f"its wall clock is {abs(ahead):,.3f} s {way} the median node's"
+                self.notes.append(Finding("clock", text, node))
+
+    def look_at_copies(self) -> None:
+        """Records that are there twice."""
+        for path, original in self._copies.files:
+            text = f"has the same text as {self._inner(original)}, and counts once"
+            home = node_of(str(path)) or None
+            self.notes.append(Finding("copy", text, home, file=self._inner(path)))
+        named = {path for path, _ in self._copies.files}
+        whole = sum(
+            part.facts.records
+            for parts in self._held.values()
+            for file, part in parts
+            if file.path in named
+        )
+        if self._copies.records > whole:
+            more = counted(self._copies.records - whole, "record")
+            self.notes.append(Finding("copy", f"{more} repeat others, and count once"))
+        for node, number in sorted(self._copies.contradictions.items()):
+            text = f"under {counted(number, 'number')} there are different records of it"
+            self.findings.append(Finding("contradictions", text, node, records=number))
+
+    def look_at_passed_over(self, paths: Sequence[Path]) -> None:
+        """Files of other kinds."""
+        for path in paths:
+            text = f"is not read: only {' and '.join(SUFFIXES)} are"
+            self.notes.append(Finding("other file", text, file=self._inner(path)))
+
+    def result(self, files: Sequence[TraceFile]) -> TraceCheck:
+        """All together."""
+        complete = self._complete
+        overlays = tuple(self._overlay(each) for each in complete.overlays)
+        judged = any(each.published and each.subscriptions for each in overlays)
+        facts = [part.facts for file in files for part in file.parts]
+        return TraceCheck(
+            result=NOTHING if not judged else FINDINGS if self.findings else COMPLETE,
+            folder=str(self._traces),
+            files=len(files),
+            size=sum(file.size for file in files),
+            records=sum(each.records for each in facts),
+            unreadable=sum(file.unreadable for file in files),
+            copies=complete.copies,
+            first=min((each.first for each in facts), default=None),
+            last=max((each.last for each in facts), default=None),
+            findings=tuple(self.findings),
+            notes=tuple(self.notes),
+            overlays=overlays,
+            nodes=tuple(self._nodes()),
+        )
+
+    def _overlay(self, overlay: OverlayFacts) -> OverlayCheck:
+        runs = [(run.node, run.run) for run in overlay.runs]
+        kinds = [part.kinds for key in runs for _, part in self._held[key]]
+        return OverlayCheck(
+            name=overlay.name,
+            nodes=len(overlay.nodes),
+            absent=overlay.absent,
+            published=sum(each.get("publish", 0) for each in kinds),
+            subscriptions=sum(each.get("suback", 0) for each in kinds),
+            samples=_samples(overlay),
+            reasons=tuple(absences(overlay)),
+        )
+
+    def _nodes(self) -> list[NodeCheck]:
+        ahead = self._complete.clock_offsets()
+        names: dict[str, str] = {}
+        about: dict[str, int] = {}
+        for (node, _), parts in sorted(self._held.items()):
+            for _, part in parts:
+                names[node] = part.name or names.get(node, "")
+        for finding in self.findings:
+            if finding.node:
+                about[finding.node] = about.get(finding.node, 0) + 1
+        found = []
+        for overlay in self._complete.overlays:
+            for node in sorted(overlay.nodes):
+                runs = [self._run(run) for run in overlay.runs if run.node == node]
+                found.append(
+                    NodeCheck(
+                        *(node, names.get(node) or None, overlay.name, ahead.get(node)),
+                        runs=tuple(runs),
+                        findings=about.get(node, 0),
+                    )
+                )
+        return found
+
+    def _run(self, run: RunFacts) -> RunCheck:
+        parts = self._held[run.node, run.run]
+        kinds: dict[str, int] = {}
+        for _, part in parts:
+            for kind, count in part.kinds.items():
+                kinds[kind] = kinds.get(kind, 0) + count
+        return RunCheck(
+            run=run.run,
+            files=len(parts),
+            records=run.records,
+            absent=sum(hole.records or 0 for hole in run.holes),
+            lost=run.lost,
+            sample=run.sample,
+            first=run.first,
+            last=run.last,
+            end=self._ends[run.node, run.run],
+            kinds=dict(sorted(kinds.items())),
+        )
+
+
+def _samples(overlay: OverlayFacts) -> dict[str, int]:
+    """How many nodes keep which share of the events, the smallest share first."""
+    shares = {run.node: run.sample for run in sorted(overlay.runs, key=lambda run: -run.sample)}
+    counts: dict[str, int] = {}
+    for share in sorted(shares.values()):
+        counts[percent_text(share)] = counts.get(percent_text(share), 0) + 1
+    return counts
+
+
+def percent_text(share: float) -> str:
+    """A share of 1 in percent."""
+    return f"{share * 100:.6g} %"
+
+
+def _some(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - 3:,} more" if len(nodes) > 3 else ""
+    return ", ".join(nodes[:3]) + more

@@ -1,0 +1,287 @@
+"""What one trace file has: the facts that ``completeness/`` concludes from, and its damage.
+
+The same facts as `completeness.collect` has Spark gather, in one pass over the lines and in little
+memory: stretches of numbers instead of the numbers, and a sample of the clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from canopy.traces.analysis.check.lines import DAMAGED, is_object, lines_of, parse, pieces
+from canopy.traces.analysis.completeness.collect import node_of
+from canopy.traces.analysis.completeness.facts import FileFacts
+from canopy.traces.analysis.constants import LINE_CHARACTERS, NANOSECONDS
+
+CLOCK_SAMPLES: Final = 1024
+"""Differences of the two clocks that are kept of a file, from which the median is taken. Guess: a
+median of as many is within some percent of the ranks."""
+
+CLOCK_STEP: Final = 1.0
+"""Seconds by which a wall clock has to jump against the monotonic clock to count as set while the
+node ran. Guess: more than a busy machine lets pass between the reading of the two clocks."""
+
+MET_BY: Final = frozenset(("visit", "forward", "arrive", "walk_hop", "link"))
+MET: Final = frozenset(("up", "resumed"))
+
+
+@dataclass
+class Peer:
+    """What the records of a node say of another (`facts.PeerFacts`)."""
+
+    met: bool = False
+    heard: int | None = None
+    lost: int | None = None
+    forwards: int = 0
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Records of a run with consecutive numbers, and their hybrid logical clock."""
+
+    first: int
+    last: int
+    since: int
+    until: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of one run of a node in one file."""
+
+    facts: FileFacts
+    stretches: tuple[Stretch, ...]
+    name: str | None  # the node's
+    kinds: dict[str, int]
+    """How many records there are of each kind."""
+    steps: tuple[float, ...]
+    """Seconds by which its wall clock was set while it ran, each time."""
+    illegible: int
+    """Its publish records whose attributes are not a JSON object."""
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A trace file, as far as it could be read."""
+
+    path: Path
+    size: int  # bytes on disk
+    changed: float  # seconds since 1970
+    parts: tuple[Part, ...] = ()
+    peers: dict[tuple[str, str], Peer] = field(default_factory=dict)
+    """By the node that wrote the records and the node that they name."""
+    problems: dict[str, int] = field(default_factory=dict)
+    """Unreadable lines by what is wrong with them."""
+    example: str = ""  # the beginning of the first of them
+    torn: bool = False  # it ends within a line
+    error: str = ""  # why it could not be read (to its end)
+    digest: bytes = b""
+    """Of its text; that of a compressed file is the text's, too."""
+
+    @property
+    def unreadable(self) -> int:
+        """How many lines of it are not records."""
+        return sum(self.problems.values())
+
+    @property
+    def home(self) -> str:
+        """The id of the node in whose folder it lies, or ""."""
+        return node_of(str(self.path))
+
+
+class _Part:
+    """Gathers a `Part`, record by record."""
+
+    def __init__(self, record: Any) -> None:
+        self.node: str = record.node
+        self.run: int = record.run
+        self.first = self.last = record.time
+        self.overlay: str | None = None
+        self.sample: float | None = None
+        self.name: str | None = None
+        self.lost = self.records = self.discarded = self.illegible = 0
+        self.low = self.high = 0  # hybrid logical clock
+        self.kinds: dict[str, int] = {}
+        self.stretches: list[Stretch] = []
+        self.steps: list[float] = []
+        self._begin = self._since = self._number = self._at = 0
+        self._time = 0.0
+        self._clocks: list[float] = []
+        self._stride = 1
+
+    def take(self, record: Any) -> None:
+        kind, at = record.kind, record.time
+        self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        if at < self.first:
+            self.first = at
+        if at > self.last:
+            self.last = at
+        if kind == "file" or kind == "stop" or kind == "start":
+            self._describe(record)
+        elif kind == "drop" and record.client is not None:
+            self.discarded += 1
+        elif kind == "publish" and not is_object(record.attributes):
+            self.illegible += 1
+        number = record.n
+        if number is None:
+            return
+        hlc = record.hlc
+        if not self.records:
+            self.low = self.high = self._since = hlc
+            self._begin = number
+        elif number == self._number + 1:
+            passed = at - self._time
+            if passed < -CLOCK_STEP or passed - (hlc - self._at) / NANOSECONDS > CLOCK_STEP:
+                self.steps.append(passed - (hlc - self._at) / NANOSECONDS)
+        else:
+            self._end_stretch()
+            self._begin, self._since = number, hlc
+        if hlc < self.low:
+            self.low = hlc
+        if hlc > self.high:
+            self.high = hlc
+        self._number, self._at, self._time = number, hlc, at
+        if self.records % self._stride == 0:
+            self._clocks.append(at - hlc / NANOSECONDS)
+            if len(self._clocks) >= 2 * CLOCK_SAMPLES:
+                del self._clocks[1::2]
+                self._stride *= 2
+        self.records += 1
+
+    def _describe(self, record: Any) -> None:
+        """Fields of the kinds file, start and stop."""
+        if record.overlay is not None:
+            self.overlay = max(self.overlay or "", record.overlay)
+        if record.sample is not None:
+            self.sample = min(1.0 if self.sample is None else self.sample, record.sample)
+        if record.lost is not None:
+            self.lost = max(self.lost, record.lost)
+        if record.kind == "start":
+            self.name = record.name or self.name
+
+    def _end_stretch(self) -> None:
+        self.stretches.append(Stretch(self._begin, self._number, self._since, self._at))
+
+    def result(self, file: str) -> Part:
+        if self.records:
+            self._end_stretch()
+        numbered = bool(self.records)
+        clocks = sorted(self._clocks)
+        facts = FileFacts(
+            file=file,
+            node=self.node,
+            run=self.run,
+            overlay=self.overlay,
+            sample=self.sample,
+            lost=self.lost,
+            records=self.records,
+            first_n=min((each.first for each in self.stretches), default=None),
+            last_n=max((each.last for each in self.stretches), default=None),
+            first_hlc=self.low if numbered else None,
+            last_hlc=self.high if numbered else None,
+            first=self.first,
+            last=self.last,
+            offset=clocks[(len(clocks) - 1) // 2] if clocks else None,
+            stopped="stop" in self.kinds,
+            discarded=self.discarded,
+            acts=self.kinds.get("publish", 0) + self.kinds.get("subscribe", 0),
+        )
+        return Part(
+            facts=facts,
+            stretches=tuple(self.stretches),
+            name=self.name,
+            kinds=self.kinds,
+            steps=tuple(self.steps),
+            illegible=self.illegible,
+        )
+
+
+class _Reading:
+    """The reading of one file."""
+
+    def __init__(self) -> None:
+        self.parts: dict[tuple[str, int], _Part] = {}
+        self.peers: dict[tuple[str, str], Peer] = {}
+        self.problems: dict[str, int] = {}
+        self.example = ""
+        self.digest = blake2b(digest_size=16)
+        self.end = b""  # what follows the last line feed
+        self._part: _Part | None = None
+
+    def read(self, path: Path) -> None:
+        """Take all lines of `path`. Raises one of `DAMAGED`."""
+        for lines in lines_of(self._digested(pieces(path))):
+            self.end = lines[-1]
+            for line in lines:
+                if line:
+                    self.take(line)
+
+    def _digested(self, texts: Iterator[bytes]) -> Iterator[bytes]:
+        for text in texts:
+            self.digest.update(text)
+            yield text
+
+    def take(self, line: bytes) -> None:
+        record, problem = parse(line)
+        if record is None:
+            if not line.isspace():
+                self.problems[problem] = self.problems.get(problem, 0) + 1
+                text = line[:LINE_CHARACTERS].decode(errors="replace")
+                self.example = self.example or text
+            return
+        part = self._part
+        if part is None or part.run != record.run or part.node != record.node:
+            key = (record.node, record.run)
+            part = self.parts.get(key)
+            if part is None:
+                part = self.parts[key] = _Part(record)
+            self._part = part
+        part.take(record)
+        if record.peer and (
+            record.kind in MET_BY or (record.kind == "incident" and record.what == "link down")
+        ):
+            self._meet(record)
+
+    def _meet(self, record: Any) -> None:
+        kind, key = record.kind, (record.node, record.peer)
+        peer = self.peers.get(key)
+        if peer is None:
+            peer = self.peers[key] = Peer()
+        if kind == "forward":
+            peer.met = True
+            peer.forwards += 1
+        elif kind == "arrive":
+            peer.met = True
+            peer.heard = max(peer.heard or record.hlc, record.hlc)
+        elif kind == "incident":
+            peer.lost = max(peer.lost or record.hlc, record.hlc)
+        elif kind != "link" or record.reason in MET:
+            peer.met = True
+
+
+def read_file(path: Path) -> TraceFile:
+    """Read a trace file to its end, or as far as it can be read."""
+    reading = _Reading()
+    size, changed, error = 0, 0.0, ""
+    try:
+        found = path.stat()
+        size, changed = found.st_size, found.st_mtime
+        reading.read(path)
+    except DAMAGED as problem:
+        error = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+    return TraceFile(
+        path=path,
+        size=size,
+        changed=changed,
+        parts=tuple(part.result(str(path)) for part in reading.parts.values()),
+        peers=reading.peers,
+        problems=reading.problems,
+        example=reading.example,
+        torn=bool(reading.end) and not error,
+        error=error,
+        digest=reading.digest.digest(),
+    )

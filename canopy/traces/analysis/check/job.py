@@ -1,0 +1,119 @@
+"""The check from end to end: the files of a folder in, findings out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from canopy.traces.analysis.check.copies import Copies, Held, copies_of, gaps_of
+from canopy.traces.analysis.check.findings import Seen
+from canopy.traces.analysis.check.gather import Part, Peer, TraceFile, read_file
+from canopy.traces.analysis.check.result import TraceCheck
+from canopy.traces.analysis.completeness.collect import Completeness
+from canopy.traces.analysis.completeness.facts import PeerFacts
+from canopy.traces.analysis.completeness.holes import runs_of
+from canopy.traces.analysis.completeness.overlays import overlays_of
+from canopy.traces.analysis.read import SUFFIXES, check_folder, trace_files
+
+OnFile = Callable[[str, int, int], None]
+"""Called with (file that is read, bytes read before it, bytes of all)."""
+
+
+def check(
+    traces: Path,
+    progress: OnFile = lambda file, done, total: None,
+    clock: Callable[[], float] = time.time,
+) -> TraceCheck:
+    """Check the trace folder `traces`. `clock` gives seconds since 1970, as file systems do.
+    Raises AnalysisError for a folder without trace files."""
+    with suppress(OSError):  # a file that cannot be opened is a finding
+        check_folder(traces)
+    paths = list(trace_files(traces))
+    sizes = [_size(path) for path in paths]
+    done, total, files = 0, sum(sizes), []
+    for path, size in zip(paths, sizes, strict=True):
+        progress(path.name, done, total)
+        files.append(read_file(path))
+        done += size
+    return conclude(traces, files, clock(), _passed_over(traces))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _passed_over(traces: Path) -> list[Path]:
+    """Files in the folders of nodes that look like traces and are not read."""
+    return sorted(
+        path
+        for path in traces.rglob("node=*/*")
+        if path.is_file()
+        and not path.name.endswith(SUFFIXES)
+        and not path.name.startswith((".", "_"))
+    )
+
+
+def conclude(
+    traces: Path, files: Sequence[TraceFile], now: float, passed_over: Sequence[Path] = ()
+) -> TraceCheck:
+    """What these `files` of the folder `traces` say together, at the time `now`."""
+    held = held_of(files)
+    complete, copies = completeness_of(files, held)
+    seen = Seen(traces, held, complete, copies, now)
+    for file in files:
+        seen.look_at_file(file)
+    for overlay in complete.overlays:
+        for run in overlay.runs:
+            seen.look_at_run(overlay, run)
+        seen.look_at_overlay(overlay)
+    seen.look_at_clocks()
+    seen.look_at_copies()
+    seen.look_at_passed_over(passed_over)
+    return seen.result(files)
+
+
+def held_of(files: Iterable[TraceFile]) -> Held:
+    """The files of each run of a node's process, with what they have of it."""
+    held: dict[tuple[str, int], list[tuple[TraceFile, Part]]] = {}
+    for file in files:
+        for part in file.parts:
+            held.setdefault((part.facts.node, part.facts.run), []).append((file, part))
+    return held
+
+
+def completeness_of(files: Sequence[TraceFile], held: Held) -> tuple[Completeness, Copies]:
+    """The same as `completeness.collect` concludes from Spark's tables; and what is there twice."""
+    facts = [part.facts for file in files for part in file.parts]
+    peers = _peers_of(files)
+    corrupt: dict[str, int] = {}
+    for file in files:
+        if file.unreadable:
+            corrupt[file.home] = corrupt.get(file.home, 0) + file.unreadable
+    runs = runs_of(facts, (), peers, corrupt)
+    doubled = {run.node for run in runs if run.copied}
+    copies = copies_of({key: parts for key, parts in held.items() if key[0] in doubled})
+    searched = doubled | {each.node for each in facts if each.has_gap}
+    if searched:
+        runs = runs_of(facts, gaps_of(held, searched), peers, corrupt, searched)
+    overlays = tuple(overlays_of(runs, peers))
+    return Completeness(overlays, copies.records, copies.contradictions), copies
+
+
+def _peers_of(files: Iterable[TraceFile]) -> list[PeerFacts]:
+    merged: dict[tuple[str, str], Peer] = {}
+    for file in files:
+        for key, each in file.peers.items():
+            one = merged.setdefault(key, Peer())
+            one.met |= each.met
+            one.forwards += each.forwards
+            one.heard = max((at for at in (one.heard, each.heard) if at is not None), default=None)
+            one.lost = max((at for at in (one.lost, each.lost) if at is not None), default=None)
+    return [
+        PeerFacts(node, peer, each.met, each.heard, each.lost, each.forwards)
+        for (node, peer), each in sorted(merged.items())
+    ]
