@@ -37,7 +37,7 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.relaying import Relaying, RelayPorts
 from overlay.lower_random.view import View
-from overlay.machine import Machine, Message, Peer
+from overlay.machine import LocalEvent, Machine, Message, Peer
 from overlay.reports import Reports
 from overlay.settings import Settings
 from overlay.turns import Turns
@@ -65,6 +65,7 @@ from overlay.upper_tree.subscriber.receiver import Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
+from streams.machines import Streams
 
 
 class Node:
@@ -165,6 +166,7 @@ class Node:
         self.inspection = Inspection(self, self.owner, self.ring, self.health)
         self.explaining = Explaining(self, self.clients, self.reports.query_targets)
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
+        self.streams = Streams(self, self.driver.logs, self.ring, self.owner, view.peers)
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.relaying, self.ring, self.clusters,
             self.owner, self.owner.hosts, self.owner.pool, self.restoration, self.cache_holders,
@@ -172,7 +174,7 @@ class Node:
             self.host_offers, self.finder, self.publisher, self.registrar, self.receiver,
             self.delegation, self.notices, self.holding, self.clients, self.inspection,
             self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
-            self.arc_merge,
+            self.arc_merge, *self.streams.machines,
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()
@@ -185,6 +187,7 @@ class Node:
             **self.incident_log.commands(),
             **self.explaining.commands(),
             **self.dry_runs.commands(),
+            **self.streams.commands(),
             GetStatus: self._get_status,
             GetPeers: self._get_peers,
             Drain: self._drain_command,
@@ -308,6 +311,13 @@ class Node:
                 self.reply(client, Failed(command.request, "usage", reason))
             else:
                 handler(client, command)
+        self._finish_turn()
+
+    def on_disk(self, events: Sequence[LocalEvent]) -> None:
+        """What the disk of its shards has done."""
+        self.turns.begin()
+        for event in events:
+            self.emit(event)
         self._finish_turn()
 
     def client_gone(self, client: int, unread_for: float = 0.0) -> None:

@@ -22,6 +22,7 @@ from overlay.info import (
     Incident,
     PeerInfo,
     Reason,
+    StreamInfo,
     SubscriptionInfo,
     VirtualNodeInfo,
 )
@@ -195,6 +196,30 @@ class Feed(Command, frozen=True):
 
     name: str
     period: float
+
+
+class AddStream(Command, frozen=True):
+    """Found a stream with these options. Answered by Streams, when the
+    directory has it for good; by Failed with code exists, usage, full or time-out."""
+
+    name: str
+    shards: int = 1
+    by: str = ""
+    replicas: int = 3
+    keep_seconds: float = 0.0
+    keep_bytes: int = 0
+
+
+class RemoveStream(Command, frozen=True):
+    """Remove a stream and all that it has, for ever. Answered by Done, or Failed (unknown)."""
+
+    name: str
+
+
+class GetStreams(Command, frozen=True):
+    """Ask for all streams, or for `name` with all its replicas. Answered by Streams."""
+
+    name: str = ""
 
 
 class Drain(Command, frozen=True):
@@ -480,6 +505,14 @@ class Located(Reply, frozen=True):
     virtual_nodes: tuple[VirtualNodeInfo, ...]
 
 
+class Streams(Reply, frozen=True):
+    """Streams in order of name. Where all were asked for, replicas are named only, and `complete`
+    is False if a part of the ring did not answer in time."""
+
+    streams: tuple[StreamInfo, ...]
+    complete: bool = True
+
+
 class Subscriptions(Reply, frozen=True):
     """All subscriptions of this node's clients."""
 
@@ -526,13 +559,14 @@ class Explained(Reply, frozen=True):
 COMMANDS = (
     Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
     | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
-    | Drain | Grant | OpenSession | ResumeSession | CloseSession
+    | AddStream | RemoveStream | GetStreams | Drain | Grant | OpenSession | ResumeSession
+    | CloseSession
 )  # fmt: skip
 """The types that the control socket decodes; nothing else comes in."""
 
 REPLIES = (
     Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
     | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
-    | Recipients | Events | SessionOpened | SessionResumed
+    | Recipients | Events | Streams | SessionOpened | SessionResumed
 )  # fmt: skip
 """The types that the control socket sends."""

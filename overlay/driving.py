@@ -18,7 +18,7 @@ from overlay.hybrid_clock import HybridClock
 from overlay.links.events import ConnectionId, IdentityConflict
 from overlay.links.events import Transport as LinkTransport
 from overlay.links.messages import Frame
-from overlay.machine import Named
+from overlay.machine import LocalEvent, Named
 
 
 class Vitals(msgspec.Struct, frozen=True):
@@ -104,6 +104,11 @@ class DrivenNode(Protocol):
     def on_tick(self) -> None:
         """`deadline` has passed: fire the timers that are due."""
 
+    # --- the disk of its shards ---
+
+    def on_disk(self, events: Sequence[LocalEvent]) -> None:
+        """Answers of `Driver.logs` that came together, in order."""
+
     # --- clients ---
 
     def commands(self, client: int, commands: Sequence[Command]) -> None:
@@ -144,6 +149,11 @@ class Driver(LinkTransport, Protocol):
     def store(self, *records: bytes, anew: bool = False) -> None:
         """Append to the node's state file, or replace it (`anew`), durable before what is written
         later leaves."""
+
+    @property
+    def logs(self) -> Any:
+        """The disk of the node's shards: a `streams.disk.LogDisk`, whose answers come by
+        `DrivenNode.on_disk`."""
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
         """Tell the directory at which addresses `name` is reached."""

@@ -133,3 +133,38 @@ class EventRecipients(msgspec.Struct, frozen=True):
     listed: tuple[RecipientInfo, ...] = ()
     unanswered: tuple[tuple[str, str], ...] = ()
     """Trees that are not known to have been matched, by attribute, and why: others may get it."""
+
+
+class ReplicaInfo(msgspec.Struct, frozen=True):
+    """One replica of a shard, as it says itself; `state` "silent": it has not answered."""
+
+    node: NodeId
+    address: str
+    state: str  # leads, follows, opening, barred or silent
+    epoch: int = 0
+    first: int = 0  # the oldest offset that is kept
+    next: int = 0  # the offset of the next row, committed or not
+    durable: int = 0  # number of the last chunk on its disk
+    committed: int = 0  # number of the last chunk that it knows to be committed
+    bytes: int = 0
+    time: float = 0.0  # of the last chunk; seconds since 1970
+
+
+class ShardInfo(msgspec.Struct, frozen=True):
+    """One shard of a stream. `leader`: "" while there is none."""
+
+    number: int
+    leader: NodeId
+    replicas: tuple[ReplicaInfo, ...]
+
+
+class StreamInfo(msgspec.Struct, frozen=True):
+    """A stream, its options and its shards."""
+
+    name: str
+    id: str
+    by: str
+    replicas: int
+    keep_seconds: float
+    keep_bytes: int
+    shards: tuple[ShardInfo, ...]

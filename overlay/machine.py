@@ -186,7 +186,7 @@ def handlers_of(*parts: object) -> Handlers:
     found: dict[Any, Handler] = {}
     for part in parts:
         machine: type = type(part)
-        for kind, name in _handled_by(machine).items():
+        for kind, name in handlers_by_name(machine).items():
             if kind in found:
                 raise TypeError(f"{type(part).__name__} and another part handle {kind.__name__}")
             found[kind] = getattr(part, name)
@@ -194,7 +194,7 @@ def handlers_of(*parts: object) -> Handlers:
 
 
 @cache
-def _handled_by(machine: type) -> dict[Any, str]:
+def handlers_by_name(machine: type) -> dict[Any, str]:
     """Names of the class's methods `on_…`, each by the type of its last parameter, or by the types
     of a union. TypeError if two methods handle the same type."""
     found: dict[Any, str] = {}

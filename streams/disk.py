@@ -10,6 +10,7 @@ has: every later request of that shard is answered by `DiskFailed` too, until it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from overlay.machine import LocalEvent
@@ -52,7 +53,10 @@ class DiskFailed(LocalEvent, frozen=True):
 
 
 class LogDisk(Protocol):
-    """The disk of a node's shards. Each method returns the request's ticket, which rises."""
+    """The disk of a node's shards. Each request returns its ticket, which rises."""
+
+    def shards(self) -> Sequence[str]:
+        """The shards of which there was a folder when this process began."""
 
     def open(self, shard: str) -> int:
         """Read the shard's folder: `Opened`, or `DiskFailed`."""
@@ -72,3 +76,24 @@ class LogDisk(Protocol):
 
     def read(self, shard: str, segment: str, at: int, size: int) -> int:
         """Read at most `size` bytes: `ReadDone`."""
+
+    def destroy(self, shard: str) -> int:
+        """Delete the shard's folder, and forget that there was one: `Written`."""
+
+
+class NoLogDisk:
+    """The disk of a node that has no folder: nothing that is asked of it is ever answered, so that
+    its replicas never become ready."""
+
+    def __init__(self) -> None:
+        self._ticket = 0
+
+    def shards(self) -> Sequence[str]:
+        """None."""
+        return ()
+
+    def _ask(self, *_: object) -> int:
+        self._ticket += 1
+        return self._ticket
+
+    open = write = put = cut = drop = read = destroy = _ask

@@ -50,6 +50,10 @@ CORE = (
     *("node", "overlay", "streams", "matching"),
     *("canopy.traces.schema", "canopy.traces.writer", "canopy.traces.health_file"),
 )
+STREAMS = (
+    *(*TREE, "overlay.upper_tree.owner", "overlay.client", "overlay.info"),
+    *("streams.log", "streams.disk", "streams.replication"),
+)
 ANALYSIS_BASE = (
     *("canopy.traces.analysis.constants", "canopy.traces.analysis.errors"),
     "canopy.traces.analysis.tasks",
@@ -92,6 +96,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.upper_tree.clients": (*TREE, "overlay.upper_tree"),
     **dict.fromkeys(shared("overlay.upper_tree"), TREE),
     "streams": (*COMMON, "matching", "overlay.links", "overlay.chord"),
+    "streams.machines": (*STREAMS, "streams"),
+    "streams.directory": STREAMS,
+    "streams.hosting": (*STREAMS, "streams.directory"),
     "streams.log": ("overlay.machine", "matching"),
     "streams.disk": ("overlay.machine", "streams.log"),
     "streams.replication": ("overlay.machine", "matching", "streams.log", "streams.disk"),

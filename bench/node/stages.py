@@ -42,6 +42,7 @@ from overlay.hybrid_clock import HybridClock
 from overlay.links.messages import Frame
 from overlay.machine import Named, Peer
 from overlay.settings import Settings
+from streams.disk import NoLogDisk
 
 CLIENTS: Final = 8
 PUBLISHER: Final = CLIENTS + 1
@@ -98,6 +99,7 @@ class Surroundings:
         self.to_gatherers(events, places)
 
     processors = 1
+    logs = NoLogDisk()
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None: ...
 

@@ -39,6 +39,7 @@ from overlay.driving import DrivenNode
 from overlay.hybrid_clock import HybridClock
 from overlay.links.messages import Frame
 from overlay.machine import Named
+from streams.disk import LogDisk, NoLogDisk
 
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux has a monotonic clock that goes on while the machine is suspended, and `time.monotonic`
@@ -100,6 +101,7 @@ class TrioDriver:
     ) -> None:
         self.counters = Counters()
         self.hybrid = hybrid or hybrid_clock()
+        self.logs: LogDisk = NoLogDisk()
         self._outputs: NodeOutputs = _NoOutputs()
         self._log = log
         self._folder = folder

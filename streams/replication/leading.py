@@ -12,7 +12,7 @@ single-server changes, raft-dev, 2015).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from overlay.machine import NodeId, Peer, by_id
 from streams.log.batches import Batch, encode_batches
@@ -100,6 +100,11 @@ class Leading:
         """Send `peer` the log, and make it a replica when it is caught up."""
         self.coming[peer.id] = peer
         self.ask()
+
+    def forget_coming(self, wanted: Iterable[NodeId]) -> None:
+        """Of the nodes that are being sent the log, those that are not wanted do not come."""
+        keep = set(wanted)
+        self.coming = {node: peer for node, peer in self.coming.items() if node in keep}
 
     def remove_replica(self, node: NodeId) -> bool:
         """Make `node` no replica any more. Returns whether that has been appended: not while

@@ -68,6 +68,21 @@ class ShardCommitted(LocalEvent, frozen=True):
     number: int
 
 
+class ShardLed(LocalEvent, frozen=True):
+    """This node leads the shard under `epoch`, and a chunk of its own is committed: it may append
+    what is asked of it, and knows all that was ever committed."""
+
+    shard: str
+    epoch: int
+
+
+class ShardUnled(LocalEvent, frozen=True):
+    """This node leads the shard no more. What it has appended and not seen committed may be
+    committed by another, or never."""
+
+    shard: str
+
+
 class Replica(Machine):
     """One shard at one node."""
 
@@ -120,7 +135,7 @@ class Replica(Machine):
             return
         if self.leading is not None and self.leading.epoch == epoch:
             return
-        self.leading = None
+        self._stop()
         self.takeover = Takeover(self, epoch)
         self.promise_to(epoch, self.port.me.id, self.takeover.promised)
         self.port.set_timer(RETRY, ReplicaRetry(self.shard))
@@ -130,6 +145,18 @@ class Replica(Machine):
         self.takeover = None
         self.leading = Leading(self, epoch)
         self.leading.begin()
+
+    @property
+    def serves(self) -> bool:
+        """Whether this node leads the shard, and a chunk of its own epoch is committed."""
+        leading = self.leading
+        return leading is not None and self.ready and self.committed >= leading.first
+
+    def _stop(self) -> None:
+        """Lead no more, nor try to."""
+        served, self.leading, self.takeover = self.serves, None, None
+        if served:
+            self.port.emit(ShardUnled(self.shard))
 
     def is_led_by(self, leading: object) -> bool:
         """Whether `leading` is what this replica leads with."""
@@ -213,8 +240,8 @@ class Replica(Machine):
         if event.shard != self.shard:
             return
         self.port.count("shard_disk_failures")
+        self._stop()
         self.ready = False
-        self.leading = self.takeover = None
         self._when_written.clear()
         self._when_read.clear()
         self.port.set_timer(REOPEN, ReplicaRetry(self.shard))
@@ -308,7 +335,7 @@ class Replica(Machine):
             self.port.send(sender, ShardFenced(self.shard, self.promise.epoch))
             return
         if sender.id != self.port.me.id:
-            self.leading = self.takeover = None
+            self._stop()
 
         def promised() -> None:
             intact = not self.promise.suspect
@@ -321,7 +348,7 @@ class Replica(Machine):
     def on_fenced(self, sender: Peer, message: ShardFenced) -> None:
         """A higher epoch was promised: this node leads no more."""
         if message.shard == self.shard and message.epoch > self.promise.epoch:
-            self.leading = self.takeover = None
+            self._stop()
 
     # -- chunks ----------------------------------------------------------------------------------
 
@@ -392,7 +419,7 @@ class Replica(Machine):
             self.port.send(sender, ShardFenced(self.shard, self.promise.epoch))
             return
         if message.epoch > self.promise.epoch:
-            self.leading = self.takeover = None
+            self._stop()
             self.promise_to(message.epoch, sender.id, self._acknowledge)
         self._first = message.first
         if message.chunks:
@@ -432,7 +459,9 @@ class Replica(Machine):
     def commit_to(self, number: int) -> None:
         """The chunks up to `number` are committed."""
         if number > self.committed:
-            self.committed = number
+            served, self.committed = self.serves, number
+            if self.leading is not None and not served and self.serves:
+                self.port.emit(ShardLed(self.shard, self.leading.epoch))
             self.port.emit(ShardCommitted(self.shard, number))
 
     # -- what candidates and leaders hear --------------------------------------------------------

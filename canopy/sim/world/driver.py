@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Protocol
 
 from canopy.sim.world.disk import Disk, SimulatedDiskError
+from canopy.sim.world.log_disk import SimulatedLogDisk
 from canopy.sim.world.network import Network
 from canopy.sim.world.processor import CHARGED, Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
@@ -22,7 +23,7 @@ from overlay.driving import DrivenNode, Driver
 from overlay.hybrid_clock import HybridClock
 from overlay.links.events import Codec
 from overlay.links.messages import Frame
-from overlay.machine import Named, Peer
+from overlay.machine import LocalEvent, Named, Peer
 from overlay.settings import Settings
 
 CLOCKS = 10_000.0
@@ -78,6 +79,9 @@ class Host(Protocol):
     def draining(self, name: str) -> None:
         """A process has heard that it is to leave."""
 
+    def log_disk(self, disk: Disk, deliver: Callable[[LocalEvent], None]) -> SimulatedLogDisk:
+        """The disk of a node's shards, which answers its newest process."""
+
     def directory_put(self, name: str, addresses: tuple[str, ...]) -> None:
         """Publish the node's addresses in the overlay's directory."""
 
@@ -111,6 +115,7 @@ class SimDriver:
         self._matched = ""  # the event that was matched last
         self._inputs: deque[tuple[str, tuple[Any, ...]]] = deque()  # while it stands still
         self._replies: list[tuple[int, Reply]] = []  # of the present turn
+        self.logs = world.log_disk(disk, self._disk_answered)
         self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
         # what it does after it has stored something, until that is durable; or all of its turn
         self._doomed: str | None = None  # how it dies at its next sync
@@ -128,6 +133,7 @@ class SimDriver:
         self.alive = False
         self._ended = self._world.now
         self.disk.tear()
+        self.logs.lose_power()
         self._network.vanish(self, silent=silent)
 
     @property
@@ -175,6 +181,11 @@ class SimDriver:
     def client_gone(self, client: int) -> None:
         """Hand the node the end of a client's connection, as a turn of its own."""
         self._input("client_gone", client)
+
+    def _disk_answered(self, event: LocalEvent) -> None:
+        """The disk of its shards has done something."""
+        if self.alive:
+            self._input("on_disk", (event,))
 
     def drain(self) -> None:
         """Ask the process to leave in order, as SIGTERM does."""

@@ -50,6 +50,26 @@ class SimulatedLogDisk:
         self._ticket = 0
         self._boot = 0
 
+    def shards(self) -> list[str]:
+        """Those of which there is a folder."""
+        return sorted(self.durable)
+
+    def destroy(self, shard: str) -> int:
+        """Delete the folder."""
+
+        def change(files: dict[str, bytearray], share: float) -> None:
+            if share == 1:
+                files.clear()
+
+        def forgotten() -> LocalEvent:
+            self.durable.pop(shard, None)
+            self._cached.pop(shard, None)
+            return Written(shard, ticket)
+
+        self._failed.pop(shard, None)
+        ticket = self._ticket + 1
+        return self._ask(shard, change, forgotten)
+
     def open(self, shard: str) -> int:
         """Read the folder."""
         self._failed.pop(shard, None)

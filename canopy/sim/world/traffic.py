@@ -77,7 +77,16 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "StopsHosting",
     ),
     "acceptances": ("Accepted", "PartTaken", "TreeMoved"),
+    "streams_directory": (
+        *("FoundStream", "EraseStream", "AskStream", "StreamFound", "StreamRefused"),
+        *("StreamElsewhere", "ShardsOrphaned", "KeepShards", "ShardsReport"),
+    ),
+    "shard_logs": (
+        *("ShardSeal", "ShardSealed", "ShardFenced", "ShardFetch", "ShardFetched"),
+        *("ShardAppend", "ShardAck", "ShardBehind"),
+    ),
     "inspection": (
+        *("AskStreams", "StreamsReport", "AskShards", "ShardsStatus"),
         *("AskTrees", "Trees", "AskEvent", "EventFacts"),
         *("FindHosts", "HostsFound", "AskMatches", "MatchesFound"),
     ),

@@ -16,13 +16,14 @@ the byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
 from canopy.sim.world.clients import IN_FLIGHT, Clients, Crash, Publication, SimulatedSubscription
 from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, SimulatedDiskError
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
+from canopy.sim.world.log_disk import SimulatedLogDisk
 from canopy.sim.world.network import Network
 from canopy.sim.world.processor import Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
@@ -32,7 +33,7 @@ from canopy.traces.writer import OpenFile
 from matching import Value
 from overlay.client import Command, GetStatus, Reply, Status
 from overlay.links.events import Codec
-from overlay.machine import Peer
+from overlay.machine import LocalEvent, Peer
 from overlay.settings import Settings
 
 EPOCH = 1_767_225_600.0
@@ -85,6 +86,7 @@ class World(Scheduler):
         """The directory: the addresses that nodes published."""
         self.places: dict[str, tuple[str, int]] = {}
         """Region and tier of each node, by the node's name."""
+        self._log_disks: dict[tuple[str, str], SimulatedLogDisk] = {}  # by node and address
         self._clocks: dict[str, float] = {}  # seconds that a node's wall clock is ahead
         self._peer_lists: dict[str, tuple[str, ...]] = {}
         self._codec = codec
@@ -280,6 +282,16 @@ class World(Scheduler):
     def directory_put(self, name: str, addresses: tuple[str, ...]) -> None:
         """A node publishes its addresses in the directory."""
         self.directory[name] = addresses
+
+    def log_disk(self, disk: Disk, deliver: Callable[[LocalEvent], None]) -> SimulatedLogDisk:
+        """The disk of a node's shards, which outlives its processes."""
+        place = (disk.node, disk.address)
+        logs = self._log_disks.get(place)
+        if logs is None:
+            logs = SimulatedLogDisk(self, self.generator(f"{place}/logs"), deliver)
+            self._log_disks[place] = logs
+        logs.deliver = deliver
+        return logs
 
     # --- helpers ---
 

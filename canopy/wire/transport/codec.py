@@ -1,10 +1,10 @@
 """Messages to bytes and back: the one map between tag and type (docs/reference/wire.md).
 
-All `Message` classes in the overlay's ``messages.py`` files form one typed union, whose tag is the
-class's name. Decoding knows only this union, so that a peer can forge neither a timer nor a
-command, and a hostile body costs no more than its types allow: msgspec builds typed structs
-directly (1 MiB of nested MessagePack takes 2 MB, decoded without types 75 MB), checks lengths
-against the rest of the body before it allocates, and bounds recursion.
+All `Message` classes in the ``messages.py`` files of the overlay and of streams form one typed
+union, whose tag is the class's name. Decoding knows only this union, so that a peer can forge
+neither a timer nor a command, and a hostile body costs no more than its types allow: msgspec builds
+typed structs directly (1 MiB of nested MessagePack takes 2 MB, decoded without types 75 MB), checks
+lengths against the rest of the body before it allocates, and bounds recursion.
 
 The body of a batch is a MessagePack array. Its parts are encoded one by one when they are sent and
 only concatenated behind an array header when the batch is cut: nothing is encoded twice, neither
@@ -22,14 +22,21 @@ from typing import Any, Final, Union
 import msgspec
 
 import overlay
+import streams
 from canopy.wire.constants import BODY_LIMIT
 from canopy.wire.transport.framing import MALFORMED, shorten
 from overlay.machine import Message, ProtocolError
 
 
 def message_modules() -> list[ModuleType]:
-    """All modules below ``overlay`` whose names end with ``messages``, in order of name."""
-    names = sorted(found.name for found in pkgutil.walk_packages(overlay.__path__, "overlay."))
+    """All modules below ``overlay`` and ``streams`` whose names end with ``messages``, in order of
+    name."""
+    packages = (overlay, streams)
+    names = sorted(
+        found.name
+        for package in packages
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    )
     return [importlib.import_module(name) for name in names if name.endswith("messages")]
 
 

@@ -75,8 +75,11 @@ class Owner(Machine):
 
     def decides(self, attribute: str) -> bool:
         """Whether this node decides about the attribute's tree now."""
-        is_stopped = self._merge_phase >= MergePhase.STOPPED
-        return not is_stopped and self.clusters.owns(attribute_key(attribute))
+        return self.decides_key(attribute_key(attribute))
+
+    def decides_key(self, key: Key) -> bool:
+        """Whether this node decides about what is owned with `key` now."""
+        return self._merge_phase < MergePhase.STOPPED and self.clusters.owns(key)
 
     def may_locate(self, attribute: str) -> bool:
         """Whether this node may say which hosts a tree has: it decides about it, or is handing it
@@ -275,6 +278,7 @@ class Owner(Machine):
             if attribute in self.trees:
                 self.trees.drop(attribute)
             self._state.drop(attribute)
+        self._state.drop_directory(event.arc.owns)
         if not self.clusters.is_primary:
             return  # a voter, whose copy follows
         self.hosts.watch()
@@ -330,12 +334,9 @@ class Owner(Machine):
         )
 
     def _departing_operations(self, arc: Cluster) -> list[Operation]:
-        def leaves(attribute: str) -> bool:
-            return arc.owns(attribute_key(attribute))
-
         # This node's own cached summaries are in no log while it leads (cache_holders.py).
         mine = CacheHoldersChanged((self.port.me,), (), self._state.has_unknown_holders)
         cluster = self.clusters.cluster
         if cluster is not None and cluster.key == arc.key:  # the standby has the log
             return [mine]
-        return [*self._state.operations(leaves), mine]
+        return [*self._state.operations(arc.owns), mine]

@@ -1,4 +1,5 @@
-"""What a cluster knows of its trees, as a state machine over its replicated log (P1).
+"""What a cluster knows of its trees, and of other things whose key it owns, as a state machine over
+its replicated log (P1).
 
 The primary changes the state only by applying an operation that it appends to the cluster's log.
 The voters apply the same operations in the same order and so have the same state. A snapshot, for a
@@ -14,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from matching import Interval
-from overlay.machine import NodeId, Peer, Region, Version
+from overlay.chord.keys import attribute_key, key_of
+from overlay.machine import Key, NodeId, Peer, Region, Version
 from overlay.upper_tree.messages import Entry, Registration
 from overlay.upper_tree.partition import PartitionMap
 
@@ -79,6 +81,15 @@ class CacheHoldersChanged(Operation, frozen=True, tag="Told"):
     has_unknown: bool = False
 
 
+class DirectoryChanged(Operation, frozen=True):
+    """From now on `value` is what the directory has under `name`, which is owned with the key
+    `key_of(name)`. What it means is known to whoever wrote it (streams/directory/). Empty: there
+    is nothing under that name."""
+
+    name: str
+    value: bytes
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
     MapChanged
@@ -88,6 +99,7 @@ _decoder = msgspec.msgpack.Decoder(
     | RegistrationAdded
     | RegistrationsRemoved
     | CacheHoldersChanged
+    | DirectoryChanged
 )
 
 
@@ -150,12 +162,14 @@ class Tree:
 
 
 class ClusterState:
-    """What the cluster's log says of its trees and of the holders of their summaries, by applying
-    its entries."""
+    """What the cluster's log says of its trees, of the holders of their summaries and of its
+    part of the directory, by applying its entries."""
 
     def __init__(self) -> None:
         self._highest: Version | None = (0, 0)  # None: to be found among the trees
         self.trees: dict[str, Tree] = {}
+        self.directory: dict[str, bytes] = {}
+        """What is kept by name, as bytes that this state does not look into."""
         self.cache_holders: dict[NodeId, Peer] = {}
         """Publishers that may have a cached summary of a tree."""
         self.has_unknown_holders = False
@@ -191,13 +205,21 @@ class ClusterState:
                 for node in removed:
                     self.cache_holders.pop(node, None)
                 self.has_unknown_holders = has_unknown
+            case DirectoryChanged(name, value):
+                if value:
+                    self.directory[name] = value
+                else:
+                    self.directory.pop(name, None)
 
-    def operations(self, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Operation]:
-        """The operations that make the state of these attributes from nothing. All cache holders
+    def operations(self, wanted: Callable[[Key], bool] = lambda _: True) -> Iterator[Operation]:
+        """The operations that make the state of these keys from nothing. All cache holders
         are named: of which trees they have summaries is not logged."""
         for attribute, tree in self.trees.items():
-            if wanted(attribute):
+            if wanted(attribute_key(attribute)):
                 yield from tree.operations()
+        for name, value in self.directory.items():
+            if wanted(key_of(name)):
+                yield DirectoryChanged(name, value)
         holders = tuple(self.cache_holders.values())
         unknown = self.has_unknown_holders
         for first in range(0, len(holders), HOLDERS_PER_ENTRY):
@@ -217,6 +239,10 @@ class ClusterState:
             versions = (tree.map.version for tree in self.trees.values())
             self._highest = max(versions, default=(0, 0))
         return self._highest
+
+    def drop_directory(self, gone: Callable[[Key], bool]) -> None:
+        """What the directory has under these keys is not this cluster's any more."""
+        self.directory = {n: v for n, v in self.directory.items() if not gone(key_of(n))}
 
     def drop(self, attribute: str) -> None:
         """The tree is not this cluster's any more. Nothing happens if it is not there."""

@@ -121,7 +121,7 @@ def test_a_part_of_the_state_is_reported_without_the_rest(
     log: list[Operation], wanted: str
 ) -> None:
     state = replayed(log)
-    part = replayed(list(state.operations(lambda attribute: attribute == wanted)))
+    part = replayed(list(state.operations(lambda key: key == attribute_key(wanted))))
     assert content(part) == {name: what for name, what in content(state).items() if name == wanted}
     assert cache_holders(part) == cache_holders(state), (
         "of which trees it holds answers is not known"

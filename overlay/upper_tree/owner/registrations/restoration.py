@@ -39,6 +39,7 @@ from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.tree_log import (
     ClusterState,
+    DirectoryChanged,
     MapChanged,
     Operation,
     RegistrationAdded,
@@ -98,6 +99,7 @@ class TreeRestoration(Machine):
             reason = f"{len(lost)} trees from {extent} copy"
             self.port.trace("cluster", name=key, epoch=self._owner.epoch, reason=reason)
             self._restore(lost)
+            self._take_directory(state)
             if complete and key == event.lost.key and not event.others:
                 self._until = now
                 if not state.has_unknown_holders:
@@ -115,6 +117,7 @@ class TreeRestoration(Machine):
         for tree in state.trees.values():
             if tree.registrations and tree.attribute not in self._owner.state.trees:
                 self._owner.append_all(self._operations(tree))
+        self._take_directory(state)
         self._clusters.arc_stored()
 
     def on_arc_taken(self, event: ArcTaken) -> None:
@@ -132,6 +135,14 @@ class TreeRestoration(Machine):
         self._adopt(taken, self._owner.committed - 1)
 
     # --- parts ---
+
+    def _take_directory(self, state: ClusterState) -> None:
+        """Write what that cluster's directory had into the own log, unless there is something of
+        that name."""
+        known = self._owner.state.directory
+        new = [DirectoryChanged(n, v) for n, v in state.directory.items() if n not in known]
+        if new:
+            self._owner.append_all(new)
 
     def _is_wanted(self, tree: Tree) -> bool:
         is_ours = self._owner.decides(tree.attribute) and tree.attribute not in self._trees

@@ -1,0 +1,226 @@
+"""What programs ask of their node about streams: found, remove, list, look at one closely."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from overlay.chord.events import RingWalked
+from overlay.chord.ring.ring import Ring
+from overlay.client import AddStream, Done, Failed, GetStreams, RemoveStream, Streams
+from overlay.info import ReplicaInfo, ShardInfo, StreamInfo
+from overlay.machine import Machine, NodeId, Peer, Port, Timer, by_id
+from streams.directory.entry import StreamEntry, StreamOptions, fault_in_name, fault_in_options
+from streams.directory.messages import (
+    AskShards,
+    AskStream,
+    AskStreams,
+    EraseStream,
+    FoundStream,
+    ShardsStatus,
+    ShardStatus,
+    StreamFound,
+    StreamsReport,
+)
+from streams.directory.questions import Answer, OwnerQuestions
+
+WAIT: Final = 2.0
+"""Seconds for which nodes are waited for: then what is known is the answer."""
+
+
+class StreamsTimeout(Timer, frozen=True):
+    """Other nodes have had time to answer."""
+
+    ticket: int
+
+
+class _Look:
+    """A closer look at one stream: what its replicas say."""
+
+    def __init__(self, client: int, request: int, found: StreamFound) -> None:
+        self.client, self.request, self.found = client, request, found
+        self.asked: dict[NodeId, Peer] = {}
+        self.heard: dict[NodeId, dict[str, ShardStatus]] = {}
+
+
+class _List:
+    """All streams, cluster by cluster."""
+
+    def __init__(self, client: int, request: int) -> None:
+        self.client, self.request = client, request
+        self.open: dict[str, Peer] = {}  # primaries that have not said all, by the cluster's key
+        self.entries: dict[str, StreamEntry] = {}
+        self.complete = True
+        self.walked = False
+
+
+class StreamCommands(Machine):
+    """Commands about streams that are not answered yet."""
+
+    def __init__(self, port: Port, ring: Ring, questions: OwnerQuestions) -> None:
+        super().__init__(port)
+        self.ring = ring
+        self.questions = questions
+        self._looks: dict[int, _Look] = {}
+        self._lists: dict[int, _List] = {}
+        self._ticket = 0
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {AddStream: self.add, RemoveStream: self.remove, GetStreams: self.get}
+
+    # -- found and remove ------------------------------------------------------------------------
+
+    def add(self, client: int, command: AddStream) -> None:
+        """Found a stream."""
+        try:
+            options = msgspec.convert(
+                {f: getattr(command, f) for f in StreamOptions.__struct_fields__}, StreamOptions
+            )
+            fault = fault_in_name(command.name) or fault_in_options(options)
+        except msgspec.ValidationError as error:
+            fault = str(error)
+        if fault:
+            self.port.reply(client, Failed(command.request, "usage", fault))
+            return
+        id_ = f"{self.port.rng.getrandbits(64):016x}"
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, StreamFound):
+                self._look(client, command.request, answer)
+            else:
+                self.port.reply(client, Failed(command.request, answer.code, answer.reason))
+
+        self.questions.ask(
+            command.name, lambda ticket: FoundStream(ticket, command.name, id_, options), answered
+        )
+
+    def remove(self, client: int, command: RemoveStream) -> None:
+        """Remove a stream."""
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, StreamFound):
+                self.port.reply(client, Done(command.request))
+            else:
+                self.port.reply(client, Failed(command.request, answer.code, answer.reason))
+
+        self.questions.ask(command.name, lambda t: EraseStream(t, command.name), answered)
+
+    # -- one stream ------------------------------------------------------------------------------
+
+    def get(self, client: int, command: GetStreams) -> None:
+        """Describe one stream, or all."""
+        if not command.name:
+            self._ticket += 1
+            self._lists[self._ticket] = _List(client, command.request)
+            self.port.set_timer(WAIT, StreamsTimeout(self._ticket))
+            self.ring.walk()
+            return
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, StreamFound):
+                self._look(client, command.request, answer)
+            else:
+                self.port.reply(client, Failed(command.request, answer.code, answer.reason))
+
+        self.questions.ask(command.name, lambda ticket: AskStream(ticket, command.name), answered)
+
+    def _look(self, client: int, request: int, found: StreamFound) -> None:
+        """Ask all replicas how they are."""
+        self._ticket += 1
+        look = self._looks[self._ticket] = _Look(client, request, found)
+        places = found.entry.places
+        look.asked = by_id(itertools.chain.from_iterable(place.replicas for place in places))
+        self.port.set_timer(WAIT, StreamsTimeout(self._ticket))
+        for peer in look.asked.values():
+            self.port.send(peer, AskShards(self._ticket, found.entry.shards()))
+
+    def on_shards_status(self, sender: Peer, message: ShardsStatus) -> None:
+        """A node has said how its shards are."""
+        look = self._looks.get(message.ticket)
+        if look is not None:
+            look.heard[sender.id] = {status.shard: status for status in message.shards}
+            if look.heard.keys() >= look.asked.keys():
+                self._answer_look(message.ticket)
+
+    def _answer_look(self, ticket: int) -> None:
+        look = self._looks.pop(ticket)
+        self.port.cancel_timer(StreamsTimeout(ticket))
+        info = stream_info(look.found.entry, look.found.leaders, look.heard)
+        self.port.reply(look.client, Streams(look.request, (info,)))
+
+    # -- all streams -----------------------------------------------------------------------------
+
+    def on_ring_walked(self, event: RingWalked) -> None:
+        """All clusters are known: ask each for its streams."""
+        for ticket, listing in list(self._lists.items()):
+            if not listing.walked:
+                listing.walked, listing.complete = True, event.complete
+                listing.open = {cluster.key: cluster.primary for cluster in event.clusters}
+                for primary in listing.open.values():
+                    self.port.send(primary, AskStreams(ticket, ""))
+                if not listing.open:
+                    listing.complete = False
+                    self._answer_list(ticket)
+
+    def on_streams_report(self, sender: Peer, message: StreamsReport) -> None:
+        """A cluster's streams, or some of them."""
+        listing = self._lists.get(message.ticket)
+        if listing is None or message.key not in listing.open:
+            return
+        listing.entries.update((entry.name, entry) for entry in message.entries)
+        if message.more and message.entries:
+            self.port.send(sender, AskStreams(message.ticket, message.entries[-1].name))
+        else:
+            del listing.open[message.key]
+            if not listing.open:
+                self._answer_list(message.ticket)
+
+    def _answer_list(self, ticket: int) -> None:
+        listing = self._lists.pop(ticket)
+        self.port.cancel_timer(StreamsTimeout(ticket))
+        entries = [listing.entries[name] for name in sorted(listing.entries)]
+        infos = tuple(stream_info(entry, (), None) for entry in entries)
+        self.port.reply(listing.client, Streams(listing.request, infos, listing.complete))
+
+    def on_streams_timeout(self, timer: StreamsTimeout) -> None:
+        """Answer with what is known by now."""
+        if timer.ticket in self._looks:
+            self._answer_look(timer.ticket)
+        elif timer.ticket in self._lists:
+            self._lists[timer.ticket].complete = False
+            self._answer_list(timer.ticket)
+
+
+def stream_info(
+    entry: StreamEntry,
+    leaders: tuple[Peer | None, ...],
+    heard: dict[NodeId, dict[str, ShardStatus]] | None,
+) -> StreamInfo:
+    """A stream for people and programs. `heard`: what its nodes say; None: they were not asked."""
+    shards = []
+    for number, place in enumerate(entry.places):
+        leader = leaders[number] if number < len(leaders) else None
+        shard = entry.shard(number)
+        replicas = tuple(
+            _replica_info(peer, None if heard is None else heard.get(peer.id, {}).get(shard))
+            for peer in place.replicas
+        )
+        shards.append(ShardInfo(number, "" if leader is None else leader.id, replicas))
+    options = entry.options
+    return StreamInfo(
+        *(entry.name, entry.id, options.by, options.replicas),
+        *(options.keep_seconds, options.keep_bytes, tuple(shards)),
+    )
+
+
+def _replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
+    if status is None:
+        return ReplicaInfo(peer.id, peer.address, "silent")
+    return ReplicaInfo(
+        *(peer.id, peer.address, status.state, status.epoch, status.first, status.next),
+        *(status.durable, status.committed, status.size, status.time / 1e9),
+    )

@@ -1,0 +1,131 @@
+"""What the directory knows of a stream: one value in the log of the cluster that owns its name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from overlay.chord.keys import key_of
+from overlay.machine import Key, NodeId, Peer
+from streams.log.receipt import shard_name
+
+NAME_MOST: Final = 200
+"""Characters of a stream's name. Names of files are made of ids, never of names; the bound is that
+of Kafka's topics (249), rounded down."""
+
+SHARDS_MOST: Final = 64
+"""Shards of a stream. Guess; each takes part in the heartbeats of its owner, and a stream that
+needs more is rather two."""
+
+REPLICAS_MOST: Final = 7
+"""Replicas of a shard: three nodes may fail together."""
+
+PREFIX: Final = "stream:"
+"""Before a stream's name in the directory."""
+
+
+class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a stream was founded with."""
+
+    shards: Annotated[int, msgspec.Meta(ge=1, le=SHARDS_MOST)] = 1
+    by: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    """The attribute whose value chooses an event's shard; "": there is one shard only."""
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=REPLICAS_MOST)] = 3
+    """Nodes that are to have each shard; fewer while the overlay has fewer."""
+    keep_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """How long rows are kept at least; 0: as long as there is room by `keep_bytes`."""
+    keep_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] = 0
+    """Bytes of a shard's log that are kept; 0: without a bound."""
+
+
+class ShardPlace(msgspec.Struct, frozen=True, array_like=True):
+    """Where a shard is, as far as its owner has heard. `is_founded`: it has had a leader, so that
+    its log says who its replicas are, and this is a hint."""
+
+    replicas: tuple[Peer, ...]
+    is_founded: bool = False
+
+
+class StreamEntry(msgspec.Struct, frozen=True, array_like=True):
+    """A stream. `id` is drawn at its founding: another stream of the same name has another one.
+    `removed`: it is a tombstone, by which nodes know that its shards are to be destroyed."""
+
+    name: str
+    id: str
+    options: StreamOptions
+    places: tuple[ShardPlace, ...]
+    removed: bool = False
+
+    def shard(self, number: int) -> str:
+        """The name of a shard."""
+        return shard_name(self.id, number)
+
+    def shards(self) -> tuple[str, ...]:
+        """The names of all shards."""
+        return tuple(self.shard(number) for number in range(len(self.places)))
+
+    def placed(self, number: int, place: ShardPlace) -> StreamEntry:
+        """The same with one shard elsewhere."""
+        places = list(self.places)
+        places[number] = place
+        return replace(self, places=tuple(places))
+
+
+def directory_name(stream: str) -> str:
+    """The name under which the directory has a stream."""
+    return PREFIX + stream
+
+
+def stream_key(stream: str) -> Key:
+    """The key whose owner has the stream's entry."""
+    return key_of(directory_name(stream))
+
+
+def fault_in_name(name: str) -> str:
+    """Why a stream cannot have this name; "": it can."""
+    if not name:
+        return "a stream needs a name"
+    if len(name) > NAME_MOST:
+        return f"a stream's name has at most {NAME_MOST} characters, this one has {len(name)}"
+    if not name.isprintable() or name != name.strip():
+        return "a stream's name has no control characters, and no space at its ends"
+    return ""
+
+
+def fault_in_options(options: StreamOptions) -> str:
+    """What is contradictory in these options; "": nothing."""
+    if options.shards > 1 and not options.by:
+        return "several shards need --by ATTRIBUTE, which chooses the shard of an event"
+    if options.replicas % 2 == 0:
+        return (
+            f"{options.replicas} replicas stand the loss of as many nodes as "
+            f"{options.replicas - 1} do: take an odd number"
+        )
+    return ""
+
+
+def encode_entry(entry: StreamEntry) -> bytes:
+    """An entry as the value of its directory name."""
+    return msgspec.msgpack.encode(entry)
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(StreamEntry)
+
+
+def decode_entry(value: bytes) -> StreamEntry | None:
+    """The entry that a value of the directory is; None if it is none that this version reads."""
+    try:
+        return _DECODER.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def choose_replicas(
+    stream: str, shard: int, count: int, candidates: dict[NodeId, Peer]
+) -> tuple[Peer, ...]:
+    """`count` of the candidates, or all of them, for a shard: by rendezvous hashing (Thaler and
+    Ravishankar, 1998), so that shards spread evenly, and a node that comes or goes changes few."""
+    by_weight = sorted(candidates, key=lambda node: key_of(f"{stream}/{shard}/{node}"))
+    return tuple(candidates[node] for node in by_weight[:count])

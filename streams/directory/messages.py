@@ -1,0 +1,160 @@
+"""The vocabulary of the directory: between any node and a stream's owner (the primary of the
+cluster that owns its name), and between that owner and the nodes that have its shards."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from overlay.chord.messages import Cluster
+from overlay.machine import Message, NodeId, Peer, Version
+from streams.directory.entry import NAME_MOST, StreamEntry, StreamOptions
+from streams.replication.messages import Shard
+
+Name = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
+
+SHARDS_PER_MESSAGE = 512
+"""Shards in one heartbeat or report: 100 KiB at most."""
+
+
+class FoundStream(Message, frozen=True):
+    """Asks the owner to found a stream under this id, which the sender has drawn. Asked twice,
+    it is the same stream. Answered by StreamFound or StreamRefused."""
+
+    ticket: int
+    name: Name
+    id: Shard
+    options: StreamOptions
+
+
+class EraseStream(Message, frozen=True):
+    """Asks the owner to remove a stream for ever. Answered by StreamFound (the tombstone)."""
+
+    ticket: int
+    name: Name
+
+
+class AskStream(Message, frozen=True):
+    """Asks the owner for a stream, and for who leads its shards."""
+
+    ticket: int
+    name: Name
+
+
+class StreamFound(Message, frozen=True):
+    """The entry of a stream, and the leader of each of its shards (None: there is none just
+    now)."""
+
+    ticket: int
+    entry: StreamEntry
+    leaders: tuple[Peer | None, ...]
+
+
+class StreamRefused(Message, frozen=True):
+    """The owner's answer where there is nothing to be found, or it may not be done: `code` as in
+    `overlay.client.Failed`."""
+
+    ticket: int
+    code: str
+    reason: str
+
+
+class StreamElsewhere(Message, frozen=True):
+    """The node that was asked does not own the name; perhaps `cluster` does."""
+
+    ticket: int
+    cluster: Cluster | None
+
+
+class AskStreams(Message, frozen=True):
+    """Asks a primary for all streams of its cluster, those whose names come after `after`."""
+
+    ticket: int
+    after: str
+
+
+class StreamsReport(Message, frozen=True):
+    """Some streams of one cluster, in order of name; `more`: there are others behind."""
+
+    ticket: int
+    key: str
+    entries: tuple[StreamEntry, ...]
+    more: bool
+
+
+class ShardOrder(msgspec.Struct, frozen=True, array_like=True):
+    """What the owner has to say of one shard to a node that is to have it."""
+
+    shard: Shard
+    leader: NodeId
+    """Who is to lead it: whoever does not is to take over; "": the owner is still asking."""
+    founders: tuple[Peer, ...]
+    """The replicas with which a log begins; none once it has had a leader."""
+    replicas: tuple[Peer, ...]
+    """Which nodes are to have it: the leader adds who is missing, then removes who is too many."""
+    removed: bool = False
+    """The stream is gone: destroy the shard."""
+
+
+class KeepShards(Message, frozen=True):
+    """The owner's heartbeat. `entries`: the streams of these shards, for who does not know them."""
+
+    orders: Annotated[tuple[ShardOrder, ...], msgspec.Meta(max_length=SHARDS_PER_MESSAGE)]
+    entries: tuple[StreamEntry, ...]
+
+
+class ShardReport(msgspec.Struct, frozen=True, array_like=True):
+    """A node's word on one shard that it has."""
+
+    shard: Shard
+    leading: int
+    """The epoch under which it leads and has committed; 0: it does not."""
+    position: Version
+    is_ready: bool
+    replicas: tuple[Peer, ...]
+    """If it leads: the replicas by its log, when that is committed; else none."""
+    is_gone: bool = False
+    """It has destroyed the shard."""
+
+
+class ShardsReport(Message, frozen=True):
+    """The answer to `KeepShards`, and at once when a shard has got a leader."""
+
+    reports: Annotated[tuple[ShardReport, ...], msgspec.Meta(max_length=SHARDS_PER_MESSAGE)]
+
+
+class ShardsOrphaned(Message, frozen=True):
+    """A node has shards of these streams and hears from no owner: whoever owns the names takes the
+    entries in, where it has none."""
+
+    entries: tuple[StreamEntry, ...]
+
+
+class AskShards(Message, frozen=True):
+    """Asks a node how these shards are there. Answered by ShardsStatus."""
+
+    ticket: int
+    shards: Annotated[tuple[Shard, ...], msgspec.Meta(max_length=SHARDS_PER_MESSAGE)]
+
+
+class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
+    """A shard at one node, for people. Numbers are of chunks, `first` and `next` are offsets."""
+
+    shard: Shard
+    state: str  # leads, follows, opening, or barred
+    epoch: int
+    first: int
+    next: int
+    end: int
+    durable: int
+    committed: int
+    size: int  # bytes of the segments whose sizes are known
+    time: int  # of the last chunk, nanoseconds since 1970
+
+
+class ShardsStatus(Message, frozen=True):
+    """Those of the shards that the node has."""
+
+    ticket: int
+    shards: tuple[ShardStatus, ...]

@@ -1,0 +1,107 @@
+"""What a node asks of the owners of streams' names: asked again until there is an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from overlay.chord.events import OwnerFound, OwnerUnknown
+from overlay.chord.ring.ring import Ring
+from overlay.machine import Machine, Message, Peer, Port, Timer
+from streams.directory.entry import stream_key
+from streams.directory.messages import StreamElsewhere, StreamFound, StreamRefused
+
+ASK_AGAIN: Final = 0.7
+"""Seconds without an answer after which the owner is looked up anew and asked again."""
+
+ASK_FOR: Final = 15.0
+"""Seconds after which a question is given up: three elections of a cluster."""
+
+Answer = StreamFound | StreamRefused
+
+
+class AskAgain(Timer, frozen=True):
+    """No answer has come."""
+
+    ticket: int
+
+
+class _Question:
+    def __init__(
+        self, name: str, message: Callable[[int], Message], then: Callable[[Answer], None]
+    ) -> None:
+        self.name, self.message, self.then = name, message, then
+        self.until = 0.0
+        self.is_looked_up = False
+
+
+class OwnerQuestions(Machine):
+    """Questions that are not answered yet."""
+
+    def __init__(self, port: Port, ring: Ring) -> None:
+        super().__init__(port)
+        self.ring = ring
+        self._open: dict[int, _Question] = {}
+        self._ticket = 0
+
+    def ask(
+        self, name: str, message: Callable[[int], Message], then: Callable[[Answer], None]
+    ) -> None:
+        """Ask the owner of a stream's name. `message` makes the question from its ticket; `then` is
+        called once, with code time-out if nobody answers."""
+        self._ticket += 1
+        question = self._open[self._ticket] = _Question(name, message, then)
+        question.until = self.port.now + ASK_FOR
+        self._send(self._ticket, question)
+
+    def _send(self, ticket: int, question: _Question) -> None:
+        self.port.set_timer(ASK_AGAIN, AskAgain(ticket))
+        owner = self.ring.owner(stream_key(question.name))
+        if owner is None:
+            question.is_looked_up = True
+            self.ring.find(stream_key(question.name))
+        else:
+            question.is_looked_up = False
+            self.port.send(owner.primary, question.message(ticket))
+
+    def on_ask_again(self, timer: AskAgain) -> None:
+        """Look the owner up anew, and ask."""
+        question = self._open.get(timer.ticket)
+        if question is None:
+            return
+        if self.port.now >= question.until:
+            reason = "the ring does not answer; try again in a moment"
+            self._answer(timer.ticket, StreamRefused(timer.ticket, "time-out", reason))
+            return
+        self.port.set_timer(ASK_AGAIN, timer)
+        question.is_looked_up = True
+        self.ring.find(stream_key(question.name))
+
+    def on_owner_found(self, event: OwnerFound) -> None:
+        """Ask the owner."""
+        for ticket, question in list(self._open.items()):
+            if question.is_looked_up and stream_key(question.name) == event.key:
+                question.is_looked_up = False
+                self.port.send(event.cluster.primary, question.message(ticket))
+
+    def on_owner_unknown(self, event: OwnerUnknown) -> None:
+        """Nobody answered for the ring: the timer tries again."""
+
+    def on_stream_elsewhere(self, sender: Peer, message: StreamElsewhere) -> None:
+        """Another cluster owns the name, or none just now."""
+        question = self._open.get(message.ticket)
+        if question is None:
+            return
+        if message.cluster is not None and message.cluster.primary.id != sender.id:
+            self.ring.learn(message.cluster)
+            self.port.send(message.cluster.primary, question.message(message.ticket))
+
+    def on_answer(self, sender: Peer, message: StreamFound | StreamRefused) -> None:
+        """An owner's answer."""
+        self._answer(message.ticket, message)
+
+    def _answer(self, ticket: int, answer: Answer) -> None:
+        question = self._open.pop(ticket, None)
+        if question is not None:
+            self.port.cancel_timer(AskAgain(ticket))
+            question.then(answer)

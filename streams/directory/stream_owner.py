@@ -1,0 +1,368 @@
+"""The owner of streams' names: at the primary of the cluster in whose arc the key of a name lies.
+
+It founds and removes streams by entries of the cluster's log, answers where their shards are, and
+keeps them alive by heartbeats to the nodes that have them (supervision.py). Where another node
+leads the cluster from now on, that one begins by asking, and deposes nobody who leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
+from overlay.chord.ring.ring import Ring
+from overlay.links.events import LinkDown
+from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer, by_id
+from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.owner.tree_log import DirectoryChanged
+from streams.directory.entry import (
+    PREFIX,
+    ShardPlace,
+    StreamEntry,
+    choose_replicas,
+    decode_entry,
+    directory_name,
+    encode_entry,
+    fault_in_name,
+    fault_in_options,
+    stream_key,
+)
+from streams.directory.messages import (
+    SHARDS_PER_MESSAGE,
+    AskStream,
+    AskStreams,
+    EraseStream,
+    FoundStream,
+    KeepShards,
+    ShardOrder,
+    ShardsOrphaned,
+    ShardsReport,
+    StreamElsewhere,
+    StreamFound,
+    StreamRefused,
+    StreamsReport,
+)
+from streams.directory.supervision import HEARTBEAT, Supervision
+
+STREAMS_MOST: Final = 1_000
+"""Streams whose names one cluster owns. Guess; their heartbeats are what it costs."""
+
+REPORTED: Final = 200
+"""Streams in one StreamsReport."""
+
+
+class KeepShardsDue(Timer, frozen=True):
+    """Time for a heartbeat."""
+
+
+class StreamOwner(Machine):
+    """The streams that this node decides about, if it leads a cluster."""
+
+    def __init__(
+        self, port: Port, owner: Owner, ring: Ring, neighbours: Callable[[], Iterable[Peer]]
+    ) -> None:
+        """`neighbours`: nodes that may have shards, beside the members of the own cluster."""
+        super().__init__(port)
+        self.owner = owner
+        self.ring = ring
+        self.neighbours = neighbours
+        self._decoded: dict[str, tuple[bytes, StreamEntry]] = {}
+        self._supervised: dict[str, Supervision] = {}
+        self._waiting: list[tuple[int, Peer, int, str]] = []  # (log index, who asked, ticket, name)
+        self._removing: dict[str, set[NodeId]] = {}  # shard: who has destroyed it
+        self._due = Alarm(port, KeepShardsDue())
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    def entry(self, name: str) -> StreamEntry | None:
+        """A stream of the own cluster's directory; None: there is none, or it is not readable."""
+        value = self.owner.state.directory.get(directory_name(name))
+        if value is None:
+            return None
+        known = self._decoded.get(name)
+        if known is None or known[0] is not value:
+            entry = decode_entry(value)
+            if entry is None:
+                self.port.count("stream_entries_unreadable")
+                return None
+            known = self._decoded[name] = (value, entry)
+        return known[1]
+
+    def entries(self) -> list[StreamEntry]:
+        """All streams that this node decides about, in order of name, removed ones among them."""
+        directory = self.owner.state.directory
+        names = sorted(n.removeprefix(PREFIX) for n in directory if n.startswith(PREFIX))
+        found = (self.entry(name) for name in names if self.decides(name))
+        return [entry for entry in found if entry is not None]
+
+    def decides(self, name: str) -> bool:
+        """Whether this node decides about a stream's name now."""
+        return self.owner.decides_key(stream_key(name))
+
+    def _write(self, entry: StreamEntry) -> int:
+        change = DirectoryChanged(directory_name(entry.name), encode_entry(entry))
+        return self.owner.append(change)
+
+    def _candidates(self) -> dict[NodeId, Peer]:
+        return by_id((*self.owner.clusters.members(), *self.neighbours(), self.port.me))
+
+    # -- what others ask -------------------------------------------------------------------------
+
+    def on_found_stream(self, sender: Peer, message: FoundStream) -> None:
+        """Found a stream, unless there is one of that name."""
+        if self._is_elsewhere(sender, message.ticket, message.name):
+            return
+        known = self.entry(message.name)
+        refused = fault_in_name(message.name) or fault_in_options(message.options)
+        if refused:
+            self._refuse(sender, message.ticket, "usage", refused)
+        elif known is not None and not known.removed and known.id != message.id:
+            reason = f"there is a stream {message.name} already, with the id {known.id}"
+            self._refuse(sender, message.ticket, "exists", reason)
+        elif known is not None and known.id == message.id:
+            self._answer_committed(sender, message.ticket, message.name)
+        elif len(self.entries()) >= STREAMS_MOST:
+            reason = f"this part of the directory has {STREAMS_MOST} streams already"
+            self._refuse(sender, message.ticket, "full", reason)
+        else:
+            candidates = self._candidates()
+            options = message.options
+            places = tuple(
+                ShardPlace(choose_replicas(message.id, shard, options.replicas, candidates))
+                for shard in range(options.shards)
+            )
+            entry = StreamEntry(message.name, message.id, options, places)
+            self._waiting.append((self._write(entry), sender, message.ticket, message.name))
+            self.port.count("streams_founded")
+            self._beat()
+            self._answer_due()
+
+    def on_erase_stream(self, sender: Peer, message: EraseStream) -> None:
+        """Remove a stream: its name keeps a tombstone, by which its shards are destroyed wherever
+        they turn up."""
+        if self._is_elsewhere(sender, message.ticket, message.name):
+            return
+        known = self.entry(message.name)
+        if known is None:
+            self._refuse(sender, message.ticket, "unknown", f"there is no stream {message.name}")
+            return
+        if known.removed:
+            self._answer_committed(sender, message.ticket, message.name)
+            return
+        index = self._write(replace(known, removed=True))
+        self._waiting.append((index, sender, message.ticket, message.name))
+        self._answer_due()
+
+    def on_ask_stream(self, sender: Peer, message: AskStream) -> None:
+        """Say where a stream is."""
+        if self._is_elsewhere(sender, message.ticket, message.name):
+            return
+        known = self.entry(message.name)
+        if known is None or known.removed:
+            self._refuse(sender, message.ticket, "unknown", f"there is no stream {message.name}")
+        else:
+            self._answer(sender, message.ticket, known)
+
+    def on_ask_streams(self, sender: Peer, message: AskStreams) -> None:
+        """Say which streams there are."""
+        cluster = self.owner.clusters.cluster
+        if cluster is None or not self.owner.clusters.is_primary:
+            return
+        found = [e for e in self.entries() if e.name > message.after and not e.removed]
+        part = tuple(found[:REPORTED])
+        more = len(found) > len(part)
+        self.port.send(sender, StreamsReport(message.ticket, cluster.key, part, more))
+
+    def _is_elsewhere(self, sender: Peer, ticket: int, name: str) -> bool:
+        if self.decides(name):
+            return False
+        cluster = self.owner.clusters.cluster
+        key = stream_key(name)
+        if cluster is None or not cluster.owns(key) or cluster.primary.id == self.port.me.id:
+            cluster = self.ring.owner(key)
+        if cluster is not None and cluster.primary.id == self.port.me.id:
+            cluster = None
+        self.port.send(sender, StreamElsewhere(ticket, cluster))
+        return True
+
+    def _refuse(self, sender: Peer, ticket: int, code: str, reason: str) -> None:
+        self.port.send(sender, StreamRefused(ticket, code, reason))
+
+    def _answer(self, sender: Peer, ticket: int, entry: StreamEntry) -> None:
+        leaders = [self._leader(shard) for shard in entry.shards()]
+        self.port.send(sender, StreamFound(ticket, entry, tuple(leaders)))
+
+    def _leader(self, shard: str) -> Peer | None:
+        supervision = self._supervised.get(shard)
+        heard = None if supervision is None else supervision.leader(self.port.now)
+        return None if heard is None else heard.peer
+
+    def _answer_committed(self, sender: Peer, ticket: int, name: str) -> None:
+        """Answer when everything that the log has now is committed: the entry may be new."""
+        self._waiting.append((self.owner.committed - 1, sender, ticket, name))
+        self._answer_due()
+
+    # -- the log ---------------------------------------------------------------------------------
+
+    def on_committed(self, event: Committed) -> None:
+        """More of the log is committed: answers may be due, and there may be a first stream."""
+        if self._waiting:
+            self._answer_due()
+        if self.owner.state.directory:
+            self._due.within(HEARTBEAT)
+
+    def on_observers_progressed(self, event: ObserversProgressed) -> None:
+        """More of the log is copied outside of the cluster: answers may be due."""
+        if self._waiting:
+            self._answer_due()
+
+    def on_role_changed(self, event: RoleChanged) -> None:
+        """Who asked a primary that is none any more asks the next one."""
+        if event.role != "primary":
+            self._waiting.clear()
+            self._supervised.clear()
+            self._decoded.clear()
+            self._removing.clear()
+        elif self.owner.state.directory:
+            self._due.within(0.0)
+
+    def _answer_due(self) -> None:
+        owner, left = self.owner, []
+        for index, sender, ticket, name in self._waiting:
+            if index >= owner.committed or not owner.clusters.is_copied(index):
+                left.append((index, sender, ticket, name))
+            elif not self._is_elsewhere(sender, ticket, name):
+                entry = self.entry(name)
+                if entry is not None:
+                    self._answer(sender, ticket, entry)
+        self._waiting = left
+
+    # -- heartbeats ------------------------------------------------------------------------------
+
+    def on_keep_shards_due(self, timer: KeepShardsDue) -> None:
+        """A heartbeat to all nodes that have shards of this node's streams."""
+        self._due.rang()
+        self._beat()
+
+    def _beat(self) -> None:
+        if not self.owner.clusters.is_primary or not self.owner.state.directory:
+            return
+        self._due.within(HEARTBEAT)
+        if not self.owner.clusters.is_followed:
+            return
+        now = self.port.now
+        entries = self.entries()
+        orders: dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]] = {}
+        alive: set[str] = set()
+        for found in entries:
+            entry = found
+            if entry.removed:
+                self._order_removal(entry, orders)
+                continue
+            for number, shard in enumerate(entry.shards()):
+                alive.add(shard)
+                supervision = self._supervised.get(shard)
+                if supervision is None:
+                    supervision = self._supervised[shard] = Supervision(entry, number, now)
+                place = supervision.place(entry, now)
+                if place is not None:
+                    entry = entry.placed(number, place)
+                order = supervision.order(entry, self._candidates, now)
+                nodes = by_id((*entry.places[number].replicas, *order.replicas))
+                for peer in nodes.values():
+                    _give(orders, peer, order, entry)
+            if entry is not found:
+                self._write(entry)
+        for shard in [one for one in self._supervised if one not in alive]:
+            del self._supervised[shard]
+        self.port.watch("shards", [peer for peer, _, _ in orders.values()])
+        for peer, mine, told in orders.values():
+            for first in range(0, len(mine), SHARDS_PER_MESSAGE):
+                part = tuple(mine[first : first + SHARDS_PER_MESSAGE])
+                ids = {order.shard.rpartition("/")[0] for order in part}
+                known = tuple(entry for id_, entry in told.items() if id_ in ids)
+                self.port.send(peer, KeepShards(part, known))
+
+    def _order_removal(
+        self,
+        entry: StreamEntry,
+        orders: dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]],
+    ) -> None:
+        for shard, place in zip(entry.shards(), entry.places, strict=True):
+            gone = self._removing.setdefault(shard, set())
+            for peer in place.replicas:
+                if peer.id not in gone:
+                    _give(orders, peer, ShardOrder(shard, "", (), (), removed=True), entry)
+
+    # -- what the nodes report -------------------------------------------------------------------
+
+    def on_shards_report(self, sender: Peer, message: ShardsReport) -> None:
+        """A node says what it has."""
+        now, is_decidable = self.port.now, False
+        for report in message.reports:
+            supervision = self._supervised.get(report.shard)
+            if report.is_gone:
+                self._removing.get(report.shard, set()).add(sender.id)
+            elif supervision is not None:
+                supervision.reported(sender, report, now)
+                entry = self.entry(supervision.stream)
+                place = None if entry is None else entry.places[supervision.number]
+                is_decidable |= place is not None and supervision.is_decidable(place, now)
+        if is_decidable:
+            self._beat()
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A node is out of reach: where it led, another is to take over at once."""
+        led = False
+        for supervision in self._supervised.values():
+            leader = supervision.leader(self.port.now)
+            led = led or (leader is not None and leader.peer.id == event.peer.id)
+            supervision.link_down(event.peer.id)
+        if led:
+            self._beat()
+
+    def on_shards_orphaned(self, sender: Peer, message: ShardsOrphaned) -> None:
+        """A node has shards and hears of no owner: take their streams in if they are not known, and
+        tell it to destroy those of removed streams, and those that others have."""
+        for entry in message.entries:
+            if not self.decides(entry.name):
+                continue
+            known = self.entry(entry.name)
+            if known is None:
+                self.port.count("streams_taken_in")
+                self._write(entry)
+            elif known.id != entry.id:
+                self.port.count("streams_of_one_name")  # two rings have merged that both had it
+            else:
+                self._order_stranger(sender, known)
+
+    def _order_stranger(self, node: Peer, entry: StreamEntry) -> None:
+        """What a node is to do with shards that it has, perhaps no longer for anybody."""
+        orders = []
+        for shard, place in zip(entry.shards(), entry.places, strict=True):
+            supervision = self._supervised.get(shard)
+            leader = None if supervision is None else supervision.leader(self.port.now)
+            is_replaced = (
+                leader is not None
+                and bool(leader.report.replicas)
+                and node.id not in by_id(leader.report.replicas)
+                and node.id not in by_id(place.replicas)
+            )
+            if entry.removed or is_replaced:
+                orders.append(ShardOrder(shard, "", (), (), removed=True))
+        if orders:
+            self.port.send(node, KeepShards(tuple(orders), ()))
+
+
+def _give(
+    orders: dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]],
+    peer: Peer,
+    order: ShardOrder,
+    entry: StreamEntry,
+) -> None:
+    _, mine, told = orders.setdefault(peer.id, (peer, [], {}))
+    mine.append(order)
+    told[entry.id] = entry

@@ -1,0 +1,260 @@
+"""A node's replicas: made, fed with what is for them, told to lead, and destroyed.
+
+Orders come from the owner of the stream (streams/directory/), in its heartbeats. They say who is to
+have a shard and who is to lead it, and nothing that is acknowledged depends on them: epochs are the
+replicas' own (`Seal`). A node that is to lead takes over under an epoch above every one that it has
+heard of, and again above the next, until it leads or another is ordered to.
+
+A node whose shards no owner asks for (its cluster was lost with all copies of its log) tells the
+owners of the streams' names what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from overlay.chord.events import OwnerFound
+from overlay.chord.ring.ring import Ring
+from overlay.machine import (
+    Handlers,
+    Machine,
+    Message,
+    Peer,
+    Port,
+    Timer,
+    handlers_by_name,
+    handlers_of,
+)
+from streams.directory.entry import StreamEntry, stream_key
+from streams.directory.messages import (
+    AskShards,
+    KeepShards,
+    ShardOrder,
+    ShardReport,
+    ShardsOrphaned,
+    ShardsReport,
+    ShardsStatus,
+    ShardStatus,
+)
+from streams.disk import LogDisk, Opened
+from streams.replication.messages import ShardFenced
+from streams.replication.replica import Replica, ShardLed
+
+AGAIN: Final = 1.0
+"""Seconds after which a candidate that does not lead tries a higher epoch: three times as long
+as it takes to ask all replicas twice (`replica.RETRY`)."""
+
+UNHEARD: Final = 10.0
+"""Seconds without a word of its owner after which a shard counts as orphaned: five elections."""
+
+LOOK: Final = 2.0
+"""Seconds between looks at what is orphaned, and at what has changed."""
+
+
+class LookAtShards(Timer, frozen=True):
+    """Time to look at what no owner has asked for."""
+
+
+class Held:
+    """One shard at this node."""
+
+    def __init__(self, replica: Replica, now: float) -> None:
+        self.replica = replica
+        self.ordered_at = now
+        """When the owner was heard last."""
+        self.owner: Peer | None = None
+        self.tried_at = float("-inf")
+        """When this node last began to take over."""
+        self.fenced = 0
+        """The highest epoch that others have promised, as far as they said so."""
+        self.wanted: tuple[Peer, ...] = ()
+        """Who is to have it, by the owner's last order."""
+
+
+class ShardHosts(Machine):
+    """All shards of this node."""
+
+    def __init__(self, port: Port, disk: LogDisk, ring: Ring) -> None:
+        super().__init__(port)
+        self.disk = disk
+        self.ring = ring
+        self.held: dict[str, Held] = {}
+        self.entries: dict[str, StreamEntry] = {}
+        """By stream id, as owners have told."""
+        self._lost: dict[str, list[StreamEntry]] = {}  # by the key that is looked up
+
+    def handlers(self) -> Handlers:
+        """The handlers of this machine, and those of a replica, for the one that is meant."""
+        found: dict[Any, Callable[..., None]] = {}
+        for kind, name in handlers_by_name(Replica).items():
+            found[kind] = (
+                self._passing_message(name) if issubclass(kind, Message) else (self._passing(name))
+            )
+        return {**found, **handlers_of(self)}
+
+    def _passing_message(self, name: str) -> Callable[..., None]:
+        def handle(sender: Peer, message: Any) -> None:
+            if held := self.held.get(message.shard):
+                if isinstance(message, ShardFenced):
+                    held.fenced = max(held.fenced, message.epoch)
+                getattr(held.replica, name)(sender, message)
+
+        return handle
+
+    def _passing(self, name: str) -> Callable[..., None]:
+        def handle(event: Any) -> None:
+            if held := self.held.get(event.shard):
+                getattr(held.replica, name)(event)
+
+        return handle
+
+    def start(self) -> None:
+        """Open what is on disk."""
+        for shard in self.disk.shards():
+            self._hold(shard, ())
+
+    def replica(self, shard: str) -> Replica | None:
+        """The replica of a shard; None: this node has none."""
+        held = self.held.get(shard)
+        return None if held is None else held.replica
+
+    def leading(self, shard: str) -> Replica | None:
+        """The replica of a shard that this node leads and may append to; None: it does not."""
+        found = self.replica(shard)
+        return found if found is not None and found.serves else None
+
+    def led(self) -> list[str]:
+        """The shards that this node leads."""
+        return [shard for shard in self.held if self.leading(shard) is not None]
+
+    # -- orders ----------------------------------------------------------------------------------
+
+    def on_keep_shards(self, sender: Peer, message: KeepShards) -> None:
+        """The owner's word on some shards: carry it out, and report."""
+        for entry in message.entries:
+            self.entries[entry.id] = entry
+        reports = []
+        for order in message.orders:
+            if order.removed:
+                self._destroy(order.shard)
+                reports.append(ShardReport(order.shard, 0, (0, 0), True, (), is_gone=True))
+            else:
+                reports.append(self._keep(sender, order))
+        self.port.send(sender, ShardsReport(tuple(reports)))
+
+    def _keep(self, owner: Peer, order: ShardOrder) -> ShardReport:
+        held = self.held.get(order.shard)
+        if held is None:
+            me = self.port.me.id
+            mine = any(peer.id == me for peer in order.founders)
+            held = self._hold(order.shard, order.founders if mine else ())
+        held.ordered_at, held.owner = self.port.now, owner
+        held.wanted = order.replicas
+        if order.leader == self.port.me.id:
+            self._lead(held)
+        if held.replica.serves and order.replicas:
+            self._adjust(held.replica, order.replicas)
+        return self._report(held.replica)
+
+    def _hold(self, shard: str, founders: Sequence[Peer]) -> Held:
+        if not self.held:
+            self.port.set_timer(LOOK, LookAtShards())
+        replica = Replica(self.port, self.disk, shard, founders)
+        held = self.held[shard] = Held(replica, self.port.now)
+        replica.start()
+        return held
+
+    def _lead(self, held: Held) -> None:
+        replica, now = held.replica, self.port.now
+        if not replica.ready or replica.leading is not None or now < held.tried_at + AGAIN:
+            return
+        held.tried_at = now
+        replica.lead(max(replica.promise.epoch, held.fenced) + 1)
+
+    def _adjust(self, replica: Replica, wanted: Sequence[Peer]) -> None:
+        """Change the replicas one at a time: who is missing comes first, then go those who are too
+        many, and the leader itself never."""
+        leading = replica.leading
+        assert leading is not None
+        there = {peer.id for peer in replica.replicas}
+        missing = [peer for peer in wanted if peer.id not in there]
+        leading.forget_coming(peer.id for peer in wanted)
+        if missing:
+            leading.add_replica(missing[0])
+            return
+        kept = {peer.id for peer in wanted}
+        for node in sorted(there - kept):
+            if leading.remove_replica(node):
+                return
+
+    def _destroy(self, shard: str) -> None:
+        if self.held.pop(shard, None) is not None:
+            self.port.count("shards_destroyed")
+        self.disk.destroy(shard)
+
+    # -- reports ---------------------------------------------------------------------------------
+
+    def _report(self, replica: Replica) -> ShardReport:
+        leading = replica.leading if replica.serves else None
+        is_settled = leading is not None and leading.may_change()
+        return ShardReport(
+            *(replica.shard, 0 if leading is None else leading.epoch, replica.position),
+            replica.ready and not replica.barred,
+            replica.replicas if is_settled else (),
+        )
+
+    def on_opened(self, event: Opened) -> None:
+        """A shard was read: its owner may be waiting to hear how far it is."""
+        held = self.held.get(event.shard)
+        if held is not None:
+            held.replica.on_opened(event)
+            self._tell_owner(held)
+
+    def on_shard_led(self, event: ShardLed) -> None:
+        """This node leads a shard: its owner hears of it at once."""
+        held = self.held.get(event.shard)
+        if held is not None:
+            self._tell_owner(held)
+
+    def _tell_owner(self, held: Held) -> None:
+        if held.owner is not None:
+            self.port.send(held.owner, ShardsReport((self._report(held.replica),)))
+
+    def on_ask_shards(self, sender: Peer, message: AskShards) -> None:
+        """Say how some shards are here."""
+        found = [held.replica for shard in message.shards if (held := self.held.get(shard))]
+        self.port.send(sender, ShardsStatus(message.ticket, tuple(map(_status, found))))
+
+    # -- shards without an owner -----------------------------------------------------------------
+
+    def on_look_at_shards(self, timer: LookAtShards) -> None:
+        """Tell the owners of names what no owner has asked for."""
+        late = self.port.now - UNHEARD
+        unheard = (s for s, held in self.held.items() if held.ordered_at < late)
+        for id_ in dict.fromkeys(shard.rpartition("/")[0] for shard in unheard):
+            entry = self.entries.get(id_)
+            if entry is not None:
+                self._lost.setdefault(stream_key(entry.name), []).append(entry)
+        for key in list(self._lost):
+            self.ring.find(key)
+        if self.held:
+            self.port.set_timer(LOOK, timer)
+
+    def on_owner_found(self, event: OwnerFound) -> None:
+        """The owner of a name: tell it what this node has."""
+        entries = self._lost.pop(event.key, None)
+        if entries:
+            known = {entry.id: entry for entry in entries}
+            self.port.send(event.cluster.primary, ShardsOrphaned(tuple(known.values())))
+
+
+def _status(replica: Replica) -> ShardStatus:
+    log = replica.log
+    state = "barred" if replica.barred else "follows" if replica.ready else "opening"
+    return ShardStatus(
+        *(replica.shard, "leads" if replica.serves else state, replica.promise.epoch),
+        max(replica.state.floor, log.segments[0].offset if log.segments else 0),
+        *(log.next_offset, log.end.number, replica.durable, replica.committed),
+        *(sum(segment.size for segment in log.segments), log.time),
+    )

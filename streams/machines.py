@@ -1,0 +1,41 @@
+"""The machines of streams at one node, built and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from overlay.chord.ring.ring import Ring
+from overlay.machine import Machine, Peer, Port
+from overlay.upper_tree.owner.owner import Owner
+from streams.directory.commands import StreamCommands
+from streams.directory.locator import StreamLocator
+from streams.directory.questions import OwnerQuestions
+from streams.directory.stream_owner import StreamOwner
+from streams.disk import LogDisk
+from streams.hosting.shard_hosts import ShardHosts
+
+
+class Streams:
+    """All that a node has to do with streams."""
+
+    def __init__(
+        self,
+        port: Port,
+        disk: LogDisk,
+        ring: Ring,
+        owner: Owner,
+        neighbours: Callable[[], Iterable[Peer]],
+    ) -> None:
+        """`neighbours`: nodes that may have shards, beside the members of the own cluster."""
+        self.hosts = ShardHosts(port, disk, ring)
+        self.owner = StreamOwner(port, owner, ring, neighbours)
+        self.questions = OwnerQuestions(port, ring)
+        self.locator = StreamLocator(port, self.questions)
+        self._commands = StreamCommands(port, ring, self.questions)
+        self.machines: tuple[Machine, ...] = (
+            *(self.hosts, self.owner, self.questions, self.locator, self._commands),
+        )
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return self._commands.commands()

@@ -1,0 +1,155 @@
+"""streams/directory, streams/hosting: streams in overlays of simulated nodes, and who leads
+them."""
+
+from __future__ import annotations
+
+from canopy.sim.world.world import World
+from overlay.client import AddStream, Done, Failed, GetStreams, RemoveStream, Streams
+from overlay.info import StreamInfo
+from streams.log.batches import Batch, BatchHead, Row
+from streams.replication.replica import Replica
+from tests.support.overlays import grown, wait
+
+
+def add(world: World, node: str, name: str, **options: object) -> StreamInfo | Failed:
+    reply = world.ask(node, AddStream(world.clients.request(), name, **options))  # type: ignore[arg-type]
+    if isinstance(reply, Streams):
+        return reply.streams[0]
+    assert isinstance(reply, Failed)
+    return reply
+
+
+def described(world: World, node: str, name: str = "") -> Streams | Failed:
+    reply = world.ask(node, GetStreams(world.clients.request(), name))
+    assert isinstance(reply, Streams | Failed)
+    return reply
+
+
+def replicas(world: World, shard: str) -> dict[str, Replica]:
+    """The replicas of a shard that run, by the name of their node."""
+    found = {name: world.node(name).streams.hosts.replica(shard) for name in world.names()}
+    return {name: replica for name, replica in found.items() if replica is not None}
+
+
+def leaders(world: World, shard: str) -> list[str]:
+    return [name for name, replica in replicas(world, shard).items() if replica.serves]
+
+
+def append(world: World, shard: str, session: int) -> int:
+    """Append a row at the leader; returns its chunk's number."""
+    (name,) = leaders(world, shard)
+    leading = replicas(world, shard)[name].leading
+    assert leading is not None
+    batch = Batch(BatchHead("p", session, 0, 1), (Row({"n": session}),))
+    return leading.append([batch], 0).number
+
+
+def committed(world: World, shard: str) -> list[int]:
+    return sorted(replica.committed for replica in replicas(world, shard).values())
+
+
+def founded(world: World, name: str, **options: object) -> str:
+    """Found a stream and wait for its leader; returns the name of its first shard."""
+    info = add(world, "n0", name, **options)
+    assert isinstance(info, StreamInfo), info
+    shard = f"{info.id}/0"
+    wait(world, lambda: len(leaders(world, shard)) == 1, 5.0, "the shard has a leader")
+    return shard
+
+
+def test_a_stream_is_founded_once_found_from_everywhere_and_removed_for_ever() -> None:
+    world = grown(5)
+    shard = founded(world, "alarms")
+    assert len(replicas(world, shard)) == 3
+    taken = add(world, "n3", "alarms")
+    assert isinstance(taken, Failed)
+    assert taken.code == "exists"
+    for node in world.names():
+        found = described(world, node, "alarms")
+        assert isinstance(found, Streams)
+        (one,) = found.streams[0].shards
+        assert one.leader
+        assert [r.state for r in one.replicas].count("leads") == 1
+        assert [r.state for r in one.replicas].count("follows") == 2
+    listed = described(world, "n4")
+    assert isinstance(listed, Streams)
+    assert [stream.name for stream in listed.streams] == ["alarms"]
+    assert isinstance(world.ask("n2", RemoveStream(world.clients.request(), "alarms")), Done)
+    wait(world, lambda: not replicas(world, shard), 5.0, "all replicas are gone")
+    gone = described(world, "n1", "alarms")
+    assert isinstance(gone, Failed)
+    assert gone.code == "unknown"
+
+
+def test_names_and_options_that_make_no_sense_are_refused() -> None:
+    world = grown(1)
+    for name, options in (
+        ("", {}),
+        ("x" * 201, {}),
+        ("a\nb", {}),
+        ("x", {"shards": 2}),
+        ("x", {"replicas": 2}),
+        ("x", {"shards": 0}),
+    ):
+        refused = add(world, "n0", name, **options)
+        assert isinstance(refused, Failed), (name, options)
+        assert refused.code == "usage"
+    assert isinstance(add(world, "n0", "Ä +=/.. b"), StreamInfo)
+
+
+def test_a_leader_that_is_lost_is_replaced_and_what_was_committed_stays() -> None:
+    world = grown(6)
+    shard = founded(world, "alarms")
+    number = append(world, shard, 1)
+    wait(world, lambda: committed(world, shard)[1] >= number, 2.0, "the row is committed")
+    (lost,) = leaders(world, shard)
+    world.crash(lost)
+    began = world.now
+    wait(world, lambda: bool(leaders(world, shard)), 5.0, "another leads")
+    assert world.now - began < 3.0
+    assert append(world, shard, 2) > number
+
+
+def test_a_restarted_owner_asks_before_it_nominates() -> None:
+    world = grown(6)
+    shard = founded(world, "alarms")
+    (leader,) = leaders(world, shard)
+    epoch = replicas(world, shard)[leader].promise.epoch
+    owners = [n for n in world.names() if world.node(n).streams.owner.entries()]
+    assert len(owners) == 1
+    if owners[0] != leader:
+        world.crash(owners[0])
+    world.run(20.0)
+    if owners[0] != leader:
+        assert leaders(world, shard) == [leader]
+        assert replicas(world, shard)[leader].promise.epoch == epoch
+
+
+def test_a_node_that_is_gone_for_long_is_replaced_by_another() -> None:
+    world = grown(6)
+    shard = founded(world, "alarms")
+    (leader,) = leaders(world, shard)
+    lost = next(name for name in replicas(world, shard) if name != leader)
+    number = append(world, shard, 1)
+    world.crash(lost)
+
+    def is_whole() -> bool:
+        there = replicas(world, shard)
+        return len(there) == 3 and all(r.committed >= number for r in there.values())
+
+    wait(world, is_whole, 60.0, "three replicas have everything")
+    wait(world, lambda: len(next(iter(replicas(world, shard).values())).replicas) == 3, 10.0, "3")
+
+
+def test_a_stream_of_one_node_gets_replicas_when_others_come() -> None:
+    world = grown(1)
+    shard = founded(world, "alarms")
+    number = append(world, shard, 1)
+    for _ in range(3):
+        world.add_node(seeds=["n0"])
+
+    def is_copied() -> bool:
+        there = replicas(world, shard)
+        return len(there) == 3 and all(r.committed >= number for r in there.values())
+
+    wait(world, is_copied, 60.0, "three replicas have everything")
