@@ -6,5 +6,5 @@ What is there so far is the foundation: the log of one shard, its files, and how
 * `log/`: chunks, segments, recovery of a shard's folder, the fold of a shard's state. Pure: bytes
   in, bytes out.
 * `disk`: what a shard asks of its disk, and how that answers.
-* `replication/`: the log of one shard at several nodes.
+* `replication/`: the log of one shard at several nodes. `producing/`: appending to it, once.
 """

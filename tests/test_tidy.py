@@ -102,6 +102,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.log": ("overlay.machine", "matching"),
     "streams.disk": ("overlay.machine", "streams.log"),
     "streams.replication": ("overlay.machine", "matching", "streams.log", "streams.disk"),
+    "streams.producing": (
+        *("overlay.machine", "overlay.bounded", "matching", "streams.log", "streams.disk"),
+        "streams.replication",
+    ),
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),
     "canopy.client": (*CLIENT, *CLIENT_SIDE),

@@ -20,6 +20,7 @@ from bench.mutations import (
 )
 from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.streams import faults as stream_faults
+from bench.streams import producing_faults
 
 __all__ = [
     "FAULTS",
@@ -33,6 +34,7 @@ __all__ = [
     "order_faults",
     "plant",
     "process_faults",
+    "producing_faults",
     "publisher_faults",
     "question_faults",
     "region_faults",

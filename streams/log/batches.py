@@ -7,7 +7,7 @@ says of producers is folded without decoding a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -50,13 +50,34 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _HEADS: Final = msgspec.msgpack.Decoder(tuple[BatchHead, ...])
 _ROWS: Final = msgspec.msgpack.Decoder(tuple[Row, ...])
 _LENGTH: Final = 4  # bytes before the heads
+_ARRAY: Final = b"\xdd"  # MessagePack's array 32: this byte, 4 bytes of length, the items
+
+
+def encode_rows(rows: Iterable[Row]) -> bytes:
+    """Rows one behind the other, as a producer sends them and as they are in the log."""
+    return b"".join(map(_ENCODER.encode, rows))
+
+
+def decode_rows(encoded: bytes, count: int) -> tuple[Row, ...]:
+    """`count` rows that were encoded by `encode_rows`. ValueError if they are not that."""
+    try:
+        rows = _ROWS.decode(_ARRAY + count.to_bytes(4, "big") + encoded)
+    except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+    return rows
 
 
 def encode_batches(batches: Sequence[Batch]) -> bytes:
     """The rows of a chunk with these batches."""
-    heads = _ENCODER.encode([batch.head for batch in batches])
-    rows = _ENCODER.encode([row for batch in batches for row in batch.rows])
-    return len(heads).to_bytes(_LENGTH, "big") + heads + rows
+    return join_batches([b.head for b in batches], [encode_rows(b.rows) for b in batches])
+
+
+def join_batches(heads: Sequence[BatchHead], rows: Sequence[bytes]) -> bytes:
+    """The rows of a chunk with batches that have these heads, and these rows (`encode_rows`)."""
+    encoded = _ENCODER.encode(heads)
+    count = sum(head.count for head in heads)
+    length = len(encoded).to_bytes(_LENGTH, "big")
+    return b"".join((length, encoded, _ARRAY, count.to_bytes(4, "big"), *rows))
 
 
 def heads_of(chunk: Chunk) -> tuple[BatchHead, ...]:

@@ -33,6 +33,7 @@ DEAD: Final = 5
 REPLICAS: Final = 6
 CUT: Final = 7
 STATE: Final = 8
+PRODUCERS: Final = 9
 KINDS: Final = {
     EVENTS: "Events",
     PREPARED: "Prepared",
@@ -42,6 +43,7 @@ KINDS: Final = {
     REPLICAS: "Replicas",
     CUT: "Cut",
     STATE: "State",
+    PRODUCERS: "Producers",
 }
 """The kinds by number. Prepared, Decided, Positions and Dead have numbers and no meaning yet: they
 are copied and hashed like all others, and no leader writes them."""

@@ -22,6 +22,8 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int
     chunk: int
     hash: str
+    replicas: tuple[str, ...] = ()
+    """The nodes that had it on disk when the receipt was given. No log proves that."""
 
     @property
     def name(self) -> str:

@@ -15,18 +15,20 @@ import msgspec
 
 from overlay.machine import Peer
 from streams.log.batches import BatchHead, MalformedChunkError, heads_of
-from streams.log.chunk import CUT, EVENTS, REPLICAS, STATE, Chunk
+from streams.log.chunk import CUT, EVENTS, PRODUCERS, REPLICAS, STATE, Chunk
 
-WINDOW: Final = 5
-"""Batches of a producer whose places are kept, so that a repeat gets the original receipt: as many
-as Kafka's brokers remember of a producer (KIP-98)."""
+WINDOW: Final = 8
+"""Runs of a producer whose places are kept, so that a repeat gets the original receipt: twice the
+requests that a producer's node has under way (`streams.producing.sending`), since one of these may
+come to lie in two chunks. (Kafka's brokers remember five batches of a producer, KIP-98.)"""
 
 STATE_PIECE: Final = 128 * 1024
 """Bytes after which the state goes on in another chunk."""
 
 
-class Appended(msgspec.Struct, frozen=True, array_like=True):
-    """A batch that is in the log: the producer's numbers, and the place."""
+class Appended(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A run of a producer's rows that lie in one chunk behind one another: their numbers, and the
+    place."""
 
     sequence: int
     count: int
@@ -36,13 +38,15 @@ class Appended(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ProducerState(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What the log knows of one producer: its newest session, the sequence that comes next, and its
-    last batches."""
+    """What the log knows of one producer: its newest session, the sequence that comes next, where
+    its last rows are, who opened the session, and the leader's time of its last chunk."""
 
     name: str
     session: int
     next: int
     window: tuple[Appended, ...]
+    token: str = ""
+    time: int = 0
 
 
 class ReplicaSet(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -57,18 +61,33 @@ class Floor(msgspec.Struct, frozen=True, array_like=True, tag=3):
     offset: int
 
 
-Entry = ProducerState | ReplicaSet | Floor
+class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A producer's session begins, and ends the one before. Its number is that of the chunk that
+    says so, so that no two sessions of a shard have the same; `token`: which attempt to open it
+    that was. The sequence goes on."""
+
+    name: str
+    token: str
+
+
+class ProducerExpired(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Nothing is known of a producer any more."""
+
+    name: str
+
+
+Entry = ProducerState | ReplicaSet | Floor | SessionOpened | ProducerExpired
 _ENTRIES: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
 
 
 def encode_entries(entries: Sequence[Entry]) -> bytes:
-    """The rows of a chunk of kind State, Replicas or Cut."""
+    """The rows of a chunk of kind State, Replicas, Cut or Producers."""
     return msgspec.msgpack.encode(entries)
 
 
 def entries_of(chunk: Chunk) -> tuple[Entry, ...]:
-    """The entries of a chunk of kind State, Replicas or Cut. MalformedChunkError if it has
-    others."""
+    """The entries of a chunk of kind State, Replicas, Cut or Producers. MalformedChunkError if it
+    has others."""
     try:
         return _ENTRIES.decode(chunk.rows)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -97,7 +116,7 @@ class ShardState:
             if chunk.begins_segment:
                 self._loading = ShardState()
             if self._loading is not None:
-                self._loading._take(entries_of(chunk))
+                self._loading._take(chunk)
                 if chunk.completes_state:
                     loaded, self._loading = self._loading, None
                     self.producers, self.replicas = loaded.producers, loaded.replicas
@@ -107,8 +126,8 @@ class ShardState:
             for head in heads_of(chunk):
                 self._appended(head, offset, chunk)
                 offset += head.count
-        elif chunk.kind in (REPLICAS, CUT):
-            self._take(entries_of(chunk))
+        elif chunk.kind in (REPLICAS, CUT, PRODUCERS):
+            self._take(chunk)
 
     def entries(self) -> Iterator[Entry]:
         """All that there is to know, in a fixed order."""
@@ -135,21 +154,42 @@ class ShardState:
         """Whether both say the same."""
         return list(self.entries()) == list(other.entries())
 
-    def _take(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
+    def _take(self, chunk: Chunk) -> None:
+        for entry in entries_of(chunk):
             if isinstance(entry, ProducerState):
                 self.producers[entry.name] = entry
             elif isinstance(entry, ReplicaSet):
                 self.replicas = entry.replicas
-            else:
+            elif isinstance(entry, Floor):
                 self.floor = max(self.floor, entry.offset)
+            elif isinstance(entry, SessionOpened):
+                self._opened(entry, chunk)
+            else:
+                self.producers.pop(entry.name, None)
+
+    def _opened(self, entry: SessionOpened, chunk: Chunk) -> None:
+        known = self.producers.get(entry.name)
+        following, window = (0, ()) if known is None else (known.next, known.window)
+        self.producers[entry.name] = ProducerState(
+            entry.name, chunk.number, following, window, entry.token, chunk.time
+        )
 
     def _appended(self, head: BatchHead, offset: int, chunk: Chunk) -> None:
         if not head.producer:
             return
         known = self.producers.get(head.producer)
-        place = Appended(head.sequence, head.count, offset, chunk.number, chunk.epoch)
-        window = known.window if known is not None and known.session == head.session else ()
+        window: tuple[Appended, ...] = ()
+        token, run = "", Appended(head.sequence, head.count, offset, chunk.number, chunk.epoch)
+        if known is not None and known.session == head.session:
+            window, token = known.window, known.token
+        if window:
+            last = window[-1]
+            end = (last.chunk, last.sequence + last.count, last.offset + last.count)
+            if end == (run.chunk, run.sequence, run.offset):
+                count = last.count + run.count
+                run = Appended(last.sequence, count, last.offset, run.chunk, run.epoch)
+                window = window[:-1]
         self.producers[head.producer] = ProducerState(
-            head.producer, head.session, head.sequence + head.count, (*window, place)[-WINDOW:]
+            *(head.producer, head.session, head.sequence + head.count),
+            *((*window, run)[-WINDOW:], token, chunk.time),
         )

@@ -8,7 +8,7 @@ zone map says too much rather than too little: an attribute that has no zone whi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -43,40 +43,49 @@ class ZoneMap(msgspec.Struct, frozen=True, array_like=True):
     complete: bool
 
 
+_NUMBERS: Final = frozenset((int, float))
 _DECODER: Final = msgspec.msgpack.Decoder(ZoneMap)
 
 
 def zone_map(rows: Iterable[Row]) -> ZoneMap:
     """The zone map of these rows."""
-    columns: dict[str, list[Value]] = {}
-    total, complete = 0, True
-    for row in rows:
+    shapes: dict[tuple[str, ...], list[Iterable[Value | None]]] = {}
+    total = 0
+    for row in rows:  # rows of one producer mostly have the same attributes in the same order
+        attributes = row.attributes
+        shapes.setdefault(tuple(attributes), []).append(attributes.values())
         total += 1
-        for name, value in row.attributes.items():
-            if value is None:
-                continue
-            column = columns.get(name)
-            if column is None:
-                if len(columns) == ATTRIBUTES_MOST:
-                    complete = False
-                    continue
-                column = columns[name] = []
-            column.append(value)
+    columns: dict[str, list[Value | None]] = {}
+    complete = True
+    for shape, values in shapes.items():
+        for name, column in zip(shape, zip(*values, strict=True), strict=True):
+            if (known := columns.get(name)) is not None:
+                known.extend(column)
+            elif len(columns) < ATTRIBUTES_MOST:
+                columns[name] = list(column)
+            else:
+                complete = False
     zones = {name: _zone(values, total) for name, values in columns.items()}
-    known = {name: zone for name, zone in zones.items() if zone is not None}
-    return ZoneMap(known, complete and len(known) == len(zones))
+    known_zones = {name: zone for name, zone in zones.items() if zone is not None}
+    return ZoneMap(known_zones, complete and len(known_zones) == len(zones))
 
 
-def _zone(values: list[Value], rows: int) -> Zone | None:
-    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    texts = sorted({v for v in values if isinstance(v, str)})
-    booleans = tuple(sorted({v for v in values if isinstance(v, bool)}))
-    if any(len(text) > TEXT_LENGTH for text in texts):
+def _zone(values: list[Value | None], rows: int) -> Zone | None:
+    kinds = set(map(type, values))
+    if kinds <= _NUMBERS:
+        numbers: list[Any] = values
+        return Zone(len(values) < rows, (min(numbers), max(numbers)), (), False, ())
+    is_text = kinds == {str}
+    numbers = [] if is_text else [v for v in values if type(v) in _NUMBERS]
+    texts: set[Any] = set(values) if is_text else {v for v in values if isinstance(v, str)}
+    booleans = () if is_text else tuple(sorted({v for v in values if isinstance(v, bool)}))
+    if texts and max(map(len, texts)) > TEXT_LENGTH:
         return None
     ranged = len(texts) > TEXTS_MOST
-    listed = (texts[0], texts[-1]) if ranged else tuple(texts)
+    listed = (min(texts), max(texts)) if ranged else tuple(sorted(texts))
     span = (min(numbers), max(numbers)) if numbers else None
-    return Zone(len(values) < rows, span, listed, ranged, booleans)
+    absent = len(values) < rows or type(None) in kinds
+    return Zone(absent, span, listed, ranged, booleans)
 
 
 def encode_zones(zones: ZoneMap) -> bytes:

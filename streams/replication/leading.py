@@ -56,11 +56,12 @@ class Leading:
         back is raised). `ShardCommitted` follows. ValueError if they are too large for a chunk."""
         rows = [row for batch in batches for row in batch.rows]
         zones, encoded = encode_zones(zone_map(rows)), encode_batches(batches)
-        return self._append(EVENTS, encoded, len(rows), zones=zones, time=time)
+        return self.append_chunk(EVENTS, encoded, len(rows), zones=zones, time=time)
 
-    def _append(
+    def append_chunk(
         self, kind: int, rows: bytes, offsets: int = 0, *, zones: bytes = b"", time: int = 0
     ) -> Chunk:
+        """Append one chunk, whose rows are what its kind says, as `append` does."""
         log = self.replica.log
         if log.should_roll(len(rows) + len(zones), max(time, log.time)):
             for place, piece in enumerate(self.replica.state.pieces()):
@@ -124,7 +125,7 @@ class Leading:
     def _configure(self, replicas: Sequence[Peer]) -> None:
         if not self.replica.log.segments:  # the state with which the log begins
             self.replica.state.replicas = self.replica.founders
-        chunk = self._append(REPLICAS, encode_entries([ReplicaSet(tuple(replicas))]))
+        chunk = self.append_chunk(REPLICAS, encode_entries([ReplicaSet(tuple(replicas))]))
         self._changed = chunk.number
 
     def _add_who_is_ready(self) -> None:
@@ -199,6 +200,11 @@ class Leading:
             mine.commit_to(number)
             self._send_live(())
             self._add_who_is_ready()
+
+    def holders(self, number: int) -> tuple[NodeId, ...]:
+        """The replicas that have chunk `number` on disk, as far as is known here."""
+        nodes = [peer.id for peer in self.replica.replicas]
+        return tuple(node for node in nodes if self._reached(node) >= number)
 
     def _reached(self, node: NodeId) -> int:
         if node == self.replica.port.me.id:

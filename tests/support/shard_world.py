@@ -66,6 +66,8 @@ class NodePort:
 class ShardWorld:
     """Some nodes, of which the first `replicas` found the shard."""
 
+    codec = CODEC
+
     def __init__(self, seed: int, nodes: int = 3, replicas: int = 3) -> None:
         self.rng = Random(seed)
         self.scheduler = Scheduler()
@@ -105,7 +107,7 @@ class ShardWorld:
         way = (sender.id, peer.id)
         if way in self.cut:
             return
-        (message,) = CODEC.decode(CODEC.encode([message]))
+        (message,) = self.codec.decode(self.codec.encode([message]))
         arrival = self.scheduler.now + self.rng.uniform(0.0005, 0.003)
         arrival = self._arrival[way] = max(arrival, self._arrival.get(way, 0.0))
         self.scheduler.at(arrival, self._arrived, way, sender, message)

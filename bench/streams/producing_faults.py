@@ -1,0 +1,79 @@
+"""Faults where a shard's leader takes rows of producers, and at producers' nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bench.mutations.planting import fault, replace
+from streams.log.state import Entry, ProducerState, ShardState
+from streams.producing.appender import Appender
+from streams.producing.numbers import New, Repeated, Wrong, judge
+
+APPENDING = "tests/streams/producing/test_streams_appending.py"
+PROMISE = "promise: each row of a producer is in the log once"
+
+
+@fault(PROMISE, APPENDING, "test_numbers_outlive_a_leader_and_a_segment")
+def producers_are_missing_from_the_state() -> None:
+    """A segment's beginning says nothing of the producers of a shard."""
+    original = ShardState.entries
+
+    def entries(self: ShardState) -> Iterator[Entry]:
+        return (entry for entry in original(self) if not isinstance(entry, ProducerState))
+
+    replace(original, entries)
+
+
+@fault(PROMISE, APPENDING, "test_a_newer_session_fences_the_older_and_goes_on_with_its_numbers")
+def producers_session_is_not_fenced() -> None:
+    """A shard's leader takes rows of a producer's session after a newer one has begun."""
+    original = judge
+
+    def judge_(
+        known: ProducerState | None, session: int, following: int, sequence: int, count: int
+    ) -> New | Repeated | Wrong:
+        return original(known, known.session if known else 0, following, sequence, count)
+
+    replace(original, judge_)
+
+
+@fault(PROMISE, APPENDING, "test_nothing_is_acknowledged_before_a_majority_has_it")
+def producers_are_answered_before_the_commit() -> None:
+    """A shard's leader answers a producer when the rows are in its own log."""
+
+    def _when_committed(self: Appender, number: int, then: Callable[[], None]) -> None:
+        then()
+
+    replace(Appender._when_committed, _when_committed)
+
+
+@fault(
+    PROMISE,
+    APPENDING,
+    "test_a_gap_and_a_batch_that_is_appended_in_part_are_refused_with_the_next_number",
+)
+def producers_numbers_may_have_gaps() -> None:
+    """A shard's leader takes rows of a producer whose numbers leave others out."""
+    original = judge
+
+    def judge_(
+        known: ProducerState | None, session: int, following: int, sequence: int, count: int
+    ) -> New | Repeated | Wrong:
+        if sequence > following:
+            return New()
+        return original(known, session, following, sequence, count)
+
+    replace(original, judge_)
+
+
+@fault(PROMISE, APPENDING, "test_an_unknown_producer_is_refused_and_not_admitted")
+def producers_that_are_forgotten_are_admitted() -> None:
+    """A shard's leader takes rows of a producer of which it knows nothing."""
+    original = judge
+
+    def judge_(
+        known: ProducerState | None, session: int, following: int, sequence: int, count: int
+    ) -> New | Repeated | Wrong:
+        return New() if known is None else original(known, session, following, sequence, count)
+
+    replace(original, judge_)

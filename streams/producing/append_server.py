@@ -1,0 +1,155 @@
+"""All shards that this node leads, as producers see them.
+
+An `Appender` is made when the first request comes for a shard that this node leads, and ended when
+it leads no more, or under another epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from overlay.machine import Machine, Peer, Port, Timer, by_id
+from streams.disk import DiskFailed, Written
+from streams.producing.appender import Appender
+from streams.producing.messages import (
+    DISK_FULL,
+    MOVED,
+    AppendRefused,
+    AppendRows,
+    OpenProducer,
+)
+from streams.replication.replica import Replica, ShardCommitted
+
+LOOK: Final = 1.0
+"""Seconds between looks at requests that have waited for too long."""
+
+
+class FlushAppends(Timer, frozen=True):
+    """Append what has come in together."""
+
+
+class LookAtAppends(Timer, frozen=True):
+    """Time to look at who has waited for too long."""
+
+
+class AppendServer(Machine):
+    """Serves producers at the shards that this node leads."""
+
+    def __init__(
+        self,
+        port: Port,
+        leading: Callable[[str], Replica | None],
+        replica: Callable[[str], Replica | None],
+        clock: Callable[[], int],
+        quotas: Callable[[str], int] = lambda shard: 0,
+    ) -> None:
+        """`leading`: a shard's replica if this node leads it and a chunk of its epoch is
+        committed; `replica`: its replica if this node has one; `clock`: nanoseconds since 1970;
+        `quotas`: bytes that a shard's log may have, 0: without a bound."""
+        super().__init__(port)
+        self._leading = leading
+        self._replica = replica
+        self._clock = clock
+        self._quotas = quotas
+        self._appenders: dict[str, Appender] = {}
+        self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
+        self._is_awake = False
+
+    def start(self) -> None:
+        """Set the first timer."""
+        self.port.set_timer(LOOK, LookAtAppends())
+
+    @property
+    def appenders(self) -> Mapping[str, Appender]:
+        """By shard, those that have had a request."""
+        return self._appenders
+
+    def appender(self, shard: str) -> Appender | None:
+        """Of a shard that this node leads; None: it does not."""
+        replica = self._leading(shard)
+        known = self._appenders.get(shard)
+        if known is not None and (replica is None or replica.leading is not known.leading):
+            self._end(shard)
+            known = None
+        if known is None and replica is not None and replica.leading is not None:
+            known = self._appenders[shard] = Appender(
+                *(self.port, replica, replica.leading, self._clock, self._wake),
+                self._quotas(shard),
+            )
+        return known
+
+    def on_append_rows(self, sender: Peer, message: AppendRows) -> None:
+        """A producer's request."""
+        appender = self.appender(message.shard)
+        if appender is None:
+            self._refuse(sender, message.shard, message.request)
+        else:
+            appender.append(sender, message)
+
+    def on_open_producer(self, sender: Peer, message: OpenProducer) -> None:
+        """A producer's session begins."""
+        appender = self.appender(message.shard)
+        if appender is None:
+            self._refuse(sender, message.shard, message.request)
+        else:
+            appender.open(sender, message)
+
+    def _refuse(self, sender: Peer, shard: str, request: int) -> None:
+        code = DISK_FULL if shard in self._full else MOVED
+        reason = (
+            "the disk of the shard's leader is full"
+            if code == DISK_FULL
+            else ("this node does not lead the shard")
+        )
+        self.port.count("stream_appends_refused")
+        refusal = AppendRefused(shard, request, code, reason, leader=self._who_leads(shard))
+        self.port.send(sender, refusal)
+
+    def _who_leads(self, shard: str) -> Peer | None:
+        """Whom this node's replica of the shard follows."""
+        replica = self._replica(shard)
+        if replica is None or replica.promise.candidate == self.port.me.id:
+            return None
+        return by_id(replica.replicas).get(replica.promise.candidate)
+
+    def on_flush(self, timer: FlushAppends) -> None:
+        """Append what came in together."""
+        self._is_awake = False
+        for appender in list(self._appenders.values()):
+            appender.flush()
+
+    def _wake(self) -> None:
+        if not self._is_awake:
+            self._is_awake = True
+            self.port.set_timer(0.0, FlushAppends())
+
+    def on_committed(self, event: ShardCommitted) -> None:
+        """More of a shard's log is committed."""
+        appender = self._appenders.get(event.shard)
+        if appender is not None and self.appender(event.shard) is appender:
+            appender.committed()
+
+    def on_written(self, event: Written) -> None:
+        """A shard's disk has room."""
+        self._full.pop(event.shard, None)
+
+    def on_disk_failed(self, event: DiskFailed) -> None:
+        """A shard's disk has failed: nothing is known of what was not answered."""
+        if event.full:
+            self._full[event.shard] = None
+        self._end(event.shard)
+
+    def on_look(self, timer: LookAtAppends) -> None:
+        """End what is led no more, and answer who has waited for too long."""
+        for shard in list(self._appenders):
+            appender = self.appender(shard)
+            if appender is not None:
+                appender.look()
+        self.port.set_timer(LOOK, timer)
+
+    def _end(self, shard: str) -> None:
+        """This node leads the shard no more."""
+        appender = self._appenders.pop(shard, None)
+        if appender is not None:
+            appender.end(DISK_FULL if shard in self._full else MOVED, self._who_leads(shard))

@@ -1,0 +1,447 @@
+"""One shard that this node leads: requests of producers become chunks, and commits answers.
+
+What comes in one turn goes into chunks together. While `UNDER_WAY` chunks are not committed, what
+comes waits for them until it fills a chunk: under load chunks grow by themselves, and a quiet shard
+answers after one round of replication.
+
+Rows are decoded once, for the zone map and so that nothing unreadable comes into the log; the log
+has the bytes that came. Batches of a chunk are in the order of their producers, so that the window
+in the log's state has one run for each producer and chunk.
+
+Whatever is answered from the log's state is answered when the log up to here is committed: a leader
+that has been replaced without knowing it commits nothing, and so says nothing of what it knows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from overlay.machine import NodeId, Peer, Port
+from streams.log.batches import BatchHead, Row, decode_rows, join_batches
+from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, EVENTS, HEAD, PRODUCERS, Chunk, read
+from streams.log.state import (
+    Appended,
+    Entry,
+    ProducerExpired,
+    ProducerState,
+    SessionOpened,
+    encode_entries,
+)
+from streams.log.zones import encode_zones, zone_map
+from streams.producing.messages import (
+    BATCH_MOST,
+    DISK_FULL,
+    EXPIRED,
+    FULL,
+    MALFORMED,
+    MOVED,
+    NO_MAJORITY,
+    QUOTA,
+    TOO_LARGE,
+    UNKNOWN,
+    AppendRefused,
+    AppendRows,
+    OpenProducer,
+    ProducerIsOpen,
+    RowsAppended,
+    Run,
+)
+from streams.producing.numbers import New, Repeated, Wrong, judge
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica
+
+UNDER_WAY: Final = 4
+"""Chunks that are appended and not committed, from which on smaller ones wait. Two would keep disk
+and network busy at once; four also do while one fdatasync takes long. To be measured by
+`bench.streams.append`."""
+
+PENDING_MOST: Final = 8 * 1024 * 1024
+"""Bytes of rows that are not committed, at most: 30 chunks, 0.3 s at 100,000 rows of 250 bytes a
+second."""
+
+PRODUCER_MOST: Final = 2 * 1024 * 1024
+"""Bytes of one producer's rows among them, at most: twice the requests that its node has under
+way."""
+
+MAJORITY_WAIT: Final = 2.0
+"""Seconds without a commit after which new requests are refused: longer than a follower's restart
+of its link, shorter than people wait."""
+
+ANSWER_WITHIN: Final = 8.0
+"""Seconds after which who waits for a commit is told that it is not known."""
+
+PRODUCERS_MOST: Final = 100_000
+"""Producers of a shard at most: some 10 MB of state."""
+
+PRODUCER_IDLE: Final = 7 * 24 * 3_600 * 1_000_000_000
+"""Nanoseconds without a row after which a producer may be forgotten: as Kafka's default
+(transactional.id.expiration.ms)."""
+
+HEAD_BYTES: Final = 32
+"""Bytes of a batch's head beside the producer's name, at most."""
+
+WAITING_MOST: Final = 10_000
+"""Chunks, refusals and openings that wait for a commit at most."""
+
+EXPIRED_AT_ONCE: Final = 1_000
+"""Producers that one chunk forgets at most."""
+
+
+class _Queued(NamedTuple):
+    request: _Request
+    head: BatchHead
+    encoded: bytes
+    rows: tuple[Row, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes in a chunk, roughly."""
+        return len(self.encoded) + 4 * len(self.head.producer) + HEAD_BYTES
+
+
+class _Request:
+    """A request that has been taken and is not answered."""
+
+    __slots__ = ("number", "runs", "sender", "since", "size", "waits")
+
+    def __init__(self, sender: Peer, number: int, now: float) -> None:
+        self.sender = sender
+        self.number = number
+        self.since = now
+        self.size = 0
+        self.waits = 0  # batches that are queued, chunks that are not committed or not read
+        self.runs: list[Appended | Run] = []
+
+
+class Appender:
+    """Appends to one shard under one epoch of this node's."""
+
+    def __init__(
+        self,
+        port: Port,
+        replica: Replica,
+        leading: Leading,
+        clock: Callable[[], int],
+        wake: Callable[[], None],
+        quota: int = 0,
+    ) -> None:
+        """`clock`: nanoseconds since 1970; `wake`: have `flush` called at the end of what came in
+        together; `quota`: bytes of the log from which on nothing is appended, 0: none."""
+        self.port = port
+        self.replica = replica
+        self.leading = leading
+        self.quota = quota
+        self._clock = clock
+        self._wake = wake
+        self._queue: deque[_Queued] = deque()
+        self._queued_bytes = 0
+        self._following: dict[str, int] = {}  # by producer: what comes after what is queued
+        self._bytes: dict[str, int] = {}  # by producer: of what is not committed
+        self._pending = 0  # the same of all
+        self._sizes: deque[tuple[int, float, dict[str, int]]] = deque()  # of chunks under way
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
+        self._requests: dict[_Request, None] = {}  # all that are not answered
+        self._progress = port.now  # when a chunk was committed last, or there was none under way
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def append(self, sender: Peer, message: AppendRows) -> None:
+        """Take a request: its batches are queued, found in the log, or refused together."""
+        if message.session > self.replica.log.end.number:
+            self.refuse(sender, message.request, MOVED, "a later leader opened this session")
+            return
+        sizes = sum(len(batch.rows) for batch in message.batches)
+        if wrong := self._obstacle(message.producer, sizes):
+            self.refuse(sender, message.request, *wrong)
+            return
+        if any(len(batch.rows) > BATCH_MOST for batch in message.batches):
+            reason = f"a batch has {BATCH_MOST} bytes of rows at most"
+            self.refuse(sender, message.request, TOO_LARGE, reason)
+            return
+        found = self._judged(message)
+        if isinstance(found, Wrong):
+            self._when_committed(
+                self.replica.log.end.number,
+                lambda: self._send_refusal(sender, message.request, found),
+            )
+            return
+        try:
+            decoded = [
+                decode_rows(batch.rows, batch.count) if isinstance(verdict, New) else ()
+                for batch, verdict in zip(message.batches, found, strict=True)
+            ]
+        except ValueError as error:
+            self.refuse(sender, message.request, MALFORMED, str(error))
+            return
+        request = _Request(sender, message.request, self.port.now)
+        self._requests[request] = None
+        request.waits = 1
+        sequence, head = message.sequence, (message.producer, message.session)
+        for batch, rows, verdict in zip(message.batches, decoded, found, strict=True):
+            if isinstance(verdict, New):
+                request.waits += 1
+                request.size += len(batch.rows)
+                batch_head = BatchHead(*head, sequence, batch.count)
+                self._queue.append(_Queued(request, batch_head, batch.rows, rows))
+            else:
+                self._add_repeated(request, verdict)
+            sequence += batch.count
+        if request.size:
+            self._following[message.producer] = sequence
+            self._queued_bytes += request.size
+            self._pending += request.size
+            self._bytes[message.producer] = self._bytes.get(message.producer, 0) + request.size
+            self._wake()
+        self._done(request)
+
+    def _judged(self, message: AppendRows) -> list[New | Repeated] | Wrong:
+        """What to do with each batch, or why the request is refused."""
+        known = self._known(message.producer)
+        following = self._following.get(message.producer, known.next if known else 0)
+        if known is not None and message.sequence < following and self._queue:
+            self.flush(everything=True)  # it may repeat what is queued
+            known = self._known(message.producer)
+        found: list[New | Repeated] = []
+        sequence = message.sequence
+        for batch in message.batches:
+            verdict = judge(known, message.session, following, sequence, batch.count)
+            if isinstance(verdict, Wrong):
+                return verdict
+            found.append(verdict)
+            sequence += batch.count
+            if isinstance(verdict, New):
+                following = sequence
+        return found
+
+    def _known(self, producer: str) -> ProducerState | None:
+        return self.replica.state.producers.get(producer)
+
+    def _obstacle(self, producer: str, size: int) -> tuple[str, str] | None:
+        """Why nothing of this producer can be taken just now."""
+        if self._sizes and self.port.now - self._progress > MAJORITY_WAIT:
+            return NO_MAJORITY, "no majority of the shard's replicas answers"
+        mine = self._bytes.get(producer, 0)
+        crowded = self._pending + size > PENDING_MOST or len(self._waiting) >= WAITING_MOST
+        if crowded or (mine and mine + size > PRODUCER_MOST):
+            return FULL, "too much is not committed yet"
+        if self.quota and sum(s.size for s in self.replica.log.segments) + size > self.quota:
+            return QUOTA, f"the shard may have {self.quota} bytes"
+        return None
+
+    def open(self, sender: Peer, message: OpenProducer) -> None:
+        """Begin a session, unless this very one has begun already."""
+        if wrong := self._obstacle("", 0):
+            self.refuse(sender, message.request, *wrong)
+            return
+        self.flush(everything=True)  # rows of the session that ends come before its end
+        known = self._known(message.producer)
+        if known is None and message.resume:
+            unknown = Wrong(EXPIRED, "this producer is not known here, or not any more")
+            end = self.replica.log.end.number
+            self._when_committed(end, lambda: self._send_refusal(sender, message.request, unknown))
+            return
+        if known is None and not self._make_room():
+            reason = f"{PRODUCERS_MOST} producers have been active lately"
+            self.refuse(sender, message.request, FULL, reason)
+            return
+        if known is None or known.token != message.token or not known.token:
+            self._append_entries([SessionOpened(message.producer, message.token)])
+            known = self._known(message.producer)
+        assert known is not None
+        answer = ProducerIsOpen(self.replica.shard, message.request, known.session, known.next)
+        end = self.replica.log.end.number
+        self._when_committed(end, lambda: self.port.send(sender, answer))
+
+    def _make_room(self) -> bool:
+        """Forget who has been idle for long, if there are too many. Returns whether one fits."""
+        producers = self.replica.state.producers
+        if len(producers) < PRODUCERS_MOST:
+            return True
+        before = self.replica.log.time - PRODUCER_IDLE
+        idle = [name for name, known in producers.items() if known.time < before]
+        if idle:
+            self._append_entries([ProducerExpired(name) for name in idle[:EXPIRED_AT_ONCE]])
+        return bool(idle)
+
+    def _append_entries(self, entries: list[Entry]) -> None:
+        chunk = self.leading.append_chunk(PRODUCERS, encode_entries(entries), time=self._clock())
+        self._under_way(chunk, {})
+
+    # -- chunks ----------------------------------------------------------------------------------
+
+    def flush(self, everything: bool = False) -> None:
+        """Append what is queued: as whole chunks, and what is left if there are few under way."""
+        while (
+            self._queue
+            and self.replica.is_led_by(self.leading)
+            and (everything or self._queued_bytes >= CHUNK_TARGET or len(self._sizes) < UNDER_WAY)
+        ):
+            self._append_queued()
+
+    def _append_queued(self) -> None:
+        size = 0
+        taken: list[_Queued] = []
+        while self._queue and (not taken or size + self._queue[0].size <= CHUNK_TARGET):
+            queued = self._queue.popleft()
+            size += queued.size
+            self._queued_bytes -= len(queued.encoded)
+            taken.append(queued)
+        taken.sort(key=lambda queued: queued.head.producer)
+        heads = [queued.head for queued in taken]
+        rows = [row for queued in taken for row in queued.rows]
+        body = join_batches(heads, [queued.encoded for queued in taken])
+        zones = encode_zones(zone_map(rows))
+        if HEAD.size + len(zones) + len(body) > CHUNK_MOST:
+            zones = b""
+        chunk = self.leading.append_chunk(EVENTS, body, len(rows), zones=zones, time=self._clock())
+        sizes: dict[str, int] = {}
+        offset = chunk.first
+        requests: dict[_Request, None] = {}
+        for request, head, encoded, _ in taken:
+            sizes[head.producer] = sizes.get(head.producer, 0) + len(encoded)
+            self._add_run(
+                request, Appended(head.sequence, head.count, offset, chunk.number, chunk.epoch)
+            )
+            offset += head.count
+            request.waits -= 1
+            requests[request] = None
+        for request in requests:
+            request.waits += 1
+        self._under_way(chunk, sizes)
+        if not self._queue:
+            self._following.clear()
+        self._when_committed(chunk.number, lambda: self._chunk_committed(chunk, requests))
+
+    def _under_way(self, chunk: Chunk, sizes: dict[str, int]) -> None:
+        if not self._sizes:
+            self._progress = self.port.now
+        self._sizes.append((chunk.number, self.port.now, sizes))
+
+    # -- commits ---------------------------------------------------------------------------------
+
+    def committed(self) -> None:
+        """More of the log is committed: answer who waits for it, and append what waited."""
+        number = self.replica.committed
+        self._progress = self.port.now
+        while self._sizes and self._sizes[0][0] <= number:
+            for producer, size in self._sizes.popleft()[2].items():
+                self._pending -= size
+                self._bytes[producer] -= size
+                if not self._bytes[producer]:
+                    del self._bytes[producer]
+        while self._waiting and self._waiting[0][0] <= number:
+            self._waiting.popleft()[1]()
+        self.flush()
+
+    def _when_committed(self, number: int, then: Callable[[], None]) -> None:
+        """Call `then` when chunk `number` is committed, after those who wait already."""
+        if number <= self.replica.committed:
+            then()
+        else:
+            before = self._waiting[-1][0] if self._waiting else 0
+            self._waiting.append((max(number, before), then))
+
+    def _chunk_committed(self, chunk: Chunk, requests: dict[_Request, None]) -> None:
+        holders = self.leading.holders(chunk.number)
+        for request in requests:
+            self._place(request, chunk.number, chunk.hash, holders)
+            self._done(request)
+
+    def _add_run(self, request: _Request, run: Appended) -> None:
+        """The rows of a batch lie there."""
+        last = request.runs[-1] if request.runs else None
+        if isinstance(last, Appended):
+            end = (last.chunk, last.sequence + last.count, last.offset + last.count)
+            if end == (run.chunk, run.sequence, run.offset):
+                count = last.count + run.count
+                run = Appended(last.sequence, count, last.offset, run.chunk, run.epoch)
+                request.runs.pop()
+        request.runs.append(run)
+
+    def _add_repeated(self, request: _Request, repeated: Repeated) -> None:
+        """The rows of a batch are in the log: find the hashes of their chunks."""
+        for run in repeated.runs or ():
+            known = any(isinstance(r, Appended) and r.chunk == run.chunk for r in request.runs)
+            self._add_run(request, run)
+            if not known:
+                request.waits += 1
+                self._find_hash(request, run.chunk)
+        if repeated.runs is None:
+            request.waits += 1
+            self._when_committed(self.replica.log.end.number, lambda: self._done(request))
+
+    def _find_hash(self, request: _Request, number: int) -> None:
+        def found(digest: bytes) -> None:
+            holders = self.leading.holders(number)
+            self._place(request, number, digest, holders)
+            self._done(request)
+
+        line = self.replica.log.line(number)
+        if line is not None:
+            self._when_committed(number, lambda: found(line.hash))
+            return
+
+        def was_read(chunks: tuple[bytes, ...]) -> None:
+            chunk = read(chunks[0]) if chunks else None
+            found(chunk.hash if chunk is not None and chunk.number == number else b"")
+
+        self.replica.read_chunks(number, was_read)
+
+    def _place(
+        self, request: _Request, number: int, digest: bytes, holders: tuple[NodeId, ...]
+    ) -> None:
+        for place, run in enumerate(request.runs):
+            if isinstance(run, Appended) and run.chunk == number:
+                request.runs[place] = Run(
+                    *(run.sequence, run.count, run.offset, number, run.epoch, digest, holders)
+                )
+
+    def _done(self, request: _Request) -> None:
+        """One of the things is there for which a request waits; answer it after the last one."""
+        request.waits -= 1
+        if request.waits or request not in self._requests:
+            return
+        del self._requests[request]
+        runs = tuple(run for run in request.runs if isinstance(run, Run))
+        runs = tuple(sorted(runs, key=lambda run: run.sequence))
+        self.port.send(request.sender, RowsAppended(self.replica.shard, request.number, runs))
+        self.port.count("stream_appends")
+
+    # -- refusals --------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Tell those who have waited for too long that it is not known."""
+        before = self.port.now - ANSWER_WITHIN
+        late = [request for request in self._requests if request.since < before]
+        for request in late:
+            del self._requests[request]
+            reason = "the rows are in the leader's log, and no majority has them yet"
+            self.refuse(request.sender, request.number, UNKNOWN, reason)
+
+    def end(self, code: str, leader: Peer | None) -> None:
+        """This node leads the shard no more: nobody here knows what becomes of what is pending."""
+        assert code in (MOVED, DISK_FULL)
+        requests, self._requests = self._requests, {}
+        self._queue.clear()
+        self._waiting.clear()
+        for request in requests:
+            reason = "the node has stopped leading the shard"
+            self.refuse(request.sender, request.number, code, reason, leader)
+
+    def refuse(
+        self, sender: Peer, request: int, code: str, reason: str, leader: Peer | None = None
+    ) -> None:
+        """Say that a request was not carried out."""
+        self.port.count("stream_appends_refused")
+        self.port.send(
+            sender,
+            AppendRefused(self.replica.shard, request, code, reason[:500], leader=leader),
+        )
+
+    def _send_refusal(self, sender: Peer, request: int, wrong: Wrong) -> None:
+        self.port.count("stream_appends_refused")
+        shard = self.replica.shard
+        refusal = AppendRefused(shard, request, wrong.code, wrong.reason, wrong.expected)
+        self.port.send(sender, refusal)

@@ -1,0 +1,125 @@
+"""The vocabulary between a producer's node and the leader of a shard."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from overlay.machine import Message, NodeId, Peer
+from streams.log.chunk import CHUNK_MOST
+from streams.replication.messages import Shard
+
+BATCH_MOST: Final = CHUNK_MOST - 64 * 1024
+"""Bytes of one batch's rows at most: what a chunk has beside its head, zone map and batch head."""
+
+BATCHES_MOST: Final = 4_096
+"""Batches of one request at most."""
+
+NAME_MOST: Final = 128
+"""Characters of a producer's name at most."""
+
+MOVED: Final = "moved"
+"""The node does not lead the shard (any more). Whether the rows are appended is not known: repeat
+the request, with the same numbers, at the leader."""
+UNKNOWN: Final = "unknown"
+"""The rows are in the leader's log, and no majority has confirmed them in time. To be repeated."""
+FULL: Final = "full"
+"""The leader has too much that is not committed. Not appended; to be repeated after a while."""
+NO_MAJORITY: Final = "no-majority"
+"""The leader reaches no majority of the replicas. Not appended; to be repeated after a while."""
+DISK_FULL: Final = "disk-full"
+"""The leader's disk has no room. Not known to be appended; to be repeated after a while."""
+SEQUENCE: Final = "sequence"
+"""The numbers do not follow on the producer's last: `expected` does. Not appended."""
+FENCED: Final = "fenced"
+"""A newer session of the producer has begun. Nothing of this one is appended from now on."""
+EXPIRED: Final = "expired"
+"""Nothing is known of this producer (any more): whether the rows are appended cannot be said."""
+QUOTA: Final = "quota"
+"""The shard has as many bytes as its stream may have. Not appended."""
+TOO_LARGE: Final = "too-large"
+"""A batch is larger than a chunk may be. Not appended."""
+MALFORMED: Final = "malformed"
+"""The rows cannot be read. Not appended."""
+
+ProducerName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MOST)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+class RowBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A batch: `count` rows (`streams.log.batches.encode_rows`) that are appended together."""
+
+    count: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    rows: bytes
+
+
+class OpenProducer(Message, frozen=True):
+    """Begin a session, and end the producer's former one. Asked twice with the same `token`, it is
+    the same session. `resume`: only if the producer is known. Answered by ProducerIsOpen or
+    AppendRefused."""
+
+    shard: Shard
+    request: Number
+    producer: ProducerName
+    token: Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
+    resume: bool
+
+
+class ProducerIsOpen(Message, frozen=True):
+    """The session is in the log. The rows below `next` are appended, and no others."""
+
+    shard: Shard
+    request: Number
+    session: Number
+    next: Number
+
+
+class AppendRows(Message, frozen=True):
+    """Append batches behind one another, of which the first row has the number `sequence`. Answered
+    by RowsAppended or AppendRefused."""
+
+    shard: Shard
+    request: Number
+    producer: ProducerName
+    session: Number
+    sequence: Number
+    batches: Annotated[tuple[RowBatch, ...], msgspec.Meta(min_length=1, max_length=BATCHES_MOST)]
+
+    def data_units(self) -> int:
+        """One for each row."""
+        return sum(batch.count for batch in self.batches)
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Rows of a request that lie behind one another in one chunk: their numbers, and the place.
+    `hash` is that of the chunk; empty: the rows are there, and their receipt is not kept."""
+
+    sequence: int
+    count: int
+    offset: int
+    chunk: int
+    epoch: int
+    hash: bytes
+    replicas: tuple[NodeId, ...]
+
+
+class RowsAppended(Message, frozen=True):
+    """All rows of a request are committed. `runs` are in the order of their numbers; those of rows
+    whose place is not kept are missing."""
+
+    shard: Shard
+    request: Number
+    runs: tuple[Run, ...]
+
+
+class AppendRefused(Message, frozen=True):
+    """A request was not carried out: `code` says why, and what is known of the rows. `expected`:
+    with SEQUENCE the number that comes next; `leader`: with MOVED who leads, if that is known."""
+
+    shard: Shard
+    request: Number
+    code: Annotated[str, msgspec.Meta(max_length=32)]
+    reason: Annotated[str, msgspec.Meta(max_length=500)]
+    expected: int = 0
+    leader: Peer | None = None
