@@ -33,6 +33,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Events": {
         "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print the matching events."),
         "pub": ("canopy.cli.pub:pub", "Publish events from a file or standard input."),
+        "stream": (
+            "canopy.cli.streams.group:stream",
+            "Found, list and remove durable streams; check their files.",
+        ),
         "subs": ("canopy.cli.inspection.subs:subs", "List a node's subscriptions, or end one."),
         "why": (
             "canopy.cli.inspection.why:why",
@@ -51,7 +55,6 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "where": ("canopy.cli.inspection.show:where", "Show who owns an attribute, and its tree."),
     },
     "Files": {
-        "stream": ("canopy.cli.stream:stream", "Check the files of durable streams."),
         "trace": ("canopy.cli.traces.command:trace", "Check and analyse the traces of all nodes."),
         "context": ("canopy.cli.contexts.command:context", "Name the data folders of nodes."),
         "config": ("canopy.cli.config:config", "Check a node's configuration."),

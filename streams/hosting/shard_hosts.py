@@ -26,7 +26,7 @@ from overlay.machine import (
     handlers_by_name,
     handlers_of,
 )
-from streams.directory.entry import StreamEntry, stream_key
+from streams.directory.entry import StreamEntry, decode_entry, encode_entry, stream_key
 from streams.directory.messages import (
     AskShards,
     KeepShards,
@@ -68,8 +68,8 @@ class Held:
         """When this node last began to take over."""
         self.fenced = 0
         """The highest epoch that others have promised, as far as they said so."""
-        self.wanted: tuple[Peer, ...] = ()
-        """Who is to have it, by the owner's last order."""
+        self.entry: StreamEntry | None = None
+        """The stream, as the owner described it last."""
 
 
 class ShardHosts(Machine):
@@ -133,7 +133,8 @@ class ShardHosts(Machine):
     def on_keep_shards(self, sender: Peer, message: KeepShards) -> None:
         """The owner's word on some shards: carry it out, and report."""
         for entry in message.entries:
-            self.entries[entry.id] = entry
+            if self.entries.get(entry.id) != entry:
+                self.entries[entry.id] = entry
         reports = []
         for order in message.orders:
             if order.removed:
@@ -150,7 +151,9 @@ class ShardHosts(Machine):
             mine = any(peer.id == me for peer in order.founders)
             held = self._hold(order.shard, order.founders if mine else ())
         held.ordered_at, held.owner = self.port.now, owner
-        held.wanted = order.replicas
+        entry = self.entries.get(order.shard.rpartition("/")[0])
+        if entry is not None and held.entry is not entry:
+            held.entry, held.replica.stream = entry, encode_entry(entry)
         if order.leader == self.port.me.id:
             self._lead(held)
         if held.replica.serves and order.replicas:
@@ -209,7 +212,14 @@ class ShardHosts(Machine):
         held = self.held.get(event.shard)
         if held is not None:
             held.replica.on_opened(event)
+            self._learn(event.found.state.stream)
             self._tell_owner(held)
+
+    def _learn(self, value: bytes) -> None:
+        """The log names the stream: this is what its owner is told, if it does not know it."""
+        entry = decode_entry(value) if value else None
+        if entry is not None:
+            self.entries.setdefault(entry.id, entry)
 
     def on_shard_led(self, event: ShardLed) -> None:
         """This node leads a shard: its owner hears of it at once."""

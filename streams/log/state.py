@@ -76,7 +76,14 @@ class ProducerExpired(msgspec.Struct, frozen=True, array_like=True, tag=5):
     name: str
 
 
-Entry = ProducerState | ReplicaSet | Floor | SessionOpened | ProducerExpired
+class StreamIs(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """The directory's entry of the stream (streams/directory/entry.py), so that it can be brought
+    back by whoever has a shard. This log does not look into it."""
+
+    value: bytes
+
+
+Entry = ProducerState | ReplicaSet | Floor | StreamIs | SessionOpened | ProducerExpired
 _ENTRIES: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
 
 
@@ -108,6 +115,9 @@ class ShardState:
         self.producers: dict[str, ProducerState] = {}
         self.replicas: tuple[Peer, ...] = ()
         self.floor = 0
+        self.stream = b""
+        """The directory's entry of the stream, as it was when a leader last wrote it; empty: not
+        known."""
         self._loading: ShardState | None = None  # a state whose last chunk has not come
 
     def apply(self, chunk: Chunk) -> None:
@@ -120,7 +130,7 @@ class ShardState:
                 if chunk.completes_state:
                     loaded, self._loading = self._loading, None
                     self.producers, self.replicas = loaded.producers, loaded.replicas
-                    self.floor = loaded.floor
+                    self.floor, self.stream = loaded.floor, loaded.stream
         elif chunk.kind == EVENTS:
             offset = chunk.first
             for head in heads_of(chunk):
@@ -133,6 +143,8 @@ class ShardState:
         """All that there is to know, in a fixed order."""
         yield ReplicaSet(self.replicas)
         yield Floor(self.floor)
+        if self.stream:
+            yield StreamIs(self.stream)
         for name in sorted(self.producers):
             yield self.producers[name]
 
@@ -160,6 +172,8 @@ class ShardState:
                 self.producers[entry.name] = entry
             elif isinstance(entry, ReplicaSet):
                 self.replicas = entry.replicas
+            elif isinstance(entry, StreamIs):
+                self.stream = entry.value
             elif isinstance(entry, Floor):
                 self.floor = max(self.floor, entry.offset)
             elif isinstance(entry, SessionOpened):

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from overlay.machine import NodeId, Peer, by_id
 from streams.log.batches import Batch, encode_batches
 from streams.log.chunk import BEGINS, COMPLETES, EVENTS, REPLICAS, STATE, Chunk, ChunkId, pack
-from streams.log.state import ReplicaSet, encode_entries
+from streams.log.state import Entry, ReplicaSet, StreamIs, encode_entries
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.local import LocalReplica
 from streams.replication.messages import ShardAck, ShardAppend, ShardBehind
@@ -125,7 +125,11 @@ class Leading:
     def _configure(self, replicas: Sequence[Peer]) -> None:
         if not self.replica.log.segments:  # the state with which the log begins
             self.replica.state.replicas = self.replica.founders
-        chunk = self.append_chunk(REPLICAS, encode_entries([ReplicaSet(tuple(replicas))]))
+        entries: list[Entry] = [ReplicaSet(tuple(replicas))]
+        stream = self.replica.stream
+        if stream and stream != self.replica.state.stream:
+            entries.append(StreamIs(stream))
+        chunk = self.append_chunk(REPLICAS, encode_entries(entries))
         self._changed = chunk.number
 
     def _add_who_is_ready(self) -> None:

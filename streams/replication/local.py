@@ -18,6 +18,7 @@ class LocalReplica(Protocol):
     port: Port
     shard: str
     founders: tuple[Peer, ...]
+    stream: bytes
     log: ShardLog
     state: ShardState
     promise: Promise

@@ -94,6 +94,8 @@ class Replica(Machine):
         self.disk = disk
         self.shard = shard
         self.founders = tuple(founders)
+        self.stream = b""
+        """The directory's entry of the stream, which the next leader's first chunk is to have."""
         self.log = ShardLog(genesis(shard))
         self.state = ShardState()
         self.promise = Promise(0, "", False)

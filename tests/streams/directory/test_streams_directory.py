@@ -153,3 +153,20 @@ def test_a_stream_of_one_node_gets_replicas_when_others_come() -> None:
         return len(there) == 3 and all(r.committed >= number for r in there.values())
 
     wait(world, is_copied, 60.0, "three replicas have everything")
+
+
+def test_a_stream_of_which_no_directory_knows_is_brought_back_by_who_has_it() -> None:
+    world = grown(6)
+    shard = founded(world, "alarms")
+    number = append(world, shard, 1)
+    wait(world, lambda: committed(world, shard)[0] >= number, 2.0, "the row is everywhere")
+    for name in world.names():
+        world.node(name).owner.state.directory.clear()
+        hosts = world.node(name).streams.hosts
+        if hosts.held:
+            world.crash(name)
+            world.restart(name)
+    wait(world, lambda: len(leaders(world, shard)) == 1, 40.0, "the shard has a leader again")
+    again = described(world, "n0", "alarms")
+    assert isinstance(again, Streams)
+    wait(world, lambda: committed(world, shard)[0] >= number, 2.0, "the row is everywhere again")

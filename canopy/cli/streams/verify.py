@@ -11,12 +11,7 @@ from canopy.cli.errors import FAILURE, OK, CommandError
 from canopy.cli.output import plain, print_json
 
 
-@click.group()
-def stream() -> None:
-    """Durable streams: check their files."""
-
-
-@stream.command()
+@click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @click.option(
     "--receipt",

@@ -1,0 +1,23 @@
+"""`canopy stream` and its parts."""
+
+from __future__ import annotations
+
+import click
+
+from canopy.cli.streams.manage import add, info, ls, rm
+from canopy.cli.streams.verify import verify
+
+
+@click.group()
+def stream() -> None:
+    """Durable streams: events that are kept in order on several nodes.
+
+    \b
+    canopy stream add alarms
+    canopy stream ls
+    canopy stream info alarms
+    """
+
+
+for part in (add, ls, info, rm, verify):
+    stream.add_command(part)

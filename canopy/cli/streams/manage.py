@@ -1,0 +1,199 @@
+"""`canopy stream add`, `ls`, `info` and `rm`: found streams, look at them, remove them."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from canopy.cli.connect import node_options, open_client
+from canopy.cli.errors import CommandError
+from canopy.cli.output import console, duration, label, plain, print_json, table
+from overlay.wording import counted
+
+if TYPE_CHECKING:
+    from overlay.info import ReplicaInfo, ShardInfo, StreamInfo
+
+UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+def _size(ctx: click.Context, option: click.Parameter, value: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", value.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{value} is no size: give bytes, or 512M, 20G")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def _period(ctx: click.Context, option: click.Parameter, value: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{value} is no period: give seconds, or 90m, 12h, 30d")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+@click.command()
+@click.argument("name", metavar="STREAM")
+@click.option("--shards", default=1, help="Logs that it is cut into (1: one total order).")
+@click.option("--by", default="", metavar="ATTRIBUTE", help="What chooses the shard of an event.")
+@click.option("--replicas", default=3, help="Nodes that have each shard (3): odd.")
+@click.option(
+    "--keep-for", default="0", callback=_period, metavar="PERIOD", help="Keep rows so long: 30d."
+)
+@click.option(
+    "--keep-size", default="0", callback=_size, metavar="SIZE", help="Keep so much of a shard: 20G."
+)
+@node_options
+def add(
+    name: str,
+    shards: int,
+    by: str,
+    replicas: int,
+    keep_for: float,
+    keep_size: int,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+    wait: float,
+) -> None:
+    """Found a stream. It is there for good when this command returns: on the disks of a majority of
+    its directory's cluster. Without --keep-for and --keep-size it keeps everything.
+
+    A name that is taken is refused (exit code 1).
+
+    \b
+    canopy stream add alarms
+    canopy stream add readings --shards 4 --by sensor --keep-for 30d --keep-size 20G
+    """
+    from overlay.client import AddStream, Streams
+
+    command = AddStream(0, name, shards, by, replicas, keep_for, keep_size)
+    with open_client(connect, wait) as client:
+        found = client.ask(command, Streams, timeout).streams[0]
+    if as_json:
+        print_json(plain(found))
+        return
+    nodes = len(found.shards[0].replicas)
+    console().print(f"[bold]{label(name)}[/] has the id {found.id}, on {counted(nodes, 'node')}")
+    if nodes < replicas:
+        console().print(f"{replicas} replicas were asked for: others follow as nodes come")
+
+
+@click.command()
+@node_options
+def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+    """List all streams of the overlay.
+
+    \b
+    canopy stream ls
+    canopy stream ls --json | jq -r '.streams[].name'
+    """
+    from overlay.client import GetStreams, Streams
+
+    with open_client(connect, wait) as client:
+        found = client.ask(GetStreams(0), Streams, timeout)
+    if as_json:
+        print_json(plain(found))
+    else:
+        rows = table("stream", "=id", ">shards", "by", ">replicas", "kept for", ">kept size")
+        for one in found.streams:
+            rows.add_row(
+                *(label(one.name), one.id, f"{len(one.shards)}", label(one.by)),
+                f"{one.replicas}",
+                duration(one.keep_seconds) if one.keep_seconds else "ever",
+                f"{one.keep_bytes:,}" if one.keep_bytes else "all",
+            )
+        console().print(rows if found.streams else "there are no streams")
+    if not found.complete:
+        print("a part of the overlay did not answer: there may be others", file=sys.stderr)
+
+
+@click.command()
+@click.argument("name", metavar="STREAM")
+@node_options
+def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+    """Show a stream with all its replicas: who leads, how far each one is.
+
+    \b
+    canopy stream info alarms
+    """
+    from overlay.client import GetStreams, Streams
+
+    with open_client(connect, wait) as client:
+        found = client.ask(GetStreams(0, name), Streams, timeout).streams[0]
+    if as_json:
+        print_json(plain(found))
+        return
+    out = console()
+    out.print(f"[bold]{label(found.name)}[/], id {found.id}, {counted(len(found.shards), 'shard')}")
+    rows = table(
+        *(">shard", "=node", "address", "state", ">epoch", ">first", ">next"),
+        *(">committed", ">on disk", ">bytes", ">newest"),
+    )
+    for shard in found.shards:
+        for replica in shard.replicas:
+            rows.add_row(*_replica_row(shard, replica))
+    out.print(rows)
+    for trouble in troubles(found):
+        out.print(f"[yellow]{trouble}[/]")
+
+
+def _replica_row(shard: ShardInfo, replica: ReplicaInfo) -> tuple[str, ...]:
+    if replica.state == "silent":
+        return (f"{shard.number}", replica.node, label(replica.address), "silent", *[""] * 7)
+    age = duration(max(0.0, time.time() - replica.time)) if replica.time else "never"
+    return (
+        *(f"{shard.number}", replica.node, label(replica.address), replica.state),
+        *(f"{replica.epoch}", f"{replica.first:,}", f"{replica.next:,}"),
+        *(f"{replica.committed:,}", f"{replica.durable:,}", f"{replica.bytes:,}", age),
+    )
+
+
+def troubles(stream: StreamInfo) -> list[str]:
+    """What a person should know of a stream's shards, in sentences."""
+    found = []
+    for shard in stream.shards:
+        answering = [r for r in shard.replicas if r.state in ("leads", "follows")]
+        if 2 * len(answering) <= len(shard.replicas):
+            found.append(
+                f"shard {shard.number}: {len(answering)} of {len(shard.replicas)} replicas answer: "
+                "nothing can be written or read until a majority does"
+            )
+        elif not shard.leader:
+            found.append(f"shard {shard.number}: a leader is being sought")
+        found += [
+            f"shard {shard.number}: {replica.node} has lost its promises (its disk was damaged or "
+            "replaced) and takes no part; another node takes its place"
+            for replica in shard.replicas
+            if replica.state == "barred"
+        ]
+    return found
+
+
+@click.command()
+@click.argument("name", metavar="STREAM")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@node_options
+def rm(
+    name: str, yes: bool, as_json: bool, timeout: float, connect: str | None, wait: float
+) -> None:
+    """Remove a stream with all that it has, for ever.
+
+    \b
+    canopy stream rm alarms --yes
+    """
+    from overlay.client import Done, RemoveStream
+
+    if not yes:
+        if not sys.stdin.isatty():
+            raise CommandError("this removes everything that the stream has: say --yes")
+        click.confirm(f"Remove {name} and everything that it has?", abort=True)
+    with open_client(connect, wait) as client:
+        client.ask(RemoveStream(0, name), Done, timeout)
+    if as_json:
+        print_json({"removed": name})
+    else:
+        console().print(f"{label(name)} is removed")
