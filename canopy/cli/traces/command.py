@@ -17,7 +17,7 @@ from canopy.cli.traces.check import check
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis import AnalysisSummary, Thresholds
+    from canopy.traces.analysis import AnalysisSummary, Thresholds, Window
     from canopy.traces.health_file import HealthFile
 
 LEVELS = ("none", "relatively high", "high", "extremely high")
@@ -41,6 +41,8 @@ trace.add_command(check)
 )
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option("--overwrite", is_flag=True, help="Write to a folder that has other files, too.")
+@click.option("--since", metavar="TIME", help="Only records from then on: a day or a time (UTC).")
+@click.option("--until", metavar="TIME", help="Only records before it; of a day: with all of it.")
 @json_option
 def analyze(
     folder: str,
@@ -49,6 +51,8 @@ def analyze(
     driver_memory: str | None,
     conf: tuple[str, ...],
     overwrite: bool,
+    since: str | None,
+    until: str | None,
     as_json: bool,
 ) -> int:
     """Read the trace records under DIR and write report.html, summary.json and Parquet tables.
@@ -59,10 +63,14 @@ def analyze(
     prove either, since too much is absent from them or nothing was expected. Needs Java 17 or
     newer, or the one that came with the installation. A folder is a path or a file: URI.
 
+    With --since and --until only the date= folders of that time are opened. Deliveries to
+    subscriptions that were made before are not judged then.
+
     \b
     canopy trace analyze ~/.local/share/canopy/default/traces --out report
     canopy trace analyze traces --out report --driver-memory 8g --conf spark.ui.enabled=true
     canopy trace analyze /shared/traces --out /shared/report --master spark://host:7077
+    canopy trace analyze traces --out report --since 2026-09-21 --until 2026-09-22T12:00
     """
     require("analysis")
     from canopy.cli.bars import Bars
@@ -76,12 +84,31 @@ def analyze(
             lambda stage, done, total: bars.show(done, total, stage),
             overwrite=overwrite,
             settings=_settings(driver_memory, conf),
+            window=_window(since, until),
         )
     if as_json:
         print_json(found.to_dict(), indent=2)
     else:
         _show(found, report)
     return {EXACT: OK, NOT_JUDGED: UNDECIDED}.get(found.result, FAILURE)
+
+
+def _window(since: str | None, until: str | None) -> Window:
+    """What is read. Raises UsageError."""
+    from canopy.traces.analysis import Window, parse_time
+
+    bounds: list[float | None] = []
+    for name, text in (("--since", since), ("--until", until)):
+        try:
+            bounds.append(None if text is None else parse_time(text, end=name == "--until"))
+        except ValueError:
+            raise click.BadParameter(
+                f"{text!r} is no time: write 2026-09-21 or 2026-09-21T06:30 (UTC)", param_hint=name
+            ) from None
+    window = Window(*bounds)
+    if window.since is not None and window.until is not None and window.since >= window.until:
+        raise click.UsageError("--since is not before --until")
+    return window
 
 
 def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str]:

@@ -5,7 +5,7 @@ have received, compares that with the deliveries, and writes Parquet tables, `su
 `report.html`. Of the project it uses the trace schema (and its report the wording of numbers), so
 that its verdict is independent.
 
-``run`` is the order of the stages. In that order: ``spark/`` finds a Java and starts Spark;
+``run`` is the order of the stages, ``window`` the time that is read. In that order: ``spark/`` finds a Java and starts Spark;
 ``read`` turns lines into records; ``completeness/`` says what is absent from them; ``verdict/``
 computes the pairs of event and subscription that match, compares them with the deliver records and
 comes to a result; ``walks``
@@ -28,6 +28,7 @@ from canopy.traces.analysis.spark.paths import named
 from canopy.traces.analysis.spark.session import spark_session
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.verdict.outcome import EXACT, NOT_JUDGED
+from canopy.traces.analysis.window import Window, parse_time
 
 __all__ = [
     "EXACT",
@@ -40,9 +41,11 @@ __all__ = [
     "Follower",
     "OnProgress",
     "Thresholds",
+    "Window",
     "analyze",
     "find_health",
     "following",
     "named",
+    "parse_time",
     "spark_session",
 ]

@@ -12,7 +12,8 @@ Of a line longer than `LINE_BYTES` Hadoop's reader keeps that much, and it is co
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ from canopy.traces.analysis.constants import LINE_BYTES, LINE_CHARACTERS
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.spark.paths import for_reading, for_writing
 from canopy.traces.analysis.tasks import in_one_task, kept
+from canopy.traces.analysis.window import ALWAYS, Window, covering, day_of
 from canopy.traces.schema import FIELDS, KINDS, VERSION
 
 if TYPE_CHECKING:
@@ -66,27 +68,45 @@ def text_bytes(path: Path) -> int:
         return int.from_bytes(file.read(4), "little")
 
 
-def check_folder(traces: Path) -> int:
-    """The size of the traces in bytes. Raises AnalysisError if there are none."""
+def files_within(traces: Path, window: Window = ALWAYS) -> list[Path]:
+    """The trace files that may have records of the `window`. Raises AnalysisError if there are
+    none."""
     if not traces.is_dir():
         what = "is a file" if traces.exists() else "does not exist"
         raise AnalysisError(
             f"the trace folder {traces} {what}: name the folder that contains date=…/node=…/ "
             "(a node writes it below its data folder, `traces` unless configured)"
         )
-    size = sum(text_bytes(path) for path in trace_files(traces))
-    if size == 0:
+    every = [path for path in trace_files(traces) if path.stat().st_size]
+    if not every:
         raise AnalysisError(
             f"the trace folder {traces} has no trace records (*.jsonl below date=…/node=…/): "
             "were the nodes started with tracing on, and have they stopped or flushed?"
         )
-    return size
+    found = [path for path in every if window.meets(day_of(path.relative_to(traces)))]
+    if not found:
+        days = [day for path in every if (day := day_of(path.relative_to(traces)))]
+        raise AnalysisError(
+            f"the trace folder {traces} has no files of that time: its days are {_span(days)}"
+        )
+    return found
 
 
-def _lines(spark: SparkSession, traces: Path) -> DataFrame:
+def _span(days: Sequence[date]) -> str:
+    first, last = min(days), max(days)
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def check_folder(traces: Path, window: Window = ALWAYS) -> int:
+    """The size of the traces of the `window` in bytes. Raises AnalysisError if there are none."""
+    return sum(text_bytes(path) for path in files_within(traces, window))
+
+
+def _lines(spark: SparkSession, places: Sequence[Path]) -> DataFrame:
     """value and file of each line, also of the empty ones."""
     reader = spark.read.option("recursiveFileLookup", True).option("pathGlobFilter", PATTERN)
-    return reader.text(for_reading(traces)).selectExpr("value", "_metadata.file_path AS file")
+    found = reader.text([for_reading(place) for place in places])
+    return found.selectExpr("value", "_metadata.file_path AS file")
 
 
 def checked_lines(lines: DataFrame) -> DataFrame:
@@ -140,10 +160,25 @@ def _texts(values: Iterable[str]) -> str:
     return ", ".join(f"'{value}'" for value in values)
 
 
-def store_records(spark: SparkSession, traces: Path, table: Path) -> DataFrame:
-    """Write the checked lines to the Parquet folder `table`, by kind, and read them back."""
-    lines = in_one_task(checked_lines(_lines(spark, traces)))
+RECORD: Final = (
+    ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items() if name != "kind")
+    + ", problem string, line string, file string, kind string"
+)
+"""The columns of the table of records."""
+
+
+def places_to_read(traces: Path, window: Window) -> list[Path]:
+    """The folders and files below `traces` that have the files of the `window`, and no others."""
+    if not window.is_bounded:
+        return [traces]
+    return covering(traces, files_within(traces, window), list(trace_files(traces)))
+
+
+def store_records(
+    spark: SparkSession, places: Sequence[Path], table: Path, window: Window = ALWAYS
+) -> DataFrame:
+    """Write the checked lines of these folders and files, as far as they are of the `window`, to
+    the Parquet folder `table`, by kind, and read them back."""
+    lines = in_one_task(checked_lines(_lines(spark, places)).where(window.condition()))
     lines.write.partitionBy("kind").parquet(for_writing(table))
-    columns = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items() if name != "kind")
-    schema = f"{columns}, problem string, line string, file string, kind string"
-    return kept(spark.read.schema(schema).parquet(for_reading(table)))
+    return kept(spark.read.schema(RECORD).parquet(for_reading(table)))

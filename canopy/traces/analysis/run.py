@@ -35,6 +35,7 @@ from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.tasks import computed_once, kept
 from canopy.traces.analysis.verdict import deliveries, events, expected
 from canopy.traces.analysis.verdict.outcome import Outcome, outcome_of, overall
+from canopy.traces.analysis.window import ALWAYS, Window
 from canopy.traces.schema import VERSION
 
 if TYPE_CHECKING:
@@ -50,16 +51,18 @@ def analyze(
     overwrite: bool = False,
     session: SparkSession | None = None,
     settings: Mapping[str, str] = EMPTY,
+    window: Window = ALWAYS,
 ) -> AnalysisSummary:
     """Analyse the trace folder `traces` into the folder `out` and return the numbers.
 
     `master` is the URL of a Spark cluster whose machines see both folders under the same paths;
     None runs on this machine, with the Spark `settings` in the place of those of `spark_session`.
-    `session` uses a session that is already open. Raises AnalysisError, with what to do, for a
-    folder without traces, an output folder with other content than an earlier report (unless
+    `session` uses a session that is already open. Only what was recorded within the `window` is
+    read and judged. Raises AnalysisError, with what to do, for a
+    folder without traces (of that time), an output folder with other content than an earlier report (unless
     `overwrite`) or one that a cluster does not share, a missing Java, or a job that failed.
     """
-    input_bytes = read.check_folder(traces)
+    input_bytes = read.check_folder(traces, window)
     output.prepare(out, overwrite)
     progress(STAGES[0], 0, len(STAGES))
     opened = nullcontext(session) if session else spark_session(master, input_bytes, settings)
@@ -69,7 +72,7 @@ def analyze(
 
         try:
             check_shared(spark, out)
-            return _Analysis(spark, out, progress).run(traces)
+            return _Analysis(spark, out, progress).run(traces, window)
         except (Py4JError, PySparkException) as error:
             raise AnalysisError(f"the Spark job failed: {first_line(error)}") from error
 
@@ -93,13 +96,14 @@ class _Analysis:
         frame.write.parquet(for_writing(path))
         return kept(self.spark.read.schema(frame.schema).parquet(for_reading(path)))
 
-    def run(self, traces: Path) -> AnalysisSummary:
+    def run(self, traces: Path, window: Window) -> AnalysisSummary:
         """Run all stages in order. Returns the numbers."""
         spark = self.spark
         self.stage()
-        records = read.store_records(spark, traces, self.out / "tables" / "records")
+        places = read.places_to_read(traces, window)
+        records = read.store_records(spark, places, self.out / "tables" / "records", window)
         check_shared(spark, self.out)  # by executors, too, that have joined since the start
-        complete, records = collect(spark, records)
+        complete, records = collect(spark, records, begins_within=window.since is not None)
         records = records.where(complete.kept_by_all())
         runs = runs_table(spark, complete)
         corrupt, corrupt_examples = details.corrupt_lines(records)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -95,26 +96,57 @@ class Completeness:
         return {node: offset - middle for node, offset in found.items()}
 
 
-def collect(spark: SparkSession, records: DataFrame) -> tuple[Completeness, DataFrame]:
-    """What `records` (of `read.store_records`) lack; and the records, each once."""
+def collect(
+    spark: SparkSession, records: DataFrame, *, begins_within: bool = False
+) -> tuple[Completeness, DataFrame]:
+    """What `records` (of `read.store_records`) lack; and the records, each once. `begins_within`:
+    earlier records were not read."""
+    return conclude(spark, gather(spark, records), records, begins_within=begins_within)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What records say of files and nodes."""
+
+    files: Sequence[FileFacts]
+    gaps: Sequence[Gap]
+    peers: Sequence[PeerFacts]
+    corrupt: Mapping[str, int]
+    """Unreadable lines, by file."""
+
+
+def gather(spark: SparkSession, records: DataFrame) -> Facts:
+    """The facts of all files that `records` are from."""
     files = [FileFacts(**row.asDict()) for row in spark.sql(FACTS, records=records).collect()]
-    peers = [PeerFacts(**row.asDict()) for row in spark.sql(PEERS, records=records).collect()]
-    unreadable = records.where("kind = 'corrupt'").groupBy("file").count().collect()
+    torn = {each.file for each in files if each.has_gap}
+    return Facts(
+        files,
+        _gaps(spark, records, torn) if torn else [],
+        [PeerFacts(**row.asDict()) for row in spark.sql(PEERS, records=records).collect()],
+        {
+            row["file"]: row["count"]
+            for row in records.where("kind = 'corrupt'").groupBy("file").count().collect()
+        },
+    )
+
+
+def conclude(
+    spark: SparkSession, facts: Facts, records: DataFrame, *, begins_within: bool = False
+) -> tuple[Completeness, DataFrame]:
+    """What the `records` that `facts` are of lack; and the records, each once."""
     corrupt: dict[str, int] = {}
-    for row in unreadable:
-        node = node_of(row["file"])
-        corrupt[node] = corrupt.get(node, 0) + row["count"]
-    runs = runs_of(files, (), peers, corrupt)
+    for file, count in facts.corrupt.items():
+        node = node_of(file)
+        corrupt[node] = corrupt.get(node, 0) + count
+    runs = runs_of(facts.files, facts.gaps, facts.peers, corrupt, begins_within)
     copies = 0
     contradictions: dict[str, int] = {}
     doubled = {run.node for run in runs if run.copied}
     if doubled:
         copies, contradictions = _copies(spark, records, doubled)
         records = _once(records, doubled)
-    searched = doubled | {each.node for each in files if each.has_gap}
-    if searched:
-        runs = runs_of(files, _gaps(spark, records, searched), peers, corrupt, searched)
-    return Completeness(tuple(overlays_of(runs, peers)), copies, contradictions), records
+    overlays = tuple(overlays_of(runs, facts.peers))
+    return Completeness(overlays, copies, contradictions), records
 
 
 def node_of(file: str) -> str:
@@ -179,16 +211,18 @@ def _once(records: DataFrame, nodes: set[str]) -> DataFrame:
     return kept(in_one_task(records.where(~again).unionByName(once)))
 
 
-def _gaps(spark: SparkSession, records: DataFrame, nodes: set[str]) -> list[Gap]:
-    """The gaps in the records of each run of these nodes."""
+def _gaps(spark: SparkSession, records: DataFrame, files: set[str]) -> list[Gap]:
+    """The gaps in the records of each run inside of these files."""
     rows = spark.sql(
         """
-        SELECT node, run, since, hlc AS until, n - before - 1 AS records FROM (
-          SELECT node, run, n, hlc, lag(n) OVER (PARTITION BY node, run ORDER BY n) AS before,
-                 lag(hlc) OVER (PARTITION BY node, run ORDER BY n) AS since
+        SELECT file, node, run, before AS after, since, hlc AS until, n - before - 1 AS records
+        FROM (
+          SELECT file, node, run, n, hlc, lag(n) OVER (PARTITION BY file, node, run ORDER BY n)
+                   AS before,
+                 lag(hlc) OVER (PARTITION BY file, node, run ORDER BY n) AS since
           FROM {records} WHERE n IS NOT NULL)
         WHERE n > before + 1
         """,
-        records=records.where(records.node.isin(sorted(nodes))),
+        records=records.where(records.file.isin(sorted(files))),
     ).collect()
     return [Gap(**row.asDict()) for row in rows]

@@ -45,10 +45,12 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Gap:
-    """Records of a run are absent between two that are there."""
+    """Records of a run are absent between two that are there, in one file."""
 
+    file: str
     node: str
     run: int
+    after: int  # number of the last one before
     since: int  # hybrid logical clock of the last one before
     until: int  # of the first one after
     records: int
