@@ -58,9 +58,9 @@ def analyze(
     `master` is the URL of a Spark cluster whose machines see both folders under the same paths;
     None runs on this machine, with the Spark `settings` in the place of those of `spark_session`.
     `session` uses a session that is already open. Only what was recorded within the `window` is
-    read and judged. Raises AnalysisError, with what to do, for a
-    folder without traces (of that time), an output folder with other content than an earlier report (unless
-    `overwrite`) or one that a cluster does not share, a missing Java, or a job that failed.
+    read and judged. Raises AnalysisError, with what to do, for a folder without traces (of that
+    time), an output folder with other content than an earlier report (unless `overwrite`) or one
+    that a cluster does not share, a missing Java, or a job that failed.
     """
     input_bytes = read.check_folder(traces, window)
     output.prepare(out, overwrite)
@@ -100,9 +100,7 @@ class _Analysis:
         """Run all stages in order. Returns the numbers."""
         spark = self.spark
         self.stage()
-        places = read.places_to_read(traces, window)
-        records = read.store_records(spark, places, self.out / "tables" / "records", window)
-        check_shared(spark, self.out)  # by executors, too, that have joined since the start
+        records = self._records(traces, window)
         complete, records = collect(spark, records, begins_within=window.since is not None)
         records = records.where(complete.kept_by_all())
         runs = runs_table(spark, complete)
@@ -167,6 +165,14 @@ class _Analysis:
         self.stage()
         self._finish(findings)
         return summary
+
+    def _records(self, traces: Path, window: Window) -> DataFrame:
+        """The records of the `window`, as a table."""
+        places = read.places_to_read(traces, window)
+        stored = self.out / "tables" / "records"
+        records = read.store_records(self.spark, places, stored, window)
+        check_shared(self.spark, self.out)  # by executors, too, that have joined since the start
+        return records
 
     def _subscriptions(self, records: DataFrame, runs: DataFrame) -> tuple[DataFrame, int]:
         """The subscriptions, with tree_key NULL for trees that are unreadable or `altered`; and the

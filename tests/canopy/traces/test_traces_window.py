@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from canopy.cli.trace import _window
+from canopy.cli.traces.command import _window
 from canopy.traces.analysis import AnalysisError, Window, parse_time
 from canopy.traces.analysis.read import check_folder, files_within, places_to_read
 from canopy.traces.analysis.window import covering, day_of

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from canopy.traces.analysis.completeness.facts import FileFacts, Gap, PeerFacts
+from canopy.traces.analysis.completeness.facts import FileFacts, FileGap, PeerFacts
+from canopy.traces.analysis.completeness.gaps import gaps_of
 from canopy.traces.analysis.completeness.holes import RunFacts, runs_of
 from canopy.traces.analysis.completeness.overlays import OverlayFacts, overlays_of
 from canopy.traces.analysis.constants import CLOCKS_AGREE, NANOSECONDS
@@ -109,7 +110,7 @@ class Facts:
     """What records say of files and nodes."""
 
     files: Sequence[FileFacts]
-    gaps: Sequence[Gap]
+    gaps: Sequence[FileGap]
     peers: Sequence[PeerFacts]
     corrupt: Mapping[str, int]
     """Unreadable lines, by file."""
@@ -138,13 +139,17 @@ def conclude(
     for file, count in facts.corrupt.items():
         node = node_of(file)
         corrupt[node] = corrupt.get(node, 0) + count
-    runs = runs_of(facts.files, facts.gaps, facts.peers, corrupt, begins_within)
+    runs = runs_of(facts.files, (), facts.peers, corrupt, (), begins_within)
     copies = 0
     contradictions: dict[str, int] = {}
     doubled = {run.node for run in runs if run.copied}
     if doubled:
         copies, contradictions = _copies(spark, records, doubled)
         records = _once(records, doubled)
+    searched = doubled | {each.node for each in facts.files if each.has_gap}
+    if searched:
+        gaps = gaps_of(facts.files, facts.gaps, searched)
+        runs = runs_of(facts.files, gaps, facts.peers, corrupt, searched, begins_within)
     overlays = tuple(overlays_of(runs, facts.peers))
     return Completeness(overlays, copies, contradictions), records
 
@@ -211,18 +216,17 @@ def _once(records: DataFrame, nodes: set[str]) -> DataFrame:
     return kept(in_one_task(records.where(~again).unionByName(once)))
 
 
-def _gaps(spark: SparkSession, records: DataFrame, files: set[str]) -> list[Gap]:
+def _gaps(spark: SparkSession, records: DataFrame, files: set[str]) -> list[FileGap]:
     """The gaps in the records of each run inside of these files."""
     rows = spark.sql(
         """
-        SELECT file, node, run, before AS after, since, hlc AS until, n - before - 1 AS records
-        FROM (
-          SELECT file, node, run, n, hlc, lag(n) OVER (PARTITION BY file, node, run ORDER BY n)
-                   AS before,
+        SELECT file, node, run, after, n AS before, since, hlc AS until FROM (
+          SELECT file, node, run, n, hlc,
+                 lag(n) OVER (PARTITION BY file, node, run ORDER BY n) AS after,
                  lag(hlc) OVER (PARTITION BY file, node, run ORDER BY n) AS since
           FROM {records} WHERE n IS NOT NULL)
-        WHERE n > before + 1
+        WHERE n > after + 1
         """,
         records=records.where(records.file.isin(sorted(files))),
     ).collect()
-    return [Gap(**row.asDict()) for row in rows]
+    return [FileGap(**row.asDict()) for row in rows]

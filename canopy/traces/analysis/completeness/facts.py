@@ -45,15 +45,26 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Gap:
-    """Records of a run are absent between two that are there, in one file."""
+    """Records of a run are absent between two that are there."""
+
+    node: str
+    run: int
+    since: int  # hybrid logical clock of the last one before
+    until: int  # of the first one after
+    records: int
+
+
+@dataclass(frozen=True)
+class FileGap:
+    """Records of a run are absent between two that are there in one file."""
 
     file: str
     node: str
     run: int
     after: int  # number of the last one before
+    before: int  # of the first one after
     since: int  # hybrid logical clock of the last one before
     until: int  # of the first one after
-    records: int
 
 
 @dataclass(frozen=True)

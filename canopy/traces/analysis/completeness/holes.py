@@ -8,7 +8,7 @@ after its last record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from canopy.traces.analysis.completeness.facts import FOREVER, FileFacts, Gap, PeerFacts
@@ -63,16 +63,18 @@ def runs_of(
     gaps: Iterable[Gap],
     peers: Iterable[PeerFacts],
     corrupt: Mapping[str, int],
+    searched: Collection[str] = (),
     begins_within: bool = False,
 ) -> list[RunFacts]:
-    """All runs with their holes and ends, by node and run. `gaps` are those inside of files.
-    `corrupt` counts unreadable lines by node. `begins_within`: earlier records were not read."""
+    """All runs with their holes and ends, by node and run. `gaps` are all gaps of the nodes
+    `searched`; of the others only those between files are known, from `files`. `corrupt` counts
+    unreadable lines by node. `begins_within`: what was recorded earlier was not read."""
     by_run: dict[tuple[str, int], list[FileFacts]] = {}
     for each in files:
         by_run.setdefault((each.node, each.run), []).append(each)
-    inside: dict[tuple[str, str, int], list[Gap]] = {}
+    inside: dict[tuple[str, int], list[Gap]] = {}
     for gap in gaps:
-        inside.setdefault((gap.file, gap.node, gap.run), []).append(gap)
+        inside.setdefault((gap.node, gap.run), []).append(gap)
     lost, heard = _signs(peers)
     starts: dict[str, list[int]] = {}
     merged = {key: _merged(parts) for key, parts in by_run.items()}
@@ -84,7 +86,11 @@ def runs_of(
         later = min((at for at in starts[node] if at > one.last_hlc), default=None)
         said = max((at for at in lost.get(node, ()) if at > one.last_hlc), default=None)
         alive = max((at for at in heard.get(node, ()) if later is None or at < later), default=0)
-        holes = _holes(_stretches(by_run[key], inside), begins_within)
+        holes = [
+            Hole(gap.since, gap.until, gap.records, "records of it are absent")
+            for gap in inside.get(key, ())
+        ]
+        holes += _holes(by_run[key], node not in searched, begins_within)
         absent = sum(hole.records or 0 for hole in holes)
         ended: int | None = one.last_hlc
         if not one.stopped:
@@ -145,51 +151,18 @@ def _overlap(parts: Sequence[FileFacts]) -> bool:
     return False
 
 
-@dataclass(frozen=True, order=True)
-class _Stretch:
-    """Records of a run that follow one another in one file, by number and time."""
-
-    first_n: int
-    last_n: int
-    first_hlc: int
-    last_hlc: int
-    file: str
-
-
-def _stretches(
-    parts: Iterable[FileFacts], inside: Mapping[tuple[str, str, int], Sequence[Gap]]
-) -> list[_Stretch]:
-    """What is there of a run, in the order of the numbers."""
-    found = []
-    for part in parts:
+def _holes(parts: Sequence[FileFacts], between: bool, begins_within: bool) -> list[Hole]:
+    """The stretch that is absent before the first record; and those `between` two files."""
+    holes = []
+    before, since = 0, 0
+    for part in sorted(parts, key=lambda part: part.first_n or 0):
         if part.first_n is None or part.last_n is None:
             continue
-        first, since = part.first_n, part.first_hlc or 0
-        for gap in sorted(
-            inside.get((part.file, part.node, part.run), ()), key=lambda gap: gap.after
-        ):
-            found.append(_Stretch(first, gap.after, since, gap.since, part.file))
-            first, since = gap.after + gap.records + 1, gap.until
-        found.append(_Stretch(first, part.last_n, since, part.last_hlc or 0, part.file))
-    return sorted(found)
-
-
-def _holes(stretches: Iterable[_Stretch], begins_within: bool) -> list[Hole]:
-    """The stretches that are absent before the first record and between two."""
-    holes = []
-    before, since, file = 0, 0, ""
-    for part in stretches:
-        if part.first_n > before + 1:
-            if begins_within and not before:
-                holes.append(Hole(0, part.first_hlc, None, "its earlier records were not read"))
-            else:
-                what = (
-                    "its first records are absent" if not before
-                    else "records of it are absent" if file == part.file
-                    else "a file of it is absent"
-                )  # fmt: skip
-                absent = part.first_n - before - 1
-                holes.append(Hole(since, part.first_hlc, absent, what))
+        if part.first_n > before + 1 and not before and begins_within:
+            holes.append(Hole(0, part.first_hlc or 0, None, "its earlier records were not read"))
+        elif part.first_n > before + 1 and (between or not before):
+            what = "its first records are absent" if not before else "a file of it is absent"
+            holes.append(Hole(since, part.first_hlc or 0, part.first_n - before - 1, what))
         if part.last_n > before:
-            before, since, file = part.last_n, part.last_hlc, part.file
+            before, since = part.last_n, part.last_hlc or 0
     return holes
