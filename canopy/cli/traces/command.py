@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,15 +13,19 @@ from canopy.cli.connect import json_option
 from canopy.cli.errors import FAILURE, OK, UNDECIDED
 from canopy.cli.extras import require
 from canopy.cli.output import console, label, plain, print_json, table
-from canopy.cli.traces.check import check
+from canopy.cli.traces.check import PIPE_WIDTH, check, time_text
 from overlay.wording import counted
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from canopy.traces.analysis import AnalysisSummary, Thresholds, Window
     from canopy.traces.health_file import HealthFile
 
 LEVELS = ("none", "relatively high", "high", "extremely high")
 """Tensor's names of the threat levels."""
+
+GROUPS_PRINTED: Final = 3  # groups of wrong deliveries of each kind that are printed
 
 
 @click.group()
@@ -231,11 +235,44 @@ def _show_health(found: HealthFile) -> None:
 
 
 def _show(found: AnalysisSummary, out: Path) -> None:
-    from canopy.traces.analysis.report.wording import verdict_line
+    """Print the verdict, what is wrong by kind, node, cause and time, and what it rests on."""
+    from canopy.traces.analysis.report.wording import circumstances, sentence, verdict_line
+    from canopy.traces.analysis.verdict.outcome import NOT_EXACT
 
+    screen = console()
+    if not screen.is_terminal:
+        screen.width = PIPE_WIDTH
     read = f"{counted(found.published, 'event')} from {counted(found.nodes, 'node')}"
-    console().print(f"{read}; {verdict_line(found)}", soft_wrap=True)
+    screen.print(f"{read}; {verdict_line(found)}", soft_wrap=True)
+    if found.wrong:
+        screen.print(_wrong_table(found))
+    reasons = [sentence(each) for each in found.reasons] if found.result == NOT_EXACT else []
+    for text in reasons + circumstances(found):
+        screen.print(f"- {label(text)}", soft_wrap=True)
     if found.corrupt_lines:
         lines = counted(found.corrupt_lines, "line")
         print(f"! {lines} could not be read; the report shows some", file=sys.stderr)
     click.echo(f"report: {out / 'report.html'}")
+
+
+def _wrong_table(found: AnalysisSummary) -> Table:
+    """The largest groups of each kind of fault, and how many more there are."""
+    from canopy.traces.analysis.report.wording import WRONG_KINDS
+
+    names = {row["node"]: row["name"] for row in found.load if row["name"]}
+    rows = table("=what", ">deliveries", "of node", "cause", "=published")
+    for kind, word in WRONG_KINDS.items():
+        groups = [row for row in found.wrong if row["kind"] == kind]
+        for row in groups[:GROUPS_PRINTED]:
+            cause = row["cause"] or ""
+            if row["by"]:
+                cause = f"given up by {names.get(row['by'], row['by'])}: {cause}"
+            when = time_text(row["first"])
+            if row["last"] is not None and int(row["last"]) != int(row["first"]):
+                when += f" to {time_text(row['last'], day=False)}"
+            node = names.get(row["node"], row["node"] or "?")
+            rows.add_row(word, f"{row['count']:,}", label(node), label(cause), when)
+        if groups and groups[0]["groups"] > GROUPS_PRINTED:
+            more = groups[0]["groups"] - GROUPS_PRINTED
+            rows.add_row(word, "…", "", f"{counted(more, 'more group')}: see the report", "")
+    return rows

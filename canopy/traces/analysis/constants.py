@@ -96,8 +96,16 @@ of them. Guess; to be measured by how late records reach the files."""
 
 # --- what the report shows ---
 
-EXAMPLES_SHOWN: Final = 100
-"""Missing and wrong pairs that are listed. Guess: more than is ever read."""
+EXAMPLES_SHOWN: Final = 20
+"""Pairs of each kind that are listed one by one, beside their groups. Guess: more than is read."""
+
+GROUPS_SHOWN: Final = 20  # groups of wrong pairs of each kind that are listed. Guess, as above
+
+EPISODE_SECONDS: Final = 60.0
+"""By which the publications of two wrong pairs of one node and cause may be apart to be in one
+group. Guess: longer than an election or a lost link lasts."""
+
+CORRUPT_SHOWN: Final = 100  # reasons of corrupt lines that are counted. Guess, as above
 
 SUBSCRIPTIONS_SHOWN: Final = 60
 """Subscriptions that are listed, those with faults first. Guess, as above."""

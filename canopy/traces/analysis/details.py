@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from canopy.traces.analysis.constants import (
     BINS_PER_DECADE,
-    EXAMPLES_SHOWN,
+    CORRUPT_SHOWN,
     LEAST_MS,
     SUBSCRIPTIONS_SHOWN,
     TIME_BINS,
@@ -30,7 +30,6 @@ class Details:
 
     latency: list[tuple[int, int]]
     subscriptions: list[Row]
-    wrong: list[Row]
     corrupt: list[Row]
     corrupt_examples: list[Row]
     reasons: list[Row]
@@ -126,82 +125,12 @@ def counts_of(row: Row) -> dict[str, Any]:
     return {**named, **counts, "made": made}
 
 
-def wrong_pairs(
-    spark: SparkSession,
-    records: DataFrame,
-    judged: DataFrame,
-    published: DataFrame,
-    subscribed: DataFrame,
-) -> list[Row]:
-    """Examples of pairs that are neither right nor allowed, or doubled, with records.
-
-    verdict, reason, copies, event, id, publisher, published, subscription, name, node, selector,
-    attributes, and `steps`: the kinds of records that the event left, where they concern the
-    subscriber only those of its node.
-    """
-    chosen = spark.sql(
-        f"""
-        SELECT j.verdict, j.reason, j.copies, j.event, p.id, p.publisher, j.published,
-               j.subscription, s.name, coalesce(s.node, j.node) AS node, s.selector,
-               substr(p.attributes, 1, 400) AS attributes
-        FROM {{judged}} j
-        LEFT JOIN {{published}} p ON j.event = p.event
-        LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
-        WHERE j.verdict NOT IN ('delivered', 'early', 'ending') OR j.copies > 1
-        ORDER BY j.verdict, j.published, j.event, j.subscription LIMIT {EXAMPLES_SHOWN}
-        """,
-        judged=judged,
-        published=published,
-        subscribed=subscribed,
-    )
-    rows = _rows(chosen)
-    if not rows:
-        return rows
-    events = sorted({row["event"]: None for row in rows})
-    steps: dict[str, list[Row]] = {}
-    seen = records.where("event IS NOT NULL AND kind <> 'corrupt'").select(
-        "event", "kind", "node", "peer", "reason", "recipients"
-    )
-    for step in _rows(seen.where(seen.event.isin(events)).limit(EXAMPLES_SHOWN * 200)):
-        steps.setdefault(step["event"], []).append(step)
-    for row in rows:
-        row["last_seen"] = last_seen(steps.get(row["event"], []), row["node"])
-    return rows
-
-
-def last_seen(steps: list[Row], subscriber: str | None) -> str:
-    """How far an event got on its way to the node `subscriber`, as text for people."""
-    kinds = {step["kind"] for step in steps}
-    at_home = {step["kind"] for step in steps if step["node"] == subscriber}
-    drops = sorted({str(step["reason"]) for step in steps if step["kind"] == "drop"})
-    sent = any(step["kind"] == "forward" and step["peer"] == subscriber for step in steps)
-    matched = [step["recipients"] or 0 for step in steps if step["kind"] == "match"]
-    if "deliver" in at_home:
-        return "arrived, and was delivered to other subscriptions of this node"
-    if "recheck_failed" in at_home:
-        return "arrived, but the subscriber's own check found no match"
-    if "arrive" in at_home:
-        return "arrived at the subscriber's node and was not delivered"
-    if drops:
-        return "dropped: " + ", ".join(drops[:3])
-    if sent:
-        return "sent to the subscriber's node and never arrived"
-    if matched:
-        nodes = "node" if len(matched) == 1 else "nodes"
-        return f"matched at {len(matched)} virtual {nodes}, but not sent to this subscriber"
-    if "visit" in kinds:
-        return "sent toward a tree, but no virtual node matched it"
-    if "publish" in kinds:
-        return "published, but sent nowhere"
-    return "no record of it"
-
-
 def corrupt_lines(records: DataFrame) -> tuple[list[Row], list[Row]]:
     """Corrupt lines: counts by problem, and a few examples with file and text."""
     kept = records.where(f"kind = '{CORRUPT}'")
     counts = kept.groupBy("problem").count().orderBy("count", "problem", ascending=False)
     examples = kept.select("problem", "file", "line").orderBy("problem", "file", "line")
-    return _rows(counts.limit(EXAMPLES_SHOWN)), _rows(examples.limit(20))
+    return _rows(counts.limit(CORRUPT_SHOWN)), _rows(examples.limit(20))
 
 
 def loss_reasons(records: DataFrame) -> list[Row]:

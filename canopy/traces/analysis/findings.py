@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from canopy.traces.analysis import details, slowest, walks
+from canopy.traces.analysis import details, slowest, walks, wrong
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.verdict import deliveries
 
@@ -20,6 +20,7 @@ class Findings:
     walk: walks.ExampleWalk | None
     tree: walks.TreeHops
     details: details.Details
+    wrong: wrong.WrongPairs
     slowest: list[slowest.DeliveryPath]
     names: dict[str, str]  # by node id
     routing: str | None

@@ -22,6 +22,7 @@ from canopy.traces.analysis import (
     read,
     slowest,
     walks,
+    wrong,
 )
 from canopy.traces.analysis.completeness.collect import Completeness, collect, runs_table
 from canopy.traces.analysis.errors import AnalysisError
@@ -133,13 +134,14 @@ class _Analysis:
         first = min((row["first"] for row in loads), default=0.0)
         last = max((row["last"] for row in loads), default=0.0)
         worst = details.worst_subscriptions(per_subscription)
-        summary = self._summary(
-            *(complete, outcomes, counts, walk_counts, tree, loads, last - first, unreadable),
-            *(corrupt, worst),
-        )
-        times, width = details.timeline(spark, records, first, last)
 
         self.stage()
+        bad = wrong.find_wrong(spark, records, judged, published, subscribed, counts)
+        summary = self._summary(
+            *(complete, outcomes, counts, walk_counts, tree, loads, last - first, unreadable),
+            *(corrupt, worst, bad.groups),
+        )
+        times, width = details.timeline(spark, records, first, last)
         findings = Findings(
             summary=summary,
             counts=counts,
@@ -149,13 +151,13 @@ class _Analysis:
             details=details.Details(
                 latency=details.latency_histogram(judged),
                 subscriptions=worst,
-                wrong=details.wrong_pairs(spark, records, judged, published, subscribed),
                 corrupt=corrupt,
                 corrupt_examples=corrupt_examples,
                 reasons=details.loss_reasons(records),
                 timeline=times,
                 bin_seconds=width,
             ),
+            wrong=bad,
             slowest=slowest.slowest_paths(spark, records, judged, published, subscribed),
             names={row["node"]: row["name"] for row in loads if row["name"]},
             routing=next((row["routing"] for row in loads if row["routing"]), None),
@@ -275,6 +277,7 @@ class _Analysis:
         unreadable: int,
         corrupt: list[dict[str, Any]],
         worst: list[dict[str, Any]],
+        groups: list[dict[str, Any]],
     ) -> AnalysisSummary:
         def total(name: str) -> int:
             return sum(row[name] for row in loads)
@@ -320,6 +323,7 @@ class _Analysis:
             sample=sample,
             seconds=seconds,
             report=str((self.out / "report.html").resolve()),
+            wrong=groups,
             by_subscription=[details.counts_of(row) for row in worst],
         )
 

@@ -80,6 +80,8 @@ class AnalysisSummary:
     seconds: float
     """From the first to the last record."""
     report: str
+    wrong: list[dict[str, Any]] = field(default_factory=list)
+    """What is wrong with deliveries, by kind, node, cause and time (`wrong.WrongPairs.groups`)."""
     by_subscription: list[dict[str, Any]] = field(default_factory=list)
     """Of the first subscriptions, those with faults and with most events first: `subscription`,
     `name`, `expected`, `delivered`, `missing`, `dropped`, `spurious`, `duplicates`, `made` (all

@@ -305,7 +305,7 @@ def test_the_report_says_what_went_wrong_and_how_far_it_got(faulty: Analysed) ->
     page = (faulty.out / "report.html").read_text()
     assert "1 delivery missing" in page
     assert "14 of 16 expected deliveries were made." in page
-    assert "arrived at the subscriber&#x27;s node and was not delivered" in page
+    assert "arrived at its node and was not delivered" in page
     assert "the selector is not true for this event" in page
     assert "queue full" in page
     assert "NaN is no value" in page
@@ -343,6 +343,15 @@ def test_the_command_says_whether_the_run_was_exact_with_its_exit_code(
     assert code == 1
     assert f"not exact: {faulty.summary.expected} expected deliveries, " in said
     assert f"{faulty.summary.missing} missing, " in said
+    rows = [re.split(r" {2,}", line.strip())[:4] for line in said.splitlines()]
+    assert ["missing", "1", "node-1", "arrived at its node and was not delivered"] in rows
+    assert ["repeated", "2", "node-1", "delivered again"] in rows
+    assert ["dropped", "1", "node-1", "given up by node-0: queue full"] in rows
+    assert "- 17 lines of the traces could not be read and were left out." in said
+    many = [row | {"groups": 9} for row in faulty.summary.wrong if row["kind"] == "missing"] * 5
+    _, said = run(replace(faulty.summary, wrong=many))
+    assert said.count("arrived at its node and was not delivered") == 3
+    assert "6 more groups: see the report" in said
     code, said = run(replace(right.summary, result="not judged", reasons=["nothing is proved"]))
     assert code == 5
     assert "not judged: nothing is proved" in said

@@ -30,7 +30,6 @@ from overlay.health import HealthReport
 from overlay.info import SubscriptionInfo
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import Frame
-from overlay.machine import LocalEvent
 
 
 class EchoNode:
@@ -82,9 +81,6 @@ class EchoNode:
 
     def on_garbage(self, connection: int, reason: str) -> None:
         self.inputs.append(("garbage", connection, reason))
-
-    def on_disk(self, events: Sequence[LocalEvent]) -> None:
-        self.inputs.append(("disk", *events))
 
     def leave(self, reason: str) -> None:
         self.inputs.append(("leave", reason))

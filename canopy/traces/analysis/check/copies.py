@@ -11,7 +11,7 @@ import msgspec
 
 from canopy.traces.analysis.check.gather import Part, Stretch, TraceFile
 from canopy.traces.analysis.check.lines import DAMAGED, lines_of, parse, pieces
-from canopy.traces.analysis.completeness.facts import Gap
+from canopy.traces.analysis.completeness.facts import FileGap
 
 Run = tuple[str, int]
 """A node's id and its incarnation."""
@@ -31,20 +31,18 @@ class Copies:
     """Files with the same text as another, and that one."""
 
 
-def gaps_of(held: Held, nodes: Iterable[str]) -> list[Gap]:
-    """The gaps in the records of each run of these nodes, between all of its files."""
-    wanted = frozenset(nodes)
+def gaps_inside(held: Held) -> list[FileGap]:
+    """The gaps in the records of each run inside of its files."""
     found = []
     for (node, run), parts in held.items():
-        if node not in wanted:
-            continue
-        before: Stretch | None = None
-        for each in _in_order(part for _, part in parts):
-            if before is not None and each.first > before.last + 1:
-                absent = each.first - before.last - 1
-                found.append(Gap(node, run, before.until, each.since, absent))
-            if before is None or each.last > before.last:
-                before = each
+        for _, part in parts:
+            before: Stretch | None = None
+            for each in _in_order([part]):
+                if before is not None and each.first > before.last + 1:
+                    numbers = (before.last, each.first, before.until, each.since)
+                    found.append(FileGap(part.facts.file, node, run, *numbers))
+                if before is None or each.last > before.last:
+                    before = each
     return found
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from canopy.traces.analysis.check.copies import Copies, Held, copies_of, gaps_of
+from canopy.traces.analysis.check.copies import Copies, Held, copies_of, gaps_inside
 from canopy.traces.analysis.check.findings import Seen
 from canopy.traces.analysis.check.gather import Part, Peer, TraceFile, read_file
 from canopy.traces.analysis.check.result import TraceCheck
 from canopy.traces.analysis.completeness.collect import Completeness
 from canopy.traces.analysis.completeness.facts import PeerFacts
+from canopy.traces.analysis.completeness.gaps import gaps_of
 from canopy.traces.analysis.completeness.holes import runs_of
 from canopy.traces.analysis.completeness.overlays import overlays_of
 from canopy.traces.analysis.read import SUFFIXES, check_folder, trace_files
@@ -99,7 +100,8 @@ def completeness_of(files: Sequence[TraceFile], held: Held) -> tuple[Completenes
     copies = copies_of({key: parts for key, parts in held.items() if key[0] in doubled})
     searched = doubled | {each.node for each in facts if each.has_gap}
     if searched:
-        runs = runs_of(facts, gaps_of(held, searched), peers, corrupt, searched)
+        gaps = gaps_of(facts, gaps_inside(held), searched)
+        runs = runs_of(facts, gaps, peers, corrupt, searched)
     overlays = tuple(overlays_of(runs, peers))
     return Completeness(overlays, copies.records, copies.contradictions), copies
 

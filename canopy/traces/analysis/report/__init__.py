@@ -1,8 +1,9 @@
 """The report: one HTML file about a run, without network access or scripts.
 
 ``page.html`` has the frame and the style (light and dark, by the reader's setting), ``wording``
-formats numbers and the verdict, ``pictures`` draws, and ``sections``, ``incident_timeline`` and
-``paths`` make the sections. Everything that a user wrote is escaped where it enters the HTML.
+formats numbers and the verdict, ``pictures`` draws, and ``sections``, ``wrong``,
+``incident_timeline`` and ``paths`` make the sections. Everything that a user wrote is escaped where
+it enters the HTML.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
-from canopy.traces.analysis.report import paths, sections
+from canopy.traces.analysis.report import paths, sections, wrong
 from canopy.traces.analysis.report.incident_timeline import incident_timeline
 from canopy.traces.analysis.report.wording import duration, headline, verdict
+from canopy.traces.analysis.verdict.outcome import EXACT, NOT_JUDGED
 from overlay.wording import counted
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 def render(findings: Findings) -> str:
     """The whole report as HTML."""
     summary = findings.summary
-    good = summary.exact
+    kind, sign = {EXACT: ("good", "✓"), NOT_JUDGED: ("open", "?")}.get(summary.result, ("bad", "!"))
     page = Template(files(__name__).joinpath("page.html").read_text(encoding="utf-8"))
     begun = datetime.fromtimestamp(findings.first, UTC)
     facts = [
@@ -39,8 +41,8 @@ def render(findings: Findings) -> str:
     first, *rest = verdict(summary)
     return page.substitute(
         title=escape(f"Canopy · {headline(summary)}"),
-        kind="good" if good else "bad",
-        sign="✓" if good else "!",
+        kind=kind,
+        sign=sign,
         headline=escape(headline(summary)),
         verdict=escape(first),
         more="".join(f"<p>{escape(sentence)}</p>" for sentence in rest),
@@ -49,7 +51,7 @@ def render(findings: Findings) -> str:
         sections="".join(
             (
                 incident_timeline(findings),
-                sections.wrong(findings),
+                wrong.wrong(findings),
                 sections.latency_section(findings),
                 sections.tree_discovery(findings),
                 sections.cost(findings),

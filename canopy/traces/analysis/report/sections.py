@@ -49,8 +49,10 @@ def wide_section(anchor: str, title: str, text: str, body: str) -> str:
 
 
 def tiles(findings: Findings) -> str:
-    """The most important numbers of the run as tiles, in HTML."""
+    """The most important numbers of the run as tiles, and those of what they rest on, in HTML."""
     summary = findings.summary
+    kinds = ("missing", "dropped", "discarded", "duplicates", "spurious", "unknown")
+    bad = {kind for kind in kinds if getattr(summary, kind)}
     shown = (
         ("published", number(summary.published), "events"),
         ("expected", number(summary.expected), "deliveries"),
@@ -60,53 +62,67 @@ def tiles(findings: Findings) -> str:
         ("discarded", number(summary.discarded), "not read by programs"),
         ("duplicates", number(summary.duplicates), "delivered again"),
         ("spurious", number(summary.spurious), "without a match"),
+        *(
+            [("unknown", number(summary.unknown), "no event or selector")]
+            if summary.unknown
+            else []
+        ),
         ("median latency", duration(summary.latency_ms["p50"]), "publish to delivery"),
         ("99 % within", duration(summary.latency_ms["p99"]), "publish to delivery"),
         ("messages", number(summary.messages_per_delivery), "per delivery"),
     )
-    bad = {"missing", "dropped", "discarded", "duplicates", "spurious"}
-    out = []
-    for label, value, note in shown:
-        kind = ' class="bad"' if label in bad and value != "0" else ""
-        out.append(
-            f"<div{kind}><dt>{escape(label)}</dt><dd>{escape(value)}"
-            f"<small>{escape(note)}</small></dd></div>"
-        )
-    return f'<dl class="tiles">{"".join(out)}</dl>'
+    first = "".join(_tile(*each, "bad" if each[0] in bad else "") for each in shown)
+    rest = "".join(_tile(*each) for each in _basis(findings))
+    title = '<h2 class="over">What this rests on</h2>'
+    return f'<dl class="tiles six">{first}</dl>{title}<dl class="tiles">{rest}</dl>'
 
 
-def wrong(findings: Findings) -> str:
-    """Missing, spurious, duplicate and unknown pairs, with how far each event got."""
-    rows = findings.details.wrong
-    if not rows:
-        return ""
-    found = findings.summary
-    total = found.missing + found.dropped + found.discarded + found.spurious + found.unknown
-    shown = f" The first {len(rows):,} are shown; the rest is in the table <code>deliveries</code>."
-    text = (
-        "<p>Each line is one event and one subscription. <em>How far it got</em> is read from the "
-        "records that the event left behind, so it shows where to look."
-        + (shown if total > len(rows) else "")
-        + "</p>"
+def _tile(label: str, value: str, note: str, kind: str = "") -> str:
+    marked = f' class="{kind}"' if kind else ""
+    return (
+        f"<div{marked}><dt>{escape(label)}</dt><dd>{escape(value)}"
+        f"<small>{escape(note)}</small></dd></div>"
     )
-    cells = []
-    for row in rows:
-        doubled = row["copies"] > 1
-        verdict = f"{row['copies']} times" if doubled else row["verdict"]
-        why = row["reason"] or ""
-        far = row["last_seen"] if row["verdict"] == "missing" else why or row["last_seen"]
-        cells.append(
-            f'<tr><td><b class="flag">{escape(verdict)}</b></td>'
-            f'<td><code title="{escape(row["event"])}">{escape(row["id"] or row["event"])}</code>'
-            f"<br><small>from {escape(name_of(findings, row['publisher']))}</small></td>"
-            f"<td>{escape(row['name'] or row['subscription'])}"
-            f"<br><small>on {escape(name_of(findings, row['node']))}</small></td>"
-            f"<td>{escape(far)}<details><summary>event and selector</summary>"
-            f"<code>{escape(row['selector'] or 'no selector')}</code><br>"
-            f"<code>{escape(row['attributes'] or 'no attributes')}</code></details></td></tr>"
-        )
-    head = "<tr><th>what</th><th>event</th><th>subscription</th><th>how far it got</th></tr>"
-    return wide_section("wrong", "What went wrong", text, table(head, cells))
+
+
+def _basis(findings: Findings) -> list[tuple[str, str, str, str]]:
+    """Label, value, note and kind of the tiles on what could be judged."""
+    summary = findings.summary
+    node, ahead = max(summary.clocks.items(), key=lambda each: abs(each[1]), default=("", 0.0))
+    where = f"{name_of(findings, node)}; latencies by the causal clock"
+    known = [each["records"] for each in summary.incomplete if each["records"]]
+    open_ends = len(summary.incomplete) - len(known)
+    stretches = ((len(known), "gap"), (open_ends, "open end"))
+    lacking = ", ".join(counted(count, what) for count, what in stretches if count)
+    lost = number(sum(known)) if known or not open_ends else "?"
+    named = ", ".join(node[:8] for node in summary.absent_nodes[:2])
+    return [
+        (
+            *("not judged", percent(summary.unjudged_share)),
+            f"{counted(summary.unjudged, 'pair')} left open",
+            "warn" if summary.unjudged else "",
+        ),
+        (
+            *("sampling", percent(summary.sample)),
+            "of the events are traced" if summary.sample < 1 else "all events are traced",
+            "warn" if summary.sample < 1 else "",
+        ),
+        (
+            *("absent nodes", number(len(summary.absent_nodes))),
+            f"{named} …" if len(summary.absent_nodes) > 2 else named or "all nodes have records",
+            "warn" if summary.absent_nodes else "",
+        ),
+        (
+            *("absent records", f"{lost} and more" if known and open_ends else lost),
+            lacking or "of no node",
+            "warn" if summary.incomplete else "",
+        ),
+        (
+            *("clocks", duration(abs(ahead) * 1_000) if summary.clocks else "-"),
+            "at most, off the median" if summary.clocks_agree else where,
+            "" if summary.clocks_agree else "warn",
+        ),
+    ]
 
 
 def table(head: str, rows: list[str]) -> str:
@@ -301,6 +317,7 @@ def load(findings: Findings) -> str:
     for row in sorted(rows, key=lambda row: -row["data_messages"])[:60]:
         counted = " title='counted from its records: it left no stop record'"
         mark = "*" if row["counted"] else ""
+        dropped = f'<b class="flag">{row["drops"]:,}</b>' if row["drops"] else "0"
         cells.append(
             f'<tr><th scope="row">{escape(row["name"] or row["node"][:8])}'
             f"<br><small>{escape(row['node'])}</small></th>"
@@ -309,6 +326,7 @@ def load(findings: Findings) -> str:
             f'<td class="n">{number(row["deliveries"])}{meter(row["deliveries"], busiest)}</td>'
             f'<td class="n">{number(row["matches"])}</td>'
             f'<td class="n">{number(row["published"])}</td>'
+            f'<td class="n">{dropped}</td>'
             f'<td class="n">{number(row["other_messages"])}</td>'
             f'<td class="n">{size(row["bytes"])}</td></tr>'
         )
@@ -333,7 +351,7 @@ def load(findings: Findings) -> str:
         text += " The 60 busiest are shown; all are in the table <code>load</code>."
     head = (
         "<tr><th>node</th><th>data messages sent</th><th>deliveries</th><th>matches</th>"
-        "<th>published</th><th>other messages</th><th>sent</th></tr>"
+        "<th>published</th><th>dropped</th><th>other messages</th><th>sent</th></tr>"
     )
     return wide_section("load", "Load of the nodes", text + "</p>", table(head, cells))
 
@@ -373,6 +391,8 @@ def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str
     if row["altered"]:
         faults.append(f"not the recorded tree: {row['tree']}")
     wrong = f'<b class="flag">{escape(", ".join(faults))}</b>' if faults else "nothing"
+    unjudged_only = len(faults) == 1 and bool(row["unjudged"])
+    colour = "sand" if unjudged_only else "clay" if faults else "leaf"
     if row["acked"] is None:
         wrong += "<br><small>never acknowledged</small>"
     if row["either_way"]:
@@ -381,7 +401,7 @@ def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str
         f'<tr><th scope="row">{escape(row["name"] or row["subscription"])} '
         f"<small>on {escape(name_of(findings, row['node']))}</small>"
         f'<code class="selector">{escape(row["selector"] or "?")}</code></th>'
-        f'<td class="n">{number(row["expected"])}{meter(row["expected"], most)}</td>'
+        f'<td class="n">{number(row["expected"])}{meter(row["expected"], most, colour)}</td>'
         f'<td class="n">{number(row["delivered"])}</td><td>{wrong}</td>'
         f'<td class="n">{duration(row["p50_ms"])}</td>'
         f'<td class="n">{duration(row["max_ms"])}</td></tr>'

@@ -23,6 +23,17 @@ FAULT_NAMES: Final = {
 }
 """What each kind of fault (`outcome.FAULTS`) is called behind its number."""
 
+WRONG_KINDS: Final = {
+    "missing": "missing",
+    "spurious": "spurious",
+    "duplicates": "repeated",
+    "unknown": "unknown",
+    "dropped": "dropped",
+    "discarded": "not read",
+    "unjudged": "not judged",
+}
+"""What is wrong with a delivery (`wrong.KINDS`) in the words of the report, the worst first."""
+
 NONE = "-"  # shown for a share or percentile of nothing
 
 
@@ -80,16 +91,18 @@ def headline(summary: AnalysisSummary) -> str:
         return "Everything arrived"
     if summary.result == NOT_JUDGED:
         return "Not judged"
-    if summary.missing:
-        return f"{counted(summary.missing, 'delivery', 'deliveries')} missing"
-    if summary.dropped:
-        return f"{counted(summary.dropped, 'delivery', 'deliveries')} given up"
-    if summary.discarded:
-        return f"{counted(summary.discarded, 'delivery', 'deliveries')} not read by their programs"
-    if summary.spurious:
-        return f"{counted(summary.spurious, 'delivery', 'deliveries')} too many"
-    if summary.duplicates:
-        return f"{counted(summary.duplicates, 'delivery', 'deliveries')} repeated"
+    kinds = {
+        "missing": "missing",
+        "dropped": "given up",
+        "discarded": "not read by their programs",
+        "spurious": "too many",
+        "duplicates": "repeated",
+    }
+    numbers = [(getattr(summary, kind), word) for kind, word in kinds.items()]
+    parts = [(number, word) for number, word in numbers if number]
+    if parts:
+        first = f"{counted(parts[0][0], 'delivery', 'deliveries')} {parts[0][1]}"
+        return ", ".join([first, *(f"{number:,} {word}" for number, word in parts[1:])])
     return "Not exact"
 
 
@@ -123,7 +136,7 @@ def verdict(summary: AnalysisSummary) -> list[str]:
         )
         out = [f"{every}, nothing spurious, nothing twice."]
     elif summary.result == NOT_JUDGED:
-        out = [_sentence("; ".join(summary.reasons))]
+        out = [sentence("; ".join(summary.reasons))]
     else:
         out = _faults(summary)
     either_way = summary.early + summary.ending
@@ -135,27 +148,18 @@ def verdict(summary: AnalysisSummary) -> list[str]:
     if summary.unjudged and summary.result != NOT_JUDGED:
         out.append(f"{unjudged(summary)}, since records are absent or unreadable.")
     if summary.result == NOT_EXACT:
-        out += [_sentence(reason) for reason in summary.reasons]
-    out += _circumstances(summary)
-    if summary.sample < 1:
-        out.append(
-            f"The traces have {percent(summary.sample)} of the events, the same on all nodes; "
-            "the verdict is about those."
-        )
-    if summary.corrupt_lines:
-        out.append(
-            f"{counted(summary.corrupt_lines, 'line')} of the traces could not be read and "
-            f"{'was' if summary.corrupt_lines == 1 else 'were'} left out: see below."
-        )
-    return out
+        out += [sentence(reason) for reason in summary.reasons]
+    return out + circumstances(summary)
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """A text as a sentence of its own."""
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _circumstances(summary: AnalysisSummary) -> list[str]:
-    """What is absent from the records, and how far the nodes' clocks are off."""
+def circumstances(summary: AnalysisSummary) -> list[str]:
+    """What the result rests on, in sentences: overlays, what is absent, copies, clocks, the share
+    of the events that is traced, unreadable lines."""
     out = []
     if len(summary.overlays) > 1:
         named = ", ".join(f"{each['name']} ({each['result']})" for each in summary.overlays[:5])
@@ -176,6 +180,16 @@ def _circumstances(summary: AnalysisSummary) -> list[str]:
             f"Wall clocks differ: that of {node} was {duration(abs(ahead) * 1_000)} "
             f"{'ahead' if ahead > 0 else 'behind'}. The verdict does not depend on them, and "
             "latencies are taken from the hybrid logical clock."
+        )
+    if summary.sample < 1:
+        out.append(
+            f"The traces have {percent(summary.sample)} of the events, the same on all nodes; "
+            "the verdict is about those."
+        )
+    if summary.corrupt_lines:
+        out.append(
+            f"{counted(summary.corrupt_lines, 'line')} of the traces could not be read and "
+            f"{'was' if summary.corrupt_lines == 1 else 'were'} left out."
         )
     return out
 

@@ -96,6 +96,19 @@ def given_up(run: Run) -> None:
     )
 
 
+def given_up_beside_losses(run: Run) -> None:
+    """Thirty deliveries to node 2 are given up by node 1, and two to node 3 never arrive."""
+    gone = {record["event"]: record for record in run.of(2, "deliver")[:30]}
+    run.never(2, lambda record: record["kind"] == "deliver" and record["event"] in gone)
+    for record in gone.values():
+        fields = {name: record[name] for name in ("v", "time", "run", "event", "hlc")}
+        run.also(1, fields, kind="drop", peer=run.name(2), reason="held too long")
+    events = {record["event"] for record in run.of(3, "deliver")[8:10]}
+    run.never(
+        3, lambda record: record["kind"] in ("deliver", "arrive") and record.get("event") in events
+    )
+
+
 def publication_removed(run: Run) -> None:
     """The publish record and all deliveries of an event are absent, what hosts wrote is there."""
     event = run.of(0, "publish")[7]["event"]
@@ -245,6 +258,9 @@ PLANTED: dict[str, Planted] = {
     "delivered after the end": Planted(after_the_end, "not exact", {"spurious": EVENTS - 10}),
     "a slow program": Planted(slow_program, "not exact", {"discarded": 6}),
     "given up by a host": Planted(given_up, "not exact", {"dropped": 1}),
+    "many given up beside two losses": Planted(
+        given_up_beside_losses, "not exact", {"missing": 2, "dropped": 30}
+    ),
     "a publication and its deliveries removed": Planted(
         publication_removed, "not judged", unjudged=1
     ),

@@ -6,6 +6,7 @@ Each fault has nodes and an overlay of its own, and one analysis judges all of t
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ import pytest
 from canopy.traces.analysis import AnalysisSummary, analyze
 from canopy.traces.analysis.check.gather import read_file
 from canopy.traces.analysis.check.job import completeness_of, held_of
+from canopy.traces.analysis.constants import EXAMPLES_SHOWN, GROUPS_SHOWN
 from canopy.traces.analysis.read import trace_files
+from canopy.traces.analysis.report.wording import percent
 from canopy.traces.analysis.verdict.outcome import absences
+from canopy.traces.analysis.wrong import KINDS
 from tests.canopy.traces.planted.faults import PLANTED
-from tests.canopy.traces.planted.good_run import copy_of, written
+from tests.canopy.traces.planted.good_run import APART, copy_of, written
 
 pytestmark = pytest.mark.spark
 
@@ -74,3 +78,49 @@ def test_a_check_without_spark_finds_the_same_to_be_absent(found: AnalysisSummar
     for overlay in complete.overlays:
         assert set(absences(overlay)) <= set(reasons[overlay.name])
     assert complete.contradictions
+
+
+def test_many_of_one_kind_hide_none_of_another(found: AnalysisSummary) -> None:
+    """What is wrong is grouped by node, cause and time."""
+    number = list(PLANTED).index("many given up beside two losses") + 1
+    host, near, far = (f"{number:08x}{node:08x}" for node in (1, 2, 3))
+    rows = [row for row in found.wrong if row["node"] in (near, far)]
+    assert [(row["kind"], row["node"], row["by"], row["count"], row["cause"]) for row in rows] == [
+        ("missing", far, None, 2, "sent to its node and never arrived"),
+        ("dropped", near, host, 30, "held too long"),
+    ]
+    assert [(row["events"], row["subscriptions"]) for row in rows] == [(2, 1), (30, 1)]
+    assert rows[1]["last"] - rows[1]["first"] == pytest.approx(29 * APART, abs=1)
+    kinds = [row["kind"] for row in found.wrong]
+    assert kinds == sorted(kinds, key=KINDS.index)
+    for kind in set(kinds):
+        assert kinds.count(kind) == min(GROUPS_SHOWN, found.wrong[kinds.index(kind)]["groups"])
+    every = {
+        kind: sum(row["count"] for row in found.wrong if row["kind"] == kind) for kind in KINDS
+    }
+    for kind in ("missing", "dropped", "discarded", "duplicates", "unknown"):
+        assert every[kind] == getattr(found, kind), kind
+
+
+def test_each_kind_has_its_quota_of_examples_in_the_report(found: AnalysisSummary) -> None:
+    page = Path(found.report).read_text()
+    examples = page[page.index("<h3>Examples</h3>") : page.index("How fast")]
+    shown = re.findall(r'<b class="flag">([^<]+)</b>', examples)
+    assert shown.count("missing") == found.missing < EXAMPLES_SHOWN
+    assert shown.count("dropped") == EXAMPLES_SHOWN < found.dropped
+    assert shown.count("2 times") == found.duplicates == 1
+
+
+def test_the_first_screen_says_what_the_verdict_rests_on(found: AnalysisSummary) -> None:
+    page = Path(found.report).read_text()
+    basis = page[page.index("What this rests on") : page.index('id="wrong"')]
+    tiles = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)<", basis))
+    assert tiles == {
+        "not judged": percent(found.unjudged_share),
+        "sampling": "50 %",
+        "absent nodes": str(len(found.absent_nodes)),
+        "absent records": f"{sum(row['records'] or 0 for row in found.incomplete)} and more",
+        "clocks": "60.0 min",
+    }
+    assert basis.count('<div class="warn">') == 5
+    assert 'class="verdict bad"' in page
