@@ -18,8 +18,8 @@ from streams.log.recovery import Recovered
 
 
 class Opened(LocalEvent, frozen=True):
-    """The shard's folder was read. `promise`: what was `put` last; None: nothing ever was, or it
-    cannot be read (`damaged`)."""
+    """The shard's folder was read, or made if the node never had the shard. `promise`: what was
+    `put` last; None: nothing ever was, or it is lost (`damaged`)."""
 
     shard: str
     ticket: int
@@ -56,7 +56,8 @@ class LogDisk(Protocol):
     """The disk of a node's shards. Each request returns its ticket, which rises."""
 
     def shards(self) -> Sequence[str]:
-        """The shards of which there was a folder when this process began."""
+        """The shards that this node had when its process began. One whose folder is gone opens as
+        damaged."""
 
     def open(self, shard: str) -> int:
         """Read the shard's folder: `Opened`, or `DiskFailed`."""

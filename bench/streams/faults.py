@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 from bench.mutations.planting import fault, replace
+from canopy.wire.durable import write_durably
+from canopy.wire.shards.log_disk import FileLogDisk, _Shard
+from canopy.wire.shards.shard_files import ShardFiles
+from canopy.wire.shards.shard_list import ShardList
 from overlay.machine import NodeId, Peer
 from streams.log import recovery
 from streams.log.chunk import ChunkId, read
@@ -17,6 +22,7 @@ from streams.replication.replica import Replica
 from streams.replication.takeover import Takeover
 
 SEEDS = "tests/streams/replication/test_streams_replication.py"
+DISK = "tests/canopy/wire/shards/test_wire_shards.py"
 SEARCH = "test_what_is_acknowledged_stays_and_all_replicas_have_it"
 PROMISE = "promise: what is acknowledged is never lost"
 
@@ -143,3 +149,44 @@ def shard_chunks_are_not_compared() -> None:
         return True
 
     replace(Replica.take, take)
+
+
+@fault(PROMISE, DISK, "test_nothing_is_answered_before_it_is_synced")
+def shard_disk_answers_before_the_sync() -> None:
+    """The disk of shards answers a write before its fdatasync."""
+    original = FileLogDisk._sync
+
+    def _sync(self: FileLogDisk, held: _Shard) -> None:
+        with self._changed:
+            self._answers += held.answers
+        held.answers = []
+        original(self, held)
+
+    replace(original, _sync)
+
+
+@fault(
+    PROMISE,
+    DISK,
+    "test_what_comes_before_a_promise_is_durable_before_it_and_the_promise_before_the_rest",
+)
+def shard_promise_overtakes_writes() -> None:
+    """The disk of shards makes a promise durable before what was written before it."""
+
+    def put(self: ShardFiles, data: bytes) -> None:
+        write_durably(self.path / "promise", zlib.crc32(data).to_bytes(4, "big") + data)
+
+    replace(ShardFiles.put, put)
+
+
+@fault(PROMISE, DISK, "test_a_shard_whose_folder_is_gone_is_damaged_and_not_new")
+def shard_that_is_gone_begins_anew() -> None:
+    """A shard whose folder is gone begins as one that never promised anything."""
+    original = ShardList.is_missing
+
+    def is_missing(self: ShardList, shard: str) -> bool:
+        if original(self, shard):
+            self.folder(shard).mkdir(parents=True)
+        return False
+
+    replace(original, is_missing)

@@ -9,6 +9,7 @@ Read in this order:
   its files are written, and what a disk refuses);
 - ``transport/`` frames, codec, and TCP connections;
 - ``driver`` runs a `node.Node` over trio: inputs, timer, and the order of the steps of a turn;
+- ``shards/`` the disk of the shards of streams: a list, files, and a thread that writes them;
 - ``control/`` the Unix socket for programs (their side is canopy/client/);
 - ``directory/`` the Kademlia directory, and what a node looks up there;
 - ``process/`` puts them together: `run_node`, from the configuration to the exit code.

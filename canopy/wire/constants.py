@@ -135,6 +135,16 @@ WARM_CHECK: Final = 1.0
 """Between two checks whether the compiled matching engine is wanted. Guess; to be measured by the
 matching time of an index that has just become large."""
 
+# --- the disk of shards (shards/) ---
+
+SHARDS_OPEN: Final = 256
+"""Shards whose newest segment is kept open; of others it is opened for each write after a pause.
+Guess; to be measured by appends per second at a node with more shards that are busy."""
+
+SHARDS_CLOSE: Final = 5.0
+"""How long a process that ends waits for what its shards have asked of their disk. Nothing of it
+was acknowledged. Guess; to be measured by the longest fdatasync of a loaded disk."""
+
 # --- exit codes of `canopy node` beside those of all commands (docs/reference/commands.md) ---
 
 FOLDER_REFUSED: Final = 6

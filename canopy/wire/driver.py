@@ -17,6 +17,7 @@ log. What a peer does (closing, garbage, silence) affects only its own connectio
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -32,6 +33,7 @@ from canopy.wire.constants import CONNECTIONS, TICK_LEAST
 from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
+from canopy.wire.shards.log_disk import FileLogDisk
 from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.outlet import Counters
 from overlay.client import Event, Reply
@@ -98,10 +100,13 @@ class TrioDriver:
         traces: TraceWriter | None = None,
         connect_timeout: float = 5.0,
         hybrid: HybridClock | None = None,
+        shards: FileLogDisk | None = None,
     ) -> None:
         self.counters = Counters()
         self.hybrid = hybrid or hybrid_clock()
-        self.logs: LogDisk = NoLogDisk()
+        self.logs: LogDisk = shards or NoLogDisk()
+        """The disk of the node's shards; without one its replicas never become ready."""
+        self._shards = shards
         self._outputs: NodeOutputs = _NoOutputs()
         self._log = log
         self._folder = folder
@@ -246,7 +251,27 @@ class TrioDriver:
             self.longest_turn = self.longest_turn_cpu = 0.0  # nobody has waited: it did not listen
             task_status.started()
             nursery.start_soon(self._tick)
+            if self._shards is not None:
+                nursery.start_soon(self._take_from_disk, self._shards)
             await trio.serve_listeners(self._accept, list(listeners), handler_nursery=nursery)
+
+    async def _take_from_disk(self, shards: FileLogDisk) -> None:
+        """Hand the node what the disk of its shards has done: all that is there in one turn."""
+        answered = trio.lowlevel.ParkingLot()
+        token = trio.lowlevel.current_trio_token()
+
+        def wake() -> None:
+            with contextlib.suppress(trio.RunFinishedError):
+                token.run_sync_soon(answered.unpark_all, idempotent=True)
+
+        shards.on_answers(wake)
+        while True:
+            events = shards.take()
+            if events:
+                self.turn(self.node.on_disk, events)
+                await trio.lowlevel.checkpoint()
+            else:
+                await answered.park()
 
     async def settle(self) -> None:
         """Wait until the node has closed its connections and what was written has left."""

@@ -33,6 +33,7 @@ from canopy.wire.constants import (
     FOLDER_COPIED,
     FOLDER_REFUSED,
     SETTLE,
+    SHARDS_CLOSE,
     TRACE_FLUSH,
 )
 from canopy.wire.control.server import ControlServer
@@ -48,6 +49,7 @@ from canopy.wire.process.health_watch import HealthWatch
 from canopy.wire.process.listening import StartError, listen, raise_file_limit
 from canopy.wire.process.machine_load import MachineLoad
 from canopy.wire.process.memory import freeze_heap, return_large_blocks
+from canopy.wire.shards.log_disk import FileLogDisk
 from overlay.client import (
     Command,
     Done,
@@ -103,6 +105,8 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
         return code
     finally:
         faulthandler.cancel_dump_traceback_later()
+        if process is not None:
+            process.close_shards()
         folder.close()
 
 
@@ -167,7 +171,10 @@ class NodeProcess:
         self._began = time.monotonic()
         hybrid = hybrid_clock()
         self._traces = self._open_traces(hybrid)
-        self.driver = TrioDriver(log, folder, self._traces, config.links.connect_timeout, hybrid)
+        self._shards = FileLogDisk(folder.path, folder.node, log)
+        self.driver = TrioDriver(
+            log, folder, self._traces, config.links.connect_timeout, hybrid, self._shards
+        )
         self._control = ControlServer(
             self.driver.trace,
             self,
@@ -312,6 +319,11 @@ class NodeProcess:
             incarnation, overlay = self.folder.incarnation, self.config.overlay
             hello = Hello(PROTOCOL, overlay, self.me, incarnation, 0, 0, 0, boot=self.boot)
             trio.run(inform_other, self._conflict.peer.address, hello)
+
+    def close_shards(self) -> None:
+        """Let the disk of the shards finish what was asked of it, for a bounded time."""
+        if not self._shards.close(SHARDS_CLOSE):
+            self.log.warning("shards_unfinished", after=SHARDS_CLOSE)
 
     def silence(self) -> None:
         """Write nothing more to any program over the control socket."""

@@ -30,6 +30,7 @@ from overlay.health import HealthReport
 from overlay.info import SubscriptionInfo
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import Frame
+from overlay.machine import LocalEvent
 
 
 class EchoNode:
@@ -81,6 +82,9 @@ class EchoNode:
 
     def on_garbage(self, connection: int, reason: str) -> None:
         self.inputs.append(("garbage", connection, reason))
+
+    def on_disk(self, events: Sequence[LocalEvent]) -> None:
+        self.inputs.append(("disk", *events))
 
     def leave(self, reason: str) -> None:
         self.inputs.append(("leave", reason))

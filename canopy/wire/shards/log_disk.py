@@ -1,0 +1,262 @@
+"""`streams.disk.LogDisk` over files: requests are queued, and one thread carries them out.
+
+Group commit: the thread takes all that was asked for while it was busy, carries that out in order,
+and then makes every file durable that was written, one fdatasync for each. Then it answers. So a
+busy node has as many writes in an fdatasync as come during the one before, and an idle one waits
+for nobody.
+
+All answers that are there when the node's thread looks are one turn of the node.
+
+After an OSError nothing of that shard counts that was not durable before: the rest of its requests
+is answered by `DiskFailed`, until it is opened again. Other shards go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from canopy.wire.constants import SHARDS_OPEN
+from canopy.wire.durable import NO_ROOM
+from canopy.wire.log import Log
+from canopy.wire.shards.shard_files import ShardFiles
+from canopy.wire.shards.shard_list import ShardList, is_shard_name
+from overlay.machine import LocalEvent
+from streams.disk import DiskFailed, Opened, ReadDone, Written
+from streams.log.batches import MalformedChunkError
+from streams.log.recovery import recover
+
+REFUSED: Final = (OSError, ValueError, MalformedChunkError)
+"""What a disk, a name that is none, and a log that nobody can read end a request with."""
+
+
+class _Request(NamedTuple):
+    ticket: int
+    shard: str
+    carry_out: Callable[[_Shard, int], LocalEvent | None]  # None: `Written`, after the sync
+    begins: bool  # it does not matter what failed before
+
+
+class _Shard:
+    """What the thread knows of one shard."""
+
+    def __init__(self, name: str, files: ShardFiles) -> None:
+        self.name = name
+        self.files = files
+        self.failure: tuple[str, bool] | None = None  # reason, and whether for want of room
+        self.answers: list[LocalEvent] = []
+        """Of the requests that are being carried out: they count after the sync."""
+
+    def fail(self, ticket: int) -> None:
+        """Answer a request by what has failed."""
+        assert self.failure is not None
+        self.answers.append(DiskFailed(self.name, ticket, *self.failure))
+
+
+class FileLogDisk:
+    """The shards below the data folder `path` of `node`. Its constructor raises FolderError."""
+
+    def __init__(self, path: Path, node: str, log: Log) -> None:
+        self._log = log
+        self._list = ShardList(path, node, log)
+        self._found = self._list.shards
+        self._ticket = 0
+        self._changed = threading.Condition()
+        self._asked: list[_Request] = []
+        self._answers: list[LocalEvent] = []
+        self._error: BaseException | None = None  # a fault of this program in the thread
+        self._closing = False
+        self._wake: Callable[[], None] = lambda: None
+        self._thread: threading.Thread | None = None
+        self._shards: OrderedDict[str, _Shard] = OrderedDict()  # of the thread; latest used last
+
+    # -- the node's thread -----------------------------------------------------------------------
+
+    def on_answers(self, wake: Callable[[], None]) -> None:
+        """Call `wake` in the disk's thread whenever there are answers to `take`."""
+        self._wake = wake
+
+    def take(self) -> Sequence[LocalEvent]:
+        """The answers since the last call, each shard's in the order of its requests. Raises what
+        has ended the disk's thread."""
+        with self._changed:
+            if self._error is not None:
+                raise self._error
+            answers, self._answers = self._answers, []
+        return answers
+
+    def close(self, timeout: float) -> bool:
+        """Carry out what was asked for and end the thread; what is asked for later is not answered.
+        Returns whether all of it was done within `timeout` seconds."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        return True
+
+    def shards(self) -> Sequence[str]:
+        """Those that this node had at its start, also those whose folder is missing: they open as
+        damaged."""
+        return self._found
+
+    def open(self, shard: str) -> int:
+        """Read the folder, which is made if the node never had the shard."""
+        return self._ask(shard, self._open, begins=True)
+
+    def write(self, shard: str, segment: str, at: int, data: bytes) -> int:
+        """Write into a segment."""
+        return self._ask(shard, lambda held, ticket: held.files.write(segment, at, data))
+
+    def put(self, shard: str, data: bytes) -> int:
+        """Replace the promise."""
+        return self._ask(shard, lambda held, ticket: held.files.put(data))
+
+    def cut(self, shard: str, segment: str, size: int) -> int:
+        """Cut a segment."""
+        return self._ask(shard, lambda held, ticket: held.files.cut(segment, size))
+
+    def drop(self, shard: str, segment: str) -> int:
+        """Delete a segment."""
+        return self._ask(shard, lambda held, ticket: held.files.drop(segment))
+
+    def read(self, shard: str, segment: str, at: int, size: int) -> int:
+        """Read from a segment."""
+
+        def carry_out(held: _Shard, ticket: int) -> LocalEvent:
+            return ReadDone(shard, ticket, held.files.read(segment, at, size))
+
+        return self._ask(shard, carry_out)
+
+    def destroy(self, shard: str) -> int:
+        """Delete the folder, and take the shard from the list."""
+
+        def carry_out(held: _Shard, ticket: int) -> None:
+            held.files.close()
+            self._list.remove(shard)
+
+        return self._ask(shard, carry_out, begins=True)
+
+    def _ask(
+        self,
+        shard: str,
+        carry_out: Callable[[_Shard, int], LocalEvent | None],
+        *,
+        begins: bool = False,
+    ) -> int:
+        with self._changed:
+            self._ticket += 1
+            if not self._closing:
+                self._asked.append(_Request(self._ticket, shard, carry_out, begins))
+                self._changed.notify()
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._run, name="shards", daemon=True)
+                self._thread.start()
+        return self._ticket
+
+    # -- the disk's thread -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    while not self._asked and not self._closing:
+                        self._changed.wait()
+                    if not self._asked:
+                        break
+                    requests, self._asked = self._asked, []
+                answers = self._carry_out(requests)
+                with self._changed:
+                    self._answers += answers
+                self._wake()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+            self._wake()
+        for held in self._shards.values():
+            held.files.close()
+
+    def _carry_out(self, requests: Sequence[_Request]) -> list[LocalEvent]:
+        """Carry out requests in their order, and make them durable. Returns their answers."""
+        refused: list[LocalEvent] = []
+        used: dict[str, _Shard] = {}
+        for request in requests:
+            if not is_shard_name(request.shard):
+                reason = f"{request.shard!r} is no name of a shard"
+                refused.append(DiskFailed(request.shard, request.ticket, reason, False))
+                continue
+            held = used[request.shard] = self._shard(request.shard)
+            self._carry_out_one(held, request)
+        for held in used.values():
+            self._sync(held)
+        answers = [answer for held in used.values() for answer in held.answers]
+        for held in used.values():
+            held.answers = []
+        self._close_some()
+        return refused + answers
+
+    def _carry_out_one(self, held: _Shard, request: _Request) -> None:
+        if request.begins:
+            self._sync(held)
+            held.failure = None
+        if held.failure is not None:
+            held.fail(request.ticket)
+            return
+        try:
+            answer = request.carry_out(held, request.ticket)
+        except REFUSED as error:
+            self._failed(held, error)
+            held.fail(request.ticket)
+        else:
+            held.answers.append(answer or Written(held.name, request.ticket))
+
+    def _sync(self, held: _Shard) -> None:
+        try:
+            held.files.sync()
+        except OSError as error:
+            self._failed(held, error)
+
+    def _failed(self, held: _Shard, error: Exception) -> None:
+        """A shard's files cannot be relied upon. Its requests since the last answers count no
+        more."""
+        number = error.errno if isinstance(error, OSError) else None
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        held.failure = (reason, number in NO_ROOM)
+        held.files.close()
+        answers, held.answers = held.answers, []
+        for answer in answers:
+            if isinstance(answer, Written):
+                held.fail(answer.ticket)
+            else:
+                held.answers.append(answer)
+        self._log.warning("shard_failed", shard=held.name, reason=reason)
+
+    def _open(self, held: _Shard, ticket: int) -> LocalEvent:
+        shard = held.name
+        if self._list.is_missing(shard):
+            return Opened(shard, ticket, recover(shard, (), _nothing), None, True)
+        self._list.add(shard)
+        found = held.files.open()
+        return Opened(shard, ticket, found.recovered, found.promise, found.damaged)
+
+    def _shard(self, shard: str) -> _Shard:
+        held = self._shards.get(shard)
+        if held is None:
+            held = self._shards[shard] = _Shard(shard, ShardFiles(self._list.folder(shard), shard))
+        self._shards.move_to_end(shard)
+        return held
+
+    def _close_some(self) -> None:
+        """Keep few files open."""
+        for held in list(self._shards.values())[: max(0, len(self._shards) - SHARDS_OPEN)]:
+            held.files.close()
+            if held.failure is None:
+                del self._shards[held.name]
+
+
+def _nothing(name: str) -> bytes:
+    raise FileNotFoundError(name)

@@ -1,0 +1,177 @@
+"""One shard's folder: its segments, its promise, and what has to be synced when.
+
+After a loss of power the folder has what a beginning of the requests would have left, in their
+order, but for the writes into one segment since the last `sync`, which may be there or not one by
+one: recovery tells both apart from a whole log (streams/log/recovery.py). So only one file is ever
+written and not synced; a request that concerns another one syncs it first.
+
+The promise is a file of its own with a CRC-32 before it, replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from canopy.wire.durable import write_durably
+from canopy.wire.shards.shard_list import sync_folder
+from streams.log.recovery import Recovered, recover
+from streams.log.shard_log import parse_name
+
+PROMISE: Final = "promise"
+
+DIGEST: Final = 4  # bytes of the CRC-32 before the promise
+
+
+class Found(NamedTuple):
+    """What a folder has. `damaged`: there is a promise, and it cannot be read."""
+
+    recovered: Recovered
+    promise: bytes | None
+    damaged: bool
+
+
+class ShardFiles:
+    """The folder at `path`. Methods raise OSError, and ValueError for a name that is no
+    segment's."""
+
+    def __init__(self, path: Path, shard: str) -> None:
+        self.path = path
+        self._shard = shard
+        self._segment = ""  # the one that is open
+        self._file = -1
+        self._written = False  # since the last sync
+        self._made = False  # a segment since the last sync of the folder
+
+    def open(self) -> Found:
+        """Read the folder. What it has may have been written by a process that was killed before
+        its sync: it is durable when this returns."""
+        self.close()
+        self._made = False
+        names = sorted(name for name in os.listdir(self.path) if parse_name(name))
+        recovered = recover(self._shard, names, self._load)
+        sync_folder(self.path)
+        try:
+            promise = self._load(PROMISE)
+        except FileNotFoundError:
+            return Found(recovered, None, False)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return Found(recovered, None, True)
+        data = promise[DIGEST:]
+        if promise[:DIGEST] != _digest(data):
+            return Found(recovered, None, True)
+        return Found(recovered, data, False)
+
+    def write(self, segment: str, at: int, data: bytes) -> None:
+        """Write into a segment; durable after `sync`."""
+        if self._segment != segment or self._file < 0:
+            self._open_segment(segment)
+        self._written = True
+        left = memoryview(data)
+        while left:
+            written = os.pwrite(self._file, left, at)
+            left, at = left[written:], at + written
+
+    def sync(self) -> None:
+        """Make durable what was written. A segment that was deleted meanwhile is an error: what is
+        written to it would be lost with the process."""
+        if self._written:
+            os.fdatasync(self._file)
+            if os.fstat(self._file).st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, f"{self._segment} was deleted")
+            self._written = False
+        if self._made:
+            sync_folder(self.path)
+            self._made = False
+
+    def put(self, data: bytes) -> None:
+        """Replace the promise, durably, after all that was written before."""
+        self.sync()
+        write_durably(self.path / PROMISE, _digest(data) + data)
+
+    def cut(self, segment: str, size: int) -> None:
+        """Cut a segment to `size` bytes, durably; nothing happens if it is not there, or
+        shorter."""
+        self.sync()
+        path = self._path_of(segment)
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            if os.fstat(file).st_size > size:
+                os.ftruncate(file, size)
+                os.fsync(file)
+        finally:
+            os.close(file)
+
+    def drop(self, segment: str) -> None:
+        """Delete a segment, durably."""
+        self.sync()
+        if segment == self._segment:
+            self.close()
+        self._path_of(segment).unlink(missing_ok=True)
+        sync_folder(self.path)
+
+    def read(self, segment: str, at: int, size: int) -> bytes:
+        """At most `size` bytes of a segment; none if it is not there."""
+        try:
+            file = os.open(self._path_of(segment), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b""
+        try:
+            return _read(file, at, size)
+        finally:
+            os.close(file)
+
+    def close(self) -> None:
+        """Close the open segment, without a sync."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._segment, self._file, self._written = "", -1, False
+
+    def _open_segment(self, segment: str) -> None:
+        path = self._path_of(segment)
+        self.sync()
+        self.close()
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        try:
+            self._file = os.open(path, flags)
+        except FileNotFoundError:
+            self._file = os.open(path, flags | os.O_CREAT, 0o600)
+            self._made = True
+        self._segment = segment
+
+    def _path_of(self, segment: str) -> Path:
+        if parse_name(segment) is None:
+            raise ValueError(f"{segment!r} is no name of a segment")
+        return self.path / segment
+
+    def _load(self, name: str) -> bytes:
+        """All bytes of a file as the disk has them. After a failed sync the system may hold pages
+        that it takes for written and the disk does not have: they are dropped first."""
+        file = os.open(self.path / name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(file)
+            if hasattr(os, "posix_fadvise"):  # not on macOS
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            return _read(file, 0, os.fstat(file).st_size)
+        finally:
+            os.close(file)
+
+
+def _read(file: int, at: int, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size > 0 and (part := os.pread(file, size, at)):
+        parts.append(part)
+        at, size = at + len(part), size - len(part)
+    return b"".join(parts)
+
+
+def _digest(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(DIGEST, "big")
