@@ -308,7 +308,7 @@ class Replica(Machine):
 
     def promise_to(self, epoch: int, candidate: NodeId, then: Callable[[], None]) -> None:
         """Promise `epoch` to `candidate`; `then` is called when that is durable."""
-        if epoch > self.promise.epoch:
+        if (epoch, candidate) != (self.promise.epoch, self.promise.candidate):
             self._matched = self._first = 0
         self._put(Promise(epoch, candidate, self.promise.suspect), then)
 
@@ -417,10 +417,12 @@ class Replica(Machine):
         """Take the leader's next chunks, and acknowledge when they are durable."""
         if message.shard != self.shard or not self.ready or self.barred:
             return
-        if not self._may_promise(message.epoch, sender.id):
+        if message.epoch < self.promise.epoch:
             self.port.send(sender, ShardFenced(self.shard, self.promise.epoch))
             return
-        if message.epoch > self.promise.epoch:
+        if (message.epoch, sender.id) != (self.promise.epoch, self.promise.candidate):
+            # A majority has promised this epoch to the sender, else it would not lead. So whoever
+            # this replica has promised it to cannot lead under it any more.
             self._stop()
             self.promise_to(message.epoch, sender.id, self._acknowledge)
         self._first = message.first

@@ -133,3 +133,19 @@ def test_a_follower_acknowledges_when_its_disk_has_the_chunk() -> None:
     world.run(1.0)
     assert leader.durable > before
     assert leader.committed == before
+
+
+def test_who_promised_an_epoch_to_a_loser_follows_the_winner_under_that_epoch() -> None:
+    world = ShardWorld(1)
+    world.run(0.1)
+    winner, loser, third = (peer.id for peer in world.peers)
+    for node in (winner, third):
+        world.cut.update({(node, loser): None, (loser, node): None})
+    world.alive[winner].lead(1)
+    world.alive[loser].lead(1)
+    world.run(0.5)
+    world.cut.clear()
+    world.append()
+    world.run(2.0)
+    assert [r.promise.epoch for r in world.alive.values()] == [1, 1, 1]
+    assert world.alive[loser].committed == world.alive[winner].committed >= 2
