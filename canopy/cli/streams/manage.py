@@ -15,7 +15,7 @@ from canopy.cli.output import console, duration, label, plain, print_json, table
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from overlay.info import ReplicaInfo, ShardInfo, StreamInfo
+    from overlay.info import ReplicaInfo, StreamInfo
 
 UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -98,7 +98,7 @@ def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     if as_json:
         print_json(plain(found))
     else:
-        rows = table("stream", "=id", ">shards", "by", ">replicas", "kept for", ">kept size")
+        rows = table("stream", "=id", ">shards", "by", ">replicas", "kept for", ">kept bytes")
         for one in found.streams:
             rows.add_row(
                 *(label(one.name), one.id, f"{len(one.shards)}", label(one.by)),
@@ -129,26 +129,25 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
         return
     out = console()
     out.print(f"[bold]{label(found.name)}[/], id {found.id}, {counted(len(found.shards), 'shard')}")
-    rows = table(
-        *(">shard", "=node", "address", "state", ">epoch", ">first", ">next"),
-        *(">committed", ">on disk", ">bytes", ">newest"),
-    )
     for shard in found.shards:
+        rows = table("=replica", "state", ">offsets", ">chunks", ">on disk", ">bytes", ">newest")
         for replica in shard.replicas:
-            rows.add_row(*_replica_row(shard, replica))
-    out.print(rows)
+            rows.add_row(*_replica_row(replica))
+        epoch = max((replica.epoch for replica in shard.replicas), default=0)
+        out.print(f"shard {shard.number}, epoch {epoch}")
+        out.print(rows)
     for trouble in troubles(found):
         out.print(f"[yellow]{trouble}[/]")
 
 
-def _replica_row(shard: ShardInfo, replica: ReplicaInfo) -> tuple[str, ...]:
+def _replica_row(replica: ReplicaInfo) -> tuple[str, ...]:
     if replica.state == "silent":
-        return (f"{shard.number}", replica.node, label(replica.address), "silent", *[""] * 7)
+        return (replica.node, f"silent, {label(replica.address)}", *[""] * 5)
     age = duration(max(0.0, time.time() - replica.time)) if replica.time else "never"
+    offsets = f"{replica.first:,}…{replica.next - 1:,}" if replica.next > replica.first else "none"
     return (
-        *(f"{shard.number}", replica.node, label(replica.address), replica.state),
-        *(f"{replica.epoch}", f"{replica.first:,}", f"{replica.next:,}"),
-        *(f"{replica.committed:,}", f"{replica.durable:,}", f"{replica.bytes:,}", age),
+        *(replica.node, replica.state, offsets, f"{replica.committed:,}"),
+        *(f"{replica.durable:,}", f"{replica.bytes:,}", age),
     )
 
 
