@@ -16,6 +16,7 @@ import msgspec
 
 from matching import Value
 from overlay.info import (
+    AppendReceipt,
     ClientInfo,
     ClusterInfo,
     EventRecipients,
@@ -220,6 +221,30 @@ class GetStreams(Command, frozen=True):
     """Ask for all streams, or for `name` with all its replicas. Answered by Streams."""
 
     name: str = ""
+
+
+class BeginProducer(Command, frozen=True):
+    """Append to a stream as `producer`, whose other sessions end. Answered by ProducerReady, when
+    that is in the logs of all shards, or by Failed (unknown, expired, full, usage).
+
+    `first`: the number of the first event that follows, by the program's own count; events below
+    the number that comes next are passed over, since they are appended already. -1: whatever comes
+    next. With several shards -1, or 0: numbers count the events of each shard.
+    """
+
+    stream: str
+    producer: str
+    first: int = -1
+
+
+class AppendEvents(Command, frozen=True):
+    """Append events to a stream, as one batch in each of its shards: all of them or none. As
+    `producer`, if this client has begun it, else as the node itself. Answered by EventsAppended
+    when they are committed, or by Failed."""
+
+    stream: str
+    events: tuple[Draft, ...]
+    producer: str = ""
 
 
 class Drain(Command, frozen=True):
@@ -513,6 +538,21 @@ class Streams(Reply, frozen=True):
     complete: bool = True
 
 
+class ProducerReady(Reply, frozen=True):
+    """The session has begun. `next`: by shard the number of the producer's next event: so many are
+    appended."""
+
+    next: tuple[int, ...]
+
+
+class EventsAppended(Reply, frozen=True):
+    """The events are committed. `receipts`: one for each shard that has some of them; none where
+    they were appended by an earlier session and their place is not kept."""
+
+    stream: str
+    receipts: tuple[AppendReceipt, ...]
+
+
 class Subscriptions(Reply, frozen=True):
     """All subscriptions of this node's clients."""
 
@@ -559,14 +599,15 @@ class Explained(Reply, frozen=True):
 COMMANDS = (
     Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
     | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
-    | AddStream | RemoveStream | GetStreams | Drain | Grant | OpenSession | ResumeSession
-    | CloseSession
+    | AddStream | RemoveStream | GetStreams | BeginProducer | AppendEvents | Drain | Grant
+    | OpenSession | ResumeSession | CloseSession
 )  # fmt: skip
 """The types that the control socket decodes; nothing else comes in."""
 
 REPLIES = (
     Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
     | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
-    | Recipients | Events | Streams | SessionOpened | SessionResumed
+    | Recipients | Events | Streams | ProducerReady | EventsAppended | SessionOpened
+    | SessionResumed
 )  # fmt: skip
 """The types that the control socket sends."""

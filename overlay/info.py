@@ -168,3 +168,20 @@ class StreamInfo(msgspec.Struct, frozen=True):
     keep_seconds: float
     keep_bytes: int
     shards: tuple[ShardInfo, ...]
+
+
+class AppendReceipt(msgspec.Struct, frozen=True):
+    """Where events of one batch are: the offsets `first` to `first + count - 1` of a shard, in the
+    chunk with this number, epoch and hash (hexadecimal). With shard and stream id it is what
+    `canopy stream verify --receipt` proves."""
+
+    shard: int
+    epoch: int
+    first: int
+    count: int
+    chunk: int
+    hash: str
+    replicas: tuple[NodeId, ...]
+    """The nodes that had it on disk when it was acknowledged."""
+    places: tuple[int, ...] = ()
+    """Which events of the command they are; (): all."""

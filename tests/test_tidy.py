@@ -102,10 +102,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.log": ("overlay.machine", "matching"),
     "streams.disk": ("overlay.machine", "streams.log"),
     "streams.replication": ("overlay.machine", "matching", "streams.log", "streams.disk"),
-    "streams.producing": (
-        *("overlay.machine", "overlay.bounded", "matching", "streams.log", "streams.disk"),
-        "streams.replication",
-    ),
+    "streams.producing": (*STREAMS, "streams.directory", "overlay.upper_tree.publisher"),
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),
     "canopy.client": (*CLIENT, *CLIENT_SIDE),

@@ -169,7 +169,7 @@ def measure(size: int, rows: int, profile: bool) -> dict[str, object]:
         RowBatch(size, encode_rows([row(rng, n * size + i) for i in range(size)]))
         for n in range(min(200, rows // size))
     ]
-    world.producer.send(world.leader.me, OpenProducer(SHARD, 0, "p", "t", False))
+    world.producer.send(world.leader.me, OpenProducer(SHARD, 0, "p", "t"))
     world.settle(world.producer)
     session = world.producer.answers.pop().session  # type: ignore[attr-defined]
     sequence = done = request = 0

@@ -34,6 +34,7 @@ from streams.producing.messages import (
     BATCH_MOST,
     DISK_FULL,
     EXPIRED,
+    FENCED,
     FULL,
     MALFORMED,
     MOVED,
@@ -237,10 +238,11 @@ class Appender:
             return
         self.flush(everything=True)  # rows of the session that ends come before its end
         known = self._known(message.producer)
-        if known is None and message.resume:
-            unknown = Wrong(EXPIRED, "this producer is not known here, or not any more")
+        wrong_session = self._misses(known, message)
+        if wrong_session is not None:
             end = self.replica.log.end.number
-            self._when_committed(end, lambda: self._send_refusal(sender, message.request, unknown))
+            refused = wrong_session
+            self._when_committed(end, lambda: self._send_refusal(sender, message.request, refused))
             return
         if known is None and not self._make_room():
             reason = f"{PRODUCERS_MOST} producers have been active lately"
@@ -253,6 +255,14 @@ class Appender:
         answer = ProducerIsOpen(self.replica.shard, message.request, known.session, known.next)
         end = self.replica.log.end.number
         self._when_committed(end, lambda: self.port.send(sender, answer))
+
+    def _misses(self, known: ProducerState | None, message: OpenProducer) -> Wrong | None:
+        """Why the producer is not the one that is meant; None: it is."""
+        if known is None and (message.known or message.after):
+            return Wrong(EXPIRED, "this producer is not known here, or not any more")
+        if known is None or known.token == message.token or message.after in (0, known.session):
+            return None
+        return Wrong(FENCED, f"session {known.session} has replaced {message.after}")
 
     def _make_room(self) -> bool:
         """Forget who has been idle for long, if there are too many. Returns whether one fits."""

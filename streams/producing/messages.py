@@ -56,14 +56,15 @@ class RowBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class OpenProducer(Message, frozen=True):
     """Begin a session, and end the producer's former one. Asked twice with the same `token`, it is
-    the same session. `resume`: only if the producer is known. Answered by ProducerIsOpen or
-    AppendRefused."""
+    the same session. `known`: only if the producer is known; `after`: only if its newest session is
+    that one (0: any). Answered by ProducerIsOpen or AppendRefused."""
 
     shard: Shard
     request: Number
     producer: ProducerName
     token: Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
-    resume: bool
+    known: bool = False
+    after: Number = 0
 
 
 class ProducerIsOpen(Message, frozen=True):

@@ -1,12 +1,33 @@
-"""A shard's replicas with their append servers, in virtual time (tests/support/shard_world.py)."""
+"""A shard's replicas with their append servers, and programs that append, in virtual time.
+
+2. Each acknowledged event is in the log once, each other at most once.
+3. The events of each program are in the order in which it sent them.
+11. Receipts name the place of their events, and are proved by the log.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
-from overlay.machine import LocalEvent, Message, Peer, Timer
-from streams.log.batches import Row, encode_rows
+from overlay.client import (
+    AppendEvents,
+    BeginProducer,
+    Draft,
+    EventsAppended,
+    Failed,
+    ProducerReady,
+)
+from overlay.info import AppendReceipt
+from overlay.links.events import LinkDown
+from overlay.machine import LocalEvent, Message, NodeId, Peer, Timer
+from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
+from streams.directory.locator import StreamLocated
+from streams.log import shard_log
+from streams.log.batches import Row, encode_rows, rows_of
+from streams.log.chunk import EVENTS, read
+from streams.log.receipt import Receipt
+from streams.log.verify import Verifier
 from streams.producing import messages as producing
 from streams.producing.append_server import AppendServer
 from streams.producing.messages import (
@@ -17,10 +38,11 @@ from streams.producing.messages import (
     RowBatch,
     RowsAppended,
 )
+from streams.producing.producers import Producers
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
 from tests.support.logs import SHARD
-from tests.support.shard_world import ShardWorld
+from tests.support.shard_world import ShardWorld, WrongError
 
 
 def row_batch(number: int, rows: int = 1, size: int = 3) -> RowBatch:
@@ -94,7 +116,7 @@ class ProducingWorld(ShardWorld):
         return self.answers.pop(sender.id, [])
 
     def opened(self, leader: Peer, producer: str = "p", token: str = "t") -> ProducerIsOpen:
-        asked = OpenProducer(SHARD, 0, producer, token, False)
+        asked = OpenProducer(SHARD, 0, producer, token)
         (answer,) = self.ask(self.peers[-1], leader, asked)
         assert isinstance(answer, ProducerIsOpen)
         return answer
@@ -115,3 +137,230 @@ def led(nodes: int = 4, replicas: int = 3, seed: int = 1) -> tuple[ProducingWorl
     world.elect(world.peers[0].id)
     world.run(0.5)
     return world, world.peers[0], world.alive[world.peers[0].id]
+
+
+STREAM = "orders"
+ENTRY = StreamEntry(STREAM, SHARD.rpartition("/")[0], StreamOptions(), (ShardPlace(()),))
+
+
+class WorldLocator:
+    """Finds the leader of the world's only shard, after a moment, and sometimes the former one."""
+
+    def __init__(self, world: ProgramWorld, node: str) -> None:
+        self.world, self.node = world, node
+        self.known: dict[str, StreamLocated] = {}
+
+    def locate(self, name: str) -> None:
+        self.world.scheduler.after(0.01, self._answer, self.world.ports[self.node].boot)
+
+    def _answer(self, boot: int) -> None:
+        if self.world.ports[self.node].boot != boot or self.node not in self.world.alive:
+            return
+        leaders = [n for n in sorted(self.world.alive) if self.world.led(n)]
+        found = self.world.ports[self.world.rng.choice(leaders)].me if leaders else None
+        self.known[STREAM] = StreamLocated(STREAM, ENTRY, (found,))
+        self.world.handle(self.node, self.known[STREAM])
+
+    def leader(self, name: str, shard: int) -> Peer | None:
+        known = self.known.get(name)
+        return known.leaders[shard] if known is not None else None
+
+    def mistaken(self, name: str, shard: int, node: NodeId) -> None:
+        self.known.pop(name, None)
+        self.known[STREAM] = StreamLocated(STREAM, ENTRY, (None,))
+        self.world.scheduler.after(0.2, self.locate, name)
+
+
+class Program:
+    """Appends numbered events through one node and notes what it is answered. A named one keeps its
+    own record: after a crash of its node it begins again behind what it was answered. One that
+    `goes_on` sends nothing twice, and shares its producer's name with another."""
+
+    def __init__(
+        self, world: ProgramWorld, client: int, node: str, producer: str, goes_on: bool = False
+    ) -> None:
+        self.world, self.client, self.node, self.producer = world, client, node, producer
+        self.sent = 0  # events
+        self.acknowledged: dict[int, AppendReceipt | None] = {}  # by event
+        self.refused: dict[int, str] = {}
+        self.requests: dict[int, range] = {}
+        self.is_ready = not producer
+        self.request = 0
+        self.goes_on = goes_on
+
+    def ask(self, command: type[Any], *arguments: Any) -> None:
+        self.request += 1
+        machine = self.world.producers.get(self.node)
+        if machine is not None and self.node in self.world.alive:
+            one = command(self.request, *arguments)
+            machine.commands()[command](self.client, one)
+            self.world.settle(self.node)
+
+    def begin(self) -> None:
+        """Begin behind what is known to be appended; what was not answered is sent again."""
+        if self.goes_on:
+            self.is_ready, self.requests = False, {}
+            self.ask(BeginProducer, STREAM, self.producer)
+            return
+        contiguous = 0
+        while contiguous in self.acknowledged:
+            contiguous += 1
+        self.is_ready, self.requests = False, {}
+        self.sent = contiguous
+        self.ask(BeginProducer, STREAM, self.producer, contiguous)
+
+    def append(self) -> None:
+        if not self.is_ready:
+            return
+        count = self.world.rng.randint(1, 4)
+        numbers = range(self.sent, self.sent + count)
+        self.sent += count
+        drafts = tuple(Draft({"who": f"{self.client}", "n": n}) for n in numbers)
+        self.requests[self.request + 1] = numbers
+        self.ask(AppendEvents, STREAM, drafts, self.producer)
+
+    def answered(self, reply: Any) -> None:
+        numbers = self.requests.pop(reply.request, None)
+        if isinstance(reply, ProducerReady):
+            self.is_ready = True
+        elif numbers is None:
+            self.is_ready = self.is_ready and not isinstance(reply, Failed)
+        elif isinstance(reply, EventsAppended):
+            self.acknowledged.update(dict.fromkeys(numbers))
+            for receipt in reply.receipts:
+                for place in receipt.places or range(len(numbers)):
+                    self.acknowledged[numbers[place]] = receipt
+        else:
+            assert isinstance(reply, Failed), reply
+            self.refused.update(dict.fromkeys(numbers, reply.code))
+            self.is_ready = self.is_ready and not self.producer
+
+
+class ProgramWorld(ProducingWorld):
+    """Every node has producers as well, and some of them programs that append."""
+
+    def __init__(self, seed: int, nodes: int = 3, replicas: int = 3) -> None:
+        self.producers: dict[str, Producers] = {}
+        self.programs: dict[int, Program] = {}
+        super().__init__(seed, nodes, replicas)
+
+    def boot(self, node: str) -> None:
+        port = self.ports[node]
+        port.reply = self._replied
+        locator = WorldLocator(self, node)
+        self.producers[node] = Producers(port, port.boot, locator)
+        super().boot(node)
+        port.events.clear()
+        for program in self.programs.values():
+            if program.node == node:
+                program.requests.clear()
+                program.is_ready = not program.producer
+
+    def machines(self, node: str) -> list[Any]:
+        return [*super().machines(node), self.producers[node]]
+
+    def handle(self, node: str, event: LocalEvent | Timer) -> None:
+        super().handle(node, event)
+        self.settle(node)
+
+    def _arrived(self, way: tuple[str, str], sender: Peer, message: Message) -> None:
+        super()._arrived(way, sender, message)
+        self.settle(way[1])
+
+    def settle(self, node: str) -> None:
+        """Hand out what handlers have emitted."""
+        port = self.ports[node]
+        while port.events:
+            super().handle(node, port.events.popleft())
+
+    def crash(self, node: str) -> None:
+        was_alive = node in self.alive
+        super().crash(node)
+        if was_alive:
+            down = LinkDown(self.ports[node].me, "gone", False)
+            for other in sorted(self.alive):
+                self.scheduler.after(self.rng.uniform(0.01, 0.5), self.handle, other, down)
+
+    def append(self) -> None:
+        self.work()
+
+    def add(self, client: int, node: str, producer: str, goes_on: bool = False) -> Program:
+        program = self.programs[client] = Program(self, client, node, producer, goes_on)
+        return program
+
+    def _replied(self, client: int, reply: Any) -> None:
+        self.programs[client].answered(reply)
+
+    def work(self) -> None:
+        """Some programs append, some begin anew."""
+        for program in self.programs.values():
+            if program.producer and (not program.is_ready or self.rng.random() < 0.02):
+                if self.rng.random() < 0.3:
+                    program.begin()
+            elif len(program.requests) < 8:
+                program.append()
+
+    def judge_programs(self, leader: Replica) -> int:
+        """Checkers 2, 3 and 11 on the log at the end. Returns how many events it has."""
+        seen: dict[tuple[str, int], int] = {}
+        order: dict[str, list[int]] = {}
+        data, at = self.bytes_of(leader.port.me.id), 0
+        while (chunk := read(data, at)) is not None:
+            at += len(chunk.data)
+            for place, row in enumerate(rows_of(chunk) if chunk.kind == EVENTS else ()):
+                who, number = str(row.attributes["who"]), row.attributes["n"]
+                assert isinstance(number, int)
+                if (who, number) in seen:
+                    raise WrongError(f"event {number} of program {who} is there twice")
+                seen[who, number] = chunk.first + place
+                order.setdefault(who, []).append(number)
+        files = self.disks[leader.port.me.id].durable[SHARD]
+        for client, program in self.programs.items():
+            mine = order.get(str(client), [])
+            if mine != sorted(mine):
+                raise WrongError(f"the events of program {client} are out of order")
+            for number, receipt in program.acknowledged.items():
+                if (str(client), number) not in seen:
+                    raise WrongError(f"event {number} of program {client} is lost")
+                if receipt is not None:
+                    offset = seen[str(client), number]
+                    if not receipt.first <= offset < receipt.first + receipt.count:
+                        raise WrongError(f"the receipt of event {number} names another place")
+            receipts = [receipt for receipt in program.acknowledged.values() if receipt is not None]
+            for each in receipts[:1] + receipts[-1:]:
+                proof = Receipt(ENTRY.id, *[getattr(each, f) for f in _PROVEN], each.replicas)
+                found = Verifier(SHARD, proof).run(list(files), lambda name: bytes(files[name]))
+                if (found.receipt, found.fault) != ("proved", None):
+                    raise WrongError(f"a receipt is {found.receipt}: {found.reason}")
+        return len(seen)
+
+
+_PROVEN = ("shard", "epoch", "first", "count", "chunk", "hash")
+
+
+def trial_of_programs(seed: int, rounds: int = 25) -> ProgramWorld:
+    """A world with six programs through faults, and judged. WrongError if a checker fails."""
+    former = shard_log.SEGMENT_BYTES
+    shard_log.SEGMENT_BYTES = 4_000  # type: ignore[misc]
+    try:
+        world = ProgramWorld(seed, 4, 3)
+        names = [peer.id for peer in world.peers]
+        for client, producer in enumerate(("", "", "a", "b", "both", "both"), 1):
+            world.add(client, world.rng.choice(names), producer, goes_on=producer == "both")
+        world.run(0.1)
+        world.elect()
+        world.run(0.5)
+        world.cause_trouble(rounds, damaged=1)
+        leader = world.heal()
+        for _ in range(3):
+            world.work()
+            world.run(3.0)
+        world.run(20.0)
+        world.judge(leader)
+        world.judge_programs(leader)
+        for program in world.programs.values():
+            if program.requests:
+                raise WrongError(f"program {program.client} is not answered: {program.requests}")
+    finally:
+        shard_log.SEGMENT_BYTES = former  # type: ignore[misc]
+    return world

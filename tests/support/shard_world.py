@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 from typing import Any
 
@@ -37,6 +38,8 @@ class NodePort:
         self.boot = 0
         self.timers: dict[Timer, int] = {}
         self.counters: dict[str, int] = {}
+        self.events: deque[LocalEvent] = deque()
+        """Emitted, and of no interest to a world of replicas."""
 
     @property
     def now(self) -> float:
@@ -56,6 +59,8 @@ class NodePort:
     def emit(self, event: LocalEvent) -> None:
         if isinstance(event, ShardCommitted):
             self.world.committed(self.me.id, event.number)
+        else:
+            self.events.append(event)
 
     def count(self, name: str, amount: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + amount

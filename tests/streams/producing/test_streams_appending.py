@@ -134,7 +134,7 @@ def test_idle_producers_are_forgotten_when_there_are_too_many(
     world, leader, replica = led()
     session = world.opened(leader, "a").session
     world.opened(leader, "b")
-    (answer,) = world.ask(world.peers[-1], leader, OpenProducer(SHARD, 0, "c", "t", False))
+    (answer,) = world.ask(world.peers[-1], leader, OpenProducer(SHARD, 0, "c", "t"))
     assert code(answer) == FULL, "both have been active lately"
     world.run(100.0)
     later = world.opened(leader, "b", "later")

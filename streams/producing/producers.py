@@ -1,0 +1,476 @@
+"""The producers of a node's programs.
+
+A program appends as a producer that it has begun, whose sessions and numbers are its own, or else
+as the node: those batches of all programs go through one session for each shard, whose name is made
+of the node's id. Its numbers are this process's own, so that a program has no more to do for a
+repeat to be safe than to wait for the answer.
+
+What a program has not been answered for is bounded by the control socket, which reads no more of
+it meanwhile (canopy/wire/control).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from matching import Value
+from overlay.client import (
+    AppendEvents,
+    BeginProducer,
+    Command,
+    Draft,
+    EventsAppended,
+    Failed,
+    ProducerReady,
+)
+from overlay.info import AppendReceipt
+from overlay.links.events import LinkDown
+from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Port, Timer
+from overlay.upper_tree.publisher.admission import refusal, uniform_batch
+from streams.directory.entry import StreamEntry
+from streams.directory.locator import StreamLocated, StreamMissing
+from streams.log.batches import Row, encode_rows
+from streams.producing.messages import (
+    BATCH_MOST,
+    NAME_MOST,
+    TOO_LARGE,
+    AppendRefused,
+    ProducerIsOpen,
+    RowsAppended,
+    Run,
+)
+from streams.producing.sending import PAUSE, Sending
+
+IDLE_MOST: Final = 1_024
+"""Sessions of the node itself that are kept without anything to send."""
+
+NODE_PREFIX: Final = "@"
+"""Begins the name of a node's own producer. Names of programs' producers do not."""
+
+LEAVING: Final = "leaving"
+
+
+class Locator(Protocol):
+    """`streams.directory.locator.StreamLocator`."""
+
+    @property
+    def known(self) -> Mapping[str, StreamLocated]:
+        """Streams by name."""
+
+    def locate(self, name: str) -> None:
+        """Ask where a stream is: StreamLocated or StreamMissing follows."""
+
+    def leader(self, name: str, shard: int) -> Peer | None:
+        """Who leads a shard, as far as is known."""
+
+    def mistaken(self, name: str, shard: int, node: NodeId) -> None:
+        """That node does not lead it."""
+
+
+class SendAppends(LocalEvent, frozen=True):
+    """Something is to be sent: emitted once for all commands of a turn."""
+
+
+class LookAtProducers(Timer, frozen=True):
+    """Time to look at what is under way."""
+
+
+class _ShardLeaders:
+    """`sending.Leaders` for one shard."""
+
+    def __init__(self, locator: Locator, stream: str, shard: int) -> None:
+        self._locator, self._stream, self._shard = locator, stream, shard
+
+    def leader(self) -> Peer | None:
+        return self._locator.leader(self._stream, self._shard)
+
+    def locate(self) -> None:
+        self._locator.locate(self._stream)
+
+    def mistaken(self, node: NodeId) -> None:
+        self._locator.mistaken(self._stream, self._shard, node)
+
+
+class _Append:
+    """An AppendEvents that is under way: batches of some shards."""
+
+    def __init__(self, client: int, request: int, stream: str, batches: int) -> None:
+        self.client, self.request, self.stream = client, request, stream
+        self.open = batches
+        self.receipts: list[AppendReceipt] = []
+        self.failed: tuple[str, str] | None = None
+
+
+class _Session:
+    """One producer at one stream: a `Sending` for each shard. `client` 0: the node's own."""
+
+    def __init__(self, client: int, entry: StreamEntry) -> None:
+        self.client = client
+        self.entry = entry
+        self.shards: dict[int, Sending] = {}
+        self.next: dict[int, int] = {}
+
+
+class Producers(Machine):
+    """What this node's programs append."""
+
+    def __init__(self, port: Port, incarnation: int, locator: Locator) -> None:
+        """`incarnation` grows with each start of the node."""
+        super().__init__(port)
+        self._incarnation = incarnation
+        self._locator = locator
+        self._own: dict[str, _Session] = {}  # by stream: the node's
+        self._named: dict[tuple[int, str, str], _Session] = {}  # by client, stream, producer
+        self._held: dict[str, list[tuple[int, Command]]] = {}  # until their stream is located
+        self._requests: dict[int, Sending] = {}  # by number: whom its answer is for
+        self._numbers: dict[Sending, list[int]] = {}
+        self._number = self._tokens = 0
+        self._busy: dict[Sending, str] = {}  # that are to be looked at, with their stream
+        self._is_sending = self._is_looking = self._leaving = False
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {BeginProducer: self.begin, AppendEvents: self.append}
+
+    @property
+    def unanswered(self) -> int:
+        """Sessions with something under way."""
+        return sum(not sending.is_idle for sending in self._busy)
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def begin(self, client: int, command: BeginProducer) -> None:
+        """Begin a producer's session in all shards of a stream."""
+        fault = ""
+        if not command.producer or command.producer.startswith(NODE_PREFIX):
+            fault = f"a producer has a name that does not begin with {NODE_PREFIX}"
+        elif len(command.producer) > NAME_MOST or not command.producer.isprintable():
+            fault = f"a producer's name has at most {NAME_MOST} printable characters"
+        if fault or self._leaving:
+            self._fail(client, command, *((("usage", fault)) if fault else (LEAVING, "")))
+            return
+        known = self._locator.known.get(command.stream)
+        if known is None:
+            self._hold(client, command.stream, command)
+            return
+        entry = known.entry
+        if command.first > 0 and len(entry.places) > 1:
+            reason = "the events of several shards have numbers of their own; begin with 0 or -1"
+            self._fail(client, command, "usage", reason)
+            return
+        key = (client, command.stream, command.producer)
+        self._drop(self._named.pop(key, None))
+        session = self._named[key] = _Session(client, entry)
+        self._tokens += 1
+        token = f"{self.port.me.id}.{self._incarnation}.{self._tokens}"
+
+        def opened(shard: int, following: int) -> None:
+            session.next[shard] = following
+            if len(session.next) == len(entry.places) and self._named.get(key) is session:
+                numbers = tuple(session.next[shard] for shard in range(len(entry.places)))
+                self.port.reply(client, ProducerReady(command.request, numbers))
+
+        def failed(code: str, reason: str) -> None:
+            if self._named.get(key) is session and len(session.next) < len(entry.places):
+                self._drop(self._named.pop(key))
+                self._fail(client, command, code, reason)
+
+        for shard in range(len(entry.places)):
+            self._open(
+                *(session, shard, command.producer, token, command.first),
+                lambda following, shard=shard: opened(shard, following),  # type: ignore[misc]
+                failed,
+            )
+
+    def append(self, client: int, command: AppendEvents) -> None:
+        """Append events as one batch in each shard."""
+        if self._leaving:
+            self._fail(client, command, LEAVING, "the node is leaving: it carries out nothing new")
+            return
+        if not command.events:
+            self.port.reply(client, EventsAppended(command.request, "", ()))
+            return
+        if fault := _fault(command.events):
+            self.port.count("refused")
+            self._fail(client, command, "event", fault)
+            return
+        if command.producer:
+            session = self._named.get((client, command.stream, command.producer))
+            if session is None or len(session.next) < len(session.entry.places):
+                reason = f"this connection has not begun the producer {command.producer}"
+                self._fail(client, command, "usage", reason)
+                return
+        else:
+            located = self._locator.known.get(command.stream)
+            if located is None:
+                self._hold(client, command.stream, command)
+                return
+            session = self._own_session(located.entry)
+        self._append(client, command, session)
+
+    def _append(self, client: int, command: AppendEvents, session: _Session) -> None:
+        entry = session.entry
+        places = _by_shard(command.events, entry)
+        sizes = {}
+        encoded = {}
+        for shard, mine in places.items():
+            drafts = command.events if len(places) == 1 else [command.events[n] for n in mine]
+            sending = session.shards.get(shard) or self._open_own(session, shard)
+            following = sending.following
+            passed = max(0, sending.appended - following) if command.producer else 0
+            if 0 < passed < len(drafts):  # what a session before has appended in another batch
+                sending.pass_over(passed)
+                drafts = drafts[passed:]
+                places[shard] = (mine or range(len(command.events)))[passed:]
+            rows = encode_rows([Row(d.attributes, d.payload, d.payload_type) for d in drafts])
+            if len(rows) > BATCH_MOST:
+                reason = f"a batch of {len(rows):,} bytes; at most {BATCH_MOST:,} are allowed"
+                self._fail(client, command, TOO_LARGE, reason)
+                return
+            encoded[shard], sizes[shard] = rows, len(drafts)
+        append = _Append(client, command.request, entry.id, len(encoded))
+        for shard, rows in encoded.items():
+            sending = session.shards[shard]
+            mine = places[shard]
+
+            def then(
+                run: Run | None,
+                code: str,
+                reason: str,
+                shard: int = shard,
+                mine: Sequence[int] = mine,
+            ) -> None:
+                self._done(append, shard, tuple(mine), run, code, reason)
+
+            sending.add(rows, sizes[shard], then)
+            self._wake(sending, entry.name)
+
+    def _done(
+        self,
+        append: _Append,
+        shard: int,
+        places: tuple[int, ...],
+        run: Run | None,
+        code: str,
+        reason: str,
+    ) -> None:
+        append.open -= 1
+        if code:
+            append.failed = (code, reason)
+        elif run is not None and run.hash:
+            append.receipts.append(
+                AppendReceipt(
+                    *(shard, run.epoch, run.offset, run.count, run.chunk, run.hash.hex()),
+                    run.replicas,
+                    places,
+                )
+            )
+        if append.open:
+            return
+        if append.failed is None:
+            receipts = tuple(sorted(append.receipts, key=lambda receipt: receipt.shard))
+            reply = EventsAppended(append.request, append.stream, receipts)
+            self.port.reply(append.client, reply)
+        else:
+            self.port.count("appends_refused")
+            self.port.reply(append.client, Failed(append.request, *append.failed))
+
+    def _fail(self, client: int, command: Command, code: str, reason: str) -> None:
+        self.port.reply(client, Failed(command.request, code, reason))
+
+    def client_gone(self, client: int) -> None:
+        """A program has gone: its producers' sessions send nothing more."""
+        for key in [key for key in self._named if key[0] == client]:
+            self._drop(self._named.pop(key))
+        for name, held in list(self._held.items()):
+            self._held[name] = [each for each in held if each[0] != client]
+
+    def leave(self) -> None:
+        """The node leaves: take nothing new."""
+        self._leaving = True
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    def _own_session(self, entry: StreamEntry) -> _Session:
+        known = self._own.pop(entry.name, None)
+        if known is None or known.entry.id != entry.id:
+            self._drop(known)
+            known = _Session(0, entry)
+            self._forget_idle()
+        self._own[entry.name] = known
+        return known
+
+    def _forget_idle(self) -> None:
+        while len(self._own) >= IDLE_MOST:
+            idle = (n for n, s in self._own.items() if all(x.is_idle for x in s.shards.values()))
+            name = next(idle, None)
+            if name is None:
+                return
+            self._drop(self._own.pop(name))
+
+    def _open_own(self, session: _Session, shard: int) -> Sending:
+        token = f"{self.port.me.id}.{self._incarnation}.{self._tokens}"
+        self._tokens += 1
+        name = NODE_PREFIX + self.port.me.id
+        return self._open(session, shard, name, token, -1, lambda following: None, None)
+
+    def _open(
+        self,
+        session: _Session,
+        shard: int,
+        producer: str,
+        token: str,
+        first: int,
+        opened: Callable[[int], None],
+        failed: Callable[[str, str], None] | None,
+    ) -> Sending:
+        entry = session.entry
+        sending = session.shards[shard] = Sending(
+            *(self.port, entry.shard(shard), producer, token),
+            _ShardLeaders(self._locator, entry.name, shard),
+            self._send,
+            opened,
+            failed,
+            first,
+            renews=not session.client,
+        )
+        self._wake(sending, entry.name)
+        return sending
+
+    def _drop(self, session: _Session | None) -> None:
+        """Nobody waits for it any more."""
+        for sending in session.shards.values() if session is not None else ():
+            self._busy.pop(sending, None)
+            for number in self._numbers.pop(sending, ()):
+                self._requests.pop(number, None)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _wake(self, sending: Sending, stream: str) -> None:
+        self._busy[sending] = stream
+        if not self._is_sending:
+            self._is_sending = True
+            self.port.emit(SendAppends())
+        if not self._is_looking:
+            self._is_looking = True
+            self.port.set_timer(PAUSE, LookAtProducers())
+
+    def on_send(self, event: SendAppends) -> None:
+        """Send what came in this turn."""
+        self._is_sending = False
+        for sending in list(self._busy):
+            sending.pump()
+
+    def _send(self, sending: Sending, peer: Peer, message: Callable[[int], Message]) -> int:
+        self._number += 1
+        self._requests[self._number] = sending
+        numbers = self._numbers.setdefault(sending, [])
+        numbers.append(self._number)
+        for old in numbers[:-NUMBERS_KEPT]:
+            self._requests.pop(old, None)
+        del numbers[:-NUMBERS_KEPT]
+        self.port.send(peer, message(self._number))
+        return self._number
+
+    def on_look(self, timer: LookAtProducers) -> None:
+        """Repeat what was not answered."""
+        for sending in list(self._busy):
+            if sending.is_idle:
+                del self._busy[sending]
+            else:
+                sending.look()
+        self._is_looking = bool(self._busy)
+        if self._busy:
+            self.port.set_timer(PAUSE, timer)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def on_producer_is_open(self, sender: Peer, message: ProducerIsOpen) -> None:
+        """A session is in a shard's log."""
+        if sending := self._requests.get(message.request):
+            sending.on_open(message)
+
+    def on_rows_appended(self, sender: Peer, message: RowsAppended) -> None:
+        """A request is committed."""
+        if sending := self._requests.get(message.request):
+            sending.on_appended(message)
+
+    def on_append_refused(self, sender: Peer, message: AppendRefused) -> None:
+        """A request was refused."""
+        if sending := self._requests.get(message.request):
+            sending.on_refused(sender, message)
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A node is out of reach, and what it was sent may be lost."""
+        for sending in list(self._busy):
+            sending.on_link_down(event.peer)
+
+    def _hold(self, client: int, stream: str, command: Command) -> None:
+        self._held.setdefault(stream, []).append((client, command))
+        self._locator.locate(stream)
+
+    def on_located(self, event: StreamLocated) -> None:
+        """A stream is found, or its leaders are others."""
+        if any(s.entry.id != event.entry.id for s in self._sessions(event.name)):
+            self._end_stream(event.name, "the stream was removed, and there is another one")
+        for sending, stream in list(self._busy.items()):
+            if stream == event.name:
+                sending.located()
+        for client, command in self._held.pop(event.name, ()):
+            self.commands()[type(command)](client, command)
+
+    def on_missing(self, event: StreamMissing) -> None:
+        """There is no such stream, or nobody knows."""
+        for client, command in self._held.pop(event.name, ()):
+            self._fail(client, command, event.code, event.reason)
+        if event.code == "unknown":
+            self._end_stream(event.name, event.reason)
+
+    def _sessions(self, name: str) -> list[_Session]:
+        own = self._own.get(name)
+        return [*([own] if own else []), *(s for k, s in self._named.items() if k[1] == name)]
+
+    def _end_stream(self, name: str, reason: str) -> None:
+        sessions = self._sessions(name)
+        self._own.pop(name, None)
+        self._named = {key: s for key, s in self._named.items() if key[1] != name}
+        for session in sessions:
+            for sending in session.shards.values():
+                sending.end("unknown", reason)
+            self._drop(session)
+
+
+def _fault(events: Sequence[Draft]) -> str:
+    """Why these events cannot be appended; "": they can."""
+    if uniform_batch(events) is None:
+        for place, draft in enumerate(events):
+            if reason := refusal(draft):
+                return f"event {place}: {reason}"
+    return ""
+
+
+def _by_shard(events: Sequence[Draft], entry: StreamEntry) -> dict[int, Sequence[int]]:
+    """The places of the events of each shard."""
+    count = len(entry.places)
+    if count == 1:
+        return {0: ()}
+    found: dict[int, list[int]] = {}
+    by = entry.options.by
+    for place, draft in enumerate(events):
+        found.setdefault(shard_of(draft.attributes.get(by), count), []).append(place)
+    return dict(found)
+
+
+def shard_of(value: Value | None, shards: int) -> int:
+    """Which of `shards` shards has the events with this value of the stream's attribute: the same
+    at every node, and the same for values that are equal (3 and 3.0)."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    kind = "b" if isinstance(value, bool) else "s" if isinstance(value, str) else "n"
+    return zlib.crc32(f"{kind}{value}".encode()) % shards
+
+
+NUMBERS_KEPT: Final = 64
+"""Requests of a session whose answers find it: more than are under way."""

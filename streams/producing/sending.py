@@ -1,0 +1,445 @@
+"""One producer's session at one shard, at the producer's node: batches in, outcomes out.
+
+Batches get their numbers when they are sent first, and keep them: a request whose answer does not
+come (the leader has changed, a link was lost) is sent again with the same numbers, together with
+all that follow it, since a leader refuses what does not follow on the row before (go-back-N). A few
+requests are under way at once; what comes meanwhile goes together into the next.
+
+A batch that is refused for good leaves a gap, which must not be closed while a copy of it may still
+be somewhere on its way: a new session is opened first, after which no leader takes anything of the
+old one, and which says what was appended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from overlay.machine import Message, NodeId, Peer, Port
+from streams.log.chunk import CHUNK_TARGET
+from streams.producing.messages import (
+    BATCHES_MOST,
+    EXPIRED,
+    FENCED,
+    MALFORMED,
+    MOVED,
+    QUOTA,
+    SEQUENCE,
+    TOO_LARGE,
+    AppendRefused,
+    AppendRows,
+    OpenProducer,
+    ProducerIsOpen,
+    RowBatch,
+    RowsAppended,
+    Run,
+)
+
+IN_FLIGHT: Final = 4
+"""Requests under way. Half of `streams.log.state.WINDOW`: each may come to lie in two chunks, and a
+repeat of all of them gets its receipts."""
+
+PAUSE: Final = 0.05
+"""Seconds before a request is repeated that was refused for a while; twice as long each time, up to
+`PAUSE_MOST`."""
+
+PAUSE_MOST: Final = 1.0
+"""Seconds, likewise."""
+
+SILENCE: Final = 0.5
+"""Seconds without an answer after which it is asked who leads the shard: above the time that a
+chunk takes on a slow disk."""
+
+LOST: Final = 15.0
+"""Seconds without an answer after which requests are repeated where they were sent: a leader
+answers within `appender.ANSWER_WITHIN`, if only that it does not know."""
+
+
+class Outcome(Protocol):
+    """What is called once for each batch."""
+
+    def __call__(self, run: Run | None, code: str, reason: str) -> None:
+        """With `code` "": the batch is committed, at `run`; None: where is not known any more. Else
+        why it was refused (streams/producing/messages.py)."""
+
+
+class Leaders(Protocol):
+    """How a session finds the leader of its shard."""
+
+    def leader(self) -> Peer | None:
+        """Who leads it, as far as is known."""
+
+    def locate(self) -> None:
+        """Ask who leads it; `Sending.located` is called when that is known."""
+
+    def mistaken(self, node: NodeId) -> None:
+        """That node does not lead it, or does not answer; ask, in a moment."""
+
+
+class _Batch:
+    __slots__ = ("count", "rows", "sequence", "then")
+
+    def __init__(self, rows: bytes, count: int, then: Outcome) -> None:
+        self.rows = rows
+        self.count = count
+        self.then = then
+        self.sequence = -1
+
+
+class _Request:
+    __slots__ = ("batches", "number", "sequence")
+
+    def __init__(self, batches: list[_Batch]) -> None:
+        self.batches = batches
+        self.sequence = batches[0].sequence
+        self.number = 0
+
+
+class Sending:
+    """A session, from its opening on."""
+
+    def __init__(
+        self,
+        port: Port,
+        shard: str,
+        producer: str,
+        token: str,
+        leaders: Leaders,
+        send: Callable[[Sending, Peer, Callable[[int], Message]], int],
+        opened: Callable[[int], None],
+        failed: Callable[[str, str], None] | None = None,
+        first: int = -1,
+        renews: bool = False,
+    ) -> None:
+        """`send` gives a message its number and sends it, and returns the number; answers with it
+        come back. Either `opened` is called, with the number of the producer's next row, or
+        `failed`, with code and reason. `first`: the number of the first row that is added, -1: the
+        next one; rows below the next one are appended already, and are passed over. `renews`: a
+        session that is lost is opened anew (the node's own)."""
+        self.port = port
+        self.shard = shard
+        self.producer = producer
+        self.ended = ""
+        """Why nothing more can be added: a code; "": it can."""
+        self._reason = ""
+        self._token = token
+        self._leaders = leaders
+        self._send = send
+        self._opened: Callable[[int], None] | None = opened
+        self._failed = failed
+        self._first = first
+        self._renews = renews
+        self._queue: deque[_Batch] = deque()
+        self._queued = 0  # rows in it
+        self._flight: deque[_Request] = deque()
+        self._session = 0  # 0: not open
+        self._after = 0  # the session that the next one replaces
+        self._attempts = 0
+        self._opening = 0  # number of the request that opens it
+        self._next = 0  # number of the next row that is sent first
+        self._appended = 0  # rows below it are committed
+        self._target: Peer | None = None
+        self._hints = 0  # leaders that were named by others since the last progress
+        self._pause = PAUSE
+        self._resume_at: float | None = None
+        self._heard = 0.0  # when the leader was heard last, or something was sent that waits
+        self._asked = 0.0  # when it was asked last who leads
+        self._failing: tuple[str, str] | None = None  # why what is not appended has failed
+
+    @property
+    def following(self) -> int:
+        """The number that the next batch gets that is added; -1: it is not open yet."""
+        return self._next + self._queued if self._opened is None else -1
+
+    @property
+    def appended(self) -> int:
+        """Rows below it are known to be committed."""
+        return self._appended
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is queued or under way."""
+        return not self._queue and not self._flight and not (self._opened and not self.ended)
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def add(self, rows: bytes, count: int, then: Outcome) -> None:
+        """Append a batch, after those before."""
+        if self.ended:
+            then(None, self.ended, self._reason)
+        else:
+            self._queue.append(_Batch(rows, count, then))
+            self._queued += count
+
+    def pass_over(self, count: int) -> None:
+        """The next `count` rows are appended already."""
+        self.add(b"", count, lambda run, code, reason: None)
+
+    def pump(self) -> None:
+        """Send what may be sent."""
+        if self.ended or self._resume_at is not None or self.is_idle:
+            return
+        if self._target is None:
+            self._target = self._leaders.leader()
+            self._heard = self.port.now
+            if self._target is None:
+                self._locate()
+                return
+        if not self._session:
+            self._open()
+            return
+        while self._queue and len(self._flight) < IN_FLIGHT:
+            request = self._next_request()
+            if request is not None:
+                if not self._flight:
+                    self._heard = self.port.now
+                self._flight.append(request)
+                self._send_request(request)
+
+    def _next_request(self) -> _Request | None:
+        batches: list[_Batch] = []
+        size = 0
+        while self._queue and len(batches) < BATCHES_MOST:
+            batch = self._queue[0]
+            if batches and size + len(batch.rows) > CHUNK_TARGET:
+                break
+            self._queue.popleft()
+            self._queued -= batch.count
+            batch.sequence = self._next
+            self._next += batch.count
+            if self._next <= self._appended:  # repeated by a program that begins again
+                batch.then(None, "", "")
+                continue
+            size += len(batch.rows)
+            batches.append(batch)
+        return _Request(batches) if batches else None
+
+    def _send_request(self, request: _Request) -> None:
+        assert self._target is not None
+        rows = tuple([RowBatch(batch.count, batch.rows) for batch in request.batches])
+        shard, producer, session = self.shard, self.producer, self._session
+        request.number = self._send(
+            self,
+            self._target,
+            lambda number: AppendRows(shard, number, producer, session, request.sequence, rows),
+        )
+
+    def _open(self) -> None:
+        assert self._target is not None
+        if self._opening:
+            return
+        token = f"{self._token}.{self._attempts}"
+        known = self._first > 0
+        self._opening = self._send(
+            self,
+            self._target,
+            lambda number: OpenProducer(
+                self.shard, number, self.producer, token, known, self._after
+            ),
+        )
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def on_open(self, message: ProducerIsOpen) -> None:
+        """The session is in the log."""
+        if message.request != self._opening:
+            return
+        self._opening, self._session = 0, message.session
+        self._appended = message.next
+        self._progress()
+        if self._failing is not None:
+            self._sort_out(message.next)
+        elif 0 <= message.next < self._first:
+            self.end(SEQUENCE, f"the shard has {message.next} rows of this producer")
+            return
+        else:
+            self._next = message.next if self._first < 0 else self._first
+        if self._opened is not None:
+            self._opened(message.next)
+            self._opened = None
+        for request in self._flight:
+            self._send_request(request)
+        self.pump()
+
+    def _sort_out(self, following: int) -> None:
+        """A new session has begun after a batch was refused for good: what is below `following` is
+        appended, and is repeated for its receipt; the rest of what was sent is not."""
+        assert self._failing is not None
+        code, reason = self._failing
+        self._failing = None
+        kept: deque[_Request] = deque()
+        failed: list[_Batch] = []
+        for request in self._flight:
+            there = [b for b in request.batches if b.sequence + b.count <= following]
+            failed += request.batches[len(there) :]
+            if there:
+                kept.append(_Request(there))
+        self._flight = kept
+        self._next = following
+        for batch in failed:
+            batch.then(None, code, reason)
+        if self._first >= 0:  # the numbers are the program's: what follows would take others
+            self._ending(code, reason)
+
+    def on_appended(self, message: RowsAppended) -> None:
+        """A request is committed."""
+        request = next((r for r in self._flight if r.number == message.request), None)
+        if request is None:
+            return
+        self._flight.remove(request)
+        self._progress()
+        runs = iter(message.runs)
+        run = next(runs, None)
+        for batch in request.batches:
+            while run is not None and run.sequence + run.count <= batch.sequence:
+                run = next(runs, None)
+            found = None
+            if run is not None and run.sequence <= batch.sequence:
+                offset = run.offset + batch.sequence - run.sequence
+                place = (batch.sequence, batch.count, offset, run.chunk, run.epoch)
+                found = Run(*place, run.hash, run.replicas)
+            self._appended = max(self._appended, batch.sequence + batch.count)
+            batch.then(found, "", "")
+        self.pump()
+
+    def _progress(self) -> None:
+        self._heard = self.port.now
+        self._hints, self._pause = 0, PAUSE
+
+    def on_refused(self, sender: Peer, message: AppendRefused) -> None:
+        """A request was refused. Those behind it are or will be as well."""
+        mine = self._opening == message.request and self._opening > 0
+        if not mine and all(r.number != message.request for r in self._flight):
+            return
+        if self._target is None or sender.id != self._target.id or self._resume_at is not None:
+            return
+        self._opening = 0 if mine else self._opening
+        code = message.code
+        if code == SEQUENCE and not mine and self._may_follow(message.expected):
+            code = MOVED if message.expected < self._appended else ""
+        if code == MOVED:
+            self._moved(sender, message.leader)
+        elif code in (FENCED, EXPIRED):
+            self._lose_session(code, message.reason)
+        elif code in (QUOTA, TOO_LARGE, MALFORMED) and not mine:
+            self._failing = (code, message.reason)
+            self._renew()
+        elif code in (SEQUENCE, QUOTA, TOO_LARGE, MALFORMED):
+            self.end(code, message.reason)
+        else:  # it may be otherwise in a moment
+            self._wait()
+
+    def _may_follow(self, expected: int) -> bool:
+        """Whether a leader that wants this number is one that is behind, or lacks a request that
+        was lost, and not one whose producer has other batches."""
+        return expected <= self._appended or any(
+            batch.sequence == expected for request in self._flight for batch in request.batches
+        )
+
+    def _moved(self, sender: Peer, leader: Peer | None) -> None:
+        self._hints += 1
+        self._target = None
+        self._leaders.mistaken(sender.id)
+        if leader is not None and leader.id != sender.id and self._hints <= 2:
+            self._target = leader
+            self._repeat()
+        else:
+            self._wait()
+
+    def _lose_session(self, code: str, reason: str) -> None:
+        """What was sent may be appended or not: nobody can say any more."""
+        if not self._renews:
+            self.end(code, reason)
+            return
+        flight, self._flight = self._flight, deque()
+        self._session = self._opening = self._after = 0
+        self._failing = None
+        self._attempts += 1
+        for request in flight:
+            for batch in request.batches:
+                batch.then(None, code, reason)
+        self._wait()
+
+    def _renew(self) -> None:
+        """Open another session in the place of this one."""
+        self._after, self._session = self._session, 0
+        self._attempts += 1
+        self._opening = 0
+        self.pump()
+
+    def end(self, code: str, reason: str) -> None:
+        """Add nothing more; what was not answered is answered with this."""
+        flight, self._flight = self._flight, deque()
+        for request in flight:
+            for batch in request.batches:
+                batch.then(None, code, reason)
+        self._ending(code, reason)
+
+    def _ending(self, code: str, reason: str) -> None:
+        self.ended, self._reason = code, reason
+        queue, self._queue, self._queued = self._queue, deque(), 0
+        for batch in queue:
+            batch.then(None, code, reason)
+        if self._opened is not None:
+            self._opened = None
+            if self._failed is not None:
+                self._failed(code, reason)
+
+    # -- leaders ---------------------------------------------------------------------------------
+
+    def located(self) -> None:
+        """It is known anew who leads the shard."""
+        leader = self._leaders.leader()
+        if leader is None or self.is_idle or self.ended:
+            return
+        if self._target is None or self._target.id != leader.id:
+            self._target = leader
+            self._repeat()
+
+    def on_link_down(self, peer: Peer) -> None:
+        """The link to a node was lost, and perhaps what was sent over it."""
+        if self._target is not None and self._target.id == peer.id and not self.is_idle:
+            self._target = None
+            self._opening = 0
+            self._leaders.mistaken(peer.id)
+            self._wait()
+
+    def look(self) -> None:
+        """To be called every `PAUSE` seconds while it is not idle: go on after a pause, and ask who
+        leads if the leader is silent."""
+        now = self.port.now
+        if self._resume_at is not None:
+            if now >= self._resume_at:
+                self._repeat()
+            return
+        waits = self._flight or self._opening or self._target is None
+        if not waits or now - self._heard < SILENCE or self.is_idle:
+            return
+        self._locate()
+        if now - self._heard > LOST and self._target is not None:
+            self._heard = now
+            self._repeat()
+
+    def _locate(self) -> None:
+        if self.port.now - self._asked >= SILENCE or not self._asked:
+            self._asked = self.port.now
+            self._leaders.locate()
+
+    def _wait(self) -> None:
+        """Repeat after a pause."""
+        self._resume_at = self.port.now + self._pause
+        self._pause = min(PAUSE_MOST, 2 * self._pause)
+
+    def _repeat(self) -> None:
+        """Send everything that is under way again, with the same numbers."""
+        self._resume_at = None
+        self._opening = 0
+        if self._target is None:
+            self._target = self._leaders.leader()
+        if self._target is not None:
+            self._heard = self.port.now
+            if self._session:
+                for request in self._flight:
+                    self._send_request(request)
+        self.pump()
