@@ -166,7 +166,10 @@ class Node:
         self.inspection = Inspection(self, self.owner, self.ring, self.health)
         self.explaining = Explaining(self, self.clients, self.reports.query_targets)
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
-        self.streams = Streams(self, self.driver.logs, self.ring, self.owner, view.peers)
+        self.streams = Streams(
+            self, self.driver.logs, self.ring, self.owner, view.peers, self.incarnation,
+            self.driver.wall,
+        )  # fmt: skip
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.relaying, self.ring, self.clusters,
             self.owner, self.owner.hosts, self.owner.pool, self.restoration, self.cache_holders,
@@ -323,6 +326,7 @@ class Node:
     def client_gone(self, client: int, unread_for: float = 0.0) -> None:
         """A client has gone: its subscriptions end. `unread_for`: seconds for which its session
         was kept."""
+        self.streams.producers.client_gone(client)
         self._turn(self.clients.client_closed, client, unread_for)
 
     def _turn(self, handler: Callable[..., None], *arguments: Any) -> None:
@@ -368,6 +372,7 @@ class Node:
             self.turns.begin()
             self.draining = True
             self.clients.leave()
+            self.streams.producers.leave()
             self.clusters.leave()
             self.host_offers.leave()
             self.holding.leave()
@@ -381,12 +386,13 @@ class Node:
     @property
     def drained(self) -> bool:
         """Whether nothing is under way any more."""
-        return self.draining and not self.reports.unfinished
+        return self.draining and not self.unfinished
 
     @property
     def unfinished(self) -> Mapping[str, int]:
         """What keeps the node from being drained, by kind (overlay/reports.py)."""
-        return self.reports.unfinished
+        appends = self.streams.producers.unanswered
+        return {**self.reports.unfinished, **({"appends": appends} if appends else {})}
 
     def leave(self, reason: str) -> None:
         """Say goodbye on all links: the last thing before the process ends."""

@@ -130,6 +130,10 @@ class Driver(LinkTransport, Protocol):
     def clock(self) -> float:
         """The time in monotonic seconds, read once per turn."""
 
+    def wall(self) -> int:
+        """What the machine's wall clock shows, in nanoseconds since 1970: for people, and for what
+        is kept for a time."""
+
     @property
     def hybrid(self) -> HybridClock:
         """The clock of the trace records, whose time goes with each batch to other nodes."""

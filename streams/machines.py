@@ -13,6 +13,8 @@ from streams.directory.questions import OwnerQuestions
 from streams.directory.stream_owner import StreamOwner
 from streams.disk import LogDisk
 from streams.hosting.shard_hosts import ShardHosts
+from streams.producing.append_server import AppendServer
+from streams.producing.producers import Producers
 
 
 class Streams:
@@ -25,17 +27,23 @@ class Streams:
         ring: Ring,
         owner: Owner,
         neighbours: Callable[[], Iterable[Peer]],
+        incarnation: int,
+        wall: Callable[[], int],
     ) -> None:
-        """`neighbours`: nodes that may have shards, beside the members of the own cluster."""
+        """`neighbours`: nodes that may have shards, beside the members of the own cluster;
+        `incarnation` grows with each start of the node; `wall`: nanoseconds since 1970."""
         self.hosts = ShardHosts(port, disk, ring)
         self.owner = StreamOwner(port, owner, ring, neighbours)
         self.questions = OwnerQuestions(port, ring)
         self.locator = StreamLocator(port, self.questions)
         self._commands = StreamCommands(port, ring, self.questions)
+        self.appends = AppendServer(port, self.hosts.leading, self.hosts.replica, wall)
+        self.producers = Producers(port, incarnation, self.locator)
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
+            *(self.appends, self.producers),
         )
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
-        return self._commands.commands()
+        return {**self._commands.commands(), **self.producers.commands()}

@@ -92,6 +92,9 @@ class Surroundings:
     def clock(self) -> float:
         return self.now
 
+    def wall(self) -> int:
+        return int(self.now * 1e9)
+
     def reply(self, client: int, reply: Reply) -> None:
         self.to_clients(client, reply)
 

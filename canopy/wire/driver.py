@@ -161,6 +161,10 @@ class TrioDriver:
         """The time in monotonic seconds (`monotonic`)."""
         return monotonic()
 
+    def wall(self) -> int:
+        """What the machine's wall clock shows, in nanoseconds since 1970."""
+        return time.time_ns()
+
     def reply(self, client: int, reply: Reply) -> None:
         """Queue a reply, deliveries or a notice for a client."""
         self._outputs.reply(client, reply)

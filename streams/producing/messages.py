@@ -87,10 +87,6 @@ class AppendRows(Message, frozen=True):
     sequence: Number
     batches: Annotated[tuple[RowBatch, ...], msgspec.Meta(min_length=1, max_length=BATCHES_MOST)]
 
-    def data_units(self) -> int:
-        """One for each row."""
-        return sum(batch.count for batch in self.batches)
-
 
 class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Rows of a request that lie behind one another in one chunk: their numbers, and the place.

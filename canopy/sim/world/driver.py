@@ -388,6 +388,10 @@ class SimDriver:
         """This process's monotonic seconds: the world's, from an offset of its own."""
         return self._world.now + self._offset
 
+    def wall(self) -> int:
+        """What its wall clock shows, in nanoseconds since 1970."""
+        return int(self._world.wall(self.name) * 1e9)
+
     def reply(self, client: int, reply: Reply) -> None:
         """Answer a client, at the end of the turn."""
         self._replies.append((client, reply))

@@ -85,6 +85,9 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         *("ShardSeal", "ShardSealed", "ShardFenced", "ShardFetch", "ShardFetched"),
         *("ShardAppend", "ShardAck", "ShardBehind"),
     ),
+    "appends": (
+        *("OpenProducer", "AppendRows", "ProducerIsOpen", "RowsAppended", "AppendRefused"),
+    ),
     "inspection": (
         *("AskStreams", "StreamsReport", "AskShards", "ShardsStatus"),
         *("AskTrees", "Trees", "AskEvent", "EventFacts"),

@@ -1,0 +1,125 @@
+"""Programs that append through whole nodes, in overlays of simulated nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from canopy.sim.world.world import World
+from overlay.client import (
+    AddStream,
+    AppendEvents,
+    BeginProducer,
+    Draft,
+    EventsAppended,
+    Failed,
+    ProducerReady,
+    RemoveStream,
+    Streams,
+)
+from streams.producing.producers import shard_of
+from tests.support.overlays import grown, wait
+
+
+def ask(world: World, node: str, command: type[Any], *arguments: Any) -> Any:
+    return world.ask(node, command(world.clients.request(), *arguments))
+
+
+def drafts(*numbers: int) -> tuple[Draft, ...]:
+    return tuple(Draft({"n": n, "who": f"w{n}"}) for n in numbers)
+
+
+def founded(world: World, name: str, **options: object) -> list[str]:
+    """The names of the stream's shards, once each has a leader."""
+    reply = world.ask("n0", AddStream(world.clients.request(), name, **options))  # type: ignore[arg-type]
+    assert isinstance(reply, Streams), reply
+    info = reply.streams[0]
+    shards = [f"{info.id}/{number}" for number in range(len(info.shards))]
+    wait(world, lambda: all(leader(world, s) for s in shards), 5.0, "the shards have leaders")
+    return shards
+
+
+def leader(world: World, shard: str) -> str:
+    led = (n for n in world.names() if world.node(n).streams.hosts.leading(shard) is not None)
+    return next(led, "")
+
+
+def test_events_appended_anywhere_get_receipts_and_follow_on_one_another() -> None:
+    world = grown(4, 1)
+    (shard,) = founded(world, "orders")
+    first = ask(world, "n1", AppendEvents, "orders", drafts(0, 1))
+    second = ask(world, "n3", AppendEvents, "orders", drafts(2))
+    assert isinstance(first, EventsAppended)
+    assert isinstance(second, EventsAppended)
+    assert [r.first for r in (*first.receipts, *second.receipts)] == [0, 2]
+    assert first.stream == shard.rpartition("/")[0]
+    assert len(first.receipts[0].replicas) >= 2
+    for command, code in (
+        (AppendEvents(world.clients.request(), "none", drafts(1)), "unknown"),
+        (AppendEvents(world.clients.request(), "orders", drafts(1), "p"), "usage"),
+        (AppendEvents(world.clients.request(), "orders", (Draft({"n": float("nan")}),)), "event"),
+        (BeginProducer(world.clients.request(), "orders", "@n"), "usage"),
+        (BeginProducer(world.clients.request(), "orders", "late", 7), "expired"),
+    ):
+        reply = world.ask("n1", command)
+        assert isinstance(reply, Failed)
+        assert reply.code == code, reply
+
+
+def test_an_append_outlives_the_leader_and_its_repeat_is_appended_once() -> None:
+    world = grown(4, 2)
+    (shard,) = founded(world, "orders")
+    assert isinstance(ask(world, "n0", AppendEvents, "orders", drafts(0)), EventsAppended)
+    old = leader(world, shard)
+    other = next(name for name in world.names() if name != old)
+    world.crash(old)
+    answered = ask(world, other, AppendEvents, "orders", drafts(1, 2))
+    assert isinstance(answered, EventsAppended), answered
+    assert answered.receipts[0].first == 1
+    assert answered.receipts[0].count == 2
+    assert leader(world, shard) not in ("", old)
+
+
+def test_a_producer_goes_on_with_its_numbers_at_another_node_and_fences_the_former() -> None:
+    world = grown(4, 3)
+    founded(world, "orders")
+    began = ask(world, "n1", BeginProducer, "orders", "p")
+    assert isinstance(began, ProducerReady)
+    assert began.next == (0,)
+    done = ask(world, "n1", AppendEvents, "orders", drafts(0, 1, 2), "p")
+    assert isinstance(done, EventsAppended)
+    ready = ask(world, "n2", BeginProducer, "orders", "p", 0)
+    assert isinstance(ready, ProducerReady)
+    assert ready.next == (3,)
+    again = ask(world, "n2", AppendEvents, "orders", drafts(0, 1), "p")
+    assert isinstance(again, EventsAppended)
+    assert again.receipts == (), "they are appended, by the session before"
+    both = ask(world, "n2", AppendEvents, "orders", drafts(2, 3, 4), "p")
+    assert isinstance(both, EventsAppended)
+    (receipt,) = both.receipts
+    assert (receipt.first, receipt.count, receipt.places) == (3, 2, (1, 2))
+    fenced = ask(world, "n1", AppendEvents, "orders", drafts(9), "p")
+    assert isinstance(fenced, Failed)
+    assert fenced.code == "fenced"
+
+
+def test_events_go_to_the_shard_of_their_attribute() -> None:
+    world = grown(4, 4)
+    founded(world, "orders", shards=3, by="who")
+    done = ask(world, "n1", AppendEvents, "orders", drafts(*range(12)))
+    assert isinstance(done, EventsAppended)
+    for receipt in done.receipts:
+        assert {shard_of(f"w{n}", 3) for n in receipt.places} == {receipt.shard}
+    assert sorted(n for receipt in done.receipts for n in receipt.places) == list(range(12))
+    assert shard_of(3, 64) == shard_of(3.0, 64)
+    assert len({shard_of(f"w{n}", 64) for n in range(1_000)}) == 64
+
+
+def test_a_removed_stream_takes_no_more() -> None:
+    world = grown(3, 5)
+    founded(world, "orders")
+    assert isinstance(ask(world, "n1", AppendEvents, "orders", drafts(0)), EventsAppended)
+    ask(world, "n0", RemoveStream, "orders")
+    world.run(5.0)
+    gone = ask(world, "n1", AppendEvents, "orders", drafts(1))
+    assert isinstance(gone, Failed)
+    assert gone.code == "unknown"
