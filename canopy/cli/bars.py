@@ -23,7 +23,7 @@ class Bars:
         """Whether bars are shown; if not, plain lines may take their place."""
         self.quiet = quiet
         self._bars = Progress(
-            SpinnerColumn(finished_text="[green]✓"),
+            SpinnerColumn(finished_text="✓"),
             TextColumn("{task.description:10}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[facts]}"),

@@ -77,15 +77,14 @@ def analyze(
     canopy trace analyze traces --out report --since 2026-09-21 --until 2026-09-22T12:00
     """
     require("analysis")
-    from canopy.cli.bars import Bars
-    from canopy.traces.analysis import EXACT, NOT_JUDGED, STAGES, analyze, named
+    from canopy.cli.traces.stages import Stages
+    from canopy.traces.analysis import EXACT, NOT_JUDGED, analyze, named
 
     traces, report = named(folder), named(out)
-    with Bars() as bars:
-        bars.begin("analysis", len(STAGES))
+    with Stages() as stages:
         found = analyze(
-            *(traces, report, master),
-            lambda stage, done, total: bars.show(done, total, stage),
+            *(traces, report, master, stages.stage),
+            on_tasks=stages.tasks,
             overwrite=overwrite,
             settings=_settings(driver_memory, conf),
             window=_window(since, until),
@@ -168,19 +167,18 @@ def health(
     canopy trace health traces --out health.json --set disk=90 --set clients=20 --json
     """
     require("analysis")
-    from canopy.cli.bars import Bars
     from canopy.cli.sim.experiment import changed
-    from canopy.traces.analysis import HEALTH_STAGES, PAPER, Thresholds, find_health, named
+    from canopy.cli.traces.stages import Stages
+    from canopy.traces.analysis import PAPER, Thresholds, find_health, named
 
     traces, file = named(folder), named(out)
     limits = changed(PAPER if paper else Thresholds(), changes)
     if follow:
         return _follow(traces, file, limits, every, master, learnt, as_json)
-    with Bars() as bars:
-        bars.begin("health", len(HEALTH_STAGES))
+    with Stages() as stages:
         found = find_health(
-            *(traces, file, limits, master),
-            lambda stage, done, total: bars.show(done, total, stage),
+            *(traces, file, limits, master, stages.stage),
+            on_tasks=stages.tasks,
             by_learnt=learnt,
         )
     if as_json:

@@ -32,6 +32,7 @@ from canopy.traces.analysis.report import render
 from canopy.traces.analysis.spark.paths import for_reading, for_writing
 from canopy.traces.analysis.spark.session import EMPTY, first_line, spark_session
 from canopy.traces.analysis.spark.sharing import check_shared
+from canopy.traces.analysis.spark.tasks_done import OnTasks, watched_tasks
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.tasks import computed_once, kept
 from canopy.traces.analysis.verdict import deliveries, events, expected
@@ -53,15 +54,16 @@ def analyze(
     session: SparkSession | None = None,
     settings: Mapping[str, str] = EMPTY,
     window: Window = ALWAYS,
+    on_tasks: OnTasks | None = None,
 ) -> AnalysisSummary:
     """Analyse the trace folder `traces` into the folder `out` and return the numbers.
 
     `master` is the URL of a Spark cluster whose machines see both folders under the same paths;
     None runs on this machine, with the Spark `settings` in the place of those of `spark_session`.
     `session` uses a session that is already open. Only what was recorded within the `window` is
-    read and judged. Raises AnalysisError, with what to do, for a folder without traces (of that
-    time), an output folder with other content than an earlier report (unless `overwrite`) or one
-    that a cluster does not share, a missing Java, or a job that failed.
+    read and judged. `on_tasks` hears of Spark's tasks. Raises AnalysisError, with what to do, for a
+    folder without traces (of that time), an output folder with other content than an earlier report
+    (unless `overwrite`) or one that a cluster does not share, a missing Java, or a job that failed.
     """
     input_bytes = read.check_folder(traces, window)
     output.prepare(out, overwrite)
@@ -73,7 +75,8 @@ def analyze(
 
         try:
             check_shared(spark, out)
-            return _Analysis(spark, out, progress).run(traces, window)
+            with watched_tasks(spark, on_tasks):
+                return _Analysis(spark, out, progress).run(traces, window)
         except (Py4JError, PySparkException) as error:
             raise AnalysisError(f"the Spark job failed: {first_line(error)}") from error
 

@@ -21,6 +21,7 @@ from canopy.traces.analysis.health.windows import read_windows
 from canopy.traces.analysis.progress import OnProgress, silent
 from canopy.traces.analysis.read import check_folder
 from canopy.traces.analysis.spark.session import first_line, spark_session
+from canopy.traces.analysis.spark.tasks_done import OnTasks, watched_tasks
 from canopy.traces.health_file import HealthFile, NodeFinding, encode_health
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ def find_health(
     *,
     by_learnt: bool = False,
     session: SparkSession | None = None,
+    on_tasks: OnTasks | None = None,
 ) -> HealthFile:
     """Compute the health of all nodes from the traces, write it to the file `out` and return it.
 
     `limits` are the thresholds; with `by_learnt` severities are those of the learnt tree. `master`
-    and `session` as in `analyze`. Raises AnalysisError, with what to do.
+    `session` and `on_tasks` as in `analyze`. Raises AnalysisError, with what to do.
     """
     input_bytes = check_folder(traces)
     check_out(out)
@@ -52,7 +54,7 @@ def find_health(
     with nullcontext(session) if session else spark_session(master, input_bytes) as spark:
         progress(HEALTH_STAGES[1], 1, len(HEALTH_STAGES))
         history = History(limits.window)
-        with job_errors():
+        with job_errors(), watched_tasks(spark, on_tasks):
             history.add(read_windows(spark, traces))
     progress(HEALTH_STAGES[2], 2, len(HEALTH_STAGES))
     found = findings(history, limits, by_learnt)
