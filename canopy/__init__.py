@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from canopy.client.appending import AppendResult
     from canopy.client.errors import (
         CommandFailed,
         CommandTimeoutError,
@@ -39,10 +40,13 @@ if TYPE_CHECKING:
     from canopy.client.frames import OpaqueEvent
     from canopy.client.notices import Disconnected, Gap
     from canopy.client.publishing import PublishResult
-    from canopy.client.synchronous import Client, Gathering, Subscription, connect
+    from canopy.client.synchronous import Client, Gathering, Producer, Subscription, connect
     from overlay.client import Delivery, Draft, Event
+    from overlay.info import AppendReceipt
 
 __all__ = [
+    "AppendReceipt",
+    "AppendResult",
     "Client",
     "CommandFailed",
     "CommandTimeoutError",
@@ -59,6 +63,7 @@ __all__ = [
     "NodeFullError",
     "NodeLeavingError",
     "OpaqueEvent",
+    "Producer",
     "PublishResult",
     "SelectorRefusedError",
     "Subscription",
@@ -69,6 +74,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "canopy.client.appending": ("AppendResult",),
     "canopy.client.errors": (
         "CommandFailed",
         "CommandTimeoutError",
@@ -86,8 +92,15 @@ _HOMES: Final = {
     "canopy.client.frames": ("OpaqueEvent",),
     "canopy.client.notices": ("Disconnected", "Gap"),
     "canopy.client.publishing": ("PublishResult",),
-    "canopy.client.synchronous": ("Client", "Gathering", "Subscription", "connect"),
+    "canopy.client.synchronous": (
+        "Client",
+        "Gathering",
+        "Producer",
+        "Subscription",
+        "connect",
+    ),
     "overlay.client": ("Delivery", "Draft", "Event"),
+    "overlay.info": ("AppendReceipt",),
 }
 
 

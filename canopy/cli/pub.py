@@ -2,92 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from canopy.cli.connect import connect_option, format_option, json_option, open_client
 from canopy.cli.constants import (
-    COUNT_INTERVAL,
     PUB_BATCH,
-    REFUSED_LISTED,
-    REFUSED_PRINTED,
 )
 from canopy.cli.errors import FAILURE, OK
+from canopy.cli.feed_totals import FeedTotals
 from canopy.cli.output import print_json, visible
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from canopy.cli.feeds import Refusal
     from canopy.cli.feeds.reading import FeedBatch
-    from canopy.client.publishing import PublishResult
     from canopy.client.synchronous import Client
-    from overlay.client import Draft
-
-
-@dataclass
-class FeedTotals:
-    """How many events of the feeds were published and refused; `listed` are the first ones of
-    those that were refused, `first` and `last` the ids of events that were not (the identity of an
-    event without an id)."""
-
-    published: int = 0
-    first: str = ""
-    last: str = ""
-    refused: int = 0
-    listed: list[tuple[str, Refusal]] = field(default_factory=list)
-    reasons: dict[str, int] = field(default_factory=dict)
-    hosts: Counter[str] = field(default_factory=Counter)  # events by the node that accepted them
-    shown_at: float = field(default_factory=time.monotonic)
-
-    def publish(self, drafts: Sequence[Draft], done: PublishResult) -> None:
-        """Count a batch's events that were published, and note which are the first and the last of
-        all."""
-        from canopy.cli.feeds import id_text
-
-        names = [
-            id_text(draft.attributes.get("id")) or identity
-            for draft, identity in zip(drafts, done.identities, strict=True)
-            if identity
-        ]
-        self.published += len(names)
-        self.hosts.update(host for hosts in done.hosts for host in dict.fromkeys(hosts.values()))
-        if names:
-            self.first, self.last = self.first or names[0], names[-1]
-
-    def refuse(self, name: str, refusal: Refusal) -> None:
-        """Count one refusal of the feed `name` ("": the only one); keep the first `REFUSED_LISTED`,
-        and print each reason once, `REFUSED_PRINTED` of them."""
-        self.refused += 1
-        if len(self.listed) < REFUSED_LISTED:
-            self.listed.append((name, refusal))
-        if refusal.reason in self.reasons:
-            self.reasons[refusal.reason] += 1
-        elif len(self.reasons) < REFUSED_PRINTED:
-            self.reasons[refusal.reason] = 1
-            line = f"line {refusal.number}" if refusal.number else ""
-            place = ", ".join(part for part in (name, line) if part)
-            click.echo(f"{place}: {refusal.reason}" if place else refusal.reason, err=True)
-
-    def show(self) -> None:
-        """On a terminal, say from time to time how many events are published."""
-        if sys.stderr.isatty() and time.monotonic() - self.shown_at > COUNT_INTERVAL:
-            self.shown_at = time.monotonic()
-            click.echo(f"\rpublished {self.published} events ", err=True, nl=False)
-
-    def repeated(self) -> Iterator[str]:
-        """What is said in the end of reasons that came again or were not printed."""
-        for reason, times in self.reasons.items():
-            if times > 1:
-                yield f"… {counted(times - 1, 'more line')}: {reason}"
-        rest = self.refused - sum(self.reasons.values())
-        if rest:
-            yield f"… {counted(rest, 'more line')} for other reasons"
 
 
 def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[str, str]:
@@ -130,6 +61,27 @@ def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[s
     is_flag=True,
     help="Publish nothing: show which subscriptions would get the events.",
 )
+@click.option("--stream", metavar="NAME", default="", help="Append the events to a stream instead.")
+@click.option(
+    "--producer",
+    metavar="NAME",
+    default="",
+    help="With --stream: append as this producer, and end its other sessions.",
+)
+@click.option(
+    "--first",
+    type=click.IntRange(min=0),
+    default=None,
+    show_default=False,
+    help="With --producer: the number of the first event; those that it has appended are passed "
+    "over.  [default: whatever comes next]",
+)
+@click.option(
+    "--receipts",
+    type=click.File("w", lazy=True),
+    default=None,
+    help="With --stream: write the receipt of each batch as a line of JSON.",
+)
 @click.option("--strict", is_flag=True, help="Exit code 1 if any line was refused.")
 @click.option(
     "--timeout",
@@ -147,6 +99,10 @@ def pub(
     rate: float,
     receipt: bool,
     dry_run: bool,
+    stream: str,
+    producer: str,
+    first: int | None,
+    receipts: TextIO | None,
     strict: bool,
     timeout: float,
     as_json: bool,
@@ -166,13 +122,20 @@ def pub(
     would get each of them. The exit code is 5 if some host did not answer in time, so that others
     may get it too.
 
+    With --stream the events are appended to a stream, in batches that are each appended as a whole,
+    and are on the disks of a majority of its replicas when the command ends. With --producer and
+    --first 0, a command that was interrupted may be repeated with the same input: each event is
+    appended once.
+
     \b
     canopy pub mag=5.1 place=Nome
     canopy pub --dry-run mag=5.1 place=Nome
     canopy pub earthquakes.geojson readings.csv.gz --types zip=text
     tail -f events.jsonl | canopy pub -
     canopy pub --data '{"mag": 5.1, "place": "here"}' --receipt
+    canopy pub --stream orders --producer till-4 --first 0 --receipts r.jsonl orders.jsonl
     """
+    from canopy.cli import appending
     from canopy.cli.feeds.reading import open_sources, read_batches
     from overlay.client import DRY_RUN_MOST
 
@@ -180,11 +143,17 @@ def pub(
     sources = open_sources(feeds, data)
     if dry_run and receipt:
         raise click.UsageError("--dry-run publishes nothing, so there is no --receipt")
+    wrong = appending.fault(stream, producer, first, receipts, receipt or dry_run)
+    if wrong:
+        raise click.UsageError(wrong)
     most, pace = (DRY_RUN_MOST, 0.0) if dry_run else (PUB_BATCH, rate)
     batches = read_batches(sources, format_, types, most, totals.refuse, pace)
     with open_client(connect, wait) as client:
         if dry_run:
             return _ask(client, batches, totals, strict, timeout, as_json)
+        if stream:
+            to = appending.Target(client, stream, producer, first, receipts, timeout)
+            return appending.append(to, batches, totals, strict, as_json)
         try:
             for batch in batches:
                 _send(client, batch, receipt, timeout, totals)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
+from canopy.client.appending import Appending, AppendResult, batches_of
 from canopy.client.async_link import AsyncLink, Runtime, carry_out
 from canopy.client.consumer import Consumer, ManySelectors, OneSelector
 from canopy.client.errors import UnreachableError
@@ -129,6 +130,29 @@ class AsyncClient:
         batches = self._drafting.batches(events, receipt)
         return await carry_out(self._publishing.steps(batches, receipt, timeout))
 
+    async def append(
+        self,
+        stream: str,
+        events: Iterable[Attributes | Draft],
+        *,
+        atomic: bool = False,
+        timeout: float = 30.0,
+    ) -> AppendResult:
+        """Append events to a stream, as `canopy.Client.append`."""
+        batches = batches_of(self._drafting, events, atomic)
+        return await carry_out(self._appending(stream).steps(batches, timeout))
+
+    async def producer(
+        self, stream: str, name: str, first: int = -1, *, timeout: float = 30.0
+    ) -> AsyncProducer:
+        """Append to a stream as the producer `name`, as `canopy.Client.producer`."""
+        appending = self._appending(stream, name, first)
+        await carry_out(appending.opening(timeout))
+        return AsyncProducer(appending, self._drafting)
+
+    def _appending(self, stream: str, producer: str = "", first: int = -1) -> Appending[AsyncLink]:
+        return Appending(*(self._begin, self._pause, self._reconnect, stream, producer, first))
+
     def subscribe(
         self,
         selector: str,
@@ -215,6 +239,30 @@ class AsyncClient:
                 if time.monotonic() + delay >= until or self._is_closed:
                     raise
                 await self._runtime.sleep(delay)
+
+
+class AsyncProducer:
+    """A named producer of one stream, as `canopy.Producer`. One task appends."""
+
+    def __init__(self, appending: Appending[AsyncLink], drafting: Drafting) -> None:
+        self._appending = appending
+        self._drafting = drafting
+
+    @property
+    def next(self) -> tuple[int, ...]:
+        """By shard, the number of its next event."""
+        return self._appending.next
+
+    async def append(
+        self,
+        events: Iterable[Attributes | Draft],
+        *,
+        atomic: bool = False,
+        timeout: float = 30.0,
+    ) -> AppendResult:
+        """As `canopy.Producer.append`."""
+        batches = batches_of(self._drafting, events, atomic)
+        return await carry_out(self._appending.steps(batches, timeout))
 
 
 class _AsyncConsumer(Consumer[AsyncLink, T, E]):

@@ -76,6 +76,7 @@ class EventRefusedError(CommandFailed):
 
 KINDS: Final = {
     "selector": SelectorRefusedError,
+    "event": EventRefusedError,
     ENDED: SubscriptionEndedError,
     LEAVING: NodeLeavingError,
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Self, TypeVar
 
+from canopy.client.appending import Appending, AppendResult, batches_of
 from canopy.client.blocking import ControlClient, carry_out
 from canopy.client.consumer import Consumer, ManySelectors, OneSelector
 from canopy.client.contexts import node_of
@@ -134,6 +135,43 @@ class Client:
         batches = self._drafting.batches(events, receipt)
         return carry_out(self._publishing.steps(batches, receipt, timeout))
 
+    def append(
+        self,
+        stream: str,
+        events: Iterable[Attributes | Draft],
+        *,
+        atomic: bool = False,
+        timeout: float = 30.0,
+    ) -> AppendResult:
+        """Append events to a stream, in batches that are each appended as a whole, and return when
+        they are committed: a majority of the stream's replicas has them on disk. `atomic`: all in
+        one batch. `timeout`: seconds for the answer to each batch.
+
+        Raises EventRefusedError for an event that is none, CommandFailed with the code too-large,
+        quota or unknown, and as `publish_many`: of `in_doubt` events it is not known whether they
+        are appended. A `producer` sends such events again without appending them twice."""
+        batches = batches_of(self._drafting, events, atomic)
+        return carry_out(self._appending(stream).steps(batches, timeout))
+
+    def producer(
+        self, stream: str, name: str, first: int = -1, *, timeout: float = 30.0
+    ) -> Producer:
+        """Append to a stream as the producer `name`. Whoever did so before cannot any more
+        (CommandFailed, code fenced).
+
+        `first`: the number of the first event that follows, by the program's own count from 0 on;
+        those that are appended already are passed over. -1: whatever comes next."""
+        appending = self._appending(stream, name, first)
+        carry_out(appending.opening(timeout))
+        return Producer(appending, self._drafting)
+
+    def _appending(
+        self, stream: str, producer: str = "", first: int = -1
+    ) -> Appending[ControlClient]:
+        return Appending(
+            *(self._begin, self._closed.wait, self._reconnect, stream, producer, first)
+        )
+
     def subscribe(
         self,
         selector: str,
@@ -219,6 +257,32 @@ class Client:
                 if time.monotonic() + delay >= until or self._closed.is_set():
                     raise
                 self._closed.wait(delay)
+
+
+class Producer:
+    """A named producer of one stream: each of its events is appended once, through lost connections
+    and nodes that come back. One thread appends."""
+
+    def __init__(self, appending: Appending[ControlClient], drafting: Drafting) -> None:
+        self._appending = appending
+        self._drafting = drafting
+
+    @property
+    def next(self) -> tuple[int, ...]:
+        """By shard, the number of its next event: so many are appended."""
+        return self._appending.next
+
+    def append(
+        self,
+        events: Iterable[Attributes | Draft],
+        *,
+        atomic: bool = False,
+        timeout: float = 30.0,
+    ) -> AppendResult:
+        """As `Client.append`. While the node is away it is looked for, and what was not answered is
+        sent again (to a stream with several shards it is not: the error says what is in doubt)."""
+        batches = batches_of(self._drafting, events, atomic)
+        return carry_out(self._appending.steps(batches, timeout))
 
 
 class _BlockingConsumer(Consumer[ControlClient, T, E]):

@@ -16,7 +16,7 @@ from canopy.wire.constants import (
 from canopy.wire.control.credit_window import CreditWindow
 from canopy.wire.control.replay_buffer import ReplayBuffer, SentFrame
 from canopy.wire.transport.outlet import Counters, Outlet
-from overlay.client import CREDIT, Command, Publish
+from overlay.client import CREDIT, AppendEvents, Command, Publish
 from overlay.info import ClientInfo
 
 
@@ -59,7 +59,7 @@ class ClientConnection:
         """Note a command that was read. Its request number must not be in use, or two replies would
         be mixed up."""
         events = None
-        if isinstance(command, Publish):
+        if isinstance(command, Publish | AppendEvents):
             events = len(command.events)
             self.publishes += 1
             self.events += events

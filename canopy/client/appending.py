@@ -1,0 +1,208 @@
+"""From a program's events to appends to a stream, and from their replies to a result (no IO)."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, Generic
+
+import msgspec
+
+from canopy.client.errors import CommandFailed, ControlError, NodeLeavingError, UnreachableError
+from canopy.client.publishing import Attributes, Drafting, L
+from canopy.client.resubscription import Backoff
+from canopy.client.session import expected
+from canopy.client.steps import Steps
+from overlay.client import (
+    LEAVING,
+    AppendEvents,
+    BeginProducer,
+    Draft,
+    EventsAppended,
+    ProducerReady,
+)
+from overlay.info import AppendReceipt
+
+BATCH: Final = 256
+"""Events of one batch: as many as one chunk of a stream's log mostly holds."""
+
+BATCH_BYTES: Final = 128 * 1024
+"""Bytes of payload and text in one batch, about, unless it was asked for as a whole."""
+
+AHEAD: Final = 4
+"""Batches without an answer at once: as many requests as a node has under way to a shard."""
+
+NOT_APPENDED: Final = ("unknown", "usage", "event", "too-large", "quota", "malformed", LEAVING)
+"""Codes of a `Failed` after which nothing of its batch is or will be appended."""
+
+
+class AppendResult(msgspec.Struct, frozen=True):
+    """The outcome of appended events."""
+
+    stream: str
+    """The stream's id; "": there were no events."""
+    count: int
+    """Events that are committed: all that were given."""
+    receipts: tuple[AppendReceipt, ...]
+    """Where they are, batch by batch. Those that this producer had appended before have none."""
+
+
+class _Batch:
+    def __init__(self, events: tuple[Draft, ...]) -> None:
+        self.events = events
+        self.sent: tuple[Any, int] | None = None  # connection and request
+
+
+class Appending(Generic[L]):
+    """How a face appends to one stream over connections `L`, as a producer or as the node. Times
+    are seconds."""
+
+    def __init__(
+        self,
+        begin: Callable[[Any, float], Any],
+        pause: Callable[[float], Any],
+        patience: float,
+        stream: str,
+        producer: str = "",
+        first: int = -1,
+    ) -> None:
+        """`begin` sends a command within a time: its connection and number; `pause` waits so long,
+        and says whether the client was closed; `patience`: how long a lost node is looked for."""
+        self._begin = begin
+        self._pause = pause
+        self._patience = patience
+        self._stream = stream
+        self._producer = producer
+        self._first = first
+        self._link: L | None = None  # over which the producer was begun
+        self.next: tuple[int, ...] = ()
+        """By shard, how many events of the producer are known to be committed."""
+        self._pending: deque[_Batch] = deque()
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether the producer's numbers are known here, so that a repeat appends nothing twice."""
+        return bool(self._producer) and len(self.next) == 1
+
+    def opening(self, timeout: float) -> Steps[None]:
+        """Begin the producer, if it has a name."""
+        if self._producer:
+            first = self.next[0] if self._may_repeat else self._first
+            command = BeginProducer(0, self._stream, self._producer, first)
+            link, number = yield partial(self._begin, command, timeout)
+            reply = expected((yield partial(link.finish, number, timeout)), ProducerReady)
+            self._link = link
+            if not self.next:
+                one = len(reply.next) == 1 and self._first >= 0
+                self.next = (self._first,) if one else reply.next
+
+    def steps(self, batches: Iterable[tuple[Draft, ...]], timeout: float) -> Steps[AppendResult]:
+        """Append `batches`, each within `timeout`. A ControlError that ends it says how many events
+        are committed (`answered`), and of how many that is not known (`in_doubt`)."""
+        replies: list[EventsAppended] = []
+        count = 0
+        until = 0.0
+        rest = iter(batches)
+        backoff = Backoff()
+        try:
+            while True:
+                try:
+                    batch = None
+                    if len(self._pending) < AHEAD:
+                        batch = _next(rest, self._pending)
+                    if self._producer and self._link is None:
+                        yield from self.opening(timeout)
+                    yield from self._send_all(timeout)
+                    if not self._pending:
+                        break
+                    if batch is None or len(self._pending) >= AHEAD:
+                        reply = yield from self._finish(timeout)
+                        count += len(self._pending.popleft().events)
+                        replies.append(reply)
+                        until, backoff = 0.0, Backoff()
+                except (UnreachableError, CommandFailed) as error:
+                    until = until or time.monotonic() + min(timeout, self._patience)
+                    yield from self._recover(error, until, backoff)
+        except ControlError as error:
+            if isinstance(error, CommandFailed) and error.code in NOT_APPENDED and self._pending:
+                self._pending[0].sent = None
+            error.answered = count
+            error.in_doubt = sum(len(b.events) for b in self._pending if b.sent is not None)
+            doubt = f", the next {error.in_doubt} may be" if error.in_doubt else ""
+            error.add_note(f"the first {count} events are appended{doubt}, no others are")
+            raise
+        finally:
+            for batch in self._pending:
+                if batch.sent is not None:
+                    batch.sent[0].abandon(batch.sent[1])
+            self._pending.clear()
+        receipts = tuple(receipt for reply in replies for receipt in reply.receipts)
+        return AppendResult(replies[0].stream if replies else "", count, receipts)
+
+    def _send_all(self, timeout: float) -> Steps[None]:
+        for batch in self._pending:
+            if batch.sent is None:
+                command = AppendEvents(0, self._stream, batch.events, self._producer)
+                batch.sent = yield partial(self._begin, command, timeout)
+
+    def _finish(self, timeout: float) -> Steps[EventsAppended]:
+        batch = self._pending[0]
+        assert batch.sent is not None
+        link, number = batch.sent
+        reply = expected((yield partial(link.finish, number, timeout)), EventsAppended)
+        if self._may_repeat:
+            self.next = (self.next[0] + len(batch.events),)
+        return reply
+
+    def _recover(
+        self, error: UnreachableError | CommandFailed, until: float, backoff: Backoff
+    ) -> Steps[None]:
+        """Go on after the connection was lost, if nothing can be appended twice by that: all that
+        is not answered is sent again. Raises `error` where it cannot."""
+        first = self._pending[0] if self._pending else None
+        lost = isinstance(error, UnreachableError) or (
+            error.code == "usage"
+            and first is not None
+            and first.sent is not None
+            and first.sent[0] is not self._link
+        )
+        if not isinstance(error, NodeLeavingError) and not (lost and self._may_repeat):
+            raise error
+        delay = backoff.next()
+        if time.monotonic() + delay >= until or (yield partial(self._pause, delay)):
+            raise error
+        for batch in self._pending:
+            if batch.sent is not None:
+                batch.sent[0].abandon(batch.sent[1])
+                batch.sent = None
+        self._link = None
+
+
+def _next(rest: Iterator[tuple[Draft, ...]], pending: deque[_Batch]) -> _Batch | None:
+    events = next(rest, None)
+    if events is None:
+        return None
+    pending.append(_Batch(events))
+    return pending[-1]
+
+
+def batches_of(
+    drafting: Drafting, events: Iterable[Attributes | Draft], atomic: bool
+) -> Iterator[tuple[Draft, ...]]:
+    """The batches that carry the events, in order; one if `atomic`."""
+    batch: list[Draft] = []
+    size = 0
+    for event in events:
+        draft = drafting.draft(event)
+        length = len(draft.payload) + sum(
+            len(value) for value in draft.attributes.values() if isinstance(value, str)
+        )
+        if batch and not atomic and (len(batch) >= BATCH or size + length > BATCH_BYTES):
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(draft)
+        size += length
+    if batch:
+        yield tuple(batch)

@@ -1,0 +1,131 @@
+"""Programs and commands that append to a stream of one real node, which is killed and comes
+back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import canopy
+import canopy.aio
+from canopy.cli.main import main
+from canopy.client.errors import CommandFailed, EventRefusedError
+from overlay.client import AddStream, GetStreams, Streams
+from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
+
+pytestmark = pytest.mark.process
+
+
+class Node:
+    """A node with a stream of one replica, which can be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.overlay = Overlay(folder)
+        wait_ready(self.overlay.start())
+        self.data = folder / "0"
+        self.address = (self.data / "address").read_text().strip()
+        with canopy.connect(self.data) as client:
+            made = client.ask(AddStream(0, "orders", replicas=1), Streams, PATIENCE)
+            self.shard = self.data / "streams" / made.streams[0].id / "0"
+
+    def start(self) -> None:
+        self.overlay.start_again(0, self.address)
+        wait_ready(self.overlay.client_again(0))
+
+    def next(self) -> int:
+        """The offset of the next row."""
+        with canopy.connect(self.data) as client:
+            until = time.monotonic() + PATIENCE
+            while time.monotonic() < until:
+                found = client.ask(GetStreams(0, "orders"), Streams).streams[0].shards[0]
+                if found.leader:
+                    return found.replicas[0].next
+                time.sleep(0.05)
+        raise AssertionError("the stream has no leader")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    made = Node(tmp_path_factory.mktemp("node"))
+    yield made
+    made.overlay.stop()
+
+
+def test_a_program_appends_and_what_it_may_not_is_refused(node: Node) -> None:
+    begin = node.next()
+    with canopy.connect(node.data) as client:
+        done = client.append("orders", ({"n": n} for n in range(600)))
+        assert done.count == 600
+        assert [r.first for r in done.receipts] == [begin, begin + 256, begin + 512]
+        one = client.append("orders", ({"n": n} for n in range(600)), atomic=True)
+        assert [r.count for r in one.receipts] == [600]
+        with pytest.raises(EventRefusedError, match="event 1"):
+            client.append("orders", [{"n": 1}, {"n": float("inf")}])
+        with pytest.raises(CommandFailed, match="no stream nowhere") as failed:
+            client.append("nowhere", [{"n": 1}])
+        assert failed.value.in_doubt == 0
+        with pytest.raises(CommandFailed) as failed:
+            client.append("orders", [canopy.Draft({"n": 1}, b"x" * 2_000_000)])
+    assert node.next() == begin + 1_200
+
+
+def test_a_producer_appends_each_event_once_while_its_node_is_killed(node: Node) -> None:
+    begin = node.next()
+    with canopy.connect(node.data) as client:
+        producer = client.producer("orders", "till")
+        assert producer.next == (0,)
+        producer.append([{"n": n} for n in range(10)])
+        node.overlay.kill(0)
+        threading.Timer(0.5, node.start).start()
+        done = producer.append([{"n": n} for n in range(10, 2_000)], timeout=PATIENCE)
+        assert done.count == 1_990
+        assert producer.next == (2_000,)
+    assert node.next() == begin + 2_000
+    with canopy.connect(node.data) as client:
+        again = client.producer("orders", "till", 1_990)
+        assert again.append([{"n": n} for n in range(1_990, 2_003)]).receipts[0].count == 3
+        with canopy.connect(node.data) as other:
+            assert other.producer("orders", "till").next == (2_003,)
+        with pytest.raises(CommandFailed) as failed:
+            again.append([{"n": 0}])
+        assert failed.value.code == "fenced"
+
+
+def test_tasks_append_as_threads_do(node: Node) -> None:
+    async def run() -> tuple[int, int]:
+        async with canopy.aio.connect(node.data) as client:
+            done = await client.append("orders", [{"n": n} for n in range(300)])
+            producer = await client.producer("orders", "task", 0)
+            mine = await producer.append([{"n": n} for n in range(5)])
+            return done.count, mine.receipts[0].count
+
+    assert asyncio.run(run()) == (300, 5)
+
+
+def test_a_feed_is_appended_once_and_its_receipts_are_proved(
+    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed, receipts = tmp_path / "feed.jsonl", tmp_path / "receipts.jsonl"
+    feed.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(50)) + "no json\n")
+    connect = ["--connect", str(node.data)]
+    to = ["--stream", "orders", "--producer", "feed", "--first", "0"]
+    begin = node.next()
+    assert main(["pub", *to, "--receipts", str(receipts), str(feed), "--json", *connect]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["appended"], said["refused"], said["without_receipt"]) == (50, 1, 0)
+    assert said["offsets"] == [{"shard": 0, "first": begin, "last": begin + 49}]
+    assert main(["pub", *to, str(feed), "--json", "--strict", *connect]) == 1
+    assert json.loads(capsys.readouterr().out)["without_receipt"] == 50
+    assert node.next() == begin + 50
+    (line,) = receipts.read_text().splitlines()
+    one = tmp_path / "one.json"
+    one.write_text(line)
+    assert main(["stream", "verify", str(node.shard), "--receipt", str(one)]) == 0
+    assert "proved" in capsys.readouterr().out
+    assert main(["pub", "--producer", "feed", str(feed), *connect]) == 2
