@@ -112,6 +112,8 @@ class SimDriver:
         self._has_processor = False  # … and has one, of those that it shares
         self._stored = False  # in this turn
         self._work = 0.0  # seconds that this turn costs
+        self.worked = 0.0
+        """Seconds of its processor that all turns so far took."""
         self._matched = ""  # the event that was matched last
         self._inputs: deque[tuple[str, tuple[Any, ...]]] = deque()  # while it stands still
         self._replies: list[tuple[int, Reply]] = []  # of the present turn
@@ -319,6 +321,7 @@ class SimDriver:
         self._give_processor_back()
         if not self.alive:
             return
+        self.worked += self._work
         self._work = 0.0
         try:
             if self._stored:

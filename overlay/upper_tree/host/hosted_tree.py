@@ -47,6 +47,8 @@ class HostedTree:
         self.spans: list[Interval] = []
         self.hosts: dict[Interval, tuple[Peer, ...]] = {}
         """By span, who serves all of it: this node and other replicas."""
+        self.hosts_grew_at = float("-inf")
+        """When a part of the tree that is served here was given more hosts last."""
         self.slice = Slice(0, {})
         self.shards: dict[Interval, list[Entry]] = {}
         """By value of which this host has a shard, all of its shards, in order."""
@@ -66,7 +68,7 @@ class HostedTree:
         """Whether every value of the attribute is served here."""
         return len(self.spans) == 1 and self.spans[0] == EVERYTHING
 
-    def assign(self, message: Assign, owner: Peer | None = None) -> None:
+    def assign(self, message: Assign, owner: Peer | None = None, now: float = 0.0) -> None:
         """Serve exactly these intervals, with what is registered already; what overlaps none of
         them is uninstalled. Where there are none everything is `former`: who takes the tree away
         from a host that may have missed something mostly gives it the same again, which then need
@@ -77,6 +79,7 @@ class HostedTree:
         self.intervals = message.intervals
         self.shards = _shards_of(self.slice.known, message.intervals)
         self.spans = []
+        hosts_before = self.hosts
         self.hosts = {}
         by_interval = {entry.interval: entry.hosts for entry in self.slice.known.values()}
         for interval in sorted(message.intervals, key=lambda each: each.lo):
@@ -90,6 +93,8 @@ class HostedTree:
             self.spans.append(interval)
             self.hosts[interval] = hosts
         self._starts = [span.lo for span in self.spans]
+        if any(self._gained_hosts(span, hosts_before) for span in self.spans):
+            self.hosts_grew_at = now
         if not self.spans:
             self.former = dict.fromkeys(self.registrations)
             return
@@ -97,6 +102,13 @@ class HostedTree:
         for id_, (registration, _) in list(self.registrations.items()):
             if not any(lies_in(registration, span) for span in self.spans):
                 self.uninstall(id_)
+
+    def _gained_hosts(self, span: Interval, before: Mapping[Interval, tuple[Peer, ...]]) -> bool:
+        """Whether some of this was served here before, by fewer hosts."""
+        hosts = _ids(self.hosts[span])
+        return any(
+            known.overlaps(span) and not hosts <= _ids(others) for known, others in before.items()
+        )
 
     def empty(self) -> None:
         """Drop all registrations: nothing of the tree is served any more."""

@@ -39,6 +39,7 @@ from overlay.upper_tree.host.dry_matching import dry_matches
 from overlay.upper_tree.host.gathering import ShardGathering
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
+from overlay.upper_tree.host.queue_sharing import QueueSharing
 from overlay.upper_tree.host.served_loads import SampledTree
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
@@ -108,6 +109,7 @@ class Hosting(Machine):
             port, self.trees, self.has_lease, self.known_epoch, ring, settings.tree.serving_most
         )
         self.gathering = ShardGathering(port, self.trees, lambda: self.scheduler.load)
+        self.sharing = QueueSharing(port, self.trees, self.copies)
         self.leases = ServingLeases()
         self.loads = self.scheduler.served_loads()
         """What virtual nodes ask of this host."""
@@ -177,7 +179,7 @@ class Hosting(Machine):
             return
         tree = self._tree(message.attribute)
         if message.version >= tree.version:
-            tree.assign(message, sender)
+            tree.assign(message, sender, self.port.now)
             if not message.intervals:
                 self.access_points.withdraw(message.attribute)
                 self._former.pop(message.attribute, None)
@@ -350,8 +352,11 @@ class Hosting(Machine):
             self.port.count("dry_runs_matched", len(message.events))
             self.port.send(sender, dry_matches(self.index, self.trees, self.has_lease, message))
 
-    def _serve(self, message: Visit) -> None:
-        """Match, pass on, or give back, for each attribute."""
+    def _serve(self, message: Visit, came: float) -> int:
+        """Match, pass on, or give back, for each attribute, what came at this time. How many events
+        were matched here."""
+        if self.sharing.pass_on(message, came):
+            return 0
         load = self.scheduler.load
         known = self._announced.known_to(message.origin.id, self.port.now)
         visit = VisitHandler(
@@ -374,3 +379,4 @@ class Hosting(Machine):
             self.trees[attribute].visits.visited(message.events, len(accepted))
         visit.match()
         visit.finish()
+        return visit.matched

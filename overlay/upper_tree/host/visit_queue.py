@@ -30,7 +30,8 @@ class VisitQueue:
         self.events = 0
         """Number of events that wait."""
         self.bytes = 0
-        self._heap: list[tuple[float, int, int, Visit]] = []  # due, order, bytes, what
+        self._heap: list[tuple[float, int, float, int, Visit]] = []
+        """When it is due, its order, when it came, its bytes, and what it is."""
         self._order = 0
 
     def __len__(self) -> int:
@@ -45,24 +46,24 @@ class VisitQueue:
     def push(self, visit: Visit, level: float, now: float) -> None:
         """Queue a visit whose events all have this level."""
         self._order += 1
-        self._put(now + level * self.ageing, self._order, visit)
+        self._put(now + level * self.ageing, self._order, now, visit)
 
-    def pop(self, most: int) -> Visit:
+    def pop(self, most: int) -> tuple[Visit, float]:
         """The visit that is due first, or its first `most` events (at least one): the rest keeps
-        its place. IndexError if nothing waits."""
-        due, order, size, visit = heapq.heappop(self._heap)
+        its place; and when it came. IndexError if nothing waits."""
+        due, order, came, size, visit = heapq.heappop(self._heap)
         self.events -= len(visit.events)
         self.bytes -= size
         most = max(1, most)
         if len(visit.events) > most:
-            self._put(due, order, select_events(visit, range(most, len(visit.events))))
+            self._put(due, order, came, select_events(visit, range(most, len(visit.events))))
             visit = select_events(visit, range(most))
-        return visit
+        return visit, came
 
-    def _put(self, due: float, order: int, visit: Visit) -> None:
+    def _put(self, due: float, order: int, came: float, visit: Visit) -> None:
         size = 0
         if visit.hop:  # from elsewhere
             size = sum([weigh_event(event.attributes, event.payload) for event in visit.events])
         self.events += len(visit.events)
         self.bytes += size
-        heapq.heappush(self._heap, (due, order, size, visit))
+        heapq.heappush(self._heap, (due, order, came, size, visit))

@@ -51,14 +51,15 @@ class MatchDue(Timer, frozen=True):
 
 
 class VisitScheduler:
-    """Decides which visit is served when. `serve` matches one visit; `trees` are the host's."""
+    """Decides which visit is served when. `serve` matches one visit that came at a time, and says
+    how many of its events were matched here and not passed on; `trees` are the host's."""
 
     def __init__(
         self,
         port: Port,
         settings: TreeSettings,
         trees: Mapping[str, HostedTree],
-        serve: Callable[[Visit], None],
+        serve: Callable[[Visit, float], int],
         is_held_back: Callable[[], bool],
     ) -> None:
         """`is_held_back`: whether interested nodes take their deliveries more slowly than they
@@ -84,7 +85,7 @@ class VisitScheduler:
         is_idle = not len(self.queue) and (self._began is None or self._began == now)
         is_held_back = self.is_held_back()
         if is_idle and not is_held_back and self._fits_turn(len(visit.events)):
-            self._serve(visit)
+            self._serve(visit, now)
             return
         if self._began is None:
             self._alarm.within(HELD_BACK_CHECK if is_held_back else 0.0)
@@ -93,7 +94,7 @@ class VisitScheduler:
             self.queue.push(part, level, now)
         while self.queue.is_full:
             self.port.count("queue_full")
-            self._serve(self.queue.pop(self._slice))
+            self._serve(*self.queue.pop(self._slice))
 
     def on_match_due(self, timer: MatchDue) -> None:
         """All that came in since the last work is in the queue now: serve a slice of it."""
@@ -107,9 +108,9 @@ class VisitScheduler:
             return
         left = self._slice
         while left > 0 and len(self.queue):
-            visit = self.queue.pop(left)
+            visit, came = self.queue.pop(left)
             left -= len(visit.events)
-            self._serve(visit)
+            self._serve(visit, came)
 
     def served_loads(self) -> ServedLoads:
         """What is to measure the loads of the host's virtual nodes, by what this one measures."""
@@ -138,12 +139,11 @@ class VisitScheduler:
         """Whether a host that has nothing else to do may match so many more in this turn."""
         return self._served + events <= min(self._in_time, MATCH_AT_ONCE)
 
-    def _serve(self, visit: Visit) -> None:
+    def _serve(self, visit: Visit, came: float) -> None:
         if self._began is None:
             self._began = self.port.now
-        self._served += len(visit.events)
         self._alarm.within(0.0)
-        self.serve(visit)
+        self._served += self.serve(visit, came)
 
     def _by_level(self, visit: Visit) -> dict[float, Visit]:
         """The visit, divided by how urgent its events are in the trees that it visits."""

@@ -255,6 +255,13 @@ class VisitHandler:
 
     # --- matching ---
 
+    @property
+    def matched(self) -> int:
+        """How many events are matched here; the others are passed on or given back."""
+        if self.whole:
+            return len(self.visit.events)
+        return len({sequence for part in self.parts.values() for sequence in part})
+
     def match(self) -> None:
         """Find the interested nodes of what was accepted."""
         if not self.whole and not self.parts:

@@ -11,7 +11,7 @@ accept within milliseconds.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from overlay.client import Event
 from overlay.machine import Alarm, Machine, Port, Timer
@@ -29,6 +29,17 @@ def by_attributes(events: Iterable[Event]) -> ByNames:
         has = [name for name, value in event.attributes.items() if value is not None]
         found.setdefault(tuple(has), []).append(event)
     return found
+
+
+def in_parts(by_names: ByNames, most: int) -> Iterator[ByNames]:
+    """These events in parts of `most` (at least one), in the order of publication."""
+    keyed = [(event, names) for names, events in by_names.items() for event in events]
+    keyed.sort(key=lambda pair: pair[0].sequence)
+    for start in range(0, len(keyed), most):
+        part: ByNames = {}
+        for event, names in keyed[start : start + most]:
+            part.setdefault(names, []).append(event)
+        yield part
 
 
 class HoldOver(Timer, frozen=True):

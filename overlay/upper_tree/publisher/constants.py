@@ -8,8 +8,8 @@ from __future__ import annotations
 # --- pending events (publisher.py, coalescer.py) ---
 
 MOVES = 3
-"""`TreeMoved` answers for one event and tree after which the ring is asked instead of a walk. Not
-measured; would be measured by the time to deliver while trees move."""
+"""`TreeMoved` answers for one event and tree, or hosts that were too late, after which the owner is
+asked. Not measured; would be measured by the time to deliver while trees move."""
 
 CHECK_LEAST = 0.05
 """Seconds between two checks for silent hosts at least. Not measured; would be measured by the
@@ -90,6 +90,16 @@ REPORT_FOR = 1.0
 """Seconds for which a reported load is used; long beside what an acceptance takes, short beside a
 publisher's time-out. Not measured; would be measured by `canopy sim timeliness` over this value."""
 
+OWN_SHARE = 0.5
+"""The share of a host's time that one publisher takes to be its own: as much as owners give a host
+to do (`TARGET` in owner/constants.py). By the busiest host's share of time and the 99th percentile
+of deliveries where few publishers have the events of many hosts (`canopy sim scaling`, load
+*value*)."""
+
+SENDS_MOST = 256
+"""Visits to one host that are remembered until it accepts them: more than are on their way within
+an acceptance's time."""
+
 PREDICTED_MOST = 4_096
 """Hosts whose load is remembered; as many as suspicions."""
 
@@ -144,6 +154,11 @@ SKIP_RATES_MOST = 1_024
 """Hosts with certain trees of which it is remembered whether events skip them."""
 
 # --- route_queue.py ---
+
+SPREAD_SECONDS = 0.02
+"""While hosts are behind one is chosen for as many events together as it matches within so long:
+what waited for one host, or for room, goes to several others then. A fifth of what deliveries may
+take. By how long the last of them waits there, beside the visits."""
 
 PAIRS_AT_ONCE = 2_048
 """Pairs that are routed one by one in a turn: 15 ms (measured)."""

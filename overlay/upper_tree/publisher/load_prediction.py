@@ -9,10 +9,13 @@ is how many wait and how long an event will take, and the host with the smallest
 the paper:
 
 * q is never negative. b = 0 means that the rate is not known: such a host's queue is predicted to
-  stay what it reported, and the host is taken to be as fast as the others.
+  stay what it reported, and the host is taken to be as fast as the one that reported last.
 * The formula knows nothing of what this publisher itself has sent since, and in a burst only that
-  matters. So what it sends is added to what waits, which shrinks by b; the larger of the two
-  predictions counts.
+  matters. So what it sends is added to what waits, which shrinks by b times `OWN_SHARE`, since
+  other publishers visit the host as well; the larger of the two predictions counts. So one
+  publisher asks a host for `OWN_SHARE` of its time before it visits the next one: where a tree has
+  many hosts since many events come, few publishers use them all.
+* A report says nothing of what was sent after the events that it accepts: these still wait.
 * A report is used for `REPORT_FOR` only: a rate does not last, and a host that was not chosen for
   that long would otherwise never be heard from again.
 * Among hosts at which nothing waits the first one in the publisher's own order is taken
@@ -21,6 +24,7 @@ the paper:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -28,7 +32,13 @@ import msgspec
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.host_load import HostLoad
-from overlay.upper_tree.publisher.constants import PREDICTED_MOST, REPORT_FOR
+from overlay.upper_tree.publisher.constants import (
+    OWN_SHARE,
+    PREDICTED_MOST,
+    REPORT_FOR,
+    SENDS_MOST,
+    SPREAD_SECONDS,
+)
 
 
 def predicted_queue(load: HostLoad, passed: float) -> float:
@@ -49,29 +59,37 @@ class HostEstimate(msgspec.Struct):
 
     load: HostLoad  # as last reported
     reported_at: float
-    backlog: float  # what waits there, by the last report and what was sent since …
-    backlog_at: float  # … at that time
+    backlog: float = 0.0  # what this publisher sent and is predicted to wait there …
+    backlog_at: float = 0.0  # … at that time
+    sends: deque[tuple[float, int]] = msgspec.field(
+        default_factory=lambda: deque(maxlen=SENDS_MOST)
+    )
+    """What was sent and not accepted since: when, and how many events; the oldest first."""
 
-    @property
-    def service(self) -> float:
-        """Its service rate as last reported, however long ago; 0: not known."""
-        return self.load.service
-
-    def queue(self, now: float) -> float:
-        """How many events are predicted to wait there now."""
-        own = self._own_backlog(now)
+    def queue(self, now: float, service: float) -> float:
+        """How many events are predicted to wait there now, if it has this service rate."""
+        own = self._own_backlog(now, service)
         if now - self.reported_at > REPORT_FOR:
             return own
         return max(own, predicted_queue(self.load, now - self.reported_at))
 
-    def sent(self, events: int, now: float) -> None:
+    def sent(self, events: int, now: float, service: float) -> None:
         """This publisher has sent it so many more events."""
-        self.backlog = self._own_backlog(now) + events
+        self.backlog = self._own_backlog(now, service) + events
         self.backlog_at = now
+        self.sends.append((now, events))
 
-    def _own_backlog(self, now: float) -> float:
-        service = self.service  # where it is not known, what was sent is taken to be done
-        return max(0.0, self.backlog - service * (now - self.backlog_at)) if service > 0 else 0.0
+    def reported(self, load: HostLoad, upto: float, now: float) -> None:
+        """It has accepted what was sent up to `upto`, and reports its load."""
+        while self.sends and self.sends[0][0] <= upto:
+            self.sends.popleft()
+        self.load, self.reported_at = load, now
+        later = float(sum([events for _, events in self.sends]))
+        self.backlog, self.backlog_at = max(float(load.queue), later), now
+
+    def _own_backlog(self, now: float, service: float) -> float:
+        passed = now - self.backlog_at
+        return max(0.0, self.backlog - OWN_SHARE * service * passed) if service > 0 else 0.0
 
 
 class LoadPredictor:
@@ -83,35 +101,60 @@ class LoadPredictor:
             PREDICTED_MOST, lambda node, _: self._busy.pop(node, None)
         )
         self._busy: dict[NodeId, None] = {}  # hosts at which something may wait
+        self._usual = 0.0  # the service rate that was reported last by any host; 0: none was
 
     def __len__(self) -> int:
         """How many hosts are remembered."""
         return len(self._estimates)
 
-    def reported(self, node: NodeId, load: HostLoad | None, now: float) -> None:
-        """A host's report; None: nothing waits there."""
+    def reported(
+        self, node: NodeId, load: HostLoad | None, now: float, upto: float | None = None
+    ) -> None:
+        """A host's report; None: nothing waits there. It has accepted what was sent to it up to
+        `upto` (None: everything)."""
         estimate = self._estimates.get(node)
         if load is not None:
             self._busy[node] = None
+            self._usual = load.service or self._usual
         elif estimate is None:
             return  # it never had a queue
         else:
-            load = HostLoad(0.0, estimate.service, 0)
-        self._estimates.renew(node, HostEstimate(load, now, float(load.queue), now))
+            load = HostLoad(0.0, estimate.load.service, 0)
+        if estimate is None:
+            estimate = HostEstimate(load, now)
+        estimate.reported(load, now if upto is None else upto, now)
+        self._estimates.renew(node, estimate)
 
     def sent(self, node: NodeId, events: int, now: float) -> None:
-        """This publisher has sent events to a host."""
+        """This publisher has sent events to a host. While no host has reported a queue, nothing is
+        remembered."""
+        if not self._usual:
+            return
         estimate = self._estimates.get(node)
-        if estimate is not None and estimate.service > 0:
-            estimate.sent(events, now)
-            self._busy[node] = None
+        if estimate is None:
+            estimate = HostEstimate(HostLoad(0.0, 0.0, 0), now)
+            self._estimates[node] = estimate
+        estimate.sent(events, now, self._service(estimate))
+        self._busy[node] = None
+
+    def _service(self, estimate: HostEstimate) -> float:
+        return estimate.load.service or self._usual
+
+    def _queue(self, node: NodeId, now: float) -> float:
+        estimate = self._estimates.get(node)
+        return 0.0 if estimate is None else estimate.queue(now, self._service(estimate))
+
+    @property
+    def at_once(self) -> int | None:
+        """How many events a host matches within `SPREAD_SECONDS`; None: nothing waits anywhere."""
+        return int(SPREAD_SECONDS * self._usual) if self._busy else None
 
     def update(self, now: float) -> bool:
         """Forget who is not behind any more. Whether something may have waited anywhere, so that
         `best` may answer differently."""
         before = bool(self._busy)
         for node in list(self._busy):
-            if self._estimates[node].queue(now) < 1:
+            if self._queue(node, now) < 1:
                 del self._busy[node]
         return before
 
@@ -119,15 +162,17 @@ class LoadPredictor:
         """The host to visit, of these in the order of preference (at least one)."""
         if not self._busy:
             return order[0]
-        estimates = [self._estimates.get(host.id) for host in order]
-        queues = [0.0 if each is None else each.queue(now) for each in estimates]
-        for host, queue in zip(order, queues, strict=True):
+        queues: list[float] = []
+        for host in order:
+            queue = self._queue(host.id, now)
             if queue < 1:
                 return host
-        rates = [each.service for each in estimates if each is not None and each.service > 0]
+            queues.append(queue)
+        found = [self._estimates.get(host.id) for host in order]
+        rates = [each.load.service for each in found if each is not None and each.load.service > 0]
         usual = sum(rates) / len(rates) if rates else 1.0
         times = [
-            predicted_time(queue, usual if each is None else each.service or usual)
-            for each, queue in zip(estimates, queues, strict=True)
+            predicted_time(queue, usual if each is None else each.load.service or usual)
+            for each, queue in zip(found, queues, strict=True)
         ]
         return order[times.index(min(times))]

@@ -17,6 +17,7 @@ from overlay.client import Event
 from overlay.machine import NodeId
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.messages import EVENT_TREE
+from overlay.upper_tree.publisher.constants import MOVES
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 
@@ -32,7 +33,7 @@ class PendingEvent(msgspec.Struct):
     pairs: PairStates
     since: float  # when it was published
     bytes: int  # that it counts for
-    moves: int = 0  # `TreeMoved` answers so far
+    moves: int = 0  # `TreeMoved` answers so far, and hosts that were too late
     _places: dict[str, Cut] | None = None
 
     @property
@@ -53,7 +54,7 @@ class Overdue(NamedTuple):
     """Pairs that have waited too long, and when to look again."""
 
     elsewhere: list[PendingPair]
-    """Another replica is known that is not suspected."""
+    """Another replica is known that is not suspected, and not behind if this one only is late."""
     lost: list[PendingPair]
     """Nothing that is known locally helps: the owner has to be asked."""
     next_check: float
@@ -88,13 +89,18 @@ def find_overdue(
         for attribute, (host, since) in each.pairs.items():
             if not host:
                 continue
-            if replicas.suspects(attribute, host):
+            is_suspected = replicas.suspects(attribute, host)
+            is_late = since + retry <= now
+            if is_suspected or (is_late and each.moves <= MOVES):
                 other = locations.host_for(attribute, each.places[attribute])
-                if other is not None and not replicas.suspects(attribute, other.id):
+                is_other = other is not None and not replicas.suspects(attribute, other.id)
+                if is_other and (is_suspected or other.id != host):
+                    each.moves += is_late
                     found.elsewhere.append((each, attribute))
                     continue
+            if is_suspected:
                 found.silent[attribute] = None
-            if since + retry <= now:
+            if is_late:
                 found.lost.append((each, attribute))
             else:
                 next_check = min(next_check, since + retry)

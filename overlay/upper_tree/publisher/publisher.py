@@ -26,8 +26,13 @@ from overlay.upper_tree.event_history import AcceptedAt, EventHistory, Skipped
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, SentBefore, TreeMoved
 from overlay.upper_tree.publisher.admission import UniformBatch
-from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes
-from overlay.upper_tree.publisher.constants import ASK_ANEW, CHECK_LEAST, MOVES, PAIRS_AT_ONCE
+from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes, in_parts
+from overlay.upper_tree.publisher.constants import (
+    ASK_ANEW,
+    CHECK_LEAST,
+    MOVES,
+    PAIRS_AT_ONCE,
+)
 from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import PendingPair, event_bytes
@@ -157,6 +162,17 @@ class Publisher(Machine):
         """Send events, by the names of their attributes, to the hosts of their trees. None of them
         exceeds `largest` bytes."""
         self.replicas.expire(self.port.now)
+        count = sum(map(len, by_names.values()))
+        at_once = self.replicas.at_once(count)
+        if at_once < count:
+            for part in in_parts(by_names, at_once):
+                self._dispatch_part(part, largest)
+                self.replicas.expire(self.port.now)
+        else:
+            self._dispatch_part(by_names, largest)
+
+    def _dispatch_part(self, by_names: ByNames, largest: int) -> None:
+        """Send these, for which hosts are chosen together."""
         visits: VisitsByHost = {}
         pairs: list[PendingPair] = []
         for names, alike in by_names.items():
@@ -211,9 +227,13 @@ class Publisher(Machine):
         self._routes.add(sorted(pairs, key=_published), stale)
 
     def _send_part(self, pairs: list[PendingPair], stale: bool) -> None:
-        visits: VisitsByHost = {}
-        self._route(pairs, visits, stale)
-        self._send_all(visits)
+        at_once = self.replicas.at_once(len(pairs))
+        for start in range(0, len(pairs), at_once):
+            visits: VisitsByHost = {}
+            self._route(pairs[start : start + at_once], visits, stale)
+            self._send_all(visits)
+            if at_once < len(pairs):
+                self.replicas.expire(self.port.now)
 
     def _route(
         self, pairs: Iterable[PendingPair], visits: VisitsByHost, stale: bool = False

@@ -96,6 +96,11 @@ class ReplicaSelector:
         """Whether this host of the tree is to be chosen last."""
         return ("", node) in self._suspected or (attribute, node) in self._suspected
 
+    def at_once(self, events: int) -> int:
+        """For how many of so many events a host is to be chosen together, at least one."""
+        most = self.predictor.at_once if self.by_time else None
+        return max(1, events if most is None else min(events, most))
+
     # --- learning ---
 
     @property
@@ -116,7 +121,7 @@ class ReplicaSelector:
     ) -> None:
         """A host has accepted, `took` seconds after it was sent (None: not known), and reports its
         load (None: nothing waits)."""
-        self.predictor.reported(node, load, now)
+        self.predictor.reported(node, load, now, None if took is None else now - took)
         last = self._accepted.get(node)
         if last is None:
             self._accepted[node] = LastAcceptance(now)

@@ -24,7 +24,7 @@ def visit(*sequences: int) -> Visit:
 
 def order(queue: VisitQueue) -> list[int]:
     """Sequences in the order of serving."""
-    return [e.sequence for _ in range(len(queue)) for e in queue.pop(10).events]
+    return [e.sequence for _ in range(len(queue)) for e in queue.pop(10)[0].events]
 
 
 # --- the map ---
@@ -133,7 +133,7 @@ def test_a_slice_takes_a_part_and_the_rest_keeps_its_place() -> None:
     queue = VisitQueue(1.0)
     queue.push(visit(0, 1, 2), 2, 0.0)
     queue.push(visit(3), 2, 0.0)
-    assert [e.sequence for e in queue.pop(2).events] == [0, 1]
+    assert [e.sequence for e in queue.pop(2)[0].events] == [0, 1]
     assert queue.events == 2
     assert order(queue) == [2, 3]
     assert (queue.events, queue.bytes) == (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -113,7 +114,43 @@ def test_what_was_sent_is_done_after_its_time() -> None:
     assert found.best(HOSTS, NOW) == A
     found.sent("a", 10, NOW)
     assert found.best(HOSTS, NOW) == B
-    assert found.best(HOSTS, NOW + 0.11) == A
+    assert found.best(HOSTS, NOW + 0.11) == B, "other publishers visit it as well"
+    assert found.best(HOSTS, NOW + 0.21) == A
+
+
+def test_what_was_sent_after_the_accepted_events_still_waits() -> None:
+    found = choice(a=HostLoad(0.0, 100.0, 5))
+    found.sent("a", 4, NOW + 1.0)
+    found.sent("a", 6, NOW + 1.01)
+    found.reported("a", None, NOW + 1.05, NOW + 1.0)
+    assert found.best(HOSTS, NOW + 1.05) == B
+    assert found.best(HOSTS, NOW + 1.05 + 5 / 50 + 0.01) == A, "5 of 6 are done at half its rate"
+    found.reported("a", None, NOW + 1.06, NOW + 1.01)
+    assert found.best(HOSTS, NOW + 1.06) == A
+
+
+def test_a_host_that_was_never_behind_is_taken_for_as_fast_as_another() -> None:
+    """Else one that has not reported yet would be sent a whole burst."""
+    found = choice(c=HostLoad(0.0, 100.0, 5))
+    found.sent("a", 10, NOW)
+    assert found.best(HOSTS, NOW) == B
+    assert found.best(HOSTS, NOW + 0.21) == A
+
+
+def test_one_publisher_uses_as_many_hosts_as_its_events_need() -> None:
+    """Half of a host's time each: three quarters of all the time that three hosts have need two."""
+    found = choice(a=HostLoad(0.0, 100.0, 0))
+    found.reported("a", None, NOW)
+    sent: Counter[str] = Counter()
+    for step in range(1, 1_001):  # 75 events per second
+        now = NOW + step / 75
+        found.update(now)
+        host = found.best(HOSTS, now)
+        found.sent(host.id, 1, now)
+        sent[host.id] += 1
+    assert 600 < sent["a"] < 750
+    assert 250 < sent["b"] < 400
+    assert not sent["c"]
 
 
 def test_a_host_that_seemed_to_fall_behind_for_ever_is_tried_again() -> None:

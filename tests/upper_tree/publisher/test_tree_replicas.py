@@ -7,7 +7,8 @@ from collections import Counter
 from matching import EVERYTHING
 from overlay.links.events import LinkDown
 from overlay.machine import Peer
-from overlay.upper_tree.messages import Location, Visit
+from overlay.upper_tree.host_load import HostLoad
+from overlay.upper_tree.messages import Accepted, Location, Visit
 from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import (
@@ -176,3 +177,41 @@ def test_what_is_known_of_a_tree_names_the_other_hosts_when_one_is_gone() -> Non
     assert tree.only_host == peer("c")
     known.forget_node("c")
     assert not tree.is_known
+
+
+# --- hosts that are behind ---
+
+
+def behind(rig: Rig, node: str, queue: int) -> None:
+    rig.port.hear(Accepted(7, (), (), HostLoad(0.0, 300.0, queue)), peer(node))
+
+
+def test_what_waits_too_long_at_a_host_that_is_behind_goes_to_another() -> None:
+    """The owner is not asked, and what is published meanwhile does not wait for its answer."""
+    rig = knowing("x")
+    first, second, _ = order(rig)
+    rig.publish({"x": 1})
+    assert to(rig) == [first]
+    for _ in range(11):
+        rig.port.advance(RETRY / 10)
+        behind(rig, first, 1_000)  # it does something
+    assert rig.visits() == [(second, ("x",), [1])]
+    assert rig.finder.asked == []
+    rig.publish({"x": 2})
+    assert to(rig) == [second]
+
+
+def test_many_events_are_spread_over_hosts_while_one_is_behind() -> None:
+    """What waited for room, or for a host, comes together; it is divided into what a host does
+    within a fiftieth of a second."""
+    rig = knowing("x")
+    first, second, third = order(rig)
+    behind(rig, first, 1_000)
+    rig.publish(*({"x": n} for n in range(12)))
+    assert [(host, len(events)) for host, _, events in rig.visits()] == [(second, 6), (third, 6)]
+
+
+def test_many_events_are_one_visit_while_nothing_waits() -> None:
+    rig = knowing("x")
+    rig.publish(*({"x": n} for n in range(12)))
+    assert [len(events) for _, _, events in rig.visits()] == [12]

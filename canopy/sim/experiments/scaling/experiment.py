@@ -14,6 +14,9 @@ from overlay.links.events import Codec
 RAMP = 1.0
 """Virtual seconds in which a burst comes, in steps of a tenth."""
 
+IDLE = 0.05
+"""A host is idle that works for less than this share of its time."""
+
 WINDOW = 0.5
 """Virtual seconds of events by which a burst is judged."""
 
@@ -65,6 +68,9 @@ class Experiment:
                     shown.p99_ms,
                     shown.virtual_nodes,
                     shown.hosts,
+                    shown.busiest,
+                    shown.busy,
+                    shown.idle,
                     tuple(tried),
                 )
             )
@@ -96,11 +102,15 @@ class Experiment:
         self._progress(f"{what}: {rate:.0f} events/s", self._done / self._total)
         stage.publish_at(rate)
         settled = stage.settle()
-        expected, times = stage.measure(self.plan.measured)
+        before, began = stage.worked(), stage.world.now
+        expected, times = stage.measure(max(self.plan.measured, self.plan.measured_events / rate))
+        passed = stage.world.now - began
+        busy = [(now - then) / passed for now, then in zip(stage.worked(), before, strict=True)]
         nodes, hosts = stage.size()
         found = Measured(
             round(rate, 1), expected, len(times), p99_ms(times, expected), nodes, hosts,
-            round(settled, 2),
+            round(settled, 2), round(max(busy), 2), round(sum(busy) / len(busy), 2),
+            sum(each < IDLE for each in busy),
         )  # fmt: skip
         stage.drain()
         return found

@@ -46,7 +46,8 @@ class ScalingPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # time for events alone, without frames: the rates that are tried with one host
     settle: Seconds = 20.0  # until a rate is measured: at most
     calm: Seconds = 3.0  # … or until no map has changed for so long
-    measured: Seconds = 2.0  # deliveries of events that are published within so long
+    measured: Seconds = 2.0  # deliveries of events that are published within so long, or longer, …
+    measured_events: Annotated[int, Meta(ge=1)] = 400  # … so that there are so many of them
     burst_hosts: int = 32  # nodes of the burst; 0: no burst
     burst_base: Annotated[float, Meta(gt=0)] = 0.4  # of one host's time before it
     burst_factor: Annotated[float, Meta(gt=1)] = 20.0

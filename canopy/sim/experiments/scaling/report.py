@@ -17,6 +17,9 @@ class Measured(msgspec.Struct, frozen=True):
     virtual_nodes: int
     hosts: int  # that the maps name
     settled_s: float  # from the first event until no map changed any more
+    busiest: float  # share of its time that the busiest host worked, …
+    busy: float  # … that a host worked on average,
+    idle: int  # and how many worked for less than a twentieth of it
 
 
 class ScalingPoint(msgspec.Struct, frozen=True):
@@ -29,6 +32,9 @@ class ScalingPoint(msgspec.Struct, frozen=True):
     p99_ms: float
     virtual_nodes: int
     used: int  # hosts that the maps name
+    busiest: float  # of `Measured`
+    busy: float
+    idle: int
     tried: tuple[Measured, ...]
 
 

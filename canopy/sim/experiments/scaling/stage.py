@@ -170,6 +170,10 @@ class Stage:
 
     # --- what there is ---
 
+    def worked(self) -> list[float]:
+        """Seconds of its processor that each host has used so far."""
+        return [self.world.drivers[name].worked for name in self.hosts]
+
     def size(self) -> tuple[int, int]:
         """(virtual nodes, hosts that the maps name)."""
         count, hosts = 0, dict[str, None]()
