@@ -12,8 +12,8 @@ from overlay.upper_tree.host.gathering import Choice, GatheringDue, ShardGatheri
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.visiting import VisitHandler
 from overlay.upper_tree.messages import Accepted, Entry, Registration, Visit
-from overlay.upper_tree.owner import placement
-from overlay.upper_tree.owner.placement import PlacedNode
+from overlay.upper_tree.owner import placed_node
+from overlay.upper_tree.owner.placed_node import PlacedNode
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
 from overlay.upper_tree.partition import PartitionMap
@@ -99,7 +99,7 @@ def shards_of_a_value_share_a_host() -> None:
     def is_hot_shard(node: PlacedNode) -> bool:
         return False
 
-    replace(placement.is_hot_shard, is_hot_shard)
+    replace(placed_node.is_hot_shard, is_hot_shard)
 
 
 @fault("C6", SHARDS, "test_a_hot_value_with_many_cheap_events_is_replicated")

@@ -21,7 +21,8 @@ from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.placement import PlacedNode, Placement, RunAssignment
+from overlay.upper_tree.owner.placed_node import PlacedNode
+from overlay.upper_tree.owner.placement import Placement, RunAssignment
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers, Transfer
 from overlay.upper_tree.owner.registrations.registration_ends import RegistrationEnds

@@ -90,6 +90,8 @@ class LoadMeter:
         self._asked_at = now  # when `demand` was asked last, and since then:
         self._asked_events = 0
         self._asked_busy = 0.0
+        self._asked_served = 0
+        self._asked_passed = 0
 
     def arrived(self, events: int, now: float) -> None:
         """Note that so many events arrived at `now`."""
@@ -111,6 +113,11 @@ class LoadMeter:
             self._busy = KEEP * self._busy + seconds
             self._asked_busy += seconds
 
+    def taken_up(self, served: int, passed_on: int) -> None:
+        """Of events that arrived so many were served here, and so many sent to other hosts."""
+        self._asked_served += served
+        self._asked_passed += passed_on
+
     @property
     def service(self) -> float:
         """Events per second of work; 0 while nothing is known."""
@@ -122,13 +129,19 @@ class LoadMeter:
 
     def demand(self, queue: int, now: float) -> float:
         """The share of the host's time that events have asked for since the last call, with `queue`
-        of them waiting; 0 while the service rate is not known."""
+        of them waiting; 0 while the service rate is not known. Events that are for other hosts, as
+        most of a queue is after virtual nodes have moved, ask for nothing here; what waits is taken
+        to be like what was taken up since the last call."""
         passed = now - self._asked_at
         service = self.service
+        taken = self._asked_served + self._asked_passed
+        own = self._asked_served / taken if taken else 1.0
         if passed <= 0 or not service:
             share = 0.0
         else:
-            asked = (self._asked_events / passed + queue / DRAIN) / service
+            arrived = max(0, self._asked_events - self._asked_passed)
+            asked = (arrived / passed + own * queue / DRAIN) / service
             share = max(asked, self._asked_busy / passed)
         self._asked_at, self._asked_events, self._asked_busy = now, 0, 0.0
+        self._asked_served = self._asked_passed = 0
         return share

@@ -52,5 +52,6 @@ def test_by_time_the_hosts_share_what_is_too_much_for_one() -> None:
 
 def test_by_hash_one_host_has_it_all() -> None:
     delay, matched = flood("hash")
-    assert max(matched.values()) > 0.8 * EVENTS  # the last at a host that the load brought in
+    # The last are at hosts that the load brought in, which also take over some of what waited.
+    assert max(matched.values()) > 0.7 * EVENTS
     assert delay > 0.5

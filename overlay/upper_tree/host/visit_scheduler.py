@@ -143,7 +143,9 @@ class VisitScheduler:
         if self._began is None:
             self._began = self.port.now
         self._alarm.within(0.0)
-        self._served += self.serve(visit, came)
+        served = self.serve(visit, came)
+        self._served += served
+        self._meter.taken_up(served, len(visit.events) - served)
 
     def _by_level(self, visit: Visit) -> dict[float, Visit]:
         """The visit, divided by how urgent its events are in the trees that it visits."""

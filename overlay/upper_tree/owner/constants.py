@@ -65,7 +65,7 @@ BEATS_REMEMBERED = 32
 """Beats per host whose time of sending the owner remembers, to measure how long answers take: more
 than are under way within `tree.serving_most`."""
 
-# --- host_selector.py, placement.py ---
+# --- host_selector.py, placement.py, load_relief.py ---
 
 FEWEST_HOSTS = 2
 """Where there are fewer match brokers, standby and primary host as well: with one host more, losing
@@ -95,6 +95,10 @@ By the 99th percentile of deliveries over the rate (`canopy sim scaling`)."""
 
 SPARE = 0.2
 """By so much of `TARGET` a host keeps more than it should have, before something moves."""
+
+ALONE_SHARE = 0.8
+"""A virtual node may move by itself of whose events so many visit nothing else where it is: the
+others cost a visit more then. By visits per event over the maps that change."""
 
 REPLICAS_MOST = 64
 """Hosts of one virtual node, however busy: an acceptance names them to a publisher in 3 kB. By the

@@ -12,7 +12,7 @@ from overlay.upper_tree.owner.constants import FEWEST_HOSTS, REGION_SHARE, REGIO
 from overlay.upper_tree.owner.host_pool import HostPool
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTrees
-from overlay.upper_tree.owner.placement import PlacedNode
+from overlay.upper_tree.owner.placed_node import PlacedNode
 
 
 class HostSelector:

@@ -24,9 +24,10 @@ Where there are regions, each run has a host in each of those where much of the 
 publishers there visit it without crossing a border.
 
 A plan stands until it has to change: a host has more than its room, a host came or went, half the
-hosts would do, or a host is busy. Runs go to the hosts that have most of them already, so that
-little moves (rebalance.py does the moving). Under a load that no plan can spread plans are made
-less and less often.
+hosts would do, or a host is busy. Where a host is busy only what relieves it moves, if that is
+enough (load_relief.py). Else runs go to the hosts that have most of them already, so that little
+moves (rebalance.py does the moving). Under a load that no plan can spread plans are made less and
+less often.
 """
 
 from __future__ import annotations
@@ -46,30 +47,13 @@ from overlay.upper_tree.owner.constants import (
     RELIEF_MOST,
     REPACK_SHARE,
     REPLICAS_MOST,
-    SHARDS_IDLE,
     SPARE,
     TARGET,
 )
+from overlay.upper_tree.owner.load_relief import LoadRelief, Places
+from overlay.upper_tree.owner.placed_node import PlacedNode, fair_share, is_hot_shard
 
 T = TypeVar("T")
-
-
-class PlacedNode(NamedTuple):
-    """A virtual node where it is or is going to be, with its number of registrations."""
-
-    attribute: str
-    interval: Interval
-    hosts: tuple[NodeId, ...]
-    registrations: int
-    busy: float = 0.0
-    """Share of a host's time that its events ask for, of late …"""
-    alone: float = 0.0
-    """… and of that for events that visit nothing else where they meet it."""
-
-
-def is_hot_shard(node: PlacedNode) -> bool:
-    """Whether a virtual node is a shard of a value with events."""
-    return node.interval.is_shard() and node.busy > SHARDS_IDLE
 
 
 class HostUse(NamedTuple):
@@ -153,13 +137,6 @@ def runs_of(
         return (node.attribute, node.interval.around()) if is_apart else None
 
     return pack(sized, room, share, lambda node: node.alone, value)
-
-
-def fair_share(nodes: Sequence[PlacedNode], hosts: int, elsewhere: float = 0.0) -> float:
-    """The share of its time that a host is to be asked for: `TARGET`, or more where `hosts` of them
-    are too few."""
-    total = sum([node.busy for node in nodes]) + elsewhere
-    return max(TARGET, total / max(1, hosts))
 
 
 def plan_placement(
@@ -356,17 +333,43 @@ class Placement:
     ) -> Plan:
         """The plan for these virtual nodes and hosts, made anew if that is due."""
         ids = tuple(host.id for host in hosts)
+        is_other = ids != self._hosts
         if (
-            ids != self._hosts
+            use.regions != self._regions
             or (now >= self._next_plan_at and self._is_wrong(nodes))
-            or (use.busy and self._relieves(nodes, now))
-            or use.regions != self._regions
             or self._has_new_shards(nodes)
         ):
-            self._hosts, self._regions = ids, use.regions
-            self._next_plan_at = now + PLAN_PERIOD
-            self.plan = plan_placement(nodes, popularity, hosts, self.room, self.replicas, use)
+            self._replan(nodes, popularity, hosts, now, use)
+        elif is_other or (use.busy and self._relieves(nodes, now)):
+            places = self._relieved(nodes, hosts, use) if use.busy else None
+            if places is None:
+                self._replan(nodes, popularity, hosts, now, use)
+            else:
+                self.plan = Plan(places, self.plan.wanted)
+        self._hosts, self._regions = ids, use.regions
         return self.plan
+
+    def _replan(
+        self,
+        nodes: Sequence[PlacedNode],
+        popularity: Mapping[str, int],
+        hosts: Sequence[Peer],
+        now: float,
+        use: HostUse,
+    ) -> None:
+        self._next_plan_at = now + PLAN_PERIOD
+        self.plan = plan_placement(nodes, popularity, hosts, self.room, self.replicas, use)
+
+    def _relieved(
+        self, nodes: Sequence[PlacedNode], hosts: Sequence[Peer], use: HostUse
+    ) -> Places | None:
+        """Where what relieves the busy hosts is moved, and all else stays; None: that takes a new
+        plan."""
+        least = min(self.replicas, len(hosts))
+        if use.regions or any(len(node.hosts) < least for node in nodes):
+            return None
+        share = fair_share(nodes, use.worth or len(hosts), sum(use.elsewhere.values()))
+        return LoadRelief(nodes, hosts, self.room, share, use.elsewhere).places()
 
     def is_for(self, hosts: Sequence[Peer]) -> bool:
         """Whether the present plan was made for these hosts."""

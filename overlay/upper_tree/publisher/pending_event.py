@@ -93,8 +93,11 @@ def find_overdue(
             is_late = since + retry <= now
             if is_suspected or (is_late and each.moves <= MOVES):
                 other = locations.host_for(attribute, each.places[attribute])
-                is_other = other is not None and not replicas.suspects(attribute, other.id)
-                if is_other and (is_suspected or other.id != host):
+                if (
+                    other is not None
+                    and not replicas.suspects(attribute, other.id)
+                    and (is_suspected or other.id != host)
+                ):
                     each.moves += is_late
                     found.elsewhere.append((each, attribute))
                     continue

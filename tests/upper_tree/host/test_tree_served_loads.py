@@ -145,3 +145,23 @@ def test_every_event_has_the_same_place_in_the_reserved_tree() -> None:
     sample = VisitSample(EVENT_TREE, Random(1))
     sample.visited([event(1), event(2)], 1)
     assert list(sample.places) == [place(True)] * 2
+
+
+def test_what_waits_for_other_hosts_asks_for_nothing_here() -> None:
+    """A tree that stayed where others moved away from would be charged with all that still waits
+    for those: it was cut and given hosts that had nothing to do."""
+    host = Measured("x")
+    for _ in range(2):  # the rate is known: 100 events a second
+        host.serve("x", seconds=0.2, values=[1] * 20)
+        host.measure(2.0)
+    host.waiting = 500
+    host.serve("x", seconds=0.1, values=[1] * 10)
+    host.meter.taken_up(10, 0)
+    assert host.measure()["x"] == pytest.approx(0.1 + 500 / 100 / DRAIN)
+    host.serve("x", seconds=0.1, values=[1] * 10)
+    host.meter.arrived(90, host.port.now)
+    host.meter.taken_up(10, 90)
+    assert host.measure()["x"] == pytest.approx(0.1 + 0.1 * 500 / 100 / DRAIN)
+    host.meter.arrived(100, host.port.now)
+    host.meter.taken_up(0, 100)
+    assert host.measure() == {}

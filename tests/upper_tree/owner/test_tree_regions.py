@@ -17,7 +17,8 @@ from overlay.upper_tree.owner.constants import PLAN_PERIOD, REGION_SHARE, REGION
 from overlay.upper_tree.owner.host_pool import HostPool
 from overlay.upper_tree.owner.host_selector import WantedRegions
 from overlay.upper_tree.owner.machines import Machines
-from overlay.upper_tree.owner.placement import HostUse, PlacedNode, Placement, plan_placement
+from overlay.upper_tree.owner.placed_node import PlacedNode
+from overlay.upper_tree.owner.placement import HostUse, Placement, plan_placement
 from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap
 from tests.support.overlays import settings
