@@ -14,7 +14,8 @@ map's change and of stale hosts), ``owner`` (the role, the log, and arcs that le
 ring), ``rebalance`` with ``reported_loads``, ``host_pool``, ``machines``, ``host_selector``,
 ``host_loads``, ``placed_node``, ``placement`` and ``load_relief`` (virtual nodes that are split,
 merged and moved, in two steps, by what hosts report; when the cluster itself has to split),
-``subscriber_placement`` (the paper's way, in the place of ``placement``) and ``registration_transfers`` (what moves with them).
+``subscriber_placement`` (the paper's way, in the place of ``placement``) and
+``registration_transfers`` (what moves with them).
 ``summary_state`` belongs to the summaries' machines, ``constants`` has every number that is no
 setting.
 
