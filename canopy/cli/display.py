@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 
 from rich.markup import escape
 
@@ -49,8 +50,14 @@ class Display(Bars):
         if self.fancy:
             self.console.print(f"[yellow]![/] {escape(text)}")
         else:
-            print(f"! {text}", file=sys.stderr, flush=True)
+            self._print(f"! {text}")
 
     def _line(self, text: str) -> None:
         if not self.quiet:
+            self._print(text)
+
+    @staticmethod
+    def _print(text: str) -> None:
+        """Print a line, unless its reader has gone: the work goes on, and its result counts."""
+        with suppress(OSError, ValueError):
             print(text, file=sys.stderr, flush=True)

@@ -18,6 +18,8 @@ class Stages(Display):
 
     def stage(self, text: str, done: int, total: int) -> None:
         """`canopy.traces.analysis.OnProgress`."""
+        if self.fancy:
+            self.fill(" ")  # not the tasks of the last look, which are fewer than there were
         if done == total:
             self.done()
             return

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
 from canopy.cli.bars import Bars
@@ -38,6 +41,20 @@ def test_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> N
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == ["publishing [1] …", "! something [else]", "waiting …", "  3 left"]
+
+
+def test_a_reader_of_progress_that_goes_ends_no_command() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as closed, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "stderr", closed)
+        with Display() as display:
+            steps(display)
+        patched.undo()
+        with pytest.raises(BrokenPipeError):
+            print("nobody reads it", file=closed, flush=True)
+        with open(os.devnull, "w") as null:
+            os.dup2(null.fileno(), writer)  # for the flush at its end
 
 
 def test_bars_that_are_not_shown_cost_nothing() -> None:

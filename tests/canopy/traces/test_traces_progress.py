@@ -11,6 +11,7 @@ import pytest
 
 from canopy.cli import display
 from canopy.cli.main import main
+from canopy.cli.traces.stages import Stages
 from canopy.traces.analysis import AnalysisError
 from canopy.traces.analysis.spark.tasks_done import watched_tasks
 
@@ -86,12 +87,22 @@ def test_without_a_terminal_each_stage_is_a_line_and_long_ones_are_more(
 
 
 def test_on_a_terminal_each_stage_is_a_bar_with_its_tasks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr("canopy.traces.analysis.analyze", failing("reading [all]", "judging"))
-    main(["trace", "analyze", str(tmp_path), "--out", str(tmp_path / "out")])
-    _, err = capsys.readouterr()
-    for text in ("1 of 2: reading [all]", "2 of 2: judging", "40 of 40 tasks done"):
+    with Stages() as stages:
+        for number, stage in enumerate(("reading [all]", "judging")):
+            stages.stage(stage, number, 2)
+            stages.tasks(40 * number + 31, 40 * number + 40)
+            bar = stages._bars.tasks[number]
+            done, total = ((31, 40), (40, 49))[number]  # those of the first that were not seen, too
+            assert (bar.completed, bar.total) == (done, total)
+            assert bar.fields["facts"].startswith(f"{done} of {total} tasks done")
+        stages.stage("done", 2, 2)
+        assert all(bar.finished for bar in stages._bars.tasks)
+    out, err = capsys.readouterr()
+    assert out == ""
+    for text in ("1 of 2: reading [all]", "2 of 2: judging"):
         assert text in err
+    assert "tasks done" not in err.splitlines()[-1]
     assert "\x1b[32m✓" not in err, "the end of a stage is no verdict"
