@@ -10,10 +10,11 @@ finds a Java and starts Spark; ``read`` turns lines into records; ``completeness
 absent from them; ``verdict/`` computes the pairs of event and subscription that match, compares
 them with the deliver records and comes to a result; ``walks`` counts how trees were found; ``load``
 adds up the work of each node; ``incidents`` merges what several nodes saw of one loss or election;
-``details`` and ``slowest`` select what the report lists; ``summary`` and ``findings`` are the
-results; ``output`` is the folder, and ``report/`` the page. ``tasks`` says how much Spark divides;
-``constants`` has the numbers. ``health/`` is another job over the same records, which says how
-healthy the nodes are; ``check/`` says without Spark what is absent.
+``wrong`` groups the deliveries that are wrong; ``details`` and ``slowest`` select what the report
+lists; ``summary`` and ``findings`` are the results; ``output`` is the folder, and ``report/`` the
+page. ``tasks`` says how much Spark divides; ``constants`` has the numbers. ``health/`` is another
+job over the same records, which says how healthy the nodes are; ``check/`` says without Spark what
+is absent.
 
 PySpark is imported when an analysis begins: importing this package is cheap.
 """
