@@ -32,7 +32,7 @@ class Streams:
     ) -> None:
         """`neighbours`: nodes that may have shards, beside the members of the own cluster;
         `incarnation` grows with each start of the node; `wall`: nanoseconds since 1970."""
-        self.hosts = ShardHosts(port, disk, ring)
+        self.hosts = ShardHosts(port, disk, ring, wall)
         self.owner = StreamOwner(port, owner, ring, neighbours)
         self.questions = OwnerQuestions(port, ring)
         self.locator = StreamLocator(port, self.questions)

@@ -12,13 +12,15 @@ from canopy.wire.shards.shard_files import ShardFiles
 from canopy.wire.shards.shard_list import ShardList
 from overlay.machine import NodeId, Peer
 from streams.log import recovery
-from streams.log.chunk import ChunkId, read
+from streams.log.chunk import CUT, Chunk, ChunkId, read
 from streams.log.recovery import FoundHole
 from streams.log.scan import Scan
 from streams.log.scan import scan as scan_segment
+from streams.log.shard_log import Segment
 from streams.replication.leading import Leading
 from streams.replication.messages import ShardSealed
 from streams.replication.replica import Replica
+from streams.replication.retention import EVERYTHING, Keep, floor_of
 from streams.replication.takeover import Takeover
 
 SEEDS = "tests/streams/replication/test_streams_replication.py"
@@ -140,7 +142,7 @@ def shard_promise_is_not_stored() -> None:
 def shard_chunks_are_not_compared() -> None:
     """A shard's follower takes a chunk by its number, whatever it follows on."""
 
-    def take(self: Replica, chunks: Sequence[bytes]) -> bool:
+    def take(self: Replica, chunks: Sequence[bytes], start: int) -> bool:
         for data in chunks:
             chunk = read(data)
             assert chunk is not None
@@ -190,3 +192,37 @@ def shard_that_is_gone_begins_anew() -> None:
         return False
 
     replace(original, is_missing)
+
+
+@fault("retention: rows stay as long as was asked for", SEEDS, SEARCH)
+def shard_floor_is_too_high() -> None:
+    """A shard's leader lets all segments but the newest go, whatever is to be kept."""
+
+    def floor_too_high(segments: Sequence[Segment], keep: Keep, now: int) -> int:
+        return segments[-1].offset if segments and keep != EVERYTHING else 0
+
+    replace(floor_of, floor_too_high)
+
+
+@fault("retention: a log is not longer than was asked for", SEEDS, SEARCH)
+def shard_cut_is_not_carried_out() -> None:
+    """A shard's replicas delete nothing that a Cut names."""
+
+    def _retain(self: Replica) -> None:
+        return
+
+    replace(Replica._retain, _retain)
+
+
+@fault(PROMISE, SEEDS, "test_a_cut_is_carried_out_when_it_is_committed")
+def shard_cut_before_it_is_committed() -> None:
+    """A shard's leader deletes what a Cut names before the Cut is committed."""
+    original = Replica.add
+
+    def add(self: Replica, chunk: Chunk) -> None:
+        original(self, chunk)
+        if chunk.kind == CUT:
+            for name in self.log.retain(self.state.floor, self.log.segments[-1].number):
+                self.disk.drop(self.shard, name)
+
+    replace(original, add)

@@ -30,7 +30,7 @@ def main() -> int:
         from bench.mutations.planted import plant
 
         plant(os.environ[VARIABLE])
-    chunks = rows = suspect = truncated = 0
+    chunks = rows = suspect = truncated = anew = removed = 0
     began = time.process_time()
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         try:
@@ -42,10 +42,13 @@ def main() -> int:
         rows += len(world.acknowledged)
         counters = [port.counters for port in world.ports.values()]
         suspect += sum(each.get("shard_logs_suspect", 0) for each in counters)
+        anew += sum(each.get("shard_logs_begun_anew", 0) for each in counters)
+        removed += min(replica.log.start for replica in world.alive.values()) > 1
         truncated += sum(each.get("shard_chunks_truncated", 0) for each in counters)
     print(
         f"{arguments.seeds} seeds, none bad: {chunks} chunks committed, {rows} rows acknowledged, "
-        f"{suspect} torn or damaged logs, {truncated} truncations; "
+        f"{suspect} torn or damaged logs, {truncated} truncations, {removed} logs "
+        f"whose beginning was removed, {anew} that began anew behind one; "
         f"{time.process_time() - began:.1f} s of CPU"
     )
     return 0

@@ -40,6 +40,7 @@ from streams.directory.messages import (
 from streams.disk import LogDisk, Opened
 from streams.replication.messages import ShardFenced
 from streams.replication.replica import Replica, ShardLed
+from streams.replication.retention import Keep
 
 AGAIN: Final = 1.0
 """Seconds after which a candidate that does not lead tries a higher epoch: three times as long
@@ -53,7 +54,7 @@ LOOK: Final = 2.0
 
 
 class LookAtShards(Timer, frozen=True):
-    """Time to look at what no owner has asked for."""
+    """Time to look at what no owner has asked for, and what is not to be kept any more."""
 
 
 class Held:
@@ -75,8 +76,10 @@ class Held:
 class ShardHosts(Machine):
     """All shards of this node."""
 
-    def __init__(self, port: Port, disk: LogDisk, ring: Ring) -> None:
+    def __init__(self, port: Port, disk: LogDisk, ring: Ring, wall: Callable[[], int]) -> None:
+        """`wall`: nanoseconds since 1970."""
         super().__init__(port)
+        self._wall = wall
         self.disk = disk
         self.ring = ring
         self.held: dict[str, Held] = {}
@@ -239,7 +242,9 @@ class ShardHosts(Machine):
     # -- shards without an owner -----------------------------------------------------------------
 
     def on_look_at_shards(self, timer: LookAtShards) -> None:
-        """Tell the owners of names what no owner has asked for."""
+        """Let go what is not to be kept any more. Tell the owners of names what no owner has asked
+        for."""
+        self._retain()
         late = self.port.now - UNHEARD
         unheard = (s for s, held in self.held.items() if held.ordered_at < late)
         for id_ in dict.fromkeys(shard.rpartition("/")[0] for shard in unheard):
@@ -250,6 +255,15 @@ class ShardHosts(Machine):
             self.ring.find(key)
         if self.held:
             self.port.set_timer(LOOK, timer)
+
+    def _retain(self) -> None:
+        now = self._wall()
+        for held in self.held.values():
+            leading = held.replica.leading
+            if leading is not None and held.entry is not None and held.replica.serves:
+                options = held.entry.options
+                keep = Keep(int(options.keep_seconds * 1e9), options.keep_bytes)
+                leading.retain(keep, now)
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """The owner of a name: tell it what this node has."""

@@ -43,9 +43,14 @@ class Recovered(NamedTuple):
         return not self.torn and not self.holes
 
 
-def recover(shard: str, names: Sequence[str], read: Callable[[str], bytes]) -> Recovered:
+def recover(
+    shard: str,
+    names: Sequence[str],
+    read: Callable[[str], bytes],
+    size: Callable[[str], int] = lambda name: 0,
+) -> Recovered:
     """Read the folder of `shard`, which has files with these names; what is no segment is passed
-    over. `read` returns the bytes of one of them."""
+    over. `read` returns the bytes of one of them, `size` how many these are."""
     segments = sorted((name for name in names if parse_name(name)), key=_number)
     scans: list[tuple[str, Scan]] = []  # from the newest to the oldest that has to be read
     surplus: list[str] = []
@@ -63,7 +68,8 @@ def recover(shard: str, names: Sequence[str], read: Callable[[str], bytes]) -> R
         if state_at and found.chunks and found.chunks[0].chunk.number <= committed:
             break
     log, state = ShardLog(genesis(shard)), ShardState()
-    log.segments = [Segment(name) for name in segments[: len(segments) - len(surplus)]]
+    kept = segments[: len(segments) - len(surplus)]
+    log.segments = [Segment(name, size(name)) for name in kept]
     read_names = dict(scans)
     holes: list[FoundHole] = []
     before: tuple[str, Scan] | None = None

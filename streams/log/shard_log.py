@@ -83,6 +83,8 @@ class Segment:
         self.size = size
         self.began = 0
         """Time of its first chunk; 0: not known."""
+        self.state_end = 0
+        """Number of the chunk that completes the state at its beginning; 0: not known, or none."""
         self.index: list[IndexLine] = []
 
     def note(self, line: Line) -> None:
@@ -145,6 +147,8 @@ class ShardLog:
             *(chunk.time, segment.name, at, len(chunk.data)),
         )
         segment.note(line)
+        if chunk.completes_state:
+            segment.state_end = chunk.number
         self.lines.append(line)
         if len(self.lines) > LINES_MOST:
             self.lines.popleft()
@@ -168,12 +172,29 @@ class ShardLog:
         line = self.line(chunk.number)
         return None if line is None else line.hash == chunk.hash
 
-    def should_roll(self, size: int, time: int) -> bool:
-        """Whether a segment has to begin before a chunk of `size` bytes at `time`."""
+    @property
+    def start(self) -> int:
+        """Number of the first chunk that is kept; 0: there is none."""
+        return self.segments[0].number if self.segments else 0
+
+    def state_at(self, committed: int) -> int:
+        """Number of the chunk with which the newest state begins that is complete in the chunks up
+        to `committed`; 0: none, as far as segments were read."""
+        for segment in reversed(self.segments):
+            if 0 < segment.state_end <= committed:
+                return segment.number
+        return 0
+
+    def should_roll(
+        self, size: int, time: int, most: int = 1 << 62, age: int = SEGMENT_AGE
+    ) -> bool:
+        """Whether a segment has to begin before a chunk of `size` bytes at `time`: one may have
+        `most` bytes, and `SEGMENT_BYTES`, and is written to for `age` nanoseconds."""
         if not self.segments:
             return True
         newest = self.segments[-1]
-        return newest.size + size > SEGMENT_BYTES or time - newest.began > SEGMENT_AGE
+        is_full = newest.size + size > min(most, SEGMENT_BYTES)
+        return is_full or time - newest.began > min(age, SEGMENT_AGE)
 
     def truncate(self, number: int) -> tuple[Segment | None, list[str]]:
         """Remove the chunks from `number` on. Returns the segment that has become shorter (its
@@ -189,6 +210,8 @@ class ShardLog:
             gone.append(self.segments.pop().name)
         newest = self.segments[-1]
         newest.cut(before.at + before.length)
+        if newest.state_end >= number:
+            newest.state_end = 0
         self.end, self.epoch, self.time = before.id, before.epoch, before.time
         self.next_offset = before.first + before.offsets
         return newest, gone

@@ -4,8 +4,8 @@
 hash; replicas have the same bytes up to what is committed; an epoch has at most one leader
 (docs/design/streams.md).
 
-*Called by*: tests so far; `node.py` does not build it yet. Who leads is decided outside (the
-cluster that owns the shard's key): it calls `Replica.lead` with an epoch.
+*Called by*: `streams.hosting`. Who leads is decided outside (streams/directory/): it calls
+`Replica.lead` with an epoch.
 
 *Read in this order*:
 
@@ -14,4 +14,5 @@ cluster that owns the shard's key): it calls `Replica.lead` with an epoch.
 * `replica`: promise, log and disk of one replica, and following a leader.
 * `takeover`: `Seal`: from a majority's promises to the furthest log. `leading`: append, replicate,
   commit, change the replicas.
+* `retention`: what is not kept any more.
 """

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 
 from overlay.machine import NodeId, Peer, by_id
 from streams.log.batches import Batch, encode_batches
-from streams.log.chunk import BEGINS, COMPLETES, EVENTS, REPLICAS, STATE, Chunk, ChunkId, pack
-from streams.log.state import Entry, ReplicaSet, StreamIs, encode_entries
+from streams.log.chunk import BEGINS, COMPLETES, CUT, EVENTS, REPLICAS, STATE, Chunk, ChunkId, pack
+from streams.log.state import Entry, Floor, ReplicaSet, StreamIs, encode_entries
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.local import LocalReplica
 from streams.replication.messages import ShardAck, ShardAppend, ShardBehind
+from streams.replication.retention import EVERYTHING, Keep, floor_of
 
 
 class Follower:
@@ -43,6 +44,7 @@ class Leading:
         self.followers: dict[NodeId, Follower] = {}
         self.coming: dict[NodeId, Peer] = {}  # to be added when they are caught up
         self._changed = 0  # number of the chunk that changed the replicas last
+        self.keep = EVERYTHING
 
     def begin(self) -> None:
         """Append a chunk of the own epoch, and ask all others how far they are."""
@@ -63,7 +65,8 @@ class Leading:
     ) -> Chunk:
         """Append one chunk, whose rows are what its kind says, as `append` does."""
         log = self.replica.log
-        if log.should_roll(len(rows) + len(zones), max(time, log.time)):
+        limits = (self.keep.segment_bytes, self.keep.segment_age)
+        if log.should_roll(len(rows) + len(zones), max(time, log.time), *limits):
             for place, piece in enumerate(self.replica.state.pieces()):
                 flags = (BEGINS if place == 0 else 0) | (COMPLETES if piece.completes else 0)
                 self._add(STATE, piece.rows, 0, b"", time, flags)
@@ -92,8 +95,29 @@ class Leading:
         mine = self.replica
         end = (mine.log.end.number, mine.log.end.hash)
         mine.port.send(
-            peer, ShardAppend(mine.shard, self.epoch, end, self.first, mine.committed, chunks)
+            peer,
+            ShardAppend(
+                *(mine.shard, self.epoch, end, self.first, mine.committed, chunks),
+                mine.log.start,
+            ),
         )
+
+    # -- retention -------------------------------------------------------------------------------
+
+    def retain(self, keep: Keep, now: int) -> None:
+        """Append a Cut, if at `now` (nanoseconds since 1970) there is more than is to be kept."""
+        mine = self.replica
+        self.keep = keep
+        if not mine.ready or not self.may_change():
+            return
+        if keep.time and mine.log.time <= now - keep.time:
+            floor = mine.log.next_offset
+        else:
+            floor = floor_of(mine.log.segments, keep, now)
+        if keep.time:
+            mine.learn_times()
+        if floor > mine.state.floor:
+            self.append_chunk(CUT, encode_entries([Floor(floor)]), time=now)
 
     # -- replicas --------------------------------------------------------------------------------
 

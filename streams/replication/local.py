@@ -33,8 +33,11 @@ class LocalReplica(Protocol):
     def add(self, chunk: Chunk) -> None:
         """Append a chunk, in memory and to the disk."""
 
-    def take(self, chunks: Sequence[bytes]) -> bool:
-        """Take another replica's chunks."""
+    def take(self, chunks: Sequence[bytes], start: int) -> bool:
+        """Take another replica's chunks, of which it has those from `start` on."""
+
+    def learn_times(self) -> None:
+        """Find out when a segment began that was not read since the start."""
 
     def read_chunks(self, number: int, then: Callable[[tuple[bytes, ...]], None]) -> None:
         """Hand over chunks from `number` on."""

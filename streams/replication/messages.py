@@ -46,17 +46,19 @@ class ShardFetch(Message, frozen=True):
 
 
 class ShardFetched(Message, frozen=True):
-    """Chunks in order, whole as they are on disk."""
+    """Chunks in order, whole as they are on disk. `start`: as in `ShardAppend`."""
 
     shard: Shard
     epoch: int
     chunks: tuple[bytes, ...]
+    start: int = 0
 
 
 class ShardAppend(Message, frozen=True):
     """AppendEntries: chunks in order, each of which names the one before it by its hash. Without
     chunks it asks whether the follower has chunk `end`. `first`: the first chunk of this epoch;
-    `committed`: the last chunk that is committed."""
+    `committed`: the last chunk that is committed; `start`: the first chunk that the leader has: all
+    before it were committed, and are not kept any more."""
 
     shard: Shard
     epoch: int
@@ -64,6 +66,7 @@ class ShardAppend(Message, frozen=True):
     first: int
     committed: int
     chunks: tuple[bytes, ...]
+    start: int = 0
 
 
 class ShardAck(Message, frozen=True):

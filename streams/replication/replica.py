@@ -25,7 +25,7 @@ import msgspec
 
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer, Version, by_id
 from streams.disk import DiskFailed, LogDisk, Opened, ReadDone, Written
-from streams.log.chunk import Chunk, ChunkId, genesis, read
+from streams.log.chunk import CHUNK_MOST, Chunk, ChunkId, genesis, read
 from streams.log.shard_log import Place, ShardLog
 from streams.log.state import ShardState
 from streams.replication.leading import Leading
@@ -112,6 +112,9 @@ class Replica(Machine):
         self._first = 0  # the first chunk of that leader's epoch; 0: not known
         self._promises = 0  # that are not durable yet
         self._opening = 0  # ticket of the request whose answer counts
+        self._cuts: deque[tuple[int, int]] = deque()  # Cuts: number of the chunk, and the floor
+        self._floor = 0  # of the last that is committed
+        self._learning = False
         self._when_written: deque[tuple[int, Callable[[], None]]] = deque()
         self._when_read: dict[int, Callable[[bytes], None]] = {}
 
@@ -171,9 +174,10 @@ class Replica(Machine):
     # -- the disk --------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self.ready = False
+        self.ready = self._learning = False
         self._when_written.clear()
         self._when_read.clear()
+        self._cuts.clear()
         self._promises = 0
         self._opening = self.disk.open(self.shard)
 
@@ -181,7 +185,7 @@ class Replica(Machine):
         """The folder has been read: go on with what it has."""
         if (event.shard, event.ticket) != (self.shard, self._opening):
             return
-        found = event.found
+        found, self._opening = event.found, 0
         try:
             stored = msgspec.msgpack.decode(event.promise or b"", type=Promise)
         except msgspec.MsgspecError:
@@ -198,6 +202,8 @@ class Replica(Machine):
                 return
         self.durable = self.log.end.number
         self.committed = max(self.committed, found.committed)
+        self._cuts.append((self.durable, self.state.floor))
+        self._retain()
         if self.takeover is not None:
             self.takeover.go_on()
 
@@ -239,8 +245,9 @@ class Replica(Machine):
 
     def on_disk_failed(self, event: DiskFailed) -> None:
         """Nothing that was not answered counts any more."""
-        if event.shard != self.shard:
+        if event.shard != self.shard or event.ticket < self._opening:
             return
+        self._opening = 0
         self.port.count("shard_disk_failures")
         self._stop()
         self.ready = False
@@ -250,7 +257,7 @@ class Replica(Machine):
 
     def on_retry(self, timer: ReplicaRetry) -> None:
         """Ask again."""
-        if not self.ready:
+        if not self.ready and not self._opening:
             self._open()
         if self.takeover is not None:
             self.takeover.ask()
@@ -265,6 +272,7 @@ class Replica(Machine):
             there = [c.data for c in self.recent if c.number >= number]
             then(self._piece(there))
             return
+        number = max(number, self.log.start)
         place = self.log.at_number(number)
         if place is None:
             then(())
@@ -357,7 +365,10 @@ class Replica(Machine):
     def add(self, chunk: Chunk) -> None:
         """Append a chunk, in memory and to the disk; its `Written` makes it count."""
         line = self.log.add(chunk)
+        floor = self.state.floor
         self.state.apply(chunk)
+        if self.state.floor > floor:
+            self._cuts.append((chunk.number, self.state.floor))
         self.recent.append(chunk)
         self._recent_bytes += len(chunk.data)
         while self._recent_bytes > RECENT_BYTES and len(self.recent) > 1:
@@ -375,9 +386,10 @@ class Replica(Machine):
         else:
             self._acknowledge()
 
-    def take(self, chunks: Sequence[bytes]) -> bool:
-        """Take chunks in order. Returns whether all of them are in the log now; otherwise the log
-        is shorter, and is being read again, or they do not follow on it."""
+    def take(self, chunks: Sequence[bytes], start: int) -> bool:
+        """Take chunks in order, of which the sender has those from `start` on. Returns whether all
+        of them are in the log now; otherwise the log is shorter, and is being read again, or they
+        do not follow on it."""
         for data in chunks:
             chunk = read(data)
             if chunk is None or len(chunk.data) != len(data):
@@ -395,9 +407,25 @@ class Replica(Machine):
                 self._truncate(chunk.number)
                 return False
             if chunk.number != self.log.end.number + 1 or chunk.previous != self.log.end.hash:
-                return False
+                if chunk.number != start or not chunk.begins_segment:
+                    return False
+                self._begin_anew(chunk)
             self.add(chunk)
         return True
+
+    def _begin_anew(self, chunk: Chunk) -> None:
+        """All that stands before `chunk` was committed, and is not kept any more: remove what this
+        log has of it, and go on with `chunk`."""
+        self.port.count("shard_logs_begun_anew")
+        if self.log.segments:
+            self._put(Promise(self.promise.epoch, self.promise.candidate, True))
+        for segment in reversed(self.log.segments):
+            self.disk.drop(self.shard, segment.name)
+        self.log, self.state = ShardLog(ChunkId(chunk.number - 1, chunk.previous)), ShardState()
+        self.log.next_offset = chunk.first
+        self.recent.clear()
+        self._recent_bytes = 0
+        self._cuts.clear()
 
     def _truncate(self, number: int) -> None:
         """Remove the chunks from `number` on, which contradict the leader."""
@@ -427,7 +455,7 @@ class Replica(Machine):
             self.promise_to(message.epoch, sender.id, self._acknowledge)
         self._first = message.first
         if message.chunks:
-            if not self.take(message.chunks):
+            if not self.take(message.chunks, message.start):
                 if self.ready:
                     self._say_behind(sender)
                 return
@@ -467,6 +495,37 @@ class Replica(Machine):
             if self.leading is not None and not served and self.serves:
                 self.port.emit(ShardLed(self.shard, self.leading.epoch))
             self.port.emit(ShardCommitted(self.shard, number))
+            self._retain()
+
+    # -- retention -------------------------------------------------------------------------------
+
+    def _retain(self) -> None:
+        """Delete the segments that lie below the floor of a Cut that is committed."""
+        while self._cuts and self._cuts[0][0] <= self.committed:
+            self._floor = max(self._floor, self._cuts.popleft()[1])
+        if len(self.log.segments) > 1 and self.log.segments[1].offset <= self._floor:
+            for name in self.log.retain(self._floor, self.log.state_at(self.committed)):
+                self.disk.drop(self.shard, name)
+
+    def learn_times(self) -> None:
+        """Find out when the oldest segment began of which that is not known; nothing happens while
+        another is being asked for."""
+        for segment in self.log.segments[1:]:
+            if not segment.began:
+                break
+        else:
+            return
+        if self._learning:
+            return
+        self._learning = True
+
+        def found(data: bytes) -> None:
+            self._learning = False
+            if (chunk := read(data)) is not None:
+                segment.began = chunk.time
+
+        ticket = self.disk.read(self.shard, segment.name, 0, CHUNK_MOST)
+        self._when_read[ticket] = found
 
     # -- what candidates and leaders hear --------------------------------------------------------
 
@@ -484,7 +543,8 @@ class Replica(Machine):
         start = end.number if self.log.has(end) else min(message.committed, self.log.end.number)
 
         def found(chunks: tuple[bytes, ...]) -> None:
-            self.port.send(sender, ShardFetched(self.shard, message.epoch, chunks))
+            fetched = ShardFetched(self.shard, message.epoch, chunks, self.log.start)
+            self.port.send(sender, fetched)
 
         self.read_chunks(start + 1, found)
 

@@ -53,7 +53,7 @@ class Takeover:
     def fetched(self, message: ShardFetched) -> None:
         """Chunks of the furthest log: take them, and go on when they are durable."""
         if message.epoch == self.epoch and self.is_enough():
-            self.replica.take(message.chunks)
+            self.replica.take(message.chunks, message.start)
             if self.replica.ready:
                 self.go_on()
 

@@ -3,6 +3,7 @@
 1. A committed chunk's hash is fixed for ever, at whichever replica it is known to be committed.
 2. Each acknowledged (producer, sequence) is at exactly one offset, each other at most at one.
 9. Replicas are byte-identical up to what is committed.
+10. Nothing is removed that retention is to keep, and the log stays as small as it is to be.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from streams.log.batches import heads_of
 from streams.log.chunk import EVENTS, read
 from streams.replication import messages
 from streams.replication.replica import Replica, ShardCommitted
+from streams.replication.retention import EVERYTHING, Keep
 from tests.support.logs import SHARD, batch
 
 CODEC = WireCodec(list(collect([messages]).values()))
@@ -73,7 +75,9 @@ class ShardWorld:
 
     codec = CODEC
 
-    def __init__(self, seed: int, nodes: int = 3, replicas: int = 3) -> None:
+    def __init__(
+        self, seed: int, nodes: int = 3, replicas: int = 3, keep: Keep = EVERYTHING
+    ) -> None:
         self.rng = Random(seed)
         self.scheduler = Scheduler()
         self.peers = [Peer(f"{n:016x}", f"n{n}") for n in range(nodes)]
@@ -86,6 +90,8 @@ class ShardWorld:
         self.truth: dict[int, bytes] = {}  # number of a committed chunk: its hash
         self.pending: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
         self.acknowledged: dict[tuple[int, int], None] = {}  # (session, sequence)
+        self.keep = keep
+        self.rows: dict[tuple[int, int], tuple[int, int]] = {}  # (chunk, time) of each row
         self._appends = 0
         self._arrival: dict[tuple[str, str], float] = {}
         for peer in self.peers:
@@ -146,6 +152,15 @@ class ShardWorld:
                 chunk = replica.leading.append([one], int(self.scheduler.now * 1e9))
                 key = (node, replica.leading.epoch, chunk.number)
                 self.pending[key] = [(self._appends, sequence) for sequence in range(rows)]
+                self.rows.update((row, (chunk.number, chunk.time)) for row in self.pending[key])
+                if self._appends % 5 == 0:
+                    self.retain()
+
+    def retain(self) -> None:
+        """Let every leader compare its log with what is to be kept."""
+        for replica in self.alive.values():
+            if replica.leading is not None:
+                replica.leading.retain(self.keep, int(self.scheduler.now * 1e9))
 
     def committed(self, node: str, number: int) -> None:
         """A replica says that chunks are committed."""
@@ -234,6 +249,8 @@ class ShardWorld:
                 leader = max(leaders, key=lambda r: r.leading.epoch if r.leading else 0)
                 self.append()
                 self.run(3.0)
+                self.retain()
+                self.run(1.0)
                 inside = [self.alive[p.id] for p in leader.replicas]
                 if all(r.committed == leader.log.end.number for r in inside):
                     return leader
@@ -245,8 +262,9 @@ class ShardWorld:
     def judge(self, leader: Replica) -> None:
         """Checkers 1, 2 and 9 on what is on disk at the end."""
         seen: dict[tuple[int, int], int] = {}
-        number = 0
         mine = self.bytes_of(leader.port.me.id)
+        first = read(mine)
+        number = 0 if first is None else first.number - 1
         at = 0
         while (chunk := read(mine, at)) is not None:
             number += 1
@@ -262,11 +280,25 @@ class ShardWorld:
         if number < max(self.truth, default=0):
             raise WrongError(f"the log ends with {number}, and {max(self.truth)} was committed")
         lost = [key for key in self.acknowledged if key not in seen]
+        if self.keep != EVERYTHING:
+            lost = [key for key in lost if not self.may_be_gone(key, leader)]
+            size = sum(segment.size for segment in leader.log.segments[2:])
+            if size > self.keep.bytes > 0:
+                raise WrongError(f"{size} bytes are kept, and not {self.keep.bytes}")
         if lost:
             raise WrongError(f"{len(lost)} acknowledged rows are lost: {lost[:3]}")
         for peer in leader.replicas:
             if self.bytes_of(peer.id) != mine:
                 raise WrongError(f"{peer.id} has other bytes than the leader")
+
+    def may_be_gone(self, row: tuple[int, int], leader: Replica) -> bool:
+        """Whether an acknowledged row that the leader has not was to be removed."""
+        number, time = self.rows[row]
+        if number >= leader.log.start or leader.log.segments[0].offset > leader.state.floor:
+            return False
+        size = sum(segment.size for segment in leader.log.segments)
+        is_old = time <= self.scheduler.now * 1e9 - self.keep.time
+        return (self.keep.time > 0 and is_old) or 0 < self.keep.bytes <= size
 
     def bytes_of(self, node: str) -> bytes:
         files = self.disks[node].durable.get(SHARD, {})
@@ -279,7 +311,8 @@ def trial(seed: int, rounds: int = 30) -> ShardWorld:
     former = shard_log.SEGMENT_BYTES
     shard_log.SEGMENT_BYTES = 2_000  # type: ignore[misc]
     try:
-        world = ShardWorld(seed, *sizes)
+        keep = Random(seed + 1).choice((EVERYTHING, Keep(bytes=5_000), Keep(time=4_000_000_000)))
+        world = ShardWorld(seed, *sizes, keep)
         world.run(0.1)
         world.elect()
         world.run(0.2)

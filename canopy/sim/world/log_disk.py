@@ -214,7 +214,9 @@ class SimulatedLogDisk:
     def _opened(self, shard: str, ticket: int) -> LocalEvent:
         files: Mapping[str, bytearray] = self._files(shard)
         promise = files.get(PROMISE)
-        found = recover(shard, list(files), lambda name: bytes(files[name]))
+        found = recover(
+            shard, list(files), lambda name: bytes(files[name]), lambda n: len(files[n])
+        )
         return Opened(shard, ticket, found, None if promise is None else bytes(promise), False)
 
 

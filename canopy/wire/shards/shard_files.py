@@ -52,7 +52,7 @@ class ShardFiles:
         self.close()
         self._made = False
         names = sorted(name for name in os.listdir(self.path) if parse_name(name))
-        recovered = recover(self._shard, names, self._load)
+        recovered = recover(self._shard, names, self._load, self._size)
         sync_folder(self.path)
         try:
             promise = self._load(PROMISE)
@@ -151,6 +151,9 @@ class ShardFiles:
         if parse_name(segment) is None:
             raise ValueError(f"{segment!r} is no name of a segment")
         return self.path / segment
+
+    def _size(self, name: str) -> int:
+        return (self.path / name).stat().st_size
 
     def _load(self, name: str) -> bytes:
         """All bytes of a file as the disk has them. After a failed sync the system may hold pages

@@ -3,9 +3,12 @@ them."""
 
 from __future__ import annotations
 
+import pytest
+
 from canopy.sim.world.world import World
 from overlay.client import AddStream, Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.info import StreamInfo
+from streams.log import shard_log
 from streams.log.batches import Batch, BatchHead, Row
 from streams.replication.replica import Replica
 from tests.support.overlays import grown, wait
@@ -170,3 +173,22 @@ def test_a_stream_of_which_no_directory_knows_is_brought_back_by_who_has_it() ->
     again = described(world, "n0", "alarms")
     assert isinstance(again, Streams)
     wait(world, lambda: committed(world, shard)[0] >= number, 2.0, "the row is everywhere again")
+
+
+def test_what_a_stream_is_not_to_keep_is_removed_at_all_its_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shard_log, "SEGMENT_BYTES", 2_000)
+    world = grown(4)
+    bounded, whole = founded(world, "bounded", keep_bytes=6_000), founded(world, "whole")
+    for number in range(100):
+        for shard in (bounded, whole):
+            append(world, shard, number)
+    world.run(5.0)
+    found = described(world, "n3", "bounded")
+    assert isinstance(found, Streams)
+    for replica in found.streams[0].shards[0].replicas:
+        assert replica.first > 0
+        assert 6_000 <= replica.bytes < 10_000
+        assert replica.next == 100
+    assert {replica.log.segments[0].offset for replica in replicas(world, whole).values()} == {0}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from streams.log import shard_log
 from streams.replication.messages import ShardAck, ShardSealed
 from streams.replication.replica import Replica
+from streams.replication.retention import EVERYTHING, Keep
 from streams.replication.takeover import Takeover
 from tests.support.logs import SHARD
 from tests.support.shard_world import ShardWorld, trial
@@ -149,3 +151,131 @@ def test_who_promised_an_epoch_to_a_loser_follows_the_winner_under_that_epoch() 
     world.run(2.0)
     assert [r.promise.epoch for r in world.alive.values()] == [1, 1, 1]
     assert world.alive[loser].committed == world.alive[winner].committed >= 2
+
+
+def grown(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> tuple[ShardWorld, Replica]:
+    """A world whose first node leads a log of many segments."""
+    monkeypatch.setattr(shard_log, "SEGMENT_BYTES", 1_500)
+    world, leader = led(3)
+    world.keep = keep
+    for _ in range(30):
+        world.append()
+        world.run(0.05)
+    assert len(leader.log.segments) > 6
+    return world, leader
+
+
+@pytest.mark.parametrize("keep", [Keep(bytes=6_000), Keep(time=700_000_000)])
+def test_segments_below_the_floor_are_deleted_at_all_replicas(
+    monkeypatch: pytest.MonkeyPatch, keep: Keep
+) -> None:
+    world, leader = grown(EVERYTHING, monkeypatch)
+    before = len(leader.log.segments)
+    world.keep = keep
+    world.retain()
+    world.run(0.2)
+    assert 1 < len(leader.log.segments) < before
+    names = sorted(world.disks[leader.port.me.id].durable[SHARD])
+    assert len(names) == len(leader.log.segments) + 1
+    for disk in world.disks.values():
+        assert sorted(disk.durable[SHARD]) == names
+    floor = leader.state.floor
+    assert floor == leader.log.segments[0].offset > 0
+    for node in list(world.alive):
+        world.crash(node)
+        world.boot(node)
+    world.run(0.2)
+    assert {r.state.floor for r in world.alive.values()} == {floor}
+    world.judge(world.heal())
+
+
+def test_rows_of_a_stream_that_rests_go_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, leader = grown(Keep(time=20_000_000_000), monkeypatch)
+    world.run(21.0)
+    world.retain()
+    world.run(0.2)
+    assert leader.state.floor == leader.log.next_offset
+    assert len(leader.log.segments) == 1
+    end = leader.log.end
+    for _ in range(3):
+        world.retain()
+        world.run(5.0)
+    assert leader.log.end == end, "there is nothing more to remove"
+
+
+def test_times_of_segments_that_were_not_read_at_the_start_are_learnt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, leader = grown(EVERYTHING, monkeypatch)
+    world.crash(leader.port.me.id)
+    world.boot(leader.port.me.id)
+    world.run(0.1)
+    world.elect(leader.port.me.id)
+    world.run(0.5)
+    leader = world.alive[leader.port.me.id]
+    assert not all(segment.began for segment in leader.log.segments[1:])
+    assert all(segment.size for segment in leader.log.segments)
+    before = len(leader.log.segments)
+    world.keep = Keep(time=20_000_000_000)
+    for _ in range(before):
+        world.retain()
+        world.run(0.01)
+    assert all(segment.began for segment in leader.log.segments[1:])
+    assert len(leader.log.segments) == before
+
+
+def test_a_cut_is_carried_out_when_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, leader = grown(EVERYTHING, monkeypatch)
+    before = [segment.name for segment in leader.log.segments]
+    cut_off(world)
+    world.keep = Keep(bytes=4_000)
+    world.retain()
+    world.run(0.2)
+    assert leader.state.floor
+    assert leader.log.segments[0].name == before[0]
+    world.cut.clear()
+    world.run(1.0)
+    assert leader.log.segments[0].name != before[0]
+
+
+def test_a_replica_that_was_away_begins_where_the_leader_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, leader = grown(EVERYTHING, monkeypatch)
+    late = world.peers[2].id
+    world.crash(late)
+    end = leader.log.end.number
+    for _ in range(25):
+        world.append()
+        world.run(0.05)
+    world.keep = Keep(bytes=3_000)
+    world.retain()
+    world.run(0.2)
+    assert leader.log.start > end + 1
+    leader.recent.clear()  # what it has in memory it still sends
+    world.boot(late)
+    world.run(2.0)
+    assert world.ports[late].counters["shard_logs_begun_anew"] == 1
+    assert world.alive[late].log.start == leader.log.start
+    assert not world.alive[late].promise.suspect
+    world.append()
+    world.judge(world.heal())
+    late_files = [name for name in world.disks[late].durable[SHARD] if name != "promise"]
+    assert len(late_files) == len(leader.log.segments)
+    world.crash(world.peers[1].id)
+    world.elect(late)
+    world.run(1.0)
+    assert world.alive[late].leading is not None
+
+
+def test_a_log_that_is_slow_to_open_is_not_asked_for_again() -> None:
+    world, leader = led(3)
+    node = leader.port.me.id
+    world.crash(node)
+    world.disks[node].slow = 30.0
+    world.boot(node)
+    asked = world.disks[node]._ticket
+    world.run(20.0)
+    assert world.disks[node]._ticket == asked
+    world.run(20.0)
+    assert world.alive[node].ready
