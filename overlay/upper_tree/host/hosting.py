@@ -374,9 +374,8 @@ class Hosting(Machine):
                 visit.accept_part(attribute, tree, message.part)
             else:
                 visit.accept(attribute, tree)
-        accepted = (*visit.whole, *visit.parts)
-        for attribute in accepted:
-            self.trees[attribute].visits.visited(message.events, len(accepted))
+        for attribute, events, trees in visit.accepted():
+            self.trees[attribute].visits.visited(events, trees)
         visit.match()
         visit.finish()
         return visit.matched

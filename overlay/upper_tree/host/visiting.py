@@ -16,7 +16,7 @@ answer may be lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -258,9 +258,20 @@ class VisitHandler:
     @property
     def matched(self) -> int:
         """How many events are matched here; the others are passed on or given back."""
-        if self.whole:
+        if self.whole and not self._visitors:
             return len(self.visit.events)
-        return len({sequence for part in self.parts.values() for sequence in part})
+        return len({event.sequence for _, events, _ in self.accepted() for event in events})
+
+    def accepted(self) -> Iterator[tuple[str, Sequence[Event], int]]:
+        """By tree the events that are matched here for it, with how many trees each of these visits
+        here."""
+        for trees, events in self.groups:
+            here = [name for name in trees if name in self.whole or name in self.parts]
+            for name in here:
+                part = self.parts.get(name)
+                mine = events if part is None else [e for e in events if e.sequence in part]
+                if mine:
+                    yield name, mine, len(here)
 
     def match(self) -> None:
         """Find the interested nodes of what was accepted."""

@@ -182,3 +182,21 @@ def test_nothing_is_matched_without_registrations() -> None:
     assert home.visit(event(1, x=5)) == []
     assert home.port.emitted == []
     assert home.node.hosting.trees["x"].spans[0] == EVERYTHING
+
+
+def test_each_tree_is_charged_with_the_events_that_visit_it_here() -> None:
+    """One message brings events of many trees: a rare one would be charged as much as the others,
+    cut, and given hosts that have nothing to do."""
+    node = host()
+    for attribute in ("x", "y"):
+        assign(node, attribute, LOW, MIDDLE, HIGH)
+    assign(node, "z", LOW)
+    events = tuple(event(n, **{"xyz"[(n > 6) + (n > 8)]: 15 if n == 9 else 5}) for n in range(12))
+    apart = ((("y",), (7, 8)), (("z",), (9, 10, 11)))
+    node.port.hear(Visit(PUB, 1, ("x",), events, apart), PUB)
+    taken = {name: node.hosting.trees[name].visits.take()[:2] for name in "xyz"}
+    assert taken == {"x": (7, 7), "y": (2, 2), "z": (2, 2)}, "one of z is passed on"
+    both = (event(20, x=1, y=1), event(21, x=1, y=1), event(22, x=1))
+    node.port.hear(Visit(PUB, 1, ("x", "y"), both, ((("x",), (2,)),)), PUB)
+    taken = {name: node.hosting.trees[name].visits.take()[:2] for name in "xy"}
+    assert taken == {"x": (2, 1), "y": (1, 0)}
