@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,7 @@ trace.add_command(check)
 )
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option("--overwrite", is_flag=True, help="Write to a folder that has other files, too.")
+@click.option("--state", metavar="DIR", help="What earlier runs found: only new files are read.")
 @click.option("--since", metavar="TIME", help="Only records from then on: a day or a time (UTC).")
 @click.option("--until", metavar="TIME", help="Only records before it; of a day: with all of it.")
 @json_option
@@ -55,6 +57,7 @@ def analyze(
     driver_memory: str | None,
     conf: tuple[str, ...],
     overwrite: bool,
+    state: str | None,
     since: str | None,
     until: str | None,
     as_json: bool,
@@ -68,22 +71,28 @@ def analyze(
     newer, or the one that came with the installation. A folder is a path or a file: URI.
 
     With --since and --until only the date= folders of that time are opened. Deliveries to
-    subscriptions that were made before are not judged then.
+    subscriptions that were made before are not judged then, unless --state names a folder that has
+    the days before: a run reads the files that the folder does not have, judges what they change,
+    and reports of all days together, as one run over all of them would.
 
     \b
     canopy trace analyze ~/.local/share/canopy/default/traces --out report
     canopy trace analyze traces --out report --driver-memory 8g --conf spark.ui.enabled=true
     canopy trace analyze /shared/traces --out /shared/report --master spark://host:7077
     canopy trace analyze traces --out report --since 2026-09-21 --until 2026-09-22T12:00
+    canopy trace analyze traces --out report --state state --overwrite --until 2026-09-22
     """
     require("analysis")
     from canopy.cli.traces.stages import Stages
-    from canopy.traces.analysis import EXACT, NOT_JUDGED, analyze, named
+    from canopy.traces.analysis import EXACT, NOT_JUDGED, analyze, analyze_days, named
 
     traces, report = named(folder), named(out)
+    begin = analyze if state is None else partial(analyze_days, state=named(state))
     with Stages() as stages:
-        found = analyze(
-            *(traces, report, master, stages.stage),
+        found = begin(
+            *(traces, report),
+            master=master,
+            progress=stages.stage,
             on_tasks=stages.tasks,
             overwrite=overwrite,
             settings=_settings(driver_memory, conf),

@@ -12,13 +12,14 @@ them with the deliver records and comes to a result; ``walks`` counts how trees 
 adds up the work of each node; ``incidents`` merges what several nodes saw of one loss or election;
 ``wrong`` groups the deliveries that are wrong; ``details`` and ``slowest`` select what the report
 lists; ``summary`` and ``findings`` are the results; ``output`` is the folder, and ``report/`` the
-page. ``tasks`` says how much Spark divides; ``constants`` has the numbers. ``health/`` is another
-job over the same records, which says how healthy the nodes are; ``check/`` says without Spark what
-is absent.
+page. ``tasks`` says how much Spark divides; ``constants`` has the numbers. ``days/`` is the same
+analysis day by day, with a state. ``health/`` is another job over the same records, which says how
+healthy the nodes are; ``check/`` says without Spark what is absent.
 
 PySpark is imported when an analysis begins: importing this package is cheap.
 """
 
+from canopy.traces.analysis.days.analysis import analyze_days
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.health.job import HEALTH_STAGES, Follower, find_health, following
 from canopy.traces.analysis.health.signals import PAPER, Thresholds
@@ -43,6 +44,7 @@ __all__ = [
     "Thresholds",
     "Window",
     "analyze",
+    "analyze_days",
     "find_health",
     "following",
     "named",

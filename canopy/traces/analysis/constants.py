@@ -76,6 +76,8 @@ of a record are read one after another, and a busy machine lets some millisecond
 
 NANOSECONDS: Final = 1_000_000_000  # per second
 
+DAY_SECONDS: Final = 86_400  # Unix time has no leap seconds: midnight UTC is a multiple of it
+
 UNJUDGED_LIMIT: Final = 0.01
 """The share of pairs that may be left open in a run that is called exact."""
 

@@ -9,8 +9,9 @@ come from the tables in the output folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from canopy.traces.analysis import (
     wrong,
 )
 from canopy.traces.analysis.completeness.collect import Completeness, collect, runs_table
+from canopy.traces.analysis.constants import DAY_SECONDS
+from canopy.traces.analysis.days.trends import trends
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.findings import Findings
 from canopy.traces.analysis.progress import STAGES, OnProgress, silent
@@ -65,7 +68,27 @@ def analyze(
     folder without traces (of that time), an output folder with other content than an earlier report
     (unless `overwrite`) or one that a cluster does not share, a missing Java, or a job that failed.
     """
-    input_bytes = read.check_folder(traces, window)
+    size = read.check_folder(traces, window)
+    return start(
+        *(Analysis, traces, out, size, master, progress, overwrite, session, settings, window),
+        on_tasks,
+    )
+
+
+def start(
+    begin: Callable[[SparkSession, Path, OnProgress], Analysis],
+    traces: Path,
+    out: Path,
+    input_bytes: int,
+    master: str | None,
+    progress: OnProgress,
+    overwrite: bool,
+    session: SparkSession | None,
+    settings: Mapping[str, str],
+    window: Window,
+    on_tasks: OnTasks | None,
+) -> AnalysisSummary:
+    """What `analyze` does with its parameters, by the analysis that `begin` makes."""
     output.prepare(out, overwrite)
     progress(STAGES[0], 0, len(STAGES))
     opened = nullcontext(session) if session else spark_session(master, input_bytes, settings)
@@ -76,12 +99,23 @@ def analyze(
         try:
             check_shared(spark, out)
             with watched_tasks(spark, on_tasks):
-                return _Analysis(spark, out, progress).run(traces, window)
+                return begin(spark, out, progress).run(traces, window)
         except (Py4JError, PySparkException) as error:
             raise AnalysisError(f"the Spark job failed: {first_line(error)}") from error
 
 
-class _Analysis:
+@dataclass(frozen=True)
+class Compared:
+    """The publications, the subscriptions (how many of them are unreadable) and the pairs with
+    their verdicts, as tables."""
+
+    published: DataFrame
+    subscribed: DataFrame
+    unreadable: int
+    judged: DataFrame
+
+
+class Analysis:
     """One analysis: the session, the output folder and the progress that all stages use."""
 
     def __init__(self, spark: SparkSession, out: Path, progress: OnProgress) -> None:
@@ -91,6 +125,7 @@ class _Analysis:
         self._done = 0
 
     def stage(self) -> None:
+        """The next stage begins."""
         self._done += 1
         self._progress(STAGES[self._done], self._done, len(STAGES))
 
@@ -104,8 +139,7 @@ class _Analysis:
         """Run all stages in order. Returns the numbers."""
         spark = self.spark
         self.stage()
-        records = self._records(traces, window)
-        complete, records = collect(spark, records, begins_within=window.since is not None)
+        complete, records = self.read(traces, window)
         records = records.where(complete.kept_by_all())
         runs = runs_table(spark, complete)
         corrupt, corrupt_examples = details.corrupt_lines(records)
@@ -113,12 +147,8 @@ class _Analysis:
         self.table("corrupt", corrupt_lines)
 
         self.stage()
-        published = self.table("publications", expected.publications(spark, records, runs))
-        subscribed, unreadable = self._subscriptions(records, runs)
-        pairs = expected.matching_pairs(spark, published, subscribed, self._trees)
-
-        self.stage()
-        judged = self._judged(records, pairs, published, subscribed, complete)
+        found = self.compare(records, runs, complete)
+        published, subscribed, judged = found.published, found.subscribed, found.judged
         counts = deliveries.count(judged)
         outcomes = self._outcomes(
             complete, judged, counts, events.find_faults(spark, records, published)
@@ -141,8 +171,8 @@ class _Analysis:
         self.stage()
         bad = wrong.find_wrong(spark, records, judged, published, subscribed, counts)
         summary = self._summary(
-            *(complete, outcomes, counts, walk_counts, tree, loads, last - first, unreadable),
-            *(corrupt, worst, bad.groups),
+            *(complete, outcomes, counts, walk_counts, tree, loads, last - first, found.unreadable),
+            *(corrupt, worst, bad.groups, self._days(found, first, last)),
         )
         times, width = details.timeline(spark, records, first, last)
         findings = Findings(
@@ -168,24 +198,34 @@ class _Analysis:
             incidents=incidents.incidents(spark, records),
         )
         self.stage()
-        self._finish(findings)
+        self.finish(findings)
         return summary
 
-    def _records(self, traces: Path, window: Window) -> DataFrame:
-        """The records of the `window`, as a table."""
+    def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame]:
+        """What the records of the `window` lack; and they themselves, as a table."""
         places = read.places_to_read(traces, window)
         stored = self.out / "tables" / "records"
         records = read.store_records(self.spark, places, stored, window)
         check_shared(self.spark, self.out)  # by executors, too, that have joined since the start
-        return records
+        return collect(self.spark, records, begins_within=window.since is not None)
 
-    def _subscriptions(self, records: DataFrame, runs: DataFrame) -> tuple[DataFrame, int]:
+    def compare(self, records: DataFrame, runs: DataFrame, complete: Completeness) -> Compared:
+        """What should have been delivered, and what was."""
+        spark = self.spark
+        published = self.table("publications", expected.publications(spark, records, runs))
+        subscribed, unreadable = self.subscriptions(records, runs)
+        pairs = expected.matching_pairs(spark, published, subscribed, self.trees)
+        self.stage()
+        judged = self.judged(records, pairs, published, subscribed, complete)
+        return Compared(published, subscribed, unreadable, self.table("deliveries", judged))
+
+    def subscriptions(self, records: DataFrame, runs: DataFrame) -> tuple[DataFrame, int]:
         """The subscriptions, with tree_key NULL for trees that are unreadable or `altered`; and the
         number of the unreadable ones."""
         made = computed_once(expected.subscriptions(self.spark, records, runs))
-        self._trees = expected.distinct_trees(made)
-        bad = ", ".join(f"'{key}'" for key, _ in self._trees.bad) or "''"
-        other = ", ".join(f"'{key}'" for key in self._trees.altered) or "''"
+        self.trees = expected.distinct_trees(made)
+        bad = ", ".join(f"'{key}'" for key, _ in self.trees.bad) or "''"
+        other = ", ".join(f"'{key}'" for key in self.trees.altered) or "''"
         altered = f"coalesce({expected.WRITTEN_KEY} IN ({other}), false)"
         made = made.selectExpr(
             *("subscription", "name", "node", "client", "selector", "tree", "overlay"),
@@ -209,7 +249,7 @@ class _Analysis:
         self._altered = {row["overlay"]: row["altered"] for row in rows}
         return made, sum(row["bad"] for row in rows)
 
-    def _judged(
+    def judged(
         self,
         records: DataFrame,
         pairs: DataFrame,
@@ -217,13 +257,12 @@ class _Analysis:
         subscribed: DataFrame,
         complete: Completeness,
     ) -> DataFrame:
-        """The table of pairs with their verdicts."""
-        judged = deliveries.judge(
+        """The pairs with their verdicts (`deliveries.judge`)."""
+        return deliveries.judge(
             *(self.spark, records, pairs, published, subscribed, complete.whole),
             by_hybrid_clock=not complete.clocks_agree,
             has_discarded=complete.discarded > 0,
         )
-        return self.table("deliveries", judged)
 
     def _outcomes(
         self,
@@ -263,6 +302,12 @@ class _Analysis:
             for name, each in overlays.items()
         }
 
+    def _days(self, found: Compared, first: float, last: float) -> list[dict[str, Any]]:
+        """A line for each day, if the records are of more than one."""
+        if first // DAY_SECONDS == last // DAY_SECONDS:
+            return []
+        return trends(self.spark, found.published, found.judged)
+
     def _load(self, records: DataFrame) -> list[dict[str, Any]]:
         table = self.table("load", load.load_table(self.spark, records))
         rows = [row.asDict() for row in table.collect()]
@@ -281,6 +326,7 @@ class _Analysis:
         corrupt: list[dict[str, Any]],
         worst: list[dict[str, Any]],
         groups: list[dict[str, Any]],
+        days: list[dict[str, Any]],
     ) -> AnalysisSummary:
         def total(name: str) -> int:
             return sum(row[name] for row in loads)
@@ -328,9 +374,11 @@ class _Analysis:
             report=str((self.out / "report.html").resolve()),
             wrong=groups,
             by_subscription=[details.counts_of(row) for row in worst],
+            days=days,
         )
 
-    def _finish(self, findings: Findings) -> None:
+    def finish(self, findings: Findings) -> None:
+        """Write the report and the numbers."""
         (self.out / "report.html").write_text(render(findings), encoding="utf-8")
         output.write_summary(self.out, findings.summary.to_dict())
         self._progress("done", len(STAGES), len(STAGES))

@@ -86,6 +86,8 @@ class AnalysisSummary:
     """Of the first subscriptions, those with faults and with most events first: `subscription`,
     `name`, `expected`, `delivered`, `missing`, `dropped`, `spurious`, `duplicates`, `made` (all
     deliveries); and `selector` and `tree` of one whose tree is not that of its selector."""
+    days: list[dict[str, Any]] = field(default_factory=list)
+    """A line for each day (`days.trends`), if there are several."""
     format: str = field(default=FORMAT)
     complete: bool = field(default=True)
 

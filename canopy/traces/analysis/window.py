@@ -64,6 +64,19 @@ def day_of(path: Path) -> date | None:
     return None
 
 
+def day_of_time(time: str) -> str:
+    """SQL: the day (UTC) of `time`, in seconds since 1970; NULL if it is out of range."""
+    known = f"{time} >= 0 AND {time} < 253402300800"  # until the year 9999
+    return f"IF({known}, date_format(timestamp_seconds({time}), 'yyyy-MM-dd'), NULL)"
+
+
+DAY_OF_EVENT: Final = day_of_time("published")
+"""SQL: the day of an event, which is that of its publication."""
+
+DAY_OF_PAIR: Final = day_of_time("coalesce(published, delivered)")
+"""SQL: the day of a judged pair: that of its event, and of its delivery if no record has that."""
+
+
 def parse_time(text: str, *, end: bool = False) -> float:
     """Seconds since 1970 of a day or a time (ISO 8601, UTC unless it says otherwise). A day is its
     beginning, as the `end` of a window its end. Raises ValueError."""

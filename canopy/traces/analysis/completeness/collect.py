@@ -31,15 +31,16 @@ FACTS = f"""
 """
 
 PEERS = """
-    SELECT node, peer,
+    SELECT {by} node, peer,
       bool_or(kind <> 'incident' AND (kind <> 'link' OR reason IN ('up', 'resumed'))) AS met,
       max(hlc) FILTER (WHERE kind = 'arrive') AS heard,
       max(hlc) FILTER (WHERE kind = 'incident') AS lost, count_if(kind = 'forward') AS forwards
-    FROM {records}
+    FROM {{records}}
     WHERE peer <> '' AND (kind IN ('visit', 'forward', 'arrive', 'walk_hop', 'link')
       OR kind = 'incident' AND what = 'link down')
-    GROUP BY node, peer
+    GROUP BY {by} node, peer
 """
+"""SQL: a row for each two nodes, or for each two and what stands in the place of `by`."""
 
 
 @dataclass(frozen=True)
@@ -118,17 +119,48 @@ class Facts:
 
 def gather(spark: SparkSession, records: DataFrame) -> Facts:
     """The facts of all files that `records` are from."""
+    peers = spark.sql(PEERS.format(by=""), records=records).collect()
+    return Facts(
+        *_of_files(spark, records), [PeerFacts(**row.asDict()) for row in peers], _bad(records)
+    )
+
+
+def gather_by_file(spark: SparkSession, records: DataFrame) -> dict[str, Facts]:
+    """The facts of each file that `records` are from, by its name there."""
+    files, gaps = _of_files(spark, records)
+    bad = _bad(records)
+    by_file = spark.sql(PEERS.format(by="file,"), records=records).collect()
+    peers: dict[str, list[PeerFacts]] = {}
+    for row in by_file:
+        values = row.asDict()
+        peers.setdefault(values.pop("file"), []).append(PeerFacts(**values))
+    runs: dict[str, list[FileFacts]] = {name: [] for name in bad}
+    for each in files:
+        runs.setdefault(each.file, []).append(each)
+    torn: dict[str, list[FileGap]] = {}
+    for gap in gaps:
+        torn.setdefault(gap.file, []).append(gap)
+    return {
+        name: Facts(
+            *(runs[name], torn.get(name, []), peers.get(name, [])),
+            {name: bad[name]} if name in bad else {},
+        )
+        for name in sorted(runs)
+    }
+
+
+def _of_files(
+    spark: SparkSession, records: DataFrame
+) -> tuple[Sequence[FileFacts], Sequence[FileGap]]:
     files = [FileFacts(**row.asDict()) for row in spark.sql(FACTS, records=records).collect()]
     torn = {each.file for each in files if each.has_gap}
-    return Facts(
-        files,
-        _gaps(spark, records, torn) if torn else [],
-        [PeerFacts(**row.asDict()) for row in spark.sql(PEERS, records=records).collect()],
-        {
-            row["file"]: row["count"]
-            for row in records.where("kind = 'corrupt'").groupBy("file").count().collect()
-        },
-    )
+    return files, _gaps(spark, records, torn) if torn else []
+
+
+def _bad(records: DataFrame) -> dict[str, int]:
+    """Unreadable lines, by file."""
+    rows = records.where("kind = 'corrupt'").groupBy("file").count().collect()
+    return {row["file"]: row["count"] for row in rows}
 
 
 def conclude(

@@ -77,3 +77,14 @@ class PeerFacts:
     heard: int | None  # the last time that something came from it
     lost: int | None  # the last time that it was reported as lost
     forwards: int  # events that were sent to it
+
+    def joined(self, other: PeerFacts) -> PeerFacts:
+        """What these and the `other` records of the node say of the peer."""
+        return PeerFacts(
+            node=self.node,
+            peer=self.peer,
+            met=self.met or other.met,
+            heard=max((at for at in (self.heard, other.heard) if at is not None), default=None),
+            lost=max((at for at in (self.lost, other.lost) if at is not None), default=None),
+            forwards=self.forwards + other.forwards,
+        )

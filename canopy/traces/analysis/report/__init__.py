@@ -52,6 +52,7 @@ def render(findings: Findings) -> str:
             (
                 incident_timeline(findings),
                 wrong.wrong(findings),
+                sections.days(findings),
                 sections.latency_section(findings),
                 sections.tree_discovery(findings),
                 sections.cost(findings),

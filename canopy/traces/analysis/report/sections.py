@@ -308,6 +308,37 @@ def cost(findings: Findings) -> str:
     return section("cost", "Messages", picture, text)
 
 
+def days(findings: Findings) -> str:
+    """A line for each day, where the run had several."""
+    rows = findings.summary.days
+    if not rows:
+        return ""
+    most = max(row["events"] for row in rows)
+    slowest = max((row["p99_ms"] or 0 for row in rows), default=0)
+    cells = []
+    for row in rows:
+        bad = "".join(
+            f'<td class="n">{f"<b>{row[kind]:,}</b>" if row[kind] else "0"}</td>'
+            for kind in ("missing", "spurious", "duplicates", "unjudged")
+        )
+        cells.append(
+            f'<tr><th scope="row">{escape(row["day"])}</th>'
+            f'<td class="n">{number(row["events"])}{meter(row["events"], most, "sky")}</td>'
+            f'<td class="n">{number(row["expected"])}</td>{bad}'
+            f'<td class="n">{duration(row["p50_ms"])}</td>'
+            f'<td class="n">{duration(row["p99_ms"])}{meter(row["p99_ms"] or 0, slowest)}</td></tr>'
+        )
+    text = (
+        "<p>A day (UTC) is that of the publication. <em>Missing</em> counts what was given up or "
+        "not read, too, and <em>spurious</em> what has no event or subscription.</p>"
+    )
+    head = (
+        "<tr><th>day</th><th>events</th><th>expected</th><th>missing</th><th>spurious</th>"
+        "<th>twice</th><th>not judged</th><th>median</th><th>99 % within</th></tr>"
+    )
+    return wide_section("days", "Day by day", text, table(head, cells))
+
+
 def load(findings: Findings) -> str:
     """The table of each node's work."""
     rows = findings.summary.load

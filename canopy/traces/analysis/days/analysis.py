@@ -1,0 +1,171 @@
+"""The analysis with a state: it reads new files, judges the days that they change, and takes all
+else from the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from canopy.traces.analysis.completeness.collect import Completeness, conclude
+from canopy.traces.analysis.days import judging, taking
+from canopy.traces.analysis.days.state import (
+    JUDGED,
+    PUBLISHED,
+    RECORDS,
+    StateFolder,
+    merged,
+    opened,
+)
+from canopy.traces.analysis.days.taking import new_files
+from canopy.traces.analysis.findings import Findings
+from canopy.traces.analysis.progress import OnProgress, silent
+from canopy.traces.analysis.read import text_bytes
+from canopy.traces.analysis.run import Analysis, Compared, start
+from canopy.traces.analysis.spark.session import EMPTY
+from canopy.traces.analysis.spark.sharing import check_shared
+from canopy.traces.analysis.spark.tasks_done import OnTasks
+from canopy.traces.analysis.summary import AnalysisSummary
+from canopy.traces.analysis.tasks import kept
+from canopy.traces.analysis.verdict import expected
+from canopy.traces.analysis.window import ALWAYS, DAY_OF_EVENT, DAY_OF_PAIR, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def analyze_days(
+    traces: Path,
+    out: Path,
+    state: Path,
+    master: str | None = None,
+    progress: OnProgress = silent,
+    *,
+    overwrite: bool = False,
+    session: SparkSession | None = None,
+    settings: Mapping[str, str] = EMPTY,
+    window: Window = ALWAYS,
+    on_tasks: OnTasks | None = None,
+) -> AnalysisSummary:
+    """Analyse what the trace folder has of the `window` and the folder `state` does not, and return
+    the numbers of all days that the state has then.
+
+    The parameters are those of `analyze`; of the `window` whole files are read. Raises
+    AnalysisError also for a state of another overlay or version, or that another run uses. Then,
+    and if this process is killed, the state stays as it was.
+    """
+    with opened(state) as held:
+        files = new_files(traces, window, held)
+        size = sum(text_bytes(path) for path in files) + STATE_TEXT * held.stored_bytes()
+
+        def begin(spark: SparkSession, out: Path, progress: OnProgress) -> Analysis:
+            return DailyAnalysis(spark, out, progress, held, files)
+
+        return start(
+            *(begin, traces, out, size, master, progress, overwrite, session, settings, window),
+            on_tasks,
+        )
+
+
+STATE_TEXT: Final = 10
+"""Bytes of trace records for each of their Parquet: what the size of a state stands for where Spark
+is set up by the size of its input. Guess: Zstandard on sorted columns."""
+
+
+class DailyAnalysis(Analysis):
+    """One run over the state `held`; the state is changed when its report is written."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        out: Path,
+        progress: OnProgress,
+        held: StateFolder,
+        files: Sequence[Path],
+    ) -> None:
+        super().__init__(spark, out, progress)
+        self._held = held
+        self._files = files
+
+    def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame]:
+        """What all records of the state, with those of the new files, lack; and all of them."""
+        held = self._held
+        check_shared(self.spark, held.folder)
+        before = self.out / "tables" / "records"
+        self._taken = taking.take_in(self.spark, traces, self._files, held, before)
+        schema = taking.RECORD_OF_DAY
+        records = kept(taking.tables(self.spark, held.places(RECORDS), schema))
+        facts = merged(list(held.load_facts().values()))
+        return conclude(self.spark, facts, records)
+
+    def compare(self, records: DataFrame, runs: DataFrame, complete: Completeness) -> Compared:
+        """The publications, subscriptions and judged pairs of all days."""
+        spark, held = self.spark, self._held
+        subscribed, unreadable = self.subscriptions(records, runs)
+        judged_by = f"{complete.kept_by_all()} {complete.clocks_agree}"
+        by = (subscribed, complete, judged_by)
+        changed = judging.changed_days(spark, held, self._taken, *by)
+        if changed:
+            near = records.where(
+                records.day.isin(sorted(judging.days_to_read(held, changed)))
+                & records.kind.isin("publish", "deliver", "drop")
+            )
+            self._judge(near, runs, subscribed, complete, sorted(changed))
+            new = {name: day for name, day in held.state.days.items() if name in changed}
+            for name, basis in judging.bases_of(spark, new, *by).items():
+                held.state.days[name].basis = basis
+        self.stage()
+        published = self._all_days(PUBLISHED, PUBLICATION)
+        return Compared(published, subscribed, unreadable, self._all_days(JUDGED, PAIR))
+
+    def _judge(
+        self,
+        records: DataFrame,
+        runs: DataFrame,
+        subscribed: DataFrame,
+        complete: Completeness,
+        days: list[str],
+    ) -> None:
+        """Write the publications and the judged pairs of these days."""
+        spark, held = self.spark, self._held
+        near = kept(
+            expected.publications(spark, records, runs).selectExpr("*", f"{DAY_OF_EVENT} AS day")
+        )
+        self._store(PUBLISHED, near.where(near.day.isin(days)), days, ("publisher", "at"))
+        places = [place for day in days if (place := held.place(day, PUBLISHED)) is not None]
+        published = kept(taking.tables(spark, places, PUBLICATION))
+        pairs = expected.matching_pairs(spark, published, subscribed, self.trees)
+        judged = self.judged(records, pairs, near, subscribed, complete)
+        judged = judged.selectExpr("*", f"{DAY_OF_PAIR} AS day")
+        self._store(
+            JUDGED, judged.where(judged.day.isin(days)), days, ("subscription", "published")
+        )
+        places = [place for day in days if (place := held.place(day, JUDGED)) is not None]
+        judging.note(spark, held, days, published, kept(taking.tables(spark, places, PAIR)))
+
+    def _store(
+        self, table: str, frame: DataFrame, days: Sequence[str], order: Sequence[str]
+    ) -> None:
+        size = sum(self._held.state.files[name].size for name in self._held.state.files
+                   if not set(days).isdisjoint(self._held.state.files[name].days))  # fmt: skip
+        taking.write_by_day(frame, self._held.draft / table, size, len(days), order)
+        self._held.wrote(table, days)
+
+    def _all_days(self, table: str, schema: str) -> DataFrame:
+        return kept(taking.tables(self.spark, self._held.places(table), schema))
+
+    def finish(self, findings: Findings) -> None:
+        """Write the report, and make what was found the state."""
+        super().finish(findings)
+        self._held.commit()
+
+
+PUBLICATION = (
+    "event string, id string, publisher string, published double, at bigint, overlay string, "
+    "times bigint, attributes string, day string"
+)
+PAIR = (
+    "event string, subscription string, overlay string, verdict string, reason string, "
+    "published double, copies bigint, delivered double, node string, latency_ms double, "
+    "attribute string, hops int, lo string, hi string, day string"
+)

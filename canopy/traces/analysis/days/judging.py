@@ -1,0 +1,148 @@
+"""Judges the days that something new may have changed, and takes the others as they were judged.
+
+The verdict on a pair follows from the records of its event, wherever and whenever they were
+written, from its subscription, and from what is known of the two runs. So a day, which is that of
+the publications, is judged again if
+
+* there are new records of that day, or of events that were published on it;
+* or its *basis* is another: a hash of subscriptions and runs, cut to what the events of the day can
+  tell apart. That a subscription ends tomorrow changes nothing today; that records which were
+  absent at midnight are there now does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from canopy.traces.analysis.completeness.collect import Completeness
+from canopy.traces.analysis.completeness.facts import FOREVER
+from canopy.traces.analysis.constants import GRACE_SECONDS, NANOSECONDS, SETTLE_SECONDS
+from canopy.traces.analysis.days.state import Day, EventRange, StateFolder
+from canopy.traces.analysis.days.taking import NUMBER_OF_EVENT, RUN_OF_EVENT, Taken
+from canopy.traces.analysis.tasks import in_one_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GRACE: Final = int(GRACE_SECONDS * NANOSECONDS)
+SETTLE: Final = int(SETTLE_SECONDS * NANOSECONDS)
+
+
+def changed_days(
+    spark: SparkSession,
+    held: StateFolder,
+    taken: Taken,
+    subscribed: DataFrame,
+    complete: Completeness,
+    judged_by: str,
+) -> frozenset[str]:
+    """The days to judge. `judged_by` is what is the same for all days."""
+    state = held.state
+    for of, day in taken.events:
+        if day != of and day not in state.days[of].elsewhere:
+            state.days[of].elsewhere = sorted([*state.days[of].elsewhere, day])
+    changed = set(taken.days) | {of for of, _ in taken.events}
+    rest = {name: day for name, day in state.days.items() if name not in changed}
+    bases = bases_of(spark, rest, subscribed, complete, judged_by)
+    return frozenset(changed | {name for name, day in rest.items() if day.basis != bases[name]})
+
+
+def days_to_read(held: StateFolder, judged: Iterable[str]) -> frozenset[str]:
+    """The days whose records the days to be `judged` need: also those of publications of which
+    there are records on a day that is read."""
+    days = held.state.days
+    wanted = set(judged)
+    wanted |= {other for name in judged for other in days[name].elsewhere}
+    before = {name for name, day in days.items() if not wanted.isdisjoint(day.elsewhere)}
+    return frozenset(wanted | before)
+
+
+def bases_of(
+    spark: SparkSession,
+    days: dict[str, Day],
+    subscribed: DataFrame,
+    complete: Completeness,
+    judged_by: str,
+) -> dict[str, str]:
+    """By day a hash of what its events are judged by, beside their own records."""
+    rows = [
+        (name, day.first, day.last)
+        for name, day in days.items()
+        if day.first is not None and day.last is not None
+    ]
+    sums: dict[str, int] = {}
+    if rows:
+        bounds = spark.createDataFrame(rows, "day string, first long, last long")
+        found = spark.sql(
+            f"""
+            SELECT day, bit_xor(xxhash64(to_json(struct(
+                subscription, tree_key, tree IS NOT NULL AS has_tree, altered, client, node,
+                overlay, subscribed, IF(acked > last, {FOREVER}, acked) AS acked,
+                IF(ended > last + {GRACE}, NULL, ended) AS ended,
+                IF(ended > last + {GRACE}, NULL, kept) AS kept,
+                transform(
+                  filter(holes, x -> x.until > first AND x.since < last + {SETTLE}),
+                  x -> struct(x.since, least(x.until, last + 1) AS until, x.cause)) AS holes
+              )))) AS sum
+            FROM {{bounds}} JOIN {{subscribed}}
+              ON subscribed IS NULL OR subscribed <= last + {SETTLE}
+            GROUP BY day
+            """,
+            bounds=in_one_task(bounds),
+            subscribed=subscribed,
+        ).collect()
+        sums = {row["day"]: row["sum"] for row in found}
+    whole = set(complete.whole)
+    homes = sorted(
+        (run.first_hlc, run.node, run.run, each.name)
+        for each in complete.overlays
+        for run in each.runs
+    )
+    result = {}
+    for name, day in days.items():
+        known = [home for home in homes if day.last is None or home[0] <= day.last]
+        parts = (
+            judged_by, str(sums.get(name)), repr(known),
+            repr([run for run in day.needs if run in whole]),
+        )  # fmt: skip
+        result[name] = blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+    return result
+
+
+def note(
+    spark: SparkSession, held: StateFolder, days: Iterable[str], published: DataFrame,
+    judged: DataFrame,
+) -> None:  # fmt: skip
+    """Note in the state what later runs need of the `days` that have been judged: of their
+    publications and of their pairs."""
+    found = {name: held.state.days.setdefault(name, Day()) for name in days}
+    for day in found.values():
+        day.first = day.last = None
+        day.strangers, day.needs = [], []
+    bounds = published.groupBy("day").agg({"at": "min"}).collect()
+    most = {row["day"]: row[1] for row in published.groupBy("day").agg({"at": "max"}).collect()}
+    for row in bounds:
+        found[row["day"]].first, found[row["day"]].last = row[1], most[row["day"]]
+    strangers = spark.sql(
+        f"""
+        SELECT day, {RUN_OF_EVENT} AS run, min({NUMBER_OF_EVENT}) AS first,
+          max({NUMBER_OF_EVENT}) AS last
+        FROM {{judged}} WHERE published IS NULL GROUP BY day, run
+        """,
+        judged=judged,
+    ).collect()
+    for row in strangers:
+        found[row["day"]].strangers.append(EventRange(row["run"], row["first"], row["last"]))
+    needs = spark.sql(
+        f"""
+        SELECT day, run FROM (
+          SELECT day, explode(array({RUN_OF_EVENT}, substring_index(subscription, '.', 2))) AS run
+          FROM {{judged}} WHERE verdict IN ('unknown', 'unjudged'))
+        GROUP BY day, run ORDER BY day, run
+        """,
+        judged=judged,
+    ).collect()
+    for row in needs:
+        found[row["day"]].needs.append(row["run"])

@@ -1,0 +1,189 @@
+"""Runs with a state, day by day, against one run over all days."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canopy.traces.analysis import (
+    AnalysisError,
+    AnalysisSummary,
+    Window,
+    analyze,
+    analyze_days,
+)
+from canopy.traces.analysis.completeness.collect import Facts
+from canopy.traces.analysis.days.state import (
+    RECORDS,
+    STATE_VERSION,
+    StateFolder,
+    TakenFile,
+    opened,
+    read_state,
+)
+from canopy.traces.analysis.days.taking import check_overlay
+from tests.support.trace_days import as_of, day, end_of, week
+
+pytestmark = pytest.mark.spark
+
+RUNS = (3, 4, 5, 8)
+"""By the end of which days the state is brought up to date: a run for each day of the week finds
+the same, and takes seconds more for each."""
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether these are equal, but for the order in which floating-point numbers were added."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-12)
+    return bool(one == other)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("days")
+
+
+@pytest.fixture(scope="module")
+def daily(spark: Any, folder: Path) -> dict[int, AnalysisSummary]:
+    """The summary of each of `RUNS`."""
+    made = week(folder / "traces")
+    full = {path: path.read_bytes() for path in (folder / "traces").rglob("*.jsonl")}
+    found = {}
+    for number in RUNS:
+        as_of(made, number, full)
+        found[number] = analyze_days(
+            *(folder / "traces", folder / "out", folder / "state"),
+            session=spark,
+            window=Window(None, end_of(number)),
+            overwrite=True,
+        )
+    return found
+
+
+def test_day_by_day_finds_what_one_run_over_all_finds(
+    spark: Any, folder: Path, daily: dict[int, AnalysisSummary]
+) -> None:
+    whole = analyze(folder / "traces", folder / "whole", session=spark).to_dict()
+    last = daily[RUNS[-1]].to_dict()
+    different = {
+        name: (whole[name], last[name])
+        for name in whole
+        if name != "report" and not same(whole[name], last[name])
+    }
+    assert not different
+    # A loss at noon, one at midnight; the week has each kind of fault once.
+    assert whole["faults"] == {"missing": 2, "dropped": 1, "duplicates": 1, "spurious": 1}
+    assert whole["unjudged"] == 0
+    assert [row["day"] for row in whole["days"]] == [day(number) for number in range(1, 8)]
+    for name in ("expected", "delivered", "duplicates", "unjudged"):
+        assert sum(row[name] for row in whole["days"]) == whole[name]
+    assert sum(row["events"] for row in whole["days"]) == whole["published"]
+    page = (folder / "out" / "report.html").read_text()
+    assert all(f">{row['day']}</th>" in page for row in whole["days"])
+
+
+def test_what_has_not_come_yet_is_not_judged_and_never_called_unknown(
+    daily: dict[int, AnalysisSummary],
+) -> None:
+    assert {summary.unknown for summary in daily.values()} == {0}
+    missing = [summary.missing for summary in daily.values()]
+    # On day 3 one of day 1 is not there, but neither are all records of its subscriber.
+    assert missing == [0, 1, 1, 2]
+    open_ = [summary.unjudged for summary in daily.values()]
+    assert open_[0] >= 5, "the file of a day of a subscriber has not come"
+    assert open_[2] >= 5, "the file of a day of the publisher has not come"
+    assert open_[3] == 0
+
+
+def test_the_state_has_a_few_files_for_each_day(
+    folder: Path, daily: dict[int, AnalysisSummary]
+) -> None:
+    state = read_state(folder / "state")
+    assert sorted(state.days) == [day(number) for number in range(1, 9)]
+    named = {place for one in state.days.values() for place in one.tables.values()}
+    files = [path.relative_to(folder / "state") for path in (folder / "state").rglob("*.parquet")]
+    assert {str(path.parent) for path in files} == named
+    assert len(files) == len(named) <= 3 * 8
+
+
+def test_a_run_that_is_killed_leaves_the_state_as_it_was(tmp_path: Path) -> None:
+    def writes(held: StateFolder, name: str) -> None:
+        place = held.draft / RECORDS / f"of={name}"
+        place.mkdir(parents=True)
+        (place / "part.parquet").write_text(f"by run {held.generation}")
+        held.wrote(RECORDS, [name])
+        held.state.files[f"{name}.jsonl"] = TakenFile(7, held.generation, [name])
+        held.store_facts({f"{name}.jsonl": Facts([], [], [], {"f": held.generation})})
+
+    with opened(tmp_path / "state") as held:
+        writes(held, day(1))
+        writes(held, day(2))
+        held.commit()
+    before = read_state(tmp_path / "state")
+    with opened(tmp_path / "state") as held:
+        writes(held, day(2))
+        killed = held.draft
+    assert read_state(tmp_path / "state") == before
+    with opened(tmp_path / "state") as held:
+        assert not killed.exists()
+        (place,) = [held.place(day(2), RECORDS)]
+        assert place is not None
+        assert (place / "part.parquet").read_text() == "by run 1"
+        writes(held, day(2))
+        held.commit()
+        assert held.load_facts()[f"{day(2)}.jsonl"].corrupt == {"f": 2}
+        assert not place.exists(), "of an earlier generation, and replaced"
+        assert [path.parent.parent.name for path in held.places(RECORDS)] == ["g000001", "g000002"]
+
+
+def test_a_state_of_another_overlay_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "state") as held:
+        check_overlay(held, {"canopy", None})
+        check_overlay(held, {"canopy", "beside it"})
+        with pytest.raises(AnalysisError, match="is of the overlay beside it, canopy, and"):
+            check_overlay(held, {"others"})
+        assert held.state.overlays == ["beside it", "canopy"]
+
+
+def states() -> Iterator[tuple[str, dict[str, object], str]]:
+    yield "version", {"version": STATE_VERSION + 1}, f"it is of version {STATE_VERSION + 1} for"
+    yield "schema", {"schema": 1}, "for trace records of version 1, and this analysis keeps"
+    yield "format", {"format": "canopy-report"}, "is no state of an analysis"
+    yield "damaged", {"days": 7}, "state.json is damaged"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [pytest.param(*row, id=name) for name, *row in states()]
+)
+def test_a_state_that_cannot_be_used_is_refused(
+    change: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    with opened(tmp_path / "state") as held:
+        held.commit()
+    place = tmp_path / "state" / "state.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), **change}))
+    with pytest.raises(AnalysisError, match=said), opened(tmp_path / "state"):
+        pass
+
+
+def test_a_state_is_for_one_run_at_a_time_and_replaces_no_other_folder(tmp_path: Path) -> None:
+    with (
+        opened(tmp_path / "state"),
+        pytest.raises(AnalysisError, match="another run uses the state"),
+        opened(tmp_path / "state"),
+    ):
+        pass
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").touch()
+    with pytest.raises(AnalysisError, match=r"is no state of an analysis: it has notes\.txt"):
+        read_state(other)
