@@ -15,6 +15,7 @@ from canopy.cli.errors import FAILURE, OK, UNDECIDED
 from canopy.cli.extras import require
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.traces.check import PIPE_WIDTH, check, time_text
+from canopy.cli.traces.prune import prune
 from overlay.wording import counted
 
 if TYPE_CHECKING:
@@ -31,10 +32,11 @@ GROUPS_PRINTED: Final = 3  # groups of wrong deliveries of each kind that are pr
 
 @click.group()
 def trace() -> None:
-    """Check the traces of all nodes, and analyse them with Spark."""
+    """Check the traces of all nodes, analyse them with Spark, and remove old ones."""
 
 
 trace.add_command(check)
+trace.add_command(prune)
 
 
 @trace.command()

@@ -95,16 +95,14 @@ def bases_of(
         ).collect()
         sums = {row["day"]: row["sum"] for row in found}
     whole = set(complete.whole)
-    homes = sorted(
-        (run.first_hlc, run.node, run.run, each.name)
-        for each in complete.overlays
-        for run in each.runs
-    )
+    homes = [
+        (run.first_hlc, run.node, each.name) for each in complete.overlays for run in each.runs
+    ]
     result = {}
     for name, day in days.items():
-        known = [home for home in homes if day.last is None or home[0] <= day.last]
+        known = {(node, at) for since, node, at in homes if day.last is None or since <= day.last}
         parts = (
-            judged_by, str(sums.get(name)), repr(known),
+            judged_by, str(sums.get(name)), repr(sorted(known)),
             repr([run for run in day.needs if run in whole]),
         )  # fmt: skip
         result[name] = blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()

@@ -13,7 +13,7 @@ from canopy.traces.analysis.days.state import RECORDS, Day, EventRange, StateFol
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.spark.paths import for_reading, for_writing, local
 from canopy.traces.analysis.tasks import in_one_task, is_small, kept
-from canopy.traces.analysis.window import Window, covering, day_of_time
+from canopy.traces.analysis.window import Window, covering, day_of, day_of_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,12 +56,16 @@ def key_of(traces: Path, path: Path) -> str:
 def new_files(traces: Path, window: Window, held: StateFolder) -> list[Path]:
     """The files of the `window` that the state does not have as they are now."""
     known = held.state.files
-    if known and traces.is_dir() and not any(read.trace_files(traces)):
-        return []  # all of them have been removed since
+    if known and traces.is_dir():
+        every = read.trace_files(traces)
+        if not any(window.meets(day_of(path.relative_to(traces))) for path in every):
+            return []  # they have been removed since, or there are none of that time yet
+    # While a file is compressed it may be there twice.
+    files = {key_of(traces, path): path for path in read.files_within(traces, window)}
     return [
         path
-        for path in read.files_within(traces, window)
-        if (taken := known.get(key_of(traces, path))) is None or taken.size != read.text_bytes(path)
+        for key, path in files.items()
+        if (taken := known.get(key)) is None or taken.size != read.text_bytes(path)
     ]
 
 
@@ -147,11 +151,14 @@ def write_by_day(
 ) -> None:
     """Write rows by their `day` into folders ``of=DAY``, in `order`, by which a reader finds what
     it needs."""
+    from pyspark.sql.functions import col, expr
+
     if is_small(frame):
         frame = in_one_task(frame)
     else:
         parts = 1 + text_bytes // (DAY_BYTES * max(days, 1))
-        frame = frame.repartition(parts * max(days, 1), "day", *order[1:])
+        part = f"pmod(hash(`{order[-1]}`), {parts})"
+        frame = frame.repartition(parts * max(days, 1), col("day"), expr(part))
     ordered = frame.selectExpr("*", "day AS of").sortWithinPartitions("day", *order)
     ordered.write.partitionBy("of").parquet(for_writing(folder))
 

@@ -1,0 +1,104 @@
+"""`canopy trace prune`: remove trace files of days that are to be kept no longer."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from canopy.cli.connect import json_option
+from canopy.cli.errors import OK
+from canopy.cli.output import print_json
+from canopy.cli.traces.check import size_text
+from overlay.wording import counted
+
+if TYPE_CHECKING:
+    from canopy.traces.analysis.prune import Pruned
+
+
+@click.command()
+@click.argument("folder", metavar="DIR")
+@click.option("--keep", type=click.IntRange(min=0), metavar="DAYS", help="Days before today.")
+@click.option("--before", metavar="DATE", help="The first day (UTC) that is kept.")
+@click.option("--state", metavar="DIR", help="Remove only what this state has.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@json_option
+def prune(
+    folder: str,
+    keep: int | None,
+    before: str | None,
+    state: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Remove the trace files under DIR of days before the last DAYS, or before DATE.
+
+    Names each day that goes, with its size. Files that may still be written stay (those of today,
+    and those that were written to within the last hour), and with --state those that the state of
+    `canopy trace analyze --state` does not have. Files in no date= folder are left alone.
+
+    \b
+    canopy trace prune traces --keep 30 --state state --dry-run
+    canopy trace prune traces --before 2026-09-01
+    """
+    from canopy.traces.analysis import named
+    from canopy.traces.analysis.prune import prune as prune_traces
+
+    now = time.time()
+    found = prune_traces(
+        named(folder),
+        _first_kept(keep, before, now),
+        now,
+        state=None if state is None else named(state),
+        dry_run=dry_run,
+    )
+    if as_json:
+        print_json(_plain(found), indent=2)
+    else:
+        _show(found)
+    return OK
+
+
+def _first_kept(keep: int | None, before: str | None, now: float) -> date:
+    """The first day that stays. Raises UsageError."""
+    if (keep is None) == (before is None):
+        raise click.UsageError("say what is kept: either --keep DAYS or --before DATE")
+    if before is None:
+        today = datetime.fromtimestamp(now, UTC).date()
+        try:
+            return today - timedelta(days=keep or 0)
+        except OverflowError:
+            return date.min
+    try:
+        return date.fromisoformat(before)
+    except ValueError:
+        raise click.BadParameter(
+            f"{before!r} is no day: write 2026-09-21", param_hint="--before"
+        ) from None
+
+
+def _plain(found: Pruned) -> dict[str, object]:
+    return {
+        "dry_run": found.dry_run,
+        "before": str(found.before),
+        "files": found.files,
+        "bytes": found.size,
+        "days": [
+            {"day": str(day.day), "files": day.files, "bytes": day.size} for day in found.days
+        ],
+        "kept": {why: [str(path) for path in paths] for why, paths in found.kept.items()},
+    }
+
+
+def _show(found: Pruned) -> None:
+    verb = "would go" if found.dry_run else "removed"
+    for day in found.days:
+        click.echo(f"{day.day}  {counted(day.files, 'file')}, {size_text(day.size)} {verb}")
+    for why, paths in found.kept.items():
+        click.echo(f"kept: {counted(len(paths), 'file')} {why}, such as {paths[0]}")
+    if found.files:
+        click.echo(f"{counted(found.files, 'file')}, {size_text(found.size)} {verb}")
+    else:
+        click.echo(f"nothing of before {found.before} {verb}")
