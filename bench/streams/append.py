@@ -5,7 +5,7 @@
 
 Every message goes through the codec, as between nodes; the disks answer at once. So the figures are
 the CPU time of the code path of one leader and two followers, in rows a second of one processor.
-Prints one JSON line for each size of batch.
+Prints a JSON list with an object for each size of batch.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def row(rng: Random, number: int) -> Row:
 
 
 def measure(size: int, rows: int, profile: bool) -> dict[str, object]:
-    """Append `rows` rows in batches of `size`; the figures of one JSON line."""
+    """Append `rows` rows in batches of `size`; the figures."""
     world, rng = World(), Random(1)
     batches = [
         RowBatch(size, encode_rows([row(rng, n * size + i) for i in range(size)]))
@@ -207,8 +207,8 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=200_000, help="in batches of 256")
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
-    for size, rows in ((256, arguments.rows), (1, arguments.rows // 10)):
-        print(json.dumps(measure(size, rows, arguments.profile)), flush=True)
+    sizes = ((256, arguments.rows), (1, arguments.rows // 10))
+    print(json.dumps([measure(size, rows, arguments.profile) for size, rows in sizes]))
     return 0
 
 

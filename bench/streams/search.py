@@ -2,6 +2,7 @@
 
     python -m bench.streams.search --seeds 2000          # until one is bad
     python -m bench.streams.search --seed 17 --seeds 1   # this one again
+    python -m bench.streams.search --programs            # of those who append, with their nodes
     make stream-search SEARCH="--seeds 2000"
 
 Each seed is a world of 3 to 5 nodes with crashes, losses of power, cut links, slow, failing and
@@ -25,11 +26,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--seeds", type=int, default=500, help="how many at most")
     parser.add_argument("--rounds", type=int, default=30, help="faults and pauses of each")
+    parser.add_argument("--programs", action="store_true", help="look at programs that append")
     arguments = parser.parse_args()
     if os.environ.get(VARIABLE):
         from bench.mutations.planted import plant
 
         plant(os.environ[VARIABLE])
+    if arguments.programs:
+        return search_programs(arguments.seed, arguments.seeds, arguments.rounds)
     chunks = rows = suspect = truncated = anew = removed = 0
     began = time.process_time()
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
@@ -50,6 +54,27 @@ def main() -> int:
         f"{suspect} torn or damaged logs, {truncated} truncations, {removed} logs "
         f"whose beginning was removed, {anew} that began anew behind one; "
         f"{time.process_time() - began:.1f} s of CPU"
+    )
+    return 0
+
+
+def search_programs(first: int, seeds: int, rounds: int) -> int:
+    """Worlds with programs that append (tests/support/producing_world.py)."""
+    from tests.support.producing_world import trial_of_programs
+
+    began, events, refused = time.process_time(), 0, 0
+    for seed in range(first, first + seeds):
+        try:
+            world = trial_of_programs(seed, rounds)
+        except WrongError as error:
+            print(f"seed {seed}: {error}")
+            return 1
+        events += sum(len(program.acknowledged) for program in world.programs.values())
+        refused += sum(len(program.refused) for program in world.programs.values())
+    seconds = time.process_time() - began
+    print(
+        f"{seeds} seeds, none bad: {events} events of programs acknowledged, {refused} refused; "
+        f"{seconds:.1f} s of CPU"
     )
     return 0
 
