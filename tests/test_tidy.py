@@ -102,6 +102,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.log": ("overlay.machine", "matching"),
     "streams.disk": ("overlay.machine", "streams.log"),
     "streams.replication": ("overlay.machine", "matching", "streams.log", "streams.disk"),
+    "streams.transactions": (*STREAMS, "streams.producing"),
     "streams.producing": (*STREAMS, "streams.directory", "overlay.upper_tree.publisher"),
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),

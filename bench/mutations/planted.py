@@ -20,7 +20,7 @@ from bench.mutations import (
 )
 from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.streams import faults as stream_faults
-from bench.streams import producing_faults
+from bench.streams import producing_faults, transaction_faults
 
 __all__ = [
     "FAULTS",
@@ -42,6 +42,7 @@ __all__ = [
     "subscriber_faults",
     "terminal_faults",
     "trace_faults",
+    "transaction_faults",
     "tree_faults",
     "turn_faults",
 ]

@@ -26,12 +26,15 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class BatchHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Whose batch it is, and its numbers: the `count` rows from the producer's `sequence` on.
-    `session` tells the starts of one producer apart. An empty producer has no numbers."""
+    `session` tells the starts of one producer apart. An empty producer has no numbers.
+    `transaction`: the half that this batch commits, which the chunk
+    `session` has prepared; its rows have no numbers."""
 
     producer: str
     session: int
     sequence: int
     count: int
+    transaction: str = ""
 
 
 class Batch(msgspec.Struct, frozen=True):

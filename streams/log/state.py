@@ -15,7 +15,17 @@ import msgspec
 
 from overlay.machine import Peer
 from streams.log.batches import BatchHead, MalformedChunkError, heads_of
-from streams.log.chunk import CUT, EVENTS, PRODUCERS, REPLICAS, STATE, Chunk
+from streams.log.chunk import (
+    CUT,
+    DECIDED,
+    EVENTS,
+    PREPARED,
+    PRODUCERS,
+    REPLICAS,
+    STATE,
+    Chunk,
+)
+from streams.log.half_state import HALF_ENTRIES, HalfEntry, HalfStates
 
 WINDOW: Final = 8
 """Runs of a producer whose places are kept, so that a repeat gets the original receipt: twice the
@@ -83,18 +93,18 @@ class StreamIs(msgspec.Struct, frozen=True, array_like=True, tag=9):
     value: bytes
 
 
-Entry = ProducerState | ReplicaSet | Floor | StreamIs | SessionOpened | ProducerExpired
+Entry = ProducerState | ReplicaSet | Floor | StreamIs | SessionOpened | ProducerExpired | HalfEntry
 _ENTRIES: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
 
 
 def encode_entries(entries: Sequence[Entry]) -> bytes:
-    """The rows of a chunk of kind State, Replicas, Cut or Producers."""
+    """The rows of a chunk of kind State, Replicas, Cut, Producers, Prepared or Decided."""
     return msgspec.msgpack.encode(entries)
 
 
 def entries_of(chunk: Chunk) -> tuple[Entry, ...]:
-    """The entries of a chunk of kind State, Replicas, Cut or Producers. MalformedChunkError if it
-    has others."""
+    """The entries of a chunk of kind State, Replicas, Cut, Producers, Prepared or Decided.
+    MalformedChunkError if it has others."""
     try:
         return _ENTRIES.decode(chunk.rows)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -118,6 +128,7 @@ class ShardState:
         self.stream = b""
         """The directory's entry of the stream, as it was when a leader last wrote it; empty: not
         known."""
+        self.transactions = HalfStates()
         self._loading: ShardState | None = None  # a state whose last chunk has not come
 
     def apply(self, chunk: Chunk) -> None:
@@ -131,12 +142,13 @@ class ShardState:
                     loaded, self._loading = self._loading, None
                     self.producers, self.replicas = loaded.producers, loaded.replicas
                     self.floor, self.stream = loaded.floor, loaded.stream
+                    self.transactions = loaded.transactions
         elif chunk.kind == EVENTS:
             offset = chunk.first
             for head in heads_of(chunk):
                 self._appended(head, offset, chunk)
                 offset += head.count
-        elif chunk.kind in (REPLICAS, CUT, PRODUCERS):
+        elif chunk.kind in (REPLICAS, CUT, PRODUCERS, PREPARED, DECIDED):
             self._take(chunk)
 
     def entries(self) -> Iterator[Entry]:
@@ -147,6 +159,7 @@ class ShardState:
             yield StreamIs(self.stream)
         for name in sorted(self.producers):
             yield self.producers[name]
+        yield from self.transactions.entries()
 
     def pieces(self) -> list[StatePiece]:
         """The state as the chunks with which a segment begins: at least one."""
@@ -178,6 +191,8 @@ class ShardState:
                 self.floor = max(self.floor, entry.offset)
             elif isinstance(entry, SessionOpened):
                 self._opened(entry, chunk)
+            elif isinstance(entry, HALF_ENTRIES):
+                self.transactions.take(entry, chunk)
             else:
                 self.producers.pop(entry.name, None)
 
@@ -189,6 +204,9 @@ class ShardState:
         )
 
     def _appended(self, head: BatchHead, offset: int, chunk: Chunk) -> None:
+        if head.transaction:
+            self.transactions.committed(head, offset, chunk)
+            return
         if not head.producer:
             return
         known = self.producers.get(head.producer)

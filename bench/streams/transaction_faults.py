@@ -1,0 +1,74 @@
+"""Faults in half messages, where a shard's leader keeps and decides them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.mutations.planting import fault, replace
+from overlay.machine import Peer
+from streams.log.batches import BatchHead, join_batches
+from streams.log.chunk import EVENTS
+from streams.log.half_state import HalfEntry, HalfStates
+from streams.transactions.halves import Halves
+from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf
+
+HALVES = "tests/streams/transactions/test_streams_halves.py"
+PROMISE = "promise: a half is seen if it is committed, and decided once"
+
+
+@fault(PROMISE, HALVES, "test_the_first_decision_stays_and_touches_no_other_transaction")
+def half_late_commit_hits_a_newer_transaction() -> None:
+    """A decision that comes when its transaction is decided is taken for the producer's newest
+    half."""
+    original = Halves.decide
+
+    def decide(self: Halves, sender: Peer, message: DecideHalf) -> None:
+        halves = self.replica.state.transactions.halves
+        name = message.transaction if message.transaction in halves else next(iter(halves), "")
+        original(self, sender, DecideHalf(message.shard, message.request, name, message.commit))
+
+    replace(original, decide)
+
+
+@fault(PROMISE, HALVES, "test_a_half_is_seen_when_it_is_committed_and_gets_its_offsets_then")
+def half_is_visible_before_its_commit() -> None:
+    """The rows of a half are readable when it is prepared."""
+    original = Halves.prepare
+
+    def prepare(self: Halves, sender: Peer, message: PrepareHalf) -> None:
+        head = BatchHead(message.producer, 0, 0, message.batch.count)
+        self._append(EVENTS, join_batches([head], [message.batch.rows]), message.batch.count)
+        original(self, sender, message)
+
+    replace(original, prepare)
+
+
+@fault(PROMISE, HALVES, "test_a_half_of_which_nobody_knows_is_asked_about_parked_and_never_dropped")
+def half_unknown_is_a_rollback() -> None:
+    """A half whose producer does not know what became of it is rolled back."""
+
+    def not_known(self: Halves, message: HalfNotKnown) -> None:
+        self.decide(self.port.me, DecideHalf(message.shard, 0, message.transaction, False))
+
+    replace(Halves.not_known, not_known)
+
+
+@fault(PROMISE, HALVES, "test_a_half_of_which_nobody_knows_is_asked_about_parked_and_never_dropped")
+def half_is_dropped_after_so_many_reviews() -> None:
+    """A half that would be parked is rolled back instead."""
+
+    def _park(self: Halves, transaction: str) -> None:
+        self.decide(self.port.me, DecideHalf(self.replica.shard, 0, transaction, False))
+
+    replace(Halves._park, _park)
+
+
+@fault(PROMISE, HALVES, "test_a_half_outlives_leaders_and_segments_and_memory")
+def halves_are_missing_from_the_state() -> None:
+    """A segment's beginning says nothing of the halves that are not decided."""
+    original = HalfStates.entries
+
+    def entries(self: HalfStates) -> Iterator[HalfEntry]:
+        return iter(self.outcomes.values())
+
+    replace(original, entries)

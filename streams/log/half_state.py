@@ -1,0 +1,116 @@
+"""What a shard's log says of half messages (V4): those that wait, and how the last were decided.
+
+The rows of a half are in the chunk that prepared it, and nowhere else until they are committed: a
+segment's state names that chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from overlay.machine import Peer
+from streams.log.batches import BatchHead
+from streams.log.chunk import Chunk
+
+OUTCOMES_KEPT: Final = 1_000
+"""Decided transactions whose outcome is kept, so that a repeated decision gets the first one."""
+
+
+class PreparedHalf(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """A batch that is kept until its transaction is decided; `node` is asked about it."""
+
+    transaction: str
+    producer: str
+    node: Peer
+    count: int
+    rows: bytes
+
+
+class Half(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """What the state says of a half: its rows are in the chunk that prepared it."""
+
+    transaction: str
+    producer: str
+    node: Peer
+    chunk: int
+    count: int
+    size: int
+    time: int
+    parked: bool = False
+
+
+class HalfParked(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """Nobody could say what became of the transaction: the half waits for an operator."""
+
+    transaction: str
+
+
+class HalfRolledBack(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """The transaction does not happen."""
+
+    transaction: str
+
+
+class OutcomeKnown(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """How a transaction was decided, and where its rows are if it was committed."""
+
+    transaction: str
+    committed: bool
+    offset: int = 0
+    count: int = 0
+    chunk: int = 0
+    epoch: int = 0
+
+
+HalfEntry = PreparedHalf | Half | HalfParked | HalfRolledBack | OutcomeKnown
+HALF_ENTRIES: Final = (PreparedHalf, Half, HalfParked, HalfRolledBack, OutcomeKnown)
+
+
+class HalfStates:
+    """The halves that are not decided, and the outcomes of the last that were."""
+
+    def __init__(self) -> None:
+        self.halves: dict[str, Half] = {}
+        self.outcomes: dict[str, OutcomeKnown] = {}
+
+    @property
+    def oldest_chunk(self) -> int:
+        """The first chunk whose rows a half still needs, whatever retention says; 0: none."""
+        return min((half.chunk for half in self.halves.values()), default=0)
+
+    def entries(self) -> Iterator[HalfEntry]:
+        """All that there is to know, in the order of coming."""
+        yield from self.halves.values()
+        yield from self.outcomes.values()
+
+    def take(self, entry: HalfEntry, chunk: Chunk) -> None:
+        """What a chunk says of a half."""
+        if isinstance(entry, PreparedHalf):
+            place = (chunk.number, entry.count, len(entry.rows), chunk.time)
+            half = Half(entry.transaction, entry.producer, entry.node, *place)
+            self.halves.setdefault(entry.transaction, half)
+        elif isinstance(entry, Half):
+            self.halves[entry.transaction] = entry
+        elif isinstance(entry, HalfParked):
+            known = self.halves.get(entry.transaction)
+            if known is not None:
+                self.halves[entry.transaction] = replace(known, parked=True)
+        elif isinstance(entry, HalfRolledBack):
+            self._decided(OutcomeKnown(entry.transaction, False))
+        else:
+            self._decided(entry)
+
+    def committed(self, head: BatchHead, offset: int, chunk: Chunk) -> None:
+        """The rows of a half are in the log, and visible."""
+        place = (offset, head.count, chunk.number, chunk.epoch)
+        self._decided(OutcomeKnown(head.transaction, True, *place))
+
+    def _decided(self, outcome: OutcomeKnown) -> None:
+        self.halves.pop(outcome.transaction, None)
+        self.outcomes.setdefault(outcome.transaction, outcome)
+        while len(self.outcomes) > OUTCOMES_KEPT:
+            del self.outcomes[next(iter(self.outcomes))]

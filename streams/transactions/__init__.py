@@ -1,0 +1,12 @@
+"""Half messages (V4): events that are durable before it is decided whether they happen.
+
+*Promises*: a half is seen by nobody until it is committed, and gets its offsets then; whoever
+decides it first decides it for ever; a decision names its transaction and touches no other; a half
+that nobody decides stays, is parked, and alarms: it is never dropped (docs/design/streams.md).
+
+*Called by*: tests so far; `node.py` does not build it yet.
+
+*Read in this order*: `messages`: between a producer's node and a shard's leader. `halves`: one
+shard that this node leads: prepare, decide, review. (What the log says of halves is folded by
+`streams.log.state`.)
+"""

@@ -1,0 +1,262 @@
+"""The halves of one shard that this node leads: prepared, decided, reviewed.
+
+A half is a chunk of kind Prepared, which has the rows and no offsets. Its commit is a chunk of
+Events whose head names the transaction: so readers, positions and zone maps know nothing of halves,
+and a half is visible exactly when the chunk of its commit is. A rollback is a chunk of kind
+Decided. Both are decisions by id: they are taken only if the log has that very half, so that one
+that comes late touches no other (Jepsen's finding in Bufstream and Kafka).
+
+The leader asks the producer's node about a half that nobody decides. A review counts when it was
+answered, and the answer *not known* never ends a half: after `REVIEWS_MOST` of them, or
+`PARK_AFTER` without any word, it is parked, which is said in the log, counted, and left to an
+operator. A parked half is decided like any other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from overlay.machine import Peer, Port
+from streams.log.batches import BatchHead, decode_rows, join_batches
+from streams.log.chunk import CHUNK_MOST, DECIDED, EVENTS, HEAD, PREPARED, Chunk, read
+from streams.log.half_state import Half, HalfParked, HalfRolledBack, PreparedHalf
+from streams.log.state import encode_entries, entries_of
+from streams.log.zones import encode_zones, zone_map
+from streams.producing.messages import (
+    BATCH_MOST,
+    FULL,
+    MALFORMED,
+    MOVED,
+    TOO_LARGE,
+    AppendRefused,
+    Run,
+)
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica
+from streams.transactions.messages import (
+    COMMITTED,
+    CONFLICT,
+    ROLLED_BACK,
+    UNKNOWN_TRANSACTION,
+    DecideHalf,
+    HalfDecided,
+    HalfIsPrepared,
+    HalfNotKnown,
+    PrepareHalf,
+    ReviewHalf,
+)
+
+HALVES_MOST: Final = 1_000
+"""Halves of a shard that are not decided, at most."""
+
+HALVES_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of their rows, at most."""
+
+REVIEW_AFTER: Final = 60 * 1_000_000_000
+"""Nanoseconds after which the producer is asked about a half, and asked again."""
+
+REVIEWS_MOST: Final = 15
+"""Answers *not known* after which a half is parked: as RocketMQ's transactionCheckMax."""
+
+PARK_AFTER: Final = 20 * REVIEW_AFTER
+"""Nanoseconds after which a half is parked of which nobody has said anything: its producer's node
+is gone."""
+
+WAITING_MOST: Final = 10_000
+"""Answers that wait for a commit at most."""
+
+
+class Halves:
+    """Prepares and decides under one epoch of this node's."""
+
+    def __init__(
+        self, port: Port, replica: Replica, leading: Leading, clock: Callable[[], int]
+    ) -> None:
+        """`clock`: nanoseconds since 1970."""
+        self.port = port
+        self.replica = replica
+        self.leading = leading
+        self._clock = clock
+        self._waiting: deque[tuple[int, Peer, int, Callable[[], None]]] = deque()
+        self._committing: dict[str, list[tuple[Peer, int]]] = {}  # whose rows are being read
+        self._asked: dict[str, int] = {}  # when a review was asked last, by transaction
+        self._unknown: dict[str, int] = {}  # answers *not known*, by transaction
+
+    # -- preparing -------------------------------------------------------------------------------
+
+    def prepare(self, sender: Peer, message: PrepareHalf) -> None:
+        """Put a half into the log, unless it is there."""
+        state, batch = self.replica.state.transactions, message.batch
+        known = state.halves.get(message.transaction)
+        if message.transaction in state.outcomes:
+            self._answer_decided(sender, message.request, message.transaction)
+            return
+        if known is not None and known.producer != message.producer:
+            reason = f"the transaction is one of producer {known.producer}"
+            self._refuse(sender, message.request, CONFLICT, reason)
+            return
+        if known is None:
+            refused = self._unfit(message)
+            if refused is not None:
+                self._refuse(sender, message.request, *refused)
+                return
+            entry = PreparedHalf(
+                message.transaction, message.producer, sender, batch.count, batch.rows
+            )
+            self._append(PREPARED, encode_entries([entry]))
+        answer = HalfIsPrepared(self.replica.shard, message.request, message.transaction)
+        self._when_committed(sender, message.request, lambda: self.port.send(sender, answer))
+
+    def _unfit(self, message: PrepareHalf) -> tuple[str, str] | None:
+        halves, batch = self.replica.state.transactions.halves, message.batch
+        if len(batch.rows) > BATCH_MOST:
+            return TOO_LARGE, f"a batch has {BATCH_MOST} bytes of rows at most"
+        size = sum(half.size for half in halves.values()) + len(batch.rows)
+        if len(halves) >= HALVES_MOST or size > HALVES_BYTES or self._is_crowded():
+            return FULL, f"{len(halves)} halves are not decided"
+        try:
+            decode_rows(batch.rows, batch.count)
+        except ValueError as error:
+            return MALFORMED, str(error)
+        return None
+
+    # -- deciding --------------------------------------------------------------------------------
+
+    def decide(self, sender: Peer, message: DecideHalf) -> None:
+        """Commit a half or roll it back, unless it is decided."""
+        transaction = message.transaction
+        if transaction in self._committing:
+            self._committing[transaction].append((sender, message.request))
+            return
+        if transaction in self.replica.state.transactions.outcomes:
+            self._answer_decided(sender, message.request, transaction)
+            return
+        half = self.replica.state.transactions.halves.get(transaction)
+        if half is None:
+            reason = f"there is no half of transaction {transaction}"
+            refused = (sender, message.request, UNKNOWN_TRANSACTION, reason)
+            self._when_committed(sender, message.request, lambda: self._refuse(*refused))
+            return
+        if self._is_crowded():
+            self._refuse(sender, message.request, FULL, "too much is not committed yet")
+            return
+        self._asked.pop(transaction, None)
+        self._unknown.pop(transaction, None)
+        if message.commit:
+            self._committing[transaction] = [(sender, message.request)]
+            self.replica.read_chunks(half.chunk, lambda chunks: self._found(half, chunks))
+        else:
+            self._append(DECIDED, encode_entries([HalfRolledBack(transaction)]))
+            self._answer_decided(sender, message.request, transaction)
+
+    def _found(self, half: Half, chunks: tuple[bytes, ...]) -> None:
+        """The chunk of a half was read: append its rows, and answer who waits for that."""
+        askers = self._committing.pop(half.transaction, [])
+        if not self.replica.is_led_by(self.leading):
+            return
+        chunk = read(chunks[0]) if chunks else None
+        entry = _prepared(chunk, half) if chunk is not None else None
+        if entry is None:
+            for sender, request in askers:
+                self._refuse(sender, request, FULL, "the half cannot be read just now")
+            return
+        zones = encode_zones(zone_map(decode_rows(entry.rows, entry.count)))
+        head = BatchHead(entry.producer, half.chunk, 0, entry.count, entry.transaction)
+        body = join_batches([head], [entry.rows])
+        if HEAD.size + len(zones) + len(body) > CHUNK_MOST:
+            zones = b""
+        self._append(EVENTS, body, entry.count, zones)
+        for sender, request in askers:
+            self._answer_decided(sender, request, half.transaction)
+
+    def _append(self, kind: int, body: bytes, offsets: int = 0, zones: bytes = b"") -> Chunk:
+        return self.leading.append_chunk(kind, body, offsets, zones=zones, time=self._clock())
+
+    def _answer_decided(self, sender: Peer, request: int, transaction: str) -> None:
+        outcome = self.replica.state.transactions.outcomes[transaction]
+
+        def tell() -> None:
+            run = None
+            if outcome.committed:
+                line = self.replica.log.line(outcome.chunk)
+                digest = b"" if line is None else line.hash
+                holders = self.leading.holders(outcome.chunk)
+                place = (outcome.count, outcome.offset, outcome.chunk, outcome.epoch)
+                run = Run(0, *place, digest, holders)
+            said = COMMITTED if outcome.committed else ROLLED_BACK
+            answer = HalfDecided(self.replica.shard, request, transaction, said, run)
+            self.port.send(sender, answer)
+
+        self._when_committed(sender, request, tell)
+
+    # -- reviews ---------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Ask about halves that nobody decides; park those of which nobody says anything."""
+        now = self._clock()
+        for half in list(self.replica.state.transactions.halves.values()):
+            since = self._asked.get(half.transaction, half.time)
+            if now - since >= REVIEW_AFTER:
+                self._asked[half.transaction] = now
+                self.port.count("half_reviews")
+                self.port.send(half.node, ReviewHalf(self.replica.shard, half.transaction))
+            if not half.parked and now - half.time >= PARK_AFTER:
+                self._park(half.transaction)
+
+    def not_known(self, message: HalfNotKnown) -> None:
+        """The producer cannot say what became of a transaction: the half stays."""
+        half = self.replica.state.transactions.halves.get(message.transaction)
+        if half is None or half.parked or message.transaction not in self._asked:
+            return
+        answers = self._unknown[message.transaction] = self._unknown.get(message.transaction, 0) + 1
+        if answers >= REVIEWS_MOST:
+            self._park(message.transaction)
+
+    def _park(self, transaction: str) -> None:
+        self.port.count("halves_parked")
+        self._append(PREPARED, encode_entries([HalfParked(transaction)]))
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def committed(self) -> None:
+        """More of the log is committed."""
+        while self._waiting and self._waiting[0][0] <= self.replica.committed:
+            self._waiting.popleft()[3]()
+
+    def end(self, leader: Peer | None) -> None:
+        """This node leads the shard no more: nobody here knows what becomes of what waits."""
+        waiting = [(sender, request) for _, sender, request, _ in self._waiting]
+        for askers in self._committing.values():
+            waiting += askers
+        self._waiting.clear()
+        self._committing.clear()
+        for sender, request in waiting:
+            reason = "the node has stopped leading the shard"
+            self._refuse(sender, request, MOVED, reason, leader)
+
+    def _when_committed(self, sender: Peer, request: int, then: Callable[[], None]) -> None:
+        """Call `then` when the log as it is now is committed."""
+        end = self.replica.log.end.number
+        if end <= self.replica.committed:
+            then()
+        else:
+            self._waiting.append((end, sender, request, then))
+
+    def _is_crowded(self) -> bool:
+        return len(self._waiting) >= WAITING_MOST
+
+    def _refuse(
+        self, sender: Peer, request: int, code: str, reason: str, leader: Peer | None = None
+    ) -> None:
+        refusal = AppendRefused(self.replica.shard, request, code, reason[:500], leader=leader)
+        self.port.send(sender, refusal)
+
+
+def _prepared(chunk: Chunk, half: Half) -> PreparedHalf | None:
+    """The half in its chunk; None: it is another chunk."""
+    if chunk.number != half.chunk or chunk.kind != PREPARED:
+        return None
+    found = [entry for entry in entries_of(chunk) if isinstance(entry, PreparedHalf)]
+    return next((entry for entry in found if entry.transaction == half.transaction), None)

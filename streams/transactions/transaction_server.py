@@ -1,0 +1,115 @@
+"""The halves of all shards that this node leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from overlay.machine import Machine, Peer, Port, Timer, by_id
+from streams.disk import DiskFailed
+from streams.producing.messages import MOVED, AppendRefused
+from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
+from streams.transactions.halves import Halves
+from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf
+
+LOOK: Final = 5.0
+"""Seconds between looks at halves that nobody decides."""
+
+
+class LookAtHalves(Timer, frozen=True):
+    """Time to look at halves that nobody decides."""
+
+
+class TransactionServer(Machine):
+    """Serves those who prepare and decide at the shards that this node leads."""
+
+    def __init__(
+        self,
+        port: Port,
+        leading: Callable[[str], Replica | None],
+        replica: Callable[[str], Replica | None],
+        clock: Callable[[], int],
+    ) -> None:
+        """The parameters are those of `streams.producing.append_server.AppendServer`."""
+        super().__init__(port)
+        self._leading = leading
+        self._replica = replica
+        self._clock = clock
+        self._halves: dict[str, Halves] = {}
+
+    def start(self) -> None:
+        """Set the first timer."""
+        self.port.set_timer(LOOK, LookAtHalves())
+
+    def halves(self, shard: str) -> Halves | None:
+        """Those of a shard that this node leads; None: it does not."""
+        replica = self._leading(shard)
+        known = self._halves.get(shard)
+        if known is not None and (replica is None or replica.leading is not known.leading):
+            self._end(shard)
+            known = None
+        if known is None and replica is not None and replica.leading is not None:
+            known = Halves(self.port, replica, replica.leading, self._clock)
+            self._halves[shard] = known
+        return known
+
+    def on_prepare_half(self, sender: Peer, message: PrepareHalf) -> None:
+        """A batch is to be kept until it is decided."""
+        halves = self.halves(message.shard)
+        if halves is None:
+            self._refuse(sender, message.shard, message.request)
+        else:
+            halves.prepare(sender, message)
+
+    def on_decide_half(self, sender: Peer, message: DecideHalf) -> None:
+        """A half is to be committed or rolled back."""
+        halves = self.halves(message.shard)
+        if halves is None:
+            self._refuse(sender, message.shard, message.request)
+        else:
+            halves.decide(sender, message)
+
+    def on_half_not_known(self, sender: Peer, message: HalfNotKnown) -> None:
+        """A producer cannot say what became of a transaction."""
+        halves = self.halves(message.shard)
+        if halves is not None:
+            halves.not_known(message)
+
+    def on_committed(self, event: ShardCommitted) -> None:
+        """More of a shard's log is committed."""
+        halves = self._halves.get(event.shard)
+        if halves is not None and self.halves(event.shard) is halves:
+            halves.committed()
+
+    def on_led(self, event: ShardLed) -> None:
+        """From now on this node asks about the shard's halves."""
+        self.halves(event.shard)
+
+    def on_unled(self, event: ShardUnled | DiskFailed) -> None:
+        """Nobody here knows what becomes of what is pending."""
+        self._end(event.shard)
+
+    def on_look(self, timer: LookAtHalves) -> None:
+        """Ask about halves that nobody decides."""
+        for shard in list(self._halves):
+            halves = self.halves(shard)
+            if halves is not None:
+                halves.look()
+        self.port.set_timer(LOOK, timer)
+
+    def _end(self, shard: str) -> None:
+        halves = self._halves.pop(shard, None)
+        if halves is not None:
+            halves.end(self._who_leads(shard))
+
+    def _refuse(self, sender: Peer, shard: str, request: int) -> None:
+        reason = "this node does not lead the shard"
+        leader = self._who_leads(shard)
+        self.port.send(sender, AppendRefused(shard, request, MOVED, reason, leader=leader))
+
+    def _who_leads(self, shard: str) -> Peer | None:
+        """Whom this node's replica of the shard follows."""
+        replica = self._replica(shard)
+        if replica is None or replica.promise.candidate == self.port.me.id:
+            return None
+        return by_id(replica.replicas).get(replica.promise.candidate)

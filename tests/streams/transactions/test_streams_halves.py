@@ -1,0 +1,232 @@
+"""Half messages at a shard's leader: invisible until committed, decided once, never dropped."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from canopy.wire.transport.codec import WireCodec, collect
+from overlay.machine import Peer
+from streams.log.batches import heads_of, rows_of
+from streams.log.chunk import EVENTS, read
+from streams.producing import messages as producing
+from streams.producing.messages import FULL, AppendRefused
+from streams.replication import messages as replication
+from streams.transactions import halves, messages
+from streams.transactions.messages import (
+    COMMITTED,
+    CONFLICT,
+    ROLLED_BACK,
+    UNKNOWN_TRANSACTION,
+    DecideHalf,
+    HalfDecided,
+    HalfIsPrepared,
+    HalfNotKnown,
+    PrepareHalf,
+    ReviewHalf,
+)
+from streams.transactions.transaction_server import TransactionServer
+from tests.support.logs import SHARD
+from tests.support.producing_world import ProducingWorld, row_batch
+
+
+class HalfWorld(ProducingWorld):
+    """Every node serves transactions where it leads."""
+
+    codec = WireCodec(list(collect([replication, producing, messages]).values()))
+
+    def __init__(self, seed: int, nodes: int = 4, replicas: int = 3) -> None:
+        self.transactions: dict[str, TransactionServer] = {}
+        super().__init__(seed, nodes, replicas)
+
+    def boot(self, node: str) -> None:
+        self.transactions[node] = TransactionServer(
+            self.ports[node],
+            lambda shard: self.led(node),
+            lambda shard: self.alive.get(node),
+            lambda: int(self.scheduler.now * 1e9),
+        )
+        super().boot(node)
+        self.transactions[node].start()
+
+    def machines(self, node: str) -> list[Any]:
+        return [*super().machines(node), self.transactions[node]]
+
+    def _tell(self, node: str, boot: int, event: Any) -> None:
+        super()._tell(node, boot, event)
+        if node in self.alive and self.ports[node].boot == boot:
+            self.transactions[node].on_committed(event)
+
+    def prepare(self, leader: Peer, transaction: str, number: int, producer: str = "p") -> Any:
+        half = PrepareHalf(SHARD, number, transaction, producer, row_batch(number, 2))
+        return self.only(self.ask(self.peers[-1], leader, half))
+
+    def decide(self, leader: Peer, transaction: str, commit: bool = True) -> Any:
+        return self.only(
+            self.ask(self.peers[-1], leader, DecideHalf(SHARD, 9, transaction, commit))
+        )
+
+    @staticmethod
+    def only(answers: list[Any]) -> Any:
+        (answer,) = [one for one in answers if not isinstance(one, ReviewHalf)]
+        return answer
+
+    def visible(self, node: str) -> dict[str, list[object]]:
+        """The rows of each transaction in the log of a node; none may be there twice."""
+        found: dict[str, list[object]] = {}
+        data, at = self.bytes_of(node), 0
+        while (chunk := read(data, at)) is not None:
+            at += len(chunk.data)
+            if chunk.kind == EVENTS:
+                rows = [row.attributes["n"] for row in rows_of(chunk)]
+                for head in heads_of(chunk):
+                    assert head.transaction not in found, "committed twice"
+                    found[head.transaction], rows = rows[: head.count], rows[head.count :]
+        return found
+
+
+def led() -> tuple[HalfWorld, Peer]:
+    world = HalfWorld(1)
+    world.run(0.1)
+    world.elect(world.peers[0].id)
+    world.run(0.5)
+    return world, world.peers[0]
+
+
+def test_a_half_is_seen_when_it_is_committed_and_gets_its_offsets_then() -> None:
+    world, leader = led()
+    assert isinstance(world.prepare(leader, "a", 0), HalfIsPrepared)
+    assert isinstance(world.prepare(leader, "b", 10), HalfIsPrepared)
+    assert world.visible(leader.id) == {}
+    assert world.alive[leader.id].log.next_offset == 0
+    second, first = world.decide(leader, "b"), world.decide(leader, "a")
+    assert (second.outcome, second.run.offset, second.run.count) == (COMMITTED, 0, 2)
+    assert (first.outcome, first.run.offset) == (COMMITTED, 2)
+    assert world.visible(leader.id) == {"b": [10, 11], "a": [0, 1]}
+    world.judge(world.heal())
+
+
+def test_the_first_decision_stays_and_touches_no_other_transaction() -> None:
+    world, leader = led()
+    world.prepare(leader, "a", 0)
+    assert world.decide(leader, "a", commit=False).outcome == ROLLED_BACK
+    world.prepare(leader, "b", 10)
+    late = world.decide(leader, "a", commit=True)
+    assert (late.outcome, late.run) == (ROLLED_BACK, None)
+    assert isinstance(world.prepare(leader, "a", 0), HalfDecided), "it does not come again"
+    unknown = world.decide(leader, "c")
+    assert isinstance(unknown, AppendRefused)
+    assert unknown.code == UNKNOWN_TRANSACTION
+    assert world.prepare(leader, "b", 10, producer="q").code == CONFLICT
+    assert world.visible(leader.id) == {}
+    assert world.decide(leader, "b").outcome == COMMITTED
+    assert world.decide(leader, "b", commit=False).outcome == COMMITTED
+    assert world.visible(leader.id) == {"b": [10, 11]}
+
+
+def test_a_half_outlives_leaders_and_segments_and_memory() -> None:
+    world, leader = led()
+    world.prepare(leader, "a", 0)
+    replica = world.alive[leader.id]
+    for segment in replica.log.segments:
+        segment.size = 64 * 1024 * 1024  # the next chunk begins another one
+    world.prepare(leader, "b", 10)
+    other = world.peers[1]
+    for node in (leader.id, other.id):
+        world.crash(node)
+    for node in (leader.id, other.id):
+        world.boot(node)
+    world.run(0.5)
+    world.elect(other.id)
+    world.run(2.0)
+    assert world.decide(leader, "a").code == "moved"
+    assert world.decide(other, "a").outcome == COMMITTED
+    assert world.decide(other, "b", commit=False).outcome == ROLLED_BACK
+    assert world.visible(other.id) == {"a": [0, 1]}
+
+
+def test_a_half_of_which_nobody_knows_is_asked_about_parked_and_never_dropped() -> None:
+    world, leader = led()
+    world.prepare(leader, "a", 0)
+    producer = world.peers[-1]
+    asked = 0
+    for _ in range(halves.REVIEWS_MOST + 5):
+        world.run(66.0)
+        for message in world.answers.pop(producer.id, []):
+            assert isinstance(message, ReviewHalf)
+            asked += 1
+            world.send(producer, leader, HalfNotKnown(SHARD, message.transaction))
+    world.run(1.0)
+    assert asked > halves.REVIEWS_MOST
+    half = world.alive[leader.id].state.transactions.halves["a"]
+    assert half.parked
+    assert world.ports[leader.id].counters["halves_parked"] == 1
+    assert world.decide(leader, "a").outcome == COMMITTED
+    assert world.visible(leader.id) == {"a": [0, 1]}
+
+
+def test_a_half_whose_producer_is_gone_is_parked() -> None:
+    world, leader = led()
+    world.prepare(leader, "a", 0)
+    world.crash(world.peers[-1].id)
+    world.run(halves.PARK_AFTER / 1e9 + 10.0)
+    assert world.alive[leader.id].state.transactions.halves["a"].parked
+    assert world.visible(leader.id) == {}
+
+
+def test_halves_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(halves, "HALVES_MOST", 2)
+    world, leader = led()
+    world.prepare(leader, "a", 0)
+    world.prepare(leader, "b", 0)
+    assert world.prepare(leader, "c", 0).code == FULL
+    world.decide(leader, "a", commit=False)
+    assert isinstance(world.prepare(leader, "c", 0), HalfIsPrepared)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_transactions_are_decided_once_through_crashes_and_cut_links(seed: int) -> None:
+    world, rng = HalfWorld(seed), Random(seed)
+    sender = world.peers[-1]
+    outcomes: dict[str, str] = {}
+    prepared: dict[str, None] = {}
+
+    def note() -> None:
+        for answer in world.answers.pop(sender.id, []):
+            if isinstance(answer, HalfIsPrepared):
+                prepared[answer.transaction] = None
+            elif isinstance(answer, HalfDecided):
+                prepared[answer.transaction] = None
+                known = outcomes.setdefault(answer.transaction, answer.outcome)
+                assert known == answer.outcome, f"{answer.transaction} was decided twice"
+
+    def work() -> None:
+        name = f"t{rng.randrange(30)}"
+        half = PrepareHalf(SHARD, 1, name, "p", row_batch(2 * int(name[1:]), 2))
+        for peer in world.peers[:3]:
+            if world.led(peer.id):
+                what = (
+                    half if rng.random() < 0.5 else DecideHalf(SHARD, 2, name, rng.random() < 0.5)
+                )
+                world.send(sender, peer, what)
+        note()
+
+    world.append = work  # type: ignore[method-assign]
+    world.run(0.1)
+    world.elect()
+    world.run(0.5)
+    world.cause_trouble(20, damaged=1)
+    world.crash(sender.id)
+    world.boot(sender.id)
+    leader = world.heal()
+    note()
+    world.judge(leader)
+    seen = world.visible(leader.port.me.id)
+    state = leader.state.transactions
+    for name in prepared:
+        assert name in state.halves or name in state.outcomes, f"{name} was dropped"
+    for name, outcome in outcomes.items():
+        assert (name in seen) == (outcome == COMMITTED), f"{name} is {outcome}"
+    assert seen.keys() == {n for n, o in state.outcomes.items() if o.committed}
