@@ -63,6 +63,16 @@ def half_is_dropped_after_so_many_reviews() -> None:
     replace(Halves._park, _park)
 
 
+@fault(PROMISE, HALVES, "test_retention_keeps_what_halves_need")
+def half_is_cut_by_retention() -> None:
+    """Retention deletes the segment that has the rows of a half which is not decided."""
+
+    def oldest_chunk(self: HalfStates, committed: int) -> int | None:
+        return None
+
+    replace(HalfStates.oldest_chunk, oldest_chunk)
+
+
 @fault(PROMISE, HALVES, "test_a_half_outlives_leaders_and_segments_and_memory")
 def halves_are_missing_from_the_state() -> None:
     """A segment's beginning says nothing of the halves that are not decided."""

@@ -56,7 +56,8 @@ class HalfRolledBack(msgspec.Struct, frozen=True, array_like=True, tag=14):
 
 
 class OutcomeKnown(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """How a transaction was decided, and where its rows are if it was committed."""
+    """How a transaction was decided, by which chunk, and where its rows are if it was committed;
+    `prepared`: the chunk that had them before."""
 
     transaction: str
     committed: bool
@@ -64,6 +65,7 @@ class OutcomeKnown(msgspec.Struct, frozen=True, array_like=True, tag=15):
     count: int = 0
     chunk: int = 0
     epoch: int = 0
+    prepared: int = 0
 
 
 HalfEntry = PreparedHalf | Half | HalfParked | HalfRolledBack | OutcomeKnown
@@ -77,10 +79,12 @@ class HalfStates:
         self.halves: dict[str, Half] = {}
         self.outcomes: dict[str, OutcomeKnown] = {}
 
-    @property
-    def oldest_chunk(self) -> int:
-        """The first chunk whose rows a half still needs, whatever retention says; 0: none."""
-        return min((half.chunk for half in self.halves.values()), default=0)
+    def oldest_chunk(self, committed: int) -> int | None:
+        """The first chunk whose rows a half may still need, whatever retention says; None: there is
+        none. A decision behind chunk `committed` may be lost again."""
+        needed = [half.chunk for half in self.halves.values()]
+        needed += [o.prepared for o in self.outcomes.values() if o.chunk > committed]
+        return min(needed, default=None)
 
     def entries(self) -> Iterator[HalfEntry]:
         """All that there is to know, in the order of coming."""
@@ -90,8 +94,8 @@ class HalfStates:
     def take(self, entry: HalfEntry, chunk: Chunk) -> None:
         """What a chunk says of a half."""
         if isinstance(entry, PreparedHalf):
-            place = (chunk.number, entry.count, len(entry.rows), chunk.time)
-            half = Half(entry.transaction, entry.producer, entry.node, *place)
+            about = (chunk.number, entry.count, len(entry.rows), chunk.time)
+            half = Half(entry.transaction, entry.producer, entry.node, *about)
             self.halves.setdefault(entry.transaction, half)
         elif isinstance(entry, Half):
             self.halves[entry.transaction] = entry
@@ -100,9 +104,10 @@ class HalfStates:
             if known is not None:
                 self.halves[entry.transaction] = replace(known, parked=True)
         elif isinstance(entry, HalfRolledBack):
-            self._decided(OutcomeKnown(entry.transaction, False))
+            place = (0, 0, chunk.number, chunk.epoch)
+            self._decided(OutcomeKnown(entry.transaction, False, *place))
         else:
-            self._decided(entry)
+            self.outcomes[entry.transaction] = entry
 
     def committed(self, head: BatchHead, offset: int, chunk: Chunk) -> None:
         """The rows of a half are in the log, and visible."""
@@ -110,7 +115,9 @@ class HalfStates:
         self._decided(OutcomeKnown(head.transaction, True, *place))
 
     def _decided(self, outcome: OutcomeKnown) -> None:
-        self.halves.pop(outcome.transaction, None)
+        half = self.halves.pop(outcome.transaction, None)
+        if half is not None:
+            outcome = replace(outcome, prepared=half.chunk)
         self.outcomes.setdefault(outcome.transaction, outcome)
         while len(self.outcomes) > OUTCOMES_KEPT:
             del self.outcomes[next(iter(self.outcomes))]

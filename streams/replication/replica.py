@@ -504,7 +504,9 @@ class Replica(Machine):
         while self._cuts and self._cuts[0][0] <= self.committed:
             self._floor = max(self._floor, self._cuts.popleft()[1])
         if len(self.log.segments) > 1 and self.log.segments[1].offset <= self._floor:
-            for name in self.log.retain(self._floor, self.log.state_at(self.committed)):
+            needed = self.log.state_at(self.committed)
+            half = self.state.transactions.oldest_chunk(self.committed)
+            for name in self.log.retain(self._floor, needed if half is None else min(needed, half)):
                 self.disk.drop(self.shard, name)
 
     def learn_times(self) -> None:

@@ -64,8 +64,8 @@ PARK_AFTER: Final = 20 * REVIEW_AFTER
 """Nanoseconds after which a half is parked of which nobody has said anything: its producer's node
 is gone."""
 
-WAITING_MOST: Final = 10_000
-"""Answers that wait for a commit at most."""
+WAITING_MOST: Final = 500
+"""Answers that wait for a commit at most: fewer than the outcomes that are kept."""
 
 
 class Halves:

@@ -10,7 +10,8 @@ import pytest
 from canopy.wire.transport.codec import WireCodec, collect
 from overlay.machine import Peer
 from streams.log.batches import heads_of, rows_of
-from streams.log.chunk import EVENTS, read
+from streams.log.chunk import CUT, EVENTS, read
+from streams.log.state import Floor, encode_entries
 from streams.producing import messages as producing
 from streams.producing.messages import FULL, AppendRefused
 from streams.replication import messages as replication
@@ -145,6 +146,32 @@ def test_a_half_outlives_leaders_and_segments_and_memory() -> None:
     assert world.decide(other, "a").outcome == COMMITTED
     assert world.decide(other, "b", commit=False).outcome == ROLLED_BACK
     assert world.visible(other.id) == {"a": [0, 1]}
+
+
+def test_retention_keeps_what_halves_need() -> None:
+    world, leader = led()
+    world.prepare(leader, "a", 0)
+    replica = world.alive[leader.id]
+    for number in (10, 20, 30):
+        for segment in replica.log.segments:
+            segment.size = 64 * 1024 * 1024
+        world.prepare(leader, f"b{number}", number)
+        assert world.decide(leader, f"b{number}").outcome == COMMITTED
+    assert len(replica.log.segments) >= 4
+
+    def cut() -> None:
+        assert replica.leading is not None
+        floor = encode_entries([Floor(replica.log.next_offset)])
+        replica.leading.append_chunk(CUT, floor)
+        replica.leading.append_chunk(CUT, floor)
+        world.run(1.0)
+
+    before = len(replica.log.segments)
+    cut()
+    assert len(replica.log.segments) == before, "the oldest has the rows of a half"
+    assert world.decide(leader, "a").run.count == 2
+    cut()
+    assert len(replica.log.segments) < before
 
 
 def test_a_half_of_which_nobody_knows_is_asked_about_parked_and_never_dropped() -> None:
