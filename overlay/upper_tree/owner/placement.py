@@ -27,7 +27,7 @@ A plan stands until it has to change: a host has more than its room, a host came
 hosts would do, or a host is busy. Where a host is busy only what relieves it moves, if that is
 enough (load_relief.py). Else runs go to the hosts that have most of them already, so that little
 moves (rebalance.py does the moving). Under a load that no plan can spread plans are made less and
-less often.
+less often; single moves away from a host that is asked for more than all of its time are not.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class HostUse(NamedTuple):
     busy: tuple[NodeId, ...] = ()
     worth: int = 0
     """As many hosts as are to be counted with, since some share a machine; 0: all."""
+    are_overloaded: bool = False
+    """Whether some host was asked for more time than it has."""
     regions: tuple[Region, ...] = ()
     """Where each run is to have a host (M1), that of most interest first."""
 
@@ -321,6 +323,7 @@ class Placement:
         self._hosts: tuple[NodeId, ...] = ()
         self._regions: tuple[Region, ...] = ()
         self._next_plan_at = float("-inf")
+        self._relieved_at = float("-inf")
         self._relief = Relief()
 
     def update(
@@ -340,12 +343,16 @@ class Placement:
             or self._has_new_shards(nodes)
         ):
             self._replan(nodes, popularity, hosts, now, use)
-        elif is_other or (use.busy and self._relieves(nodes, now)):
-            places = self._relieved(nodes, hosts, use) if use.busy else None
-            if places is None:
-                self._replan(nodes, popularity, hosts, now, use)
-            else:
+        elif is_other or use.busy:
+            is_due = is_other or self._relieves(nodes, now)
+            is_soon = use.are_overloaded and now >= self._relieved_at + RELIEF_LEAST
+            may_relieve = use.busy and (is_due or is_soon)
+            places = self._relieved(nodes, hosts, use) if may_relieve else None
+            if places is not None:
+                self._relieved_at = now
                 self.plan = Plan(places, self.plan.wanted)
+            elif is_due:
+                self._replan(nodes, popularity, hosts, now, use)
         self._hosts, self._regions = ids, use.regions
         return self.plan
 

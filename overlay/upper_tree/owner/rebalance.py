@@ -47,6 +47,7 @@ from overlay.upper_tree.owner.constants import (
     LEADERS,
     MERGE_SHARE,
     MERGED_BUSY,
+    OVERLOADED,
     PREFERRED_MOST,
     REMOVE_AFTER,
     SCAN_PERIOD,
@@ -162,7 +163,8 @@ class Rebalance(Machine):
                 return self._plan  # what is cut is placed when it is served as such
         if self._relieved and self._placement.is_for(hosts):
             return self._plan  # what relieves a silent host for a while is no reason for another
-        use = HostUse(elsewhere, busy, worth, regions)
+        are_overloaded = any(loads.busy(host) >= OVERLOADED for host in busy)
+        use = HostUse(elsewhere, busy, worth, are_overloaded, regions)
         return self._placement.update(nodes, self._trees.popularity, hosts, now, use)
 
     def _plan_at_subscribers(self) -> Plan:

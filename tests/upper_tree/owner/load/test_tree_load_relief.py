@@ -104,3 +104,23 @@ def test_a_host_that_joins_while_others_are_busy_takes_some_and_the_rest_stays()
     found = {name: tuple(host.id for host in at) for (name, _), at in plan.hosts.items()}
     assert len(moved(nodes, found)) == 4
     assert sorted(at for (at,) in found.values()) == sorted("aabbccdd")
+
+
+def test_a_host_that_has_more_than_all_its_time_asked_for_is_relieved_again_soon() -> None:
+    """Other plans for the same load come less and less often, and queues grow meanwhile."""
+    hosts = [peer(name) for name in "abcd"]
+    nodes = [node(n, 0.3, "ab"[n % 2]) for n in range(8)]
+    popularity = {each.attribute: 1 for each in nodes}
+
+    def changes(are_overloaded: bool) -> int:
+        placement = Placement(ROOM)
+        use = HostUse({}, ("a", "b"), 0, are_overloaded)
+        found = 0
+        for step in range(1, 41):
+            before = placement.plan
+            placement.update(nodes, popularity, hosts, step * 0.2, use)  # nothing moves meanwhile
+            found += placement.plan is not before
+        return found
+
+    assert changes(are_overloaded=False) == 4  # at once, for the load, and after 2 and 4 seconds
+    assert changes(are_overloaded=True) == 9  # every second
