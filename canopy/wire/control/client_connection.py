@@ -8,6 +8,7 @@ import struct
 import trio
 
 from canopy.wire.constants import (
+    CLIENT_APPENDS,
     CLIENT_EVENTS,
     CLIENT_FRAME,
     CLIENT_PUBLISHES,
@@ -30,8 +31,9 @@ class ClientConnection:
         self.outlet = Outlet(counters)
         self.window = CreditWindow(CREDIT, queue, CLIENT_FRAME)
         self.packing = 0  # bytes in `fresh`
-        self.unanswered: dict[int, int | None] = {}  # request -> events that it publishes
-        self.publishes = self.events = 0  # unanswered
+        self.unanswered: dict[int, tuple[bool, int, int]] = {}
+        """By request: whether it publishes, and how many events it publishes and appends."""
+        self.publishes = self.events = self.appends = 0  # unanswered
         self.requests = 0  # that were read
         self.fresh: list[bytes] = []  # encoded deliveries of this turn, within its credit
         self.room = trio.lowlevel.ParkingLot()  # the reader waits here
@@ -52,18 +54,22 @@ class ClientConnection:
         return (
             self.publishes >= CLIENT_PUBLISHES
             or self.events >= CLIENT_EVENTS
+            or self.appends >= CLIENT_APPENDS
             or len(self.unanswered) >= CLIENT_REQUESTS
         )
 
     def asked(self, command: Command) -> None:
         """Note a command that was read. Its request number must not be in use, or two replies would
         be mixed up."""
-        events = None
-        if isinstance(command, Publish | AppendEvents):
-            events = len(command.events)
+        publish = append = 0
+        if isinstance(command, Publish):
+            publish = len(command.events)
             self.publishes += 1
-            self.events += events
-        self.unanswered[command.request] = events
+        elif isinstance(command, AppendEvents):
+            append = len(command.events)
+        self.events += publish
+        self.appends += append
+        self.unanswered[command.request] = (isinstance(command, Publish), publish, append)
         self.requests += 1
 
     @property
@@ -77,10 +83,10 @@ class ClientConnection:
 
     def answered(self, request: int) -> None:
         """Note that `request` is answered; the reader goes on unless `is_full`."""
-        events = self.unanswered.pop(request, None)
-        if events is not None:
-            self.publishes -= 1
-            self.events -= events
+        is_publish, publish, append = self.unanswered.pop(request, (False, 0, 0))
+        self.publishes -= is_publish
+        self.events -= publish
+        self.appends -= append
         if not self.is_full:
             self.room.unpark_all()
 
