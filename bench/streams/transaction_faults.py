@@ -10,7 +10,7 @@ from streams.log.batches import BatchHead, join_batches
 from streams.log.chunk import EVENTS
 from streams.log.half_state import HalfEntry, HalfStates
 from streams.transactions.halves import Halves
-from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf
+from streams.transactions.vocabulary import DecideHalf, HalfNotKnown, PrepareHalf
 
 HALVES = "tests/streams/transactions/test_streams_halves.py"
 PROMISE = "promise: a half is seen if it is committed, and decided once"

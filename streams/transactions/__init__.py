@@ -6,7 +6,7 @@ that nobody decides stays, is parked, and alarms: it is never dropped (docs/desi
 
 *Called by*: tests so far; `node.py` does not build it yet.
 
-*Read in this order*: `messages`: between a producer's node and a shard's leader. `halves`: one
+*Read in this order*: `vocabulary`: between a producer's node and a shard's leader. `halves`: one
 shard that this node leads: prepare, decide, review. (What the log says of halves is folded by
 `streams.log.state`.)
 """

@@ -35,7 +35,7 @@ from streams.producing.messages import (
 )
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.transactions.messages import (
+from streams.transactions.vocabulary import (
     COMMITTED,
     CONFLICT,
     ROLLED_BACK,

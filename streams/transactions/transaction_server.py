@@ -10,7 +10,7 @@ from streams.disk import DiskFailed
 from streams.producing.messages import MOVED, AppendRefused
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 from streams.transactions.halves import Halves
-from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf
+from streams.transactions.vocabulary import DecideHalf, HalfNotKnown, PrepareHalf
 
 LOOK: Final = 5.0
 """Seconds between looks at halves that nobody decides."""

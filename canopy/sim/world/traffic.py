@@ -87,8 +87,6 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     ),
     "appends": (
         *("OpenProducer", "AppendRows", "ProducerIsOpen", "RowsAppended", "AppendRefused"),
-        *("PrepareHalf", "HalfIsPrepared", "DecideHalf", "HalfDecided"),
-        *("ReviewHalf", "HalfNotKnown"),
     ),
     "inspection": (
         *("AskStreams", "StreamsReport", "AskShards", "ShardsStatus"),

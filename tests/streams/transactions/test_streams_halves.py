@@ -15,8 +15,9 @@ from streams.log.state import Floor, encode_entries
 from streams.producing import messages as producing
 from streams.producing.messages import FULL, AppendRefused
 from streams.replication import messages as replication
-from streams.transactions import halves, messages
-from streams.transactions.messages import (
+from streams.transactions import halves, vocabulary
+from streams.transactions.transaction_server import TransactionServer
+from streams.transactions.vocabulary import (
     COMMITTED,
     CONFLICT,
     ROLLED_BACK,
@@ -28,7 +29,6 @@ from streams.transactions.messages import (
     PrepareHalf,
     ReviewHalf,
 )
-from streams.transactions.transaction_server import TransactionServer
 from tests.support.logs import SHARD
 from tests.support.producing_world import ProducingWorld, row_batch
 
@@ -36,7 +36,7 @@ from tests.support.producing_world import ProducingWorld, row_batch
 class HalfWorld(ProducingWorld):
     """Every node serves transactions where it leads."""
 
-    codec = WireCodec(list(collect([replication, producing, messages]).values()))
+    codec = WireCodec(list(collect([replication, producing, vocabulary]).values()))
 
     def __init__(self, seed: int, nodes: int = 4, replicas: int = 3) -> None:
         self.transactions: dict[str, TransactionServer] = {}

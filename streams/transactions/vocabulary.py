@@ -1,4 +1,6 @@
-"""The vocabulary of half messages, between a producer's node and the leader of a shard."""
+"""The vocabulary of half messages, between a producer's node and the leader of a shard.
+
+No node takes these messages yet, so the wire's codec does not look for them here."""
 
 from __future__ import annotations
 
