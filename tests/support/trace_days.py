@@ -37,13 +37,14 @@ class Week:
 
 
 def week(folder: Path) -> Week:
-    """Four nodes; 0 and 1 publish, 2 and 3 subscribe. Every day has events at noon, some beside
+    """Five nodes; 0 and 1 publish, 2 to 4 subscribe. Every day has events at noon, some beside
     midnight, and most of them something that goes wrong."""
-    o = Overlay(folder, 4)
+    o = Overlay(folder, 5)
     made = Week(o)
     o.wait(60)
     always = o.subscribe(2, ABOVE_5, "always", "a > 5")
     short = o.subscribe(3, ABOVE_5, "short", "a > 5")
+    killed = o.subscribe(4, ABOVE_5, "killed", "a > 5")
     late_ack = o.subscribe(3, ["cmp", "=", ["attr", "b"], ["lit", 1]], "late", "b = 1", ack=False)
 
     def until(number: int, seconds: float) -> None:
@@ -57,7 +58,7 @@ def week(folder: Path) -> Week:
                 o.deliver(event, identity, 2.0)
         return event
 
-    living = [always, short]
+    living = [always, short, killed]
     faults: dict[int, Callable[[], object]] = {
         1: lambda: send(0, living, (always,)),  # a loss
         2: lambda: o.deliver(send(0, living), short, 3.0),  # twice
@@ -68,6 +69,11 @@ def week(folder: Path) -> Week:
     }  # fmt: skip
     for number in range(1, 8):
         until(number, 60_000)
+        if number == 2:
+            o.writers[o.names[4]].close()  # killed, which shows when it starts again
+            living = [always, short]
+        if number == 6:
+            o.restart(4)
         for _ in range(4):
             send(0, living)
         send(1, living)

@@ -101,6 +101,8 @@ def test_what_has_not_come_yet_is_not_judged_and_never_called_unknown(
     open_ = [summary.unjudged for summary in daily.values()]
     assert open_[0] >= 5, "the file of a day of a subscriber has not come"
     assert open_[1] >= 5, "the file of a day of the publisher has not come"
+    # A process had been killed on day 2, which shows on day 6, and changes day 2 without a record
+    # of it.
     assert open_[2] == 0
 
 
