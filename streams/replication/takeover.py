@@ -4,12 +4,13 @@ The candidate asks all replicas of its newest replica set. Once enough have prom
 lower epoch commits any more, and of their logs the one with the highest (last epoch, number) has
 all that was ever committed: not the longest, since an old leader's own chunks may be many.
 
-Enough are: a majority m of n; and of those, n - m + 1 that are intact. For each majority that may
-have committed something shares a replica with these: of three, one may be torn if both others
-answer. (Of an even number fewer intact ones would do than promises are needed.) What is fetched may
-change the replica set; then the promises are counted by the new one. If all have answered, there is
-nobody left to ask: the furthest log counts, whether intact or not (after a loss of power
-everywhere, each replica may have a torn tail that was never durable).
+Enough are a majority that is intact. For each majority that may have committed something shares a
+replica with these: of three, one may be torn if both others answer. (For one and the same set of an
+even number one less would do. But a candidate may not have heard of the last change of the set:
+what two of three have committed after a fourth was removed, two of the four need not meet.) What is
+fetched may change the replica set; then the promises are counted by the new one. If all have
+answered, there is nobody left to ask: the furthest log counts, whether intact or not (after a loss
+of power everywhere, each replica may have a torn tail that was never durable).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Takeover:
         intact = sum(grant.intact for grant in granted)
         if len(granted) == len(replicas):
             return bool(replicas)
-        return len(granted) >= majority and intact >= len(replicas) - majority + 1
+        return intact >= majority
 
     def furthest(self) -> tuple[Peer, ShardSealed]:
         """Who has the furthest log of those who have promised."""

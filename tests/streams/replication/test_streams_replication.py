@@ -47,6 +47,18 @@ def test_the_highest_epoch_wins_and_not_the_longest_log() -> None:
     assert takeover.furthest()[0] == world.peers[1]
 
 
+def test_half_of_four_intact_replicas_are_not_enough() -> None:
+    """After a fourth replica was removed, of which a candidate has not heard, two of the other
+    three have committed; one of them is damaged, and the other does not answer."""
+    world, leader = led(4)
+    takeover = Takeover(leader, 9)
+    for peer, intact in zip(world.peers, (True, False, True), strict=False):
+        takeover.grants[peer.id] = (peer, ShardSealed(SHARD, 9, (2, 5), intact))
+    assert not takeover.is_enough()
+    takeover.grants[world.peers[1].id] = (world.peers[1], ShardSealed(SHARD, 9, (2, 5), True))
+    assert takeover.is_enough()
+
+
 def test_chunks_of_older_epochs_are_not_committed_by_counting() -> None:
     world, leader = led(3)
     cut_off(world)
