@@ -59,6 +59,9 @@ class InstantDisk:
         self.answers.append(Written(shard, self.ticket))
         return self.ticket
 
+    def drop(self, shard: str, segment: str) -> int:
+        return self.put(shard, b"")
+
     def __getattr__(self, name: str) -> Any:
         raise NotImplementedError(name)
 
