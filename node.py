@@ -326,7 +326,7 @@ class Node:
     def client_gone(self, client: int, unread_for: float = 0.0) -> None:
         """A client has gone: its subscriptions end. `unread_for`: seconds for which its session
         was kept."""
-        self.streams.producers.client_gone(client)
+        self.streams.client_gone(client)
         self._turn(self.clients.client_closed, client, unread_for)
 
     def _turn(self, handler: Callable[..., None], *arguments: Any) -> None:

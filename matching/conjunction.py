@@ -14,7 +14,15 @@ from types import MappingProxyType
 
 from matching.constraint import Constraint
 from matching.selector.evaluate import ConditionFunction, all_of, condition
-from matching.selector.expression import TRUE, And, Expression, IsNull, attributes_of, conjoin
+from matching.selector.expression import (
+    TRUE,
+    And,
+    Attribute,
+    Expression,
+    IsNull,
+    attributes_of,
+    conjoin,
+)
 from matching.selector.unparse import unparse
 from matching.values import EVERYTHING, Attributes, Interval
 
@@ -72,6 +80,13 @@ class Conjunction:
             if not isinstance(atom, IsNull):
                 names.update(dict.fromkeys(attributes_of(atom)))
         return tuple(sorted(names))
+
+    @property
+    def null_attributes(self) -> tuple[str, ...]:
+        """The attributes that it can only be true without (``x IS NULL``), sorted."""
+        atoms = (atom for atom in self._residual_atoms() if isinstance(atom, IsNull))
+        operands = (atom.operand for atom in atoms)
+        return tuple(sorted({each.name for each in operands if isinstance(each, Attribute)}))
 
     def _residual_atoms(self) -> tuple[Expression, ...]:
         if self.residual is None:

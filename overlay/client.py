@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -245,6 +245,50 @@ class AppendEvents(Command, frozen=True):
     stream: str
     events: tuple[Draft, ...]
     producer: str = ""
+
+
+class BeginReading(Command, frozen=True):
+    """Read a stream's events that `selector` matches (empty: all). Answered by ReadingReady, or by
+    Failed (unknown, selector, offset-out-of-range, fenced, expired, full, usage, time-out).
+
+    `start`: first, new, offset or time, with the offset or the time in nanoseconds since 1970 in
+    `at`; shards that are in `positions` begin at the offset there. `durable`: as this durable
+    consumer, which begins at its own position where it is known; `token` names the program's start,
+    and `resume` says that it was attached by this token and goes on at `positions`. It is forgotten
+    after `expire_after` seconds without a program, 0: never.
+    """
+
+    stream: str
+    selector: str = ""
+    start: Literal["first", "new", "offset", "time"] = "new"
+    at: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    positions: tuple[tuple[int, int], ...] = ()
+    durable: Annotated[str, msgspec.Meta(max_length=128)] = ""
+    token: Annotated[str, msgspec.Meta(max_length=128)] = ""
+    resume: bool = False
+    expire_after: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
+
+
+class TakeEvents(Command, frozen=True):
+    """Take what has come for a reading, named by the request number of its BeginReading. Answered
+    by EventsTaken as soon as there are events, or a position has moved on without any; by Failed
+    when the reading has ended. A program that takes nothing is sent nothing."""
+
+    reading: int
+
+
+class CommitReading(Command, frozen=True):
+    """A durable consumer is done with the offsets below these, by shard. Answered by Done when that
+    is committed, and by Failed."""
+
+    reading: int
+    positions: tuple[tuple[int, int], ...]
+
+
+class EndReading(Command, frozen=True):
+    """End a reading. Answered by Done; TakeEvents that wait are answered by Failed."""
+
+    reading: int
 
 
 class Drain(Command, frozen=True):
@@ -553,6 +597,34 @@ class EventsAppended(Reply, frozen=True):
     receipts: tuple[AppendReceipt, ...]
 
 
+class StreamEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An event of a stream, and its place. `time`: when it was appended, by its leader's clock, in
+    seconds since 1970."""
+
+    shard: int
+    offset: int
+    time: float
+    attributes: dict[str, Value | None]
+    payload: bytes = b""
+    payload_type: str = ""
+
+
+class ReadingReady(Reply, frozen=True):
+    """The reading has begun in all shards. By shard: the offset at which it begins, and that which
+    the shard's next event will have."""
+
+    shards: tuple[tuple[int, int], ...]
+    token: str
+
+
+class EventsTaken(Reply, frozen=True):
+    """Events in the order of each shard's offsets, and how far was read with them: (shard, offset
+    that follows) where that has changed."""
+
+    events: tuple[StreamEvent, ...]
+    positions: tuple[tuple[int, int], ...]
+
+
 class Subscriptions(Reply, frozen=True):
     """All subscriptions of this node's clients."""
 
@@ -599,7 +671,8 @@ class Explained(Reply, frozen=True):
 COMMANDS = (
     Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
     | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
-    | AddStream | RemoveStream | GetStreams | BeginProducer | AppendEvents | Drain | Grant
+    | AddStream | RemoveStream | GetStreams | BeginProducer | AppendEvents
+    | BeginReading | TakeEvents | CommitReading | EndReading | Drain | Grant
     | OpenSession | ResumeSession | CloseSession
 )  # fmt: skip
 """The types that the control socket decodes; nothing else comes in."""
@@ -607,7 +680,8 @@ COMMANDS = (
 REPLIES = (
     Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
     | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
-    | Recipients | Events | Streams | ProducerReady | EventsAppended | SessionOpened
+    | Recipients | Events | Streams | ProducerReady | EventsAppended | ReadingReady
+    | EventsTaken | SessionOpened
     | SessionResumed
 )  # fmt: skip
 """The types that the control socket sends."""

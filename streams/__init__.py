@@ -7,4 +7,5 @@ What is there so far is the foundation: the log of one shard, its files, and how
   in, bytes out.
 * `disk`: what a shard asks of its disk, and how that answers.
 * `replication/`: the log of one shard at several nodes. `producing/`: appending to it, once.
+  `consuming/`: reading it by content.
 """

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from overlay.chord.ring.ring import Ring
 from overlay.machine import Machine, Peer, Port
 from overlay.upper_tree.owner.owner import Owner
+from streams.consuming.read_server import ReadServer
+from streams.consuming.readers import Readers
 from streams.directory.commands import StreamCommands
 from streams.directory.locator import StreamLocator
 from streams.directory.questions import OwnerQuestions
@@ -39,11 +41,22 @@ class Streams:
         self._commands = StreamCommands(port, ring, self.questions)
         self.appends = AppendServer(port, self.hosts.leading, self.hosts.replica, wall)
         self.producers = Producers(port, incarnation, self.locator)
+        self.reads = ReadServer(port, self.hosts.leading, self.hosts.replica, wall)
+        self.readers = Readers(port, incarnation, self.locator)
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
-            *(self.appends, self.producers),
+            *(self.appends, self.producers, self.reads, self.readers),
         )
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
-        return {**self._commands.commands(), **self.producers.commands()}
+        return {
+            **self._commands.commands(),
+            **self.producers.commands(),
+            **self.readers.commands(),
+        }
+
+    def client_gone(self, client: int) -> None:
+        """A program has gone."""
+        self.producers.client_gone(client)
+        self.readers.client_gone(client)

@@ -104,6 +104,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.replication": ("overlay.machine", "matching", "streams.log", "streams.disk"),
     "streams.transactions": (*STREAMS, "streams.producing"),
     "streams.producing": (*STREAMS, "streams.directory", "overlay.upper_tree.publisher"),
+    "streams.consuming": (*STREAMS, "streams.directory"),
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),
     "canopy.client": (*CLIENT, *CLIENT_SIDE),

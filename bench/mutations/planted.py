@@ -19,13 +19,14 @@ from bench.mutations import (
     turn_faults,
 )
 from bench.mutations.planting import FAULTS, PlantedFault, plant
+from bench.streams import consuming_faults, producing_faults, transaction_faults
 from bench.streams import faults as stream_faults
-from bench.streams import producing_faults, transaction_faults
 
 __all__ = [
     "FAULTS",
     "PlantedFault",
     "chord_faults",
+    "consuming_faults",
     "gap_faults",
     "health_faults",
     "host_faults",

@@ -101,6 +101,11 @@ def rows_of(chunk: Chunk) -> tuple[Row, ...]:
     return rows
 
 
+def encoded_rows_of(chunk: Chunk) -> bytes:
+    """The rows of an Events chunk as `encode_rows` makes them, without looking at them."""
+    return _split(chunk)[1][len(_ARRAY) + 4 :]
+
+
 def _split(chunk: Chunk) -> tuple[tuple[BatchHead, ...], bytes]:
     assert chunk.kind == EVENTS
     body = chunk.rows

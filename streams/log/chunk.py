@@ -45,7 +45,7 @@ KINDS: Final = {
     STATE: "State",
     PRODUCERS: "Producers",
 }
-"""The kinds by number. Prepared, Decided, Positions and Dead have numbers and no meaning yet: they
+"""The kinds by number. Dead has a number and no meaning yet: such chunks
 are copied and hashed like all others, and no leader writes them."""
 
 BEGINS: Final = 1

@@ -255,12 +255,43 @@ class ShardLog:
             place -= 1
         return self._place(place, time, 2) or Place(self.segments[0].name, 0)
 
+    @property
+    def first_offset(self) -> int:
+        """The oldest offset of which there is a segment."""
+        return self.segments[0].offset if self.segments else 0
+
+    def before_offset(self, offset: int) -> tuple[int, int]:
+        """(number, first offset) of a kept chunk that is not behind the row with this offset, and
+        at most `INDEX_BYTES` and a chunk before it if its segment has been indexed."""
+        place = bisect_right(self.segments, offset, key=lambda s: s.offset) - 1
+        return self._before(place, offset, 1)
+
+    def before_time(self, time: int) -> tuple[int, int]:
+        """(number, first offset) of a kept chunk before which all are older than `time`, as near as
+        `before_offset`. Segments that were not read since the start have no times."""
+        place = len(self.segments) - 1
+        while place > 0 and (not self.segments[place].began or self.segments[place].began >= time):
+            place -= 1
+        return self._before(place, time, 2)
+
+    def _before(self, place: int, wanted: int, field: int) -> tuple[int, int]:
+        if not self.segments:
+            return self.end.number + 1, self.next_offset
+        segment = self.segments[max(place, 0)]
+        line = self._index_line(segment, wanted, field)
+        return (segment.number, segment.offset) if line is None else (line.number, line.offset)
+
     def _place(self, place: int, wanted: int, field: int) -> Place | None:
         if place < 0:
             return None
         segment = self.segments[place]
+        line = self._index_line(segment, wanted, field)
+        return Place(segment.name, 0 if line is None else line.at)
+
+    @staticmethod
+    def _index_line(segment: Segment, wanted: int, field: int) -> IndexLine | None:
         # A line whose value is the wanted one is not early enough for offsets and times, which
         # chunks without rows, and chunks of one moment, share.
         key = wanted + 1 if field == 0 else wanted
         line = bisect_right(segment.index, key - 1, key=lambda i: int(i[field])) - 1
-        return Place(segment.name, segment.index[line].at if line >= 0 else 0)
+        return segment.index[line] if line >= 0 else None

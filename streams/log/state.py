@@ -1,4 +1,4 @@
-"""What a shard's log says beside its rows: producers, replicas, the floor of retention.
+"""What a shard's log says beside its rows: producers, consumers, replicas, the floor of retention.
 
 It is the fold of the chunks in their order. Each segment begins with the whole of it, in one chunk
 of kind State or, where it is large, in several; so recovery reads the newest segment only, and
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from overlay.machine import Peer
 from streams.log.batches import BatchHead, MalformedChunkError, heads_of
@@ -19,6 +20,7 @@ from streams.log.chunk import (
     CUT,
     DECIDED,
     EVENTS,
+    POSITIONS,
     PREPARED,
     PRODUCERS,
     REPLICAS,
@@ -93,17 +95,70 @@ class StreamIs(msgspec.Struct, frozen=True, array_like=True, tag=9):
     value: bytes
 
 
-Entry = ProducerState | ReplicaSet | Floor | StreamIs | SessionOpened | ProducerExpired | HalfEntry
+class ConsumerPosition(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """What the log knows of a durable consumer: its selector, the offset that it reads next, its
+    newest attachment and who made that, the seconds of silence after which it is forgotten (0: it
+    never is), and the leader's time of the last word of it."""
+
+    name: str
+    selector: str
+    position: int
+    attachment: int
+    token: str
+    expire_after: int
+    time: int
+
+
+class ConsumerAttached(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """A program reads as the durable consumer `name`, which is made if it is not there; `selector`
+    and `position` are those of a new one. The attachment's number is that of the chunk that says
+    so, and ends the one before."""
+
+    name: str
+    token: str
+    selector: str
+    position: int
+    expire_after: int
+
+
+class PositionMoved(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """A consumer is done with all offsets below `position`, as its `attachment` says. A position
+    that is lower than the known one changes nothing."""
+
+    name: str
+    attachment: int
+    position: int
+
+
+class ConsumerExpired(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Nothing is known of a durable consumer any more."""
+
+    name: str
+
+
+Entry = (
+    ProducerState
+    | ReplicaSet
+    | Floor
+    | StreamIs
+    | SessionOpened
+    | ProducerExpired
+    | ConsumerPosition
+    | ConsumerAttached
+    | PositionMoved
+    | ConsumerExpired
+    | HalfEntry
+)
 _ENTRIES: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
 
 
 def encode_entries(entries: Sequence[Entry]) -> bytes:
-    """The rows of a chunk of kind State, Replicas, Cut, Producers, Prepared or Decided."""
+    """The rows of a chunk of any kind but Events."""
     return msgspec.msgpack.encode(entries)
 
 
 def entries_of(chunk: Chunk) -> tuple[Entry, ...]:
-    """The entries of a chunk of kind State, Replicas, Cut, Producers, Prepared or Decided.
+    """The entries of a chunk of any kind but Events.
     MalformedChunkError if it has others."""
     try:
         return _ENTRIES.decode(chunk.rows)
@@ -123,6 +178,7 @@ class ShardState:
 
     def __init__(self) -> None:
         self.producers: dict[str, ProducerState] = {}
+        self.consumers: dict[str, ConsumerPosition] = {}
         self.replicas: tuple[Peer, ...] = ()
         self.floor = 0
         self.stream = b""
@@ -143,12 +199,13 @@ class ShardState:
                     self.producers, self.replicas = loaded.producers, loaded.replicas
                     self.floor, self.stream = loaded.floor, loaded.stream
                     self.transactions = loaded.transactions
+                    self.consumers = loaded.consumers
         elif chunk.kind == EVENTS:
             offset = chunk.first
             for head in heads_of(chunk):
                 self._appended(head, offset, chunk)
                 offset += head.count
-        elif chunk.kind in (REPLICAS, CUT, PRODUCERS, PREPARED, DECIDED):
+        elif chunk.kind in (REPLICAS, CUT, PRODUCERS, POSITIONS, PREPARED, DECIDED):
             self._take(chunk)
 
     def entries(self) -> Iterator[Entry]:
@@ -160,6 +217,8 @@ class ShardState:
         for name in sorted(self.producers):
             yield self.producers[name]
         yield from self.transactions.entries()
+        for name in sorted(self.consumers):
+            yield self.consumers[name]
 
     def pieces(self) -> list[StatePiece]:
         """The state as the chunks with which a segment begins: at least one."""
@@ -193,8 +252,10 @@ class ShardState:
                 self._opened(entry, chunk)
             elif isinstance(entry, HALF_ENTRIES):
                 self.transactions.take(entry, chunk)
-            else:
+            elif isinstance(entry, ProducerExpired):
                 self.producers.pop(entry.name, None)
+            else:
+                self._take_consumer(entry, chunk)
 
     def _opened(self, entry: SessionOpened, chunk: Chunk) -> None:
         known = self.producers.get(entry.name)
@@ -202,6 +263,28 @@ class ShardState:
         self.producers[entry.name] = ProducerState(
             entry.name, chunk.number, following, window, entry.token, chunk.time
         )
+
+    def _take_consumer(
+        self,
+        entry: ConsumerPosition | ConsumerAttached | PositionMoved | ConsumerExpired,
+        chunk: Chunk,
+    ) -> None:
+        known = self.consumers.get(entry.name)
+        if isinstance(entry, ConsumerPosition):
+            self.consumers[entry.name] = entry
+        elif isinstance(entry, ConsumerExpired):
+            self.consumers.pop(entry.name, None)
+        elif isinstance(entry, ConsumerAttached):
+            selector, position = entry.selector, entry.position
+            if known is not None:
+                selector, position = known.selector, known.position
+            self.consumers[entry.name] = ConsumerPosition(
+                *(entry.name, selector, position, chunk.number, entry.token),
+                *(entry.expire_after, chunk.time),
+            )
+        elif known is not None and known.attachment == entry.attachment:
+            position = max(known.position, entry.position)
+            self.consumers[entry.name] = replace(known, position=position, time=chunk.time)
 
     def _appended(self, head: BatchHead, offset: int, chunk: Chunk) -> None:
         if head.transaction:

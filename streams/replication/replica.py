@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -268,9 +269,8 @@ class Replica(Machine):
     def read_chunks(self, number: int, then: Callable[[tuple[bytes, ...]], None]) -> None:
         """Hand over chunks from `number` on, up to `PIECE` bytes: at once from memory, or later
         from disk. None, if they are not kept."""
-        if self.recent and number >= self.recent[0].number:
-            there = [c.data for c in self.recent if c.number >= number]
-            then(self._piece(there))
+        if there := self.recent_from(number):
+            then(self._piece([chunk.data for chunk in there]))
             return
         number = max(number, self.log.start)
         place = self.log.at_number(number)
@@ -278,6 +278,17 @@ class Replica(Machine):
             then(())
             return
         self._read_on(place, number, then)
+
+    def recent_from(self, number: int, most: int = 1 << 62) -> list[Chunk]:
+        """At most `most` chunks from `number` on, committed or not, if all from there on are in
+        memory; else none."""
+        if not self.recent or number < self.recent[0].number:
+            return []
+        start = number - self.recent[0].number
+        behind = max(len(self.recent) - start, 0)
+        if behind < start:  # nearer to the end
+            return list(islice(reversed(self.recent), behind))[::-1][:most]
+        return list(islice(self.recent, start, start + most))
 
     def _read_on(
         self, place: Place, number: int, then: Callable[[tuple[bytes, ...]], None]

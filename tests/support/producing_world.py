@@ -146,7 +146,7 @@ ENTRY = StreamEntry(STREAM, SHARD.rpartition("/")[0], StreamOptions(), (ShardPla
 class WorldLocator:
     """Finds the leader of the world's only shard, after a moment, and sometimes the former one."""
 
-    def __init__(self, world: ProgramWorld, node: str) -> None:
+    def __init__(self, world: ProducingWorld, node: str) -> None:
         self.world, self.node = world, node
         self.known: dict[str, StreamLocated] = {}
 

@@ -17,7 +17,7 @@ from canopy.sim.world.scheduler import Scheduler
 from canopy.wire.transport.codec import WireCodec, collect
 from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
 from streams.log import shard_log
-from streams.log.batches import heads_of
+from streams.log.batches import Batch, heads_of
 from streams.log.chunk import EVENTS, read
 from streams.replication import messages
 from streams.replication.replica import Replica, ShardCommitted
@@ -148,7 +148,7 @@ class ShardWorld:
             if replica.leading is not None and replica.ready:
                 self._appends += 1
                 rows = self.rng.randint(1, 3)
-                one = batch(node, self._appends, 0, rows, self.rng.randrange(60))
+                one = self.batch(node, rows)
                 chunk = replica.leading.append([one], int(self.scheduler.now * 1e9))
                 key = (node, replica.leading.epoch, chunk.number)
                 self.pending[key] = [(self._appends, sequence) for sequence in range(rows)]
@@ -161,6 +161,9 @@ class ShardWorld:
         for replica in self.alive.values():
             if replica.leading is not None:
                 replica.leading.retain(self.keep, int(self.scheduler.now * 1e9))
+
+    def batch(self, node: str, rows: int) -> Batch:
+        return batch(node, self._appends, 0, rows, self.rng.randrange(60))
 
     def committed(self, node: str, number: int) -> None:
         """A replica says that chunks are committed."""

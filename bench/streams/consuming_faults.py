@@ -1,0 +1,164 @@
+"""Faults where a shard's leader serves readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.mutations.planting import fault, replace
+from matching import Interval
+from streams.consuming import skipping
+from streams.consuming.durable import DurableConsumers, Refusal
+from streams.consuming.history import HistoryScan
+from streams.consuming.messages import Durable, Piece
+from streams.consuming.shard_readings import ShardReadings
+from streams.consuming.tail import Tail
+from streams.log.chunk import Chunk
+from streams.log.state import ConsumerPosition, Entry, ShardState
+from streams.log.zones import Zone, ZoneMap
+
+READING = "tests/streams/consuming/test_streams_reading.py"
+SKIPPING = "tests/streams/consuming/test_streams_skipping.py"
+PROMISE = "promise: a reading delivers its selector over the committed log"
+POSITION = "promise: a durable consumer's position is what its program has confirmed"
+OVER_THE_LOG = "test_readings_deliver_their_selector_over_the_log"
+
+
+@fault(PROMISE, READING, OVER_THE_LOG)
+def readings_miss_a_chunk_at_the_seam() -> None:
+    """A reading joins the tail of a shard when one chunk before the tail is not looked at."""
+    original = HistoryScan.is_at
+
+    def is_at(self: HistoryScan, number: int) -> bool:
+        return original(self, number - 1)
+
+    replace(original, is_at)
+
+
+@fault(PROMISE, READING, OVER_THE_LOG)
+def readings_get_a_chunk_twice_at_the_seam() -> None:
+    """A reading that leaves the tail of a shard looks at the last chunk again."""
+    original = ShardReadings._go_behind
+
+    def _go_behind(self: ShardReadings, reading: object, number: int, position: int) -> None:
+        original(self, reading, number - 1, max(position - 1, 0))  # type: ignore[arg-type]
+
+    replace(original, _go_behind)
+
+
+@fault(PROMISE, SKIPPING, "test_no_chunk_is_passed_over_that_has_a_match")
+def zone_maps_ignore_null() -> None:
+    """A chunk is passed over for IS NULL where its zone map has values of the attribute."""
+    original = skipping._Needs.may_match
+
+    def may_match(self: skipping._Needs, zones: ZoneMap) -> bool:
+        return original(self, zones) and not any(name in zones.zones for name in self.absent)
+
+    replace(original, may_match)
+
+
+@fault(PROMISE, SKIPPING, "test_no_chunk_is_passed_over_that_has_a_match")
+def zone_maps_ignore_mixed_types() -> None:
+    """Where an attribute has numbers and texts in a chunk, its zone map is read as numbers only."""
+    original = skipping._spans
+
+    def _spans(zone: Zone) -> list[Interval]:
+        found = original(zone)
+        numbers = [span for span in found if span.lo[0] == 1]
+        return numbers or found
+
+    replace(original, _spans)
+
+
+@fault(PROMISE, READING, "test_what_is_not_committed_is_not_read")
+def readers_see_what_is_not_committed() -> None:
+    """A shard's leader serves all chunks that it has."""
+    original = ShardReadings._step_scan
+
+    def _step_scan(self: ShardReadings, reading: object, budget: int) -> int:
+        self.tail.number = self.replica.log.end.number + 1
+        return original(self, reading, budget)  # type: ignore[arg-type]
+
+    replace(original, _step_scan)
+
+
+@fault(PROMISE, READING, "test_a_position_moves_on_where_nothing_matches")
+def positions_wait_for_a_match() -> None:
+    """A reading's position is not told while nothing matches."""
+
+    def mark(self: ShardReadings) -> None:
+        pass
+
+    replace(ShardReadings.mark, mark)
+
+
+@fault(PROMISE, READING, OVER_THE_LOG)
+def marks_skip_a_gap() -> None:
+    """The tail of a shard counts chunks as looked at that it has not matched."""
+    original = Tail.take
+
+    def take(self: Tail, chunks: list[Chunk]) -> list[object]:
+        found = original(self, chunks[:1])
+        self.number, self.position = chunks[-1].number + 1, chunks[-1].next_offset
+        return found  # type: ignore[return-value]
+
+    replace(original, take)
+
+
+@fault(PROMISE, READING, "test_credit_bounds_what_is_sent_at_the_tail_and_before_it")
+def readers_credit_is_not_counted() -> None:
+    """A shard's leader sends rows however little credit a reading has."""
+
+    def cost(piece: Piece) -> int:
+        return 0
+
+    from streams.consuming import messages
+
+    replace(messages.cost, cost)
+
+
+@fault(POSITION, READING, "test_a_durable_position_outlives_leaders_and_segments")
+def consumers_are_missing_from_the_state() -> None:
+    """A segment's beginning says nothing of a shard's durable consumers."""
+    original = ShardState.entries
+
+    def entries(self: ShardState) -> Iterator[Entry]:
+        return (entry for entry in original(self) if not isinstance(entry, ConsumerPosition))
+
+    replace(original, entries)
+
+
+@fault(POSITION, READING, "test_a_durable_position_outlives_leaders_and_segments")
+def consumers_selector_is_not_held_against() -> None:
+    """A program may read as a durable consumer with another selector."""
+    original = DurableConsumers.obstacle
+
+    def obstacle(self: DurableConsumers, wanted: Durable, selector: str) -> Refusal | None:
+        known = self.known(wanted.name)
+        return original(self, wanted, selector if known is None else known.selector)
+
+    replace(original, obstacle)
+
+
+@fault(POSITION, READING, "test_a_newer_attachment_fences_the_older")
+def consumers_are_not_fenced() -> None:
+    """A durable consumer's former attachment may go on."""
+    original = DurableConsumers.move
+
+    def move(
+        self: DurableConsumers, name: str, attachment: int, position: int, end: int, then: object
+    ) -> None:
+        known = self.known(name)
+        attachment = attachment if known is None else known.attachment
+        original(self, name, attachment, position, end, then)  # type: ignore[arg-type]
+
+    replace(original, move)
+
+
+@fault(POSITION, READING, "test_a_position_is_confirmed_when_it_is_committed")
+def positions_are_confirmed_before_the_commit() -> None:
+    """A shard's leader confirms positions that are in its own log only."""
+
+    def _when_committed(self: DurableConsumers, number: int, then: object) -> None:
+        then()  # type: ignore[operator]
+
+    replace(DurableConsumers._when_committed, _when_committed)

@@ -1,0 +1,144 @@
+"""One shard of a program's reading, at the program's node: where it is, and what has come."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from overlay.client import StreamEvent
+from overlay.machine import Peer
+from streams.consuming.messages import Piece, ReadFrom, cost
+from streams.log.batches import Row, decode_rows
+
+WINDOW: Final = 1024 * 1024
+"""What may be on its way to a program, or wait for it, in all shards of a reading (`cost`). At
+100 MB/s it lasts 10 ms, some turns of a node."""
+
+WINDOW_LEAST: Final = 64 * 1024
+"""The same in one shard, at least."""
+
+NANOSECONDS: Final = 1e9
+
+
+class Cursor:
+    """One shard of a reading."""
+
+    def __init__(self, place: int, shard: str, start: ReadFrom, window: int) -> None:
+        self.place = place
+        """The shard's number in its stream."""
+        self.shard = shard
+        self.start = start
+        """Where to begin while there is no position."""
+        self.position: int | None = None
+        """All rows below it have come here, or were scanned."""
+        self.delivered = -1
+        """The program has been told of everything below it."""
+        self.end = 0
+        """The offset after the shard's last row, when the reading began."""
+        self.number = 0
+        """That of the reading at the leader; 0: there is none."""
+        self.leader: Peer | None = None
+        self.hint: Peer | None = None
+        """Who leads now, as the former leader says."""
+        self.has_begun = False
+        self.asked_at = self.heard_at = float("-inf")
+        self.attachment = 0
+        self.wanted = -1
+        """The position that a durable consumer wants to be committed; -1: none."""
+        self.committed = -1
+        self.commit_sent_at = float("-inf")
+        self._window = window
+        self._received = 0  # since the reading was opened at this leader
+        self._held = 0  # of what waits for the program
+        self._granted = 0
+        self._pieces: deque[Piece] = deque()
+        self._rows: deque[tuple[int, Row]] = deque()  # of the first piece, with their offsets
+
+    # -- the reading at a leader -----------------------------------------------------------------
+
+    def open(self, leader: Peer, number: int, now: float) -> int:
+        """The reading is asked for at `leader`. Returns the credit."""
+        self.leader, self.number, self.hint = leader, number, None
+        self.has_begun = False
+        self.asked_at = self.heard_at = now
+        self._received = 0
+        self._granted = max(self._window - self._held, 0)
+        return self._granted
+
+    def close(self) -> None:
+        """There is no reading at any leader."""
+        self.leader, self.number, self.has_begun = None, 0, False
+
+    def next_start(self) -> ReadFrom:
+        """Where a reading has to begin."""
+        return self.start if self.position is None else ReadFrom("offset", self.position)
+
+    def began(self, position: int, end: int, attachment: int) -> bool:
+        """The leader has begun. Returns False if that is not where it should have."""
+        if self.position is None:
+            self.position = self.delivered = position
+            self.end = end
+        self.has_begun, self.attachment = True, attachment
+        return position == self.position
+
+    def add(self, since: int, position: int, pieces: tuple[Piece, ...]) -> bool:
+        """Take rows, and the position that follows on them. Returns False if something before them
+        is missing."""
+        if not self.has_begun or since != self.position:
+            return False
+        self.position = position
+        for piece in pieces:
+            self._pieces.append(piece)
+            self._received += cost(piece)
+            self._held += cost(piece)
+        return True
+
+    @property
+    def granted(self) -> int:
+        """What the leader may send in all since the reading was opened there."""
+        self._granted = max(self._granted, self._received + self._window - self._held)
+        return self._granted
+
+    @property
+    def should_grant(self) -> bool:
+        """Whether the program has taken so much that the leader should hear of it."""
+        return self._received + self._window - self._held - self._granted >= self._window // 2
+
+    # -- the program -----------------------------------------------------------------------------
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to tell the program."""
+        return self.position is not None and self.position > self.delivered
+
+    def take(self, most: int, size: int) -> tuple[list[StreamEvent], int]:
+        """At most `most` events of some `size` bytes; returns them and their bytes."""
+        found: list[StreamEvent] = []
+        taken = 0
+        while len(found) < most and taken < size and self._pieces:
+            piece = self._pieces[0]
+            if not self._rows:
+                rows = decode_rows(piece.rows, piece.count)
+                places = (0, *piece.places) if piece.places else range(piece.count)
+                offsets = (piece.first + place for place in places)
+                self._rows.extend(zip(offsets, rows, strict=True))
+            each = len(piece.rows) // piece.count
+            time = piece.time / NANOSECONDS
+            while self._rows and len(found) < most and taken < size:
+                offset, row = self._rows.popleft()
+                taken += max(each, len(row.payload))
+                found.append(
+                    StreamEvent(
+                        *(self.place, offset, time),
+                        *(row.attributes, row.payload, row.payload_type),
+                    )
+                )
+            if not self._rows:
+                self._pieces.popleft()
+                self._held -= cost(piece)
+        assert self.position is not None, "rows come after the beginning"
+        if not self._pieces:
+            self.delivered = self.position
+        elif found:
+            self.delivered = found[-1].offset + 1
+        return found, taken

@@ -1,0 +1,232 @@
+"""Durable consumers of a shard that this node leads: their entries in its log.
+
+A consumer's selector, position and newest attachment are entries of the log (streams.log.state), so
+that every later leader knows the same. Attaching writes an entry, which fences the attachment
+before; positions are written together, some times a second, and one that is written counts for all
+below it.
+
+Whatever is answered from the log's state is answered when the log up to here is committed: a leader
+that has been replaced without knowing it commits nothing, and so says nothing of what it knows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from matching import SelectorError, compile_selector
+from overlay.machine import Port
+from streams.consuming.messages import EXPIRED, FENCED, FULL, OUT_OF_RANGE, SELECTOR, Durable
+from streams.log.chunk import POSITIONS
+from streams.log.state import (
+    STATE_PIECE,
+    ConsumerAttached,
+    ConsumerExpired,
+    ConsumerPosition,
+    Entry,
+    PositionMoved,
+    encode_entries,
+)
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica
+
+CONSUMERS_MOST: Final = 10_000
+"""Durable consumers of a shard at most. Guess: some 3 MB of state, with selectors of 200 bytes."""
+
+NANOSECONDS: Final = 1_000_000_000
+
+
+class Refusal(NamedTuple):
+    """Why something is not done. `first`, `next`: with OUT_OF_RANGE, what is there."""
+
+    code: str
+    reason: str
+    first: int = 0
+    next: int = 0
+
+
+class DurableConsumers:
+    """Those of one shard, under one epoch of this node's."""
+
+    def __init__(
+        self,
+        port: Port,
+        replica: Replica,
+        leading: Leading,
+        clock: Callable[[], int],
+        wake: Callable[[bool], None],
+    ) -> None:
+        """`clock`: nanoseconds since 1970; `wake`: have `flush` called, at the end of what came in
+        together (True) or after a while."""
+        self.port = port
+        self.replica = replica
+        self.leading = leading
+        self._clock = clock
+        self._wake = wake
+        self._began = port.now
+        self._attaching: dict[str, ConsumerAttached] = {}
+        self._moves: dict[tuple[str, int], int] = {}
+        self._expiring: list[ConsumerExpired] = []
+        self._then: list[Callable[[], None]] = []  # when what is queued is committed
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
+
+    def known(self, name: str) -> ConsumerPosition | None:
+        """What the log says of a consumer, committed or not, with what is queued."""
+        if name in self._attaching:
+            self.flush()
+        return self.replica.state.consumers.get(name)
+
+    def obstacle(self, wanted: Durable, selector: str) -> Refusal | None:
+        """Why a program cannot attach; None: it can."""
+        known = self.known(wanted.name)
+        if known is None:
+            if wanted.resume:
+                return Refusal(EXPIRED, f"the durable consumer {wanted.name} is not known any more")
+            if len(self.replica.state.consumers) + len(self._attaching) >= CONSUMERS_MOST:
+                return Refusal(FULL, f"the shard has {CONSUMERS_MOST} durable consumers")
+            return None
+        if wanted.resume and known.token != wanted.token:
+            return Refusal(FENCED, f"another program reads as {wanted.name} now")
+        if not _same(known.selector, selector):
+            return Refusal(
+                SELECTOR, f"{wanted.name} has another selector: {known.selector or 'all rows'}"
+            )
+        return None
+
+    def attach(
+        self,
+        wanted: Durable,
+        selector: str,
+        position: int,
+        then: Callable[[ConsumerPosition | Refusal], None],
+    ) -> None:
+        """Attach a program; `position` is that of a new consumer. `then` gets what the log says
+        when that is committed."""
+
+        def attached() -> None:
+            found = self.replica.state.consumers.get(wanted.name)
+            if found is None or found.token != wanted.token:
+                then(Refusal(FENCED, f"another program reads as {wanted.name} now"))
+            else:
+                then(found)
+
+        refusal = self.obstacle(wanted, selector)
+        if refusal is not None:
+            self.answer(lambda: then(refusal))
+            return
+        known = self.known(wanted.name)
+        if known is not None and known.token == wanted.token:
+            self.answer(attached)
+            return
+        self._attaching[wanted.name] = ConsumerAttached(
+            wanted.name, wanted.token, selector, position, wanted.expire_after
+        )
+        self._then.append(attached)
+        self._wake(True)
+
+    def move(
+        self,
+        name: str,
+        attachment: int,
+        position: int,
+        end: int,
+        then: Callable[[int | Refusal], None],
+    ) -> None:
+        """A consumer is done with what is below `position`, of the shard's rows below `end`. `then`
+        gets its position when that is committed."""
+        known = self.known(name)
+        if known is None:
+            refusal = Refusal(EXPIRED, f"the durable consumer {name} is not known any more")
+        elif known.attachment != attachment:
+            refusal = Refusal(FENCED, f"another program reads as {name} now")
+        elif position > end:
+            refusal = Refusal(OUT_OF_RANGE, f"the shard has no row {position - 1}", 0, end)
+        elif position <= known.position:
+            done = known.position
+            self.answer(lambda: then(done))
+            return
+        else:
+            pending = self._moves.get((name, attachment), 0)
+            self._moves[name, attachment] = max(pending, position)
+            self._then.append(lambda: then(position))
+            self._wake(False)
+            return
+        self.answer(lambda: then(refusal))
+
+    def flush(self) -> None:
+        """Append what is queued."""
+        moves = [PositionMoved(*key, position) for key, position in self._moves.items()]
+        entries: list[Entry] = [*moves, *self._expiring, *self._attaching.values()]
+        thens, self._then = self._then, []
+        self._moves.clear()
+        self._expiring.clear()
+        self._attaching.clear()
+        if not entries or not self.replica.is_led_by(self.leading):
+            return
+        for run in _runs(entries):
+            encoded = encode_entries(run)
+            chunk = self.leading.append_chunk(POSITIONS, encoded, time=self._clock())
+        self.port.count("stream_position_chunks")
+        for then in thens:
+            self._when_committed(chunk.number, then)
+
+    def look(self, attached: Iterable[str]) -> None:
+        """Forget consumers that have been silent for too long. Those that are `attached` are not
+        silent; the log hears of them, so that the next leader knows."""
+        there = set(attached)
+        now, clock = self.port.now, self._clock()
+        for name, known in self.replica.state.consumers.items():
+            limit = known.expire_after
+            if not limit:
+                continue
+            silent = clock - known.time
+            if name in there:
+                if silent > limit * NANOSECONDS // 2:
+                    self._moves.setdefault((name, known.attachment), known.position)
+            elif silent > limit * NANOSECONDS and now - self._began > limit:
+                self._expiring.append(ConsumerExpired(name))
+        if self._moves or self._expiring:
+            self.flush()
+
+    def answer(self, then: Callable[[], None]) -> None:
+        """Call `then` when the log up to here is committed."""
+        self._when_committed(self.replica.log.end.number, then)
+
+    def _when_committed(self, number: int, then: Callable[[], None]) -> None:
+        if number <= self.replica.committed:
+            then()
+        else:
+            before = self._waiting[-1][0] if self._waiting else 0
+            self._waiting.append((max(number, before), then))
+
+    def committed(self) -> None:
+        """More of the log is committed."""
+        while self._waiting and self._waiting[0][0] <= self.replica.committed:
+            self._waiting.popleft()[1]()
+
+
+def _runs(entries: Iterable[Entry]) -> Iterable[list[Entry]]:
+    """Entries as the chunks that have room for them."""
+    run: list[Entry] = []
+    size = 0
+    for entry in entries:
+        length = len(msgspec.msgpack.encode(entry))
+        if run and size + length > STATE_PIECE:
+            yield run
+            run, size = [], 0
+        run.append(entry)
+        size += length
+    yield run
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two selectors say the same, as far as that is to be seen from their trees."""
+    if one == other or not one or not other:
+        return one == other
+    try:
+        return compile_selector(one) == compile_selector(other)
+    except SelectorError:
+        return False

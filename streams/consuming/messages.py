@@ -1,0 +1,199 @@
+"""The vocabulary between a reader's node and the leader of a shard.
+
+A *reading* is one program's way through one shard with one selector; its number is chosen by the
+reader's node. Its *position* is the offset that is scanned next: all rows below it were looked at.
+Whatever moves a position names the one before (`since`), so that the reader's node notices what was
+lost with a link, and opens the reading anew from where it is.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from overlay.machine import Message, Peer
+from streams.replication.messages import Shard
+
+NAME_MOST: Final = 128
+"""Characters of a durable consumer's name at most."""
+
+SELECTOR_MOST: Final = 16 * 1024
+"""Characters of a selector at most (`matching.selector.expression.MAX_TEXT`)."""
+
+LISTED_MOST: Final = 4_096
+"""Readings in one message at most."""
+
+ROW_COST: Final = 32
+"""Bytes of credit that a row takes beside its own: small rows take memory, too."""
+
+FIRST: Final = "first"
+NEW: Final = "new"
+OFFSET: Final = "offset"
+TIME: Final = "time"
+
+UNKNOWN: Final = "unknown"
+"""The leader cannot say yet. To be repeated after a while."""
+OUT_OF_RANGE: Final = "offset-out-of-range"
+"""There is no such offset here: `first` to `next` are there."""
+MOVED: Final = "moved"
+"""The node does not lead the shard (any more). To be repeated at the leader."""
+FENCED: Final = "fenced"
+"""Another program reads as this durable consumer now."""
+SELECTOR: Final = "selector"
+"""The selector cannot be read, or is not that of the durable consumer."""
+EXPIRED: Final = "expired"
+"""The durable consumer is not known (any more)."""
+FULL: Final = "full"
+"""The shard has as many readings, or durable consumers, as it can have."""
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+DurableName = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
+Token = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
+
+
+class ReadFrom(msgspec.Struct, frozen=True, array_like=True):
+    """Where a reading begins: with the oldest row that is kept, with what is committed next, with
+    the row that has the offset `at`, or with the first row that was appended at the time `at` or
+    later (nanoseconds since 1970, by leaders' clocks)."""
+
+    kind: Literal["first", "new", "offset", "time"]
+    at: Number = 0
+
+
+class Durable(msgspec.Struct, frozen=True, array_like=True):
+    """As which durable consumer a program reads. `token`: the program's start; one with another
+    token ends it. `resume`: the program was attached already, and goes on where it is: refused as
+    fenced if another is attached by now. `expire_after`: seconds, 0: never."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MOST)]
+    token: Token
+    resume: bool
+    expire_after: Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+
+
+class ReadShard(Message, frozen=True):
+    """Begin a reading. `credit`: how much may be sent (`cost`);
+    the last piece may have more than is left. A durable consumer that is known
+    begins at its position, whatever `start` says, unless it resumes. Answered by ReadingBegan or
+    ReadingRefused."""
+
+    shard: Shard
+    reading: Number
+    start: ReadFrom
+    selector: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)]
+    credit: Number
+    durable: Durable | None = None
+
+
+class ReadingBegan(Message, frozen=True):
+    """The reading begins at `position`; the shard's next row will have the offset `next`.
+    `attachment`: that of the durable consumer, 0: none."""
+
+    shard: Shard
+    reading: Number
+    position: Number
+    next: Number
+    attachment: Number
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Rows of one chunk (`streams.log.batches.encode_rows`), appended at `time`. The first has the
+    offset `first`; `places` are the others' offsets less that one, in order; empty: they follow on
+    one another."""
+
+    time: int
+    first: int
+    count: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    places: tuple[int, ...]
+    rows: bytes
+
+
+def cost(piece: Piece) -> int:
+    """The credit that a piece takes."""
+    return len(piece.rows) + ROW_COST * piece.count
+
+
+class StreamRows(Message, frozen=True):
+    """Rows for some readings, each with the position at which it was. All of them are at `position`
+    now."""
+
+    shard: Shard
+    readings: Annotated[tuple[tuple[int, int], ...], msgspec.Meta(max_length=LISTED_MOST)]
+    position: Number
+    pieces: tuple[Piece, ...]
+
+    def data_units(self) -> int:
+        """One for each row."""
+        return sum(piece.count for piece in self.pieces)
+
+
+class ReadingsScanned(Message, frozen=True):
+    """Nothing matched: (reading, position before, position now)."""
+
+    shard: Shard
+    marks: Annotated[tuple[tuple[int, int, int], ...], msgspec.Meta(max_length=LISTED_MOST)]
+
+
+class KeepReadings(Message, frozen=True):
+    """The reader's node has these readings: (reading, how much may be sent in all since it
+    began). Sent when a program has taken rows, and every few seconds, since a leader ends readings
+    of which it does not hear. Answered by ReadingsKept."""
+
+    shard: Shard
+    readings: Annotated[tuple[tuple[int, int], ...], msgspec.Meta(max_length=LISTED_MOST)]
+
+
+class ReadingsKept(Message, frozen=True):
+    """(reading, the last position that was sent for it) of those that were named and are there, and
+    the others."""
+
+    shard: Shard
+    positions: Annotated[tuple[tuple[int, int], ...], msgspec.Meta(max_length=LISTED_MOST)]
+    missing: Annotated[tuple[int, ...], msgspec.Meta(max_length=LISTED_MOST)]
+
+
+class EndReadings(Message, frozen=True):
+    """The reader's node has these readings no more."""
+
+    shard: Shard
+    readings: Annotated[tuple[int, ...], msgspec.Meta(max_length=LISTED_MOST)]
+
+
+class CommitPosition(Message, frozen=True):
+    """A durable consumer is done with all offsets below `position`. Answered by PositionCommitted
+    or ReadingRefused."""
+
+    shard: Shard
+    reading: Number
+    durable: DurableName
+    attachment: Number
+    position: Number
+
+
+class PositionCommitted(Message, frozen=True):
+    """The durable consumer's position is in the log, and is this one or a higher one."""
+
+    shard: Shard
+    reading: Number
+    position: Number
+
+
+class ReadingRefused(Message, frozen=True):
+    """A reading has not begun, or ends. `first`, `next`: with OUT_OF_RANGE, the oldest offset that
+    is kept and the one that comes next."""
+
+    shard: Shard
+    reading: Number
+    code: Annotated[str, msgspec.Meta(max_length=32)]
+    reason: Annotated[str, msgspec.Meta(max_length=500)]
+    first: int = 0
+    next: int = 0
+
+
+class ReadingsMoved(Message, frozen=True):
+    """These readings are not served here (any more); `leader`: who leads, if that is known."""
+
+    shard: Shard
+    readings: Annotated[tuple[int, ...], msgspec.Meta(max_length=LISTED_MOST)]
+    leader: Peer | None

@@ -1,0 +1,198 @@
+"""All shards that this node leads, as readers see them.
+
+A `ShardReadings` is made when the first request comes for a shard that this node leads, and ended
+when it leads no more, or under another epoch. Work is done in slices, some of it in each turn, in
+which the shards take part one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from overlay.machine import Machine, Peer, Port, Timer, by_id
+from streams.consuming.messages import (
+    CommitPosition,
+    EndReadings,
+    KeepReadings,
+    ReadingsMoved,
+    ReadShard,
+)
+from streams.consuming.shard_readings import ShardReadings
+from streams.replication.replica import Replica, ShardCommitted, ShardUnled
+
+BUDGET: Final = 2_000
+"""Rows' worth of work in a turn: 2 to 10 ms, so that a node goes on answering meanwhile. Guess."""
+
+MARK: Final = 0.25
+"""Seconds between two words on how far was scanned."""
+
+COMMIT: Final = 0.1
+"""Seconds in which positions of durable consumers are gathered before they are written."""
+
+LOOKS: Final = 4
+"""Marks between two looks at who is there: a second."""
+
+
+class ScanOn(Timer, frozen=True):
+    """Go on scanning, in a turn of its own."""
+
+
+class MarkPositions(Timer, frozen=True):
+    """Time to say how far was scanned."""
+
+
+class WritePositions(Timer, frozen=True):
+    """Time to write what is queued of durable consumers."""
+
+
+class ReadServer(Machine):
+    """Serves readers at the shards that this node leads."""
+
+    def __init__(
+        self,
+        port: Port,
+        leading: Callable[[str], Replica | None],
+        replica: Callable[[str], Replica | None],
+        clock: Callable[[], int],
+    ) -> None:
+        """`leading`: a shard's replica if this node leads it and a chunk of its epoch is
+        committed; `replica`: its replica if this node has one; `clock`: nanoseconds since 1970."""
+        super().__init__(port)
+        self._leading = leading
+        self._replica = replica
+        self._clock = clock
+        self._shards: dict[str, ShardReadings] = {}
+        self._is_awake = False
+        self._writes_at = float("inf")
+        self._marks = 0
+
+    @property
+    def shards(self) -> Mapping[str, ShardReadings]:
+        """By shard, those that have had a request."""
+        return self._shards
+
+    def shard(self, name: str) -> ShardReadings | None:
+        """Of a shard that this node leads; None: it does not."""
+        replica = self._leading(name)
+        known = self._shards.get(name)
+        if known is not None and (replica is None or replica.leading is not known.leading):
+            self._end(name)
+            known = None
+        if known is None and replica is not None and replica.leading is not None:
+            if not self._shards:
+                self.port.set_timer(MARK, MarkPositions())
+            known = self._shards[name] = ShardReadings(
+                *(self.port, replica, replica.leading, self._clock),
+                *(self._wake, self._wake_writing),
+            )
+        return known
+
+    def _who_leads(self, shard: str) -> Peer | None:
+        """Whom this node's replica of the shard follows."""
+        replica = self._replica(shard)
+        if replica is None or replica.promise.candidate == self.port.me.id:
+            return None
+        return by_id(replica.replicas).get(replica.promise.candidate)
+
+    def _end(self, shard: str) -> None:
+        """This node leads the shard no more."""
+        known = self._shards.pop(shard, None)
+        if known is not None:
+            known.end_all(self._who_leads(shard))
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def on_read_shard(self, sender: Peer, message: ReadShard) -> None:
+        """A reading begins."""
+        shard = self.shard(message.shard)
+        if shard is None:
+            self._refuse(sender, message.shard, message.reading)
+        else:
+            shard.open(sender, message)
+
+    def on_keep_readings(self, sender: Peer, message: KeepReadings) -> None:
+        """Readings that are still wanted, with their credit."""
+        shard = self.shard(message.shard)
+        if shard is None:
+            self._refuse(sender, message.shard, *(number for number, _ in message.readings))
+        else:
+            shard.keep(sender, message)
+
+    def on_end_readings(self, sender: Peer, message: EndReadings) -> None:
+        """Readings that are not wanted any more."""
+        shard = self.shard(message.shard)
+        if shard is not None:
+            for number in message.readings:
+                shard.drop((sender.id, number))
+
+    def on_commit_position(self, sender: Peer, message: CommitPosition) -> None:
+        """A durable consumer is done with rows."""
+        shard = self.shard(message.shard)
+        if shard is None:
+            self._refuse(sender, message.shard, message.reading)
+        else:
+            shard.commit(sender, message)
+
+    def _refuse(self, sender: Peer, shard: str, *readings: int) -> None:
+        self.port.send(sender, ReadingsMoved(shard, readings, self._who_leads(shard)))
+
+    # -- what goes on ----------------------------------------------------------------------------
+
+    def on_committed(self, event: ShardCommitted) -> None:
+        """More of a shard's log is committed."""
+        known = self._shards.get(event.shard)
+        if known is not None and self.shard(event.shard) is known:
+            known.committed()
+
+    def on_unled(self, event: ShardUnled) -> None:
+        """This node leads a shard no more."""
+        if self._leading(event.shard) is None:
+            self._end(event.shard)
+
+    def _wake(self) -> None:
+        if not self._is_awake:
+            self._is_awake = True
+            self.port.set_timer(0.0, ScanOn())
+
+    def on_scan_on(self, timer: ScanOn) -> None:
+        """Do a turn's work, and go on in another one."""
+        self._is_awake = False
+        left = BUDGET
+        for name in list(self._shards):
+            known = self.shard(name)
+            if known is None or not known.has_work:
+                continue
+            if left <= 0:
+                self._wake()
+                break
+            left -= known.step(left)
+            self._shards[name] = self._shards.pop(name)  # it comes last next time
+            if known.has_work:
+                self._wake()
+
+    def on_mark_positions(self, timer: MarkPositions) -> None:
+        """Say how far was scanned, and from time to time look at who is there."""
+        self._marks += 1
+        for name in list(self._shards):
+            known = self.shard(name)
+            if known is not None:
+                known.mark()
+                if self._marks % LOOKS == 0:
+                    known.look()
+        if self._shards:
+            self.port.set_timer(MARK, timer)
+
+    def _wake_writing(self, now: bool) -> None:
+        due = self.port.now + (0.0 if now else COMMIT)
+        if due < self._writes_at:
+            self._writes_at = due
+            self.port.set_timer(due - self.port.now, WritePositions())
+
+    def on_write_positions(self, timer: WritePositions) -> None:
+        """Write what is queued of durable consumers."""
+        self._writes_at = float("inf")
+        for name in list(self._shards):
+            known = self.shard(name)
+            if known is not None:
+                known.durable.flush()

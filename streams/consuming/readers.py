@@ -1,0 +1,502 @@
+"""The readings of a node's programs: each at the leaders of its stream's shards.
+
+A reading goes on where it is when a shard's leader changes, is silent, or is out of reach: it is
+opened at the new one from the position that was scanned. Every message names the position before
+it, and one that does not fit is not taken. So nothing is missed and nothing comes twice.
+
+Programs take what has come when they have room for it; leaders send what is within the credit that
+follows from that. A position that a durable consumer commits is repeated until it is confirmed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from matching import SelectorError, compile_selector
+from overlay.client import (
+    BeginReading,
+    Command,
+    CommitReading,
+    Done,
+    EndReading,
+    EventsTaken,
+    Failed,
+    ReadingReady,
+    StreamEvent,
+    TakeEvents,
+)
+from overlay.links.events import LinkDown
+from overlay.machine import Machine, NodeId, Peer, Port, Timer
+from streams.consuming.cursor import WINDOW, WINDOW_LEAST, Cursor
+from streams.consuming.messages import (
+    LISTED_MOST,
+    MOVED,
+    SELECTOR_MOST,
+    UNKNOWN,
+    CommitPosition,
+    Durable,
+    EndReadings,
+    KeepReadings,
+    PositionCommitted,
+    ReadFrom,
+    ReadingBegan,
+    ReadingRefused,
+    ReadingsKept,
+    ReadingsMoved,
+    ReadingsScanned,
+    ReadShard,
+    StreamRows,
+)
+from streams.directory.entry import StreamEntry
+from streams.directory.locator import StreamLocated, StreamMissing
+
+LOOK: Final = 0.25
+"""Seconds between two looks at what was not answered, and after which a reading is opened at
+another leader."""
+
+KEEP: Final = 4
+"""Looks between two words to each leader: a second."""
+
+ANSWER_WITHIN: Final = 2.0
+"""Seconds without an answer after which another leader is looked for."""
+
+SILENT: Final = 3.0
+"""Seconds without a word of a leader after which another one is looked for."""
+
+COMMIT_AGAIN: Final = 1.0
+"""Seconds after which a position that was not confirmed is sent again."""
+
+TAKEN_EVENTS: Final = 1_000
+"""Events in one answer to a program at most: a millisecond's decoding."""
+
+TAKEN_BYTES: Final = 192 * 1024
+"""Bytes of events in one answer, unless one event has more."""
+
+
+class Locator(Protocol):
+    """`streams.directory.locator.StreamLocator`."""
+
+    def locate(self, name: str) -> None:
+        """Ask where a stream is: StreamLocated or StreamMissing follows."""
+
+    def leader(self, name: str, shard: int) -> Peer | None:
+        """Who leads a shard, as far as is known."""
+
+    def mistaken(self, name: str, shard: int, node: NodeId) -> None:
+        """That node does not lead it."""
+
+
+class LookAtReadings(Timer, frozen=True):
+    """Time to look at what was not answered."""
+
+
+class _Reading:
+    """A program's reading. It has no cursors until its stream is located."""
+
+    def __init__(self, client: int, command: BeginReading, token: str) -> None:
+        self.client = client
+        self.command = command
+        self.token = token
+        self.entry: StreamEntry | None = None
+        self.cursors: list[Cursor] = []
+        self.is_ready = False
+        self.takes: deque[int] = deque()  # requests that wait
+        self.commits: list[tuple[int, dict[int, int]]] = []  # (request, position by shard)
+        self.failed: tuple[str, str] | None = None
+        self.turn = 0  # the shard that is served first
+
+
+class Readers(Machine):
+    """What this node's programs read."""
+
+    def __init__(self, port: Port, incarnation: int, locator: Locator) -> None:
+        """`incarnation` grows with each start of the node."""
+        super().__init__(port)
+        self._locator = locator
+        self._incarnation = incarnation
+        self._readings: dict[tuple[int, int], _Reading] = {}  # by client and request
+        self._by_number: dict[int, tuple[_Reading, Cursor]] = {}
+        self._number = 0
+        self._looks = 0
+        self._is_looking = False
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {
+            BeginReading: self.begin,
+            TakeEvents: self.take,
+            CommitReading: self.commit,
+            EndReading: self.end,
+        }
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def begin(self, client: int, command: BeginReading) -> None:
+        """Begin a reading."""
+        if fault := _fault(command):
+            self._fail(client, command.request, *fault)
+            return
+        self._number += 1
+        token = command.token or f"{self.port.me.id}.{self._incarnation}.{self._number}"
+        reading = self._readings[client, command.request] = _Reading(client, command, token)
+        self._locator.locate(reading.command.stream)
+        if not self._is_looking:
+            self._is_looking = True
+            self.port.set_timer(LOOK, LookAtReadings())
+
+    def take(self, client: int, command: TakeEvents) -> None:
+        """Hand over what has come, at once or when it comes."""
+        reading = self._reading(client, command, command.reading)
+        if reading is not None:
+            reading.takes.append(command.request)
+            self._serve(reading)
+
+    def commit(self, client: int, command: CommitReading) -> None:
+        """Commit a durable consumer's positions."""
+        reading = self._reading(client, command, command.reading)
+        if reading is None:
+            return
+        cursors = reading.cursors
+        wanted = dict(command.positions)
+        fault = ""
+        if not reading.command.durable:
+            fault = "only a durable consumer has a position that can be committed"
+        elif not reading.is_ready or any(
+            not 0 <= shard < len(cursors) or position > cursors[shard].delivered
+            for shard, position in wanted.items()
+        ):
+            fault = "a position is beyond what was taken"
+        if fault:
+            self._fail(client, command.request, "usage", fault)
+            return
+        reading.commits.append((command.request, wanted))
+        for shard, position in wanted.items():
+            cursor = cursors[shard]
+            if position > cursor.wanted:
+                cursor.wanted = position
+                self._send_commit(reading, cursor)
+        self._answer_commits(reading)
+
+    def end(self, client: int, command: EndReading) -> None:
+        """End a reading."""
+        reading = self._readings.pop((client, command.reading), None)
+        if reading is None:
+            self._fail(client, command.request, "unknown", "there is no such reading")
+            return
+        self._drop(reading, "ended", "the reading was ended")
+        self.port.reply(client, Done(command.request))
+
+    def client_gone(self, client: int) -> None:
+        """A program has gone."""
+        for key in [key for key in self._readings if key[0] == client]:
+            reading = self._readings.pop(key)
+            reading.takes.clear()
+            reading.commits.clear()
+            self._drop(reading, "ended", "")
+
+    def _reading(self, client: int, command: Command, number: int) -> _Reading | None:
+        reading = self._readings.get((client, number))
+        if reading is None:
+            self._fail(client, command.request, "unknown", "there is no such reading")
+        elif reading.failed is not None and not isinstance(command, TakeEvents):
+            self._fail(client, command.request, *reading.failed)
+            return None
+        return reading
+
+    def _fail(self, client: int, request: int, code: str, reason: str) -> None:
+        self.port.reply(client, Failed(request, code, reason))
+
+    def _end(self, reading: _Reading, code: str, reason: str) -> None:
+        """A reading has failed: who takes from it learns that after what has come."""
+        if reading.failed is not None:
+            return
+        self.port.count("readings_failed")
+        if not reading.is_ready:
+            del self._readings[reading.client, reading.command.request]
+            self._fail(reading.client, reading.command.request, code, reason)
+        self._drop(reading, code, reason)
+
+    def _drop(self, reading: _Reading, code: str, reason: str) -> None:
+        """Open at no leader any more."""
+        reading.failed = (code, reason)
+        for cursor in reading.cursors:
+            self._close(cursor)
+        commits, reading.commits = reading.commits, []
+        for request, _ in commits:
+            self._fail(reading.client, request, code, reason)
+        self._serve(reading)
+
+    def _serve(self, reading: _Reading) -> None:
+        """Answer who waits for events, if there are some."""
+        while reading.takes:
+            if reading.is_ready and any(cursor.has_news for cursor in reading.cursors):
+                self._hand_over(reading, reading.takes.popleft())
+            elif reading.failed is not None:
+                self._fail(reading.client, reading.takes.popleft(), *reading.failed)
+            else:
+                return
+
+    def _hand_over(self, reading: _Reading, request: int) -> None:
+        events: list[StreamEvent] = []
+        positions: list[tuple[int, int]] = []
+        size = 0
+        cursors = reading.cursors
+        reading.turn = (reading.turn + 1) % len(cursors)
+        for cursor in (*cursors[reading.turn :], *cursors[: reading.turn]):
+            if cursor.has_news and len(events) < TAKEN_EVENTS and size < TAKEN_BYTES:
+                found, taken = cursor.take(TAKEN_EVENTS - len(events), TAKEN_BYTES - size)
+                size += taken
+                events += found
+                positions.append((cursor.place, cursor.delivered))
+                if cursor.should_grant and cursor.leader is not None and cursor.has_begun:
+                    self._keep(cursor.leader, cursor.shard, [cursor])
+        self.port.count("stream_events_taken", len(events))
+        self.port.reply(reading.client, EventsTaken(request, tuple(events), tuple(positions)))
+
+    # -- at leaders ------------------------------------------------------------------------------
+
+    def _open(self, reading: _Reading, cursor: Cursor) -> None:
+        """Open a shard of a reading at its leader, if that is known."""
+        leader = cursor.hint or self._locator.leader(reading.command.stream, cursor.place)
+        if leader is None:
+            return
+        self._number += 1
+        self._by_number[self._number] = (reading, cursor)
+        credit = cursor.open(leader, self._number, self.port.now)
+        asked = reading.command
+        durable = None
+        if asked.durable:
+            known = {place for place, _ in asked.positions}
+            resume = cursor.position is not None or (asked.resume and cursor.place in known)
+            durable = Durable(asked.durable, reading.token, resume, asked.expire_after)
+        self.port.send(
+            leader,
+            ReadShard(
+                *(cursor.shard, self._number, cursor.next_start(), asked.selector, credit),
+                durable,
+            ),
+        )
+
+    def _close(self, cursor: Cursor) -> None:
+        """Nothing more is wanted of the reading that is open."""
+        if cursor.number:
+            del self._by_number[cursor.number]
+            if cursor.leader is not None:
+                self.port.send(cursor.leader, EndReadings(cursor.shard, (cursor.number,)))
+        cursor.close()
+
+    def _lost(self, reading: _Reading, cursor: Cursor, is_mistaken: bool = True) -> None:
+        """The leader does not serve it any more: it is opened anew at the next look."""
+        leader = cursor.leader
+        self._close(cursor)
+        self.port.count("readings_moved")
+        if leader is not None and is_mistaken and reading.entry is not None:
+            self._locator.mistaken(reading.entry.name, cursor.place, leader.id)
+
+    def _keep(self, leader: Peer, shard: str, cursors: list[Cursor]) -> None:
+        """Say that these readings are wanted, and what may be sent."""
+        for start in range(0, len(cursors), LISTED_MOST):
+            some = cursors[start : start + LISTED_MOST]
+            readings = tuple((cursor.number, cursor.granted) for cursor in some)
+            self.port.send(leader, KeepReadings(shard, readings))
+
+    def _send_commit(self, reading: _Reading, cursor: Cursor) -> None:
+        if cursor.has_begun and cursor.leader is not None and cursor.wanted > cursor.committed:
+            cursor.commit_sent_at = self.port.now
+            durable = reading.command.durable
+            self.port.send(
+                cursor.leader,
+                CommitPosition(
+                    *(cursor.shard, cursor.number, durable, cursor.attachment, cursor.wanted)
+                ),
+            )
+
+    def _answer_commits(self, reading: _Reading) -> None:
+        """Answer whose positions are committed."""
+        cursors = reading.cursors
+        left = []
+        for request, wanted in reading.commits:
+            if all(cursors[shard].committed >= position for shard, position in wanted.items()):
+                self.port.reply(reading.client, Done(request))
+            else:
+                left.append((request, wanted))
+        reading.commits = left
+
+    def _all(self) -> Iterator[tuple[_Reading, Cursor]]:
+        for reading in list(self._readings.values()):
+            if reading.failed is None:
+                for cursor in reading.cursors:
+                    yield reading, cursor
+
+    def on_look(self, timer: LookAtReadings) -> None:
+        """Open what is not open, leave leaders that are silent, and speak to the others."""
+        self._looks += 1
+        now = self.port.now
+        sought = dict.fromkeys(
+            r.command.stream for r in self._readings.values() if r.entry is None and not r.failed
+        )
+        kept: dict[tuple[Peer, str], list[Cursor]] = {}
+        for reading, cursor in self._all():
+            if cursor.number:
+                wait = SILENT if cursor.has_begun else ANSWER_WITHIN
+                if now - cursor.heard_at > wait:
+                    self._lost(reading, cursor)
+            if not cursor.number:
+                self._open(reading, cursor)
+                if not cursor.number:
+                    sought[reading.command.stream] = None
+            elif cursor.has_begun and cursor.leader is not None:
+                kept.setdefault((cursor.leader, cursor.shard), []).append(cursor)
+                if now - cursor.commit_sent_at > COMMIT_AGAIN:
+                    self._send_commit(reading, cursor)
+        if self._looks % KEEP == 0:
+            for (leader, shard), cursors in kept.items():
+                self._keep(leader, shard, cursors)
+        for stream in sought:
+            self._locator.locate(stream)
+        self._is_looking = bool(self._readings)
+        if self._readings:
+            self.port.set_timer(LOOK, timer)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def _find(self, sender: Peer, number: int) -> tuple[_Reading, Cursor] | None:
+        found = self._by_number.get(number)
+        if found is None or found[1].leader is None or found[1].leader.id != sender.id:
+            return None
+        found[1].heard_at = self.port.now
+        return found
+
+    def on_began(self, sender: Peer, message: ReadingBegan) -> None:
+        """A leader serves a shard of a reading."""
+        found = self._find(sender, message.reading)
+        if found is None:
+            return
+        reading, cursor = found
+        if not cursor.began(message.position, message.next, message.attachment):
+            self._lost(reading, cursor, is_mistaken=False)
+            return
+        self._send_commit(reading, cursor)
+        if not reading.is_ready and all(c.position is not None for c in reading.cursors):
+            reading.is_ready = True
+            shards = tuple((c.delivered, c.end) for c in reading.cursors)
+            ready = ReadingReady(reading.command.request, shards, reading.token)
+            self.port.reply(reading.client, ready)
+            self._serve(reading)
+
+    def on_rows(self, sender: Peer, message: StreamRows) -> None:
+        """Rows for some readings."""
+        for number, since in message.readings:
+            if found := self._find(sender, number):
+                reading, cursor = found
+                if cursor.add(since, message.position, message.pieces):
+                    self._serve(reading)
+                else:
+                    self._lost(reading, cursor, is_mistaken=False)
+
+    def on_scanned(self, sender: Peer, message: ReadingsScanned) -> None:
+        """Nothing matched."""
+        for number, since, position in message.marks:
+            if found := self._find(sender, number):
+                reading, cursor = found
+                if cursor.add(since, position, ()):
+                    self._serve(reading)
+                else:
+                    self._lost(reading, cursor, is_mistaken=False)
+
+    def on_kept(self, sender: Peer, message: ReadingsKept) -> None:
+        """The leader is there; what it has not, or has sent in vain, is opened anew."""
+        for number, position in message.positions:
+            found = self._find(sender, number)
+            if found is not None and found[1].position != position:
+                self._lost(*found, is_mistaken=False)
+        for number in message.missing:
+            if found := self._find(sender, number):
+                self._lost(*found, is_mistaken=False)
+
+    def on_position_committed(self, sender: Peer, message: PositionCommitted) -> None:
+        """A durable consumer's position is in the log."""
+        if found := self._find(sender, message.reading):
+            reading, cursor = found
+            cursor.committed = max(cursor.committed, message.position)
+            self._answer_commits(reading)
+
+    def on_refused(self, sender: Peer, message: ReadingRefused) -> None:
+        """A leader does not serve a reading."""
+        if found := self._find(sender, message.reading):
+            if message.code in (UNKNOWN, MOVED):
+                self._lost(*found)
+            else:
+                self._end(found[0], message.code, message.reason)
+
+    def on_moved(self, sender: Peer, message: ReadingsMoved) -> None:
+        """Another node leads."""
+        for number in message.readings:
+            if found := self._find(sender, number):
+                reading, cursor = found
+                self._lost(reading, cursor)
+                cursor.hint = message.leader
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A leader is out of reach, and what it sent may be lost."""
+        for reading, cursor in self._all():
+            if cursor.leader is not None and cursor.leader.id == event.peer.id:
+                self._lost(reading, cursor)
+
+    def on_located(self, event: StreamLocated) -> None:
+        """A stream is found, or its leaders are others."""
+        entry = event.entry
+        for reading in list(self._readings.values()):
+            if reading.command.stream != event.name or reading.failed is not None:
+                continue
+            if reading.entry is not None and reading.entry.id != entry.id:
+                self._end(reading, UNKNOWN, "the stream was removed, and there is another one")
+                continue
+            if reading.entry is None:
+                reading.entry = entry
+                reading.cursors = _cursors(reading.command, entry)
+            for cursor in reading.cursors:
+                if not cursor.number:
+                    self._open(reading, cursor)
+
+    def on_missing(self, event: StreamMissing) -> None:
+        """There is no such stream, or nobody knows."""
+        for reading in list(self._readings.values()):
+            if reading.command.stream == event.name and (
+                event.code == UNKNOWN or reading.entry is None
+            ):
+                self._end(reading, event.code, event.reason)
+
+
+def _cursors(command: BeginReading, entry: StreamEntry) -> list[Cursor]:
+    positions = dict(command.positions)
+    window = max(WINDOW // len(entry.places), WINDOW_LEAST)
+    start = ReadFrom(command.start, command.at)
+    return [
+        Cursor(
+            *(place, shard),
+            ReadFrom("offset", positions[place]) if place in positions else start,
+            window,
+        )
+        for place, shard in enumerate(entry.shards())
+    ]
+
+
+def _fault(command: BeginReading) -> tuple[str, str] | None:
+    """(code, reason) why a reading cannot begin."""
+    if len(command.selector) > SELECTOR_MOST:
+        return "selector", f"a selector has at most {SELECTOR_MOST} characters"
+    if command.selector:
+        try:
+            compile_selector(command.selector)
+        except SelectorError as error:
+            return "selector", error.caret()
+    if not command.durable.isprintable():
+        return "usage", "a durable consumer's name has printable characters only"
+    if command.resume and not (command.durable and command.token):
+        return "usage", "only a durable consumer with a token can go on"
+    if any(position < 0 for _, position in command.positions):
+        return "usage", "an offset is 0 or more"
+    return None

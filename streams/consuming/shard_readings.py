@@ -1,0 +1,417 @@
+"""All readings at one shard that this node leads, under one epoch.
+
+A reading begins in the log's history, and joins the tail where it has looked at everything before
+the tail's next chunk: there is no row between the two, and none is in both. One that has no credit
+left leaves the tail, and goes on in the history from there when it is given some; so nothing is
+kept for readings that are slow. Only committed chunks are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+from matching import Predicate, SelectorError, compile_selector
+from overlay.machine import Peer, Port
+from streams.consuming.durable import DurableConsumers, Refusal
+from streams.consuming.history import FETCHED, MESSAGE_BYTES, HistoryScan
+from streams.consuming.messages import (
+    FENCED,
+    FIRST,
+    FULL,
+    LISTED_MOST,
+    NEW,
+    OFFSET,
+    OUT_OF_RANGE,
+    SELECTOR,
+    CommitPosition,
+    KeepReadings,
+    Piece,
+    PositionCommitted,
+    ReadFrom,
+    ReadingBegan,
+    ReadingRefused,
+    ReadingsKept,
+    ReadingsMoved,
+    ReadingsScanned,
+    ReadShard,
+    StreamRows,
+    cost,
+)
+from streams.consuming.reading import Reading, ReadingKey
+from streams.consuming.tail import Matched, Tail
+from streams.log.chunk import Chunk, read
+from streams.log.state import ConsumerPosition
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica
+
+Item = TypeVar("Item")
+
+READINGS_MOST: Final = 10_000
+"""Readings of a shard at most. Guess."""
+
+KEPT: Final = 15.0
+"""Seconds after which a reading ends of which its node has said nothing. It speaks every second
+(`readers.KEEP`); a link that is silent for longer is lost."""
+
+
+class ShardReadings:
+    """The readings of one shard."""
+
+    def __init__(
+        self,
+        port: Port,
+        replica: Replica,
+        leading: Leading,
+        clock: Callable[[], int],
+        wake: Callable[[], None],
+        wake_durable: Callable[[bool], None],
+    ) -> None:
+        """`clock`: nanoseconds since 1970; `wake`: have `step` called in a turn of its own;
+        `wake_durable`: have `durable.flush` called (streams/consuming/durable.py)."""
+        self.port = port
+        self.replica = replica
+        self.leading = leading
+        self.readings: dict[ReadingKey, Reading] = {}
+        self.durable = DurableConsumers(port, replica, leading, clock, wake_durable)
+        self.tail = Tail(replica.committed + 1, self.end)
+        self._wake = wake
+        self._ready: dict[Reading, None] = {}  # behind the tail, and able to go on
+
+    @property
+    def end(self) -> int:
+        """The offset after the last committed row."""
+        line = self.replica.log.line(self.replica.committed)
+        assert line is not None, "the last chunks have their lines in memory"
+        return line.first + line.offsets
+
+    @property
+    def first(self) -> int:
+        """The oldest offset that is kept."""
+        return max(self.replica.state.floor, self.replica.log.first_offset)
+
+    # -- beginning and ending --------------------------------------------------------------------
+
+    def open(self, sender: Peer, message: ReadShard) -> None:
+        """Begin a reading."""
+        self.drop((sender.id, message.reading))
+        try:
+            predicate = compile_selector(message.selector) if message.selector else None
+        except SelectorError as error:
+            self._refuse(sender, message.reading, Refusal(SELECTOR, str(error)))
+            return
+        if len(self.readings) >= READINGS_MOST:
+            refusal = Refusal(FULL, f"the shard has {READINGS_MOST} readings")
+            self._refuse(sender, message.reading, refusal)
+            return
+
+        def found(position: int) -> None:
+            if self.replica.is_led_by(self.leading):
+                self._open_at(sender, message, predicate, position)
+
+        self._resolve(message.start, found)
+
+    def _resolve(self, start: ReadFrom, then: Callable[[int], None]) -> None:
+        """Find the offset at which a reading begins."""
+        if start.kind == FIRST:
+            then(self.first)
+        elif start.kind == NEW:
+            then(self.end)
+        elif start.kind == OFFSET:
+            then(start.at)
+        else:
+            self._find_time(start.at, self.replica.log.before_time(start.at)[0], then)
+
+    def _find_time(self, time: int, number: int, then: Callable[[int], None]) -> None:
+        """Read from chunk `number` on for the first that is not older than `time`."""
+
+        def found(chunks: tuple[bytes, ...]) -> None:
+            last = number
+            for data in chunks:
+                chunk = read(data)
+                assert chunk is not None, "a replica hands over valid chunks"
+                if chunk.number > self.replica.committed:
+                    break
+                if chunk.time >= time:
+                    then(max(chunk.first, self.first))
+                    return
+                last = chunk.number + 1
+            if last == number:
+                then(self.end)
+            else:
+                self._find_time(time, last, then)
+
+        if time > self.replica.log.time or number > self.replica.committed:
+            then(self.end)
+        else:
+            self.replica.read_chunks(number, found)
+
+    def _open_at(
+        self, sender: Peer, message: ReadShard, predicate: Predicate | None, position: int
+    ) -> None:
+        wanted = message.durable
+        if wanted is None:
+            self._begin(sender, message, predicate, position, "", 0)
+            return
+
+        def attached(found: ConsumerPosition | Refusal) -> None:
+            if isinstance(found, Refusal):
+                self._refuse(sender, message.reading, found)
+                return
+            start = position if wanted.resume else found.position
+            self._fence(wanted.name, found.attachment)
+            self._begin(sender, message, predicate, start, wanted.name, found.attachment)
+
+        if not self.first <= position <= self.end and self.durable.known(wanted.name) is None:
+            self._refuse(sender, message.reading, self._out_of_range(position))
+        else:
+            self.durable.attach(wanted, message.selector, position, attached)
+
+    def _out_of_range(self, position: int) -> Refusal:
+        first, end = self.first, self.end
+        reason = f"offset {position} is not there: the shard has {first} to {end - 1}"
+        return Refusal(OUT_OF_RANGE, reason, first, end)
+
+    def _begin(
+        self,
+        sender: Peer,
+        message: ReadShard,
+        predicate: Predicate | None,
+        position: int,
+        durable: str,
+        attachment: int,
+    ) -> None:
+        if not self.first <= position <= self.end:
+            self._refuse(sender, message.reading, self._out_of_range(position))
+            return
+        self.drop((sender.id, message.reading))
+        reading = Reading(sender, message.reading, message.selector, predicate)
+        reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
+        reading.durable, reading.attachment = durable, attachment
+        self.readings[reading.key] = reading
+        began = ReadingBegan(*(self.replica.shard, message.reading, position, self.end, attachment))
+        self.port.send(sender, began)
+        self.port.count("stream_readings")
+        if position == self.tail.position:
+            number = self.tail.number
+        else:
+            number = self.replica.log.before_offset(position)[0]
+        self._go_behind(reading, number, position)
+
+    def _fence(self, name: str, attachment: int) -> None:
+        """End the other readings of a durable consumer: those of former attachments, and those that
+        the same program has given up."""
+        refusal = Refusal(FENCED, f"another program reads as {name} now")
+        for reading in [each for each in self.readings.values() if each.durable == name]:
+            if reading.attachment == attachment:
+                self.drop(reading.key)
+            else:
+                self._end(reading, refusal)
+
+    def _end(self, reading: Reading, refusal: Refusal) -> None:
+        self.drop(reading.key)
+        self._refuse(reading.peer, reading.number, refusal)
+
+    def drop(self, key: ReadingKey) -> None:
+        """End a reading without a word."""
+        reading = self.readings.pop(key, None)
+        if reading is not None:
+            self.tail.leave(reading)
+            self._ready.pop(reading, None)
+            reading.scan = None
+
+    def _refuse(self, sender: Peer, number: int, refusal: Refusal) -> None:
+        self.port.count("stream_readings_refused")
+        code, reason, first, end = refusal
+        self.port.send(
+            sender,
+            ReadingRefused(self.replica.shard, number, code, reason[:500], first, end),
+        )
+
+    def end_all(self, leader: Peer | None) -> None:
+        """This node leads the shard no more."""
+        by_peer: dict[Peer, list[int]] = {}
+        for reading in self.readings.values():
+            by_peer.setdefault(reading.peer, []).append(reading.number)
+            reading.scan = None
+        for peer, numbers in by_peer.items():
+            for some in _parts(numbers):
+                self.port.send(peer, ReadingsMoved(self.replica.shard, some, leader))
+        self.readings.clear()
+        self._ready.clear()
+
+    # -- what readers say ------------------------------------------------------------------------
+
+    def keep(self, sender: Peer, message: KeepReadings) -> None:
+        """A reader's node has these readings, and gives them credit."""
+        positions, missing = [], []
+        for number, granted in message.readings:
+            reading = self.readings.get((sender.id, number))
+            if reading is None:
+                missing.append(number)
+                continue
+            positions.append((number, reading.sent))
+            reading.kept_at = self.port.now
+            reading.granted = max(reading.granted, granted)
+            self._get_ready(reading)
+        kept = ReadingsKept(self.replica.shard, tuple(positions), tuple(missing))
+        self.port.send(sender, kept)
+
+    def commit(self, sender: Peer, message: CommitPosition) -> None:
+        """A durable consumer is done with rows."""
+
+        def moved(found: int | Refusal) -> None:
+            if isinstance(found, Refusal):
+                self._refuse(sender, message.reading, found)
+            else:
+                shard = self.replica.shard
+                self.port.send(sender, PositionCommitted(shard, message.reading, found))
+
+        self.durable.move(message.durable, message.attachment, message.position, self.end, moved)
+
+    def look(self) -> None:
+        """End readings that nobody has kept."""
+        before = self.port.now - KEPT
+        for key in [key for key, each in self.readings.items() if each.kept_at < before]:
+            self.drop(key)
+        self.durable.look(each.durable for each in self.readings.values() if each.durable)
+
+    def mark(self) -> None:
+        """Tell readers how far was scanned, where nothing has matched since they were told."""
+        by_peer: dict[Peer, list[tuple[int, int, int]]] = {}
+        for reading in self.readings.values():
+            position = self.tail.position if reading.scan is None else reading.scan.position
+            if position > reading.sent:
+                marks = by_peer.setdefault(reading.peer, [])
+                marks.append((reading.number, reading.sent, position))
+                reading.sent = position
+        for peer, marks in by_peer.items():
+            for some in _parts(marks):
+                self.port.send(peer, ReadingsScanned(self.replica.shard, some))
+
+    # -- scanning --------------------------------------------------------------------------------
+
+    def committed(self) -> None:
+        """More of the log is committed."""
+        self.durable.committed()
+        if not self.tail:
+            self._skip_to_end()
+        elif self.tail.number <= self.replica.committed:
+            self._wake()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do."""
+        return bool(self._ready) or (bool(self.tail) and self.tail.number <= self.replica.committed)
+
+    def step(self, budget: int) -> int:
+        """Go on, for `budget` rows' worth of work; returns the work done."""
+        work = self._step_tail(budget)
+        most = max(budget, work + budget // 4)  # so that a busy tail does not stop the others
+        while self._ready and work < most:
+            reading = next(iter(self._ready))
+            del self._ready[reading]
+            work += self._step_scan(reading, most - work)
+        return work
+
+    def _skip_to_end(self) -> None:
+        """Nobody is at the tail: it is at the end of what is committed."""
+        self.tail.number, self.tail.position = self.replica.committed + 1, self.end
+
+    def _step_tail(self, budget: int) -> int:
+        work = 0
+        while self.tail and work < budget and self.tail.number <= self.replica.committed:
+            ahead = self.replica.committed - self.tail.number + 1
+            chunks = self.replica.recent_from(self.tail.number, min(ahead, FETCHED))
+            if not chunks:  # they are on disk only: each reading looks at them for itself
+                for reading in list(self.tail.readings()):
+                    self._leave_tail(reading)
+                break
+            chunks = _some(chunks, budget - work)
+            work += sum(chunk.offsets for chunk in chunks) + 1
+            for matched in self.tail.take(chunks):
+                self._send_matched(matched)
+        if not self.tail:
+            self._skip_to_end()
+        return work
+
+    def _send_matched(self, matched: Matched) -> None:
+        """Send rows to all readings at the tail that want them, once to each node."""
+        taken = sum(map(cost, matched.pieces))
+        by_peer: dict[Peer, list[tuple[int, int]]] = {}
+        for reading in matched.readings:
+            by_peer.setdefault(reading.peer, []).append((reading.number, reading.sent))
+            reading.sent = self.tail.position
+            reading.used += taken
+            if reading.credit <= 0:
+                self._leave_tail(reading)
+        for peer, numbers in by_peer.items():
+            for some in _parts(numbers):
+                self._send_rows(peer, some, self.tail.position, matched.pieces)
+
+    def _send_rows(
+        self,
+        peer: Peer,
+        readings: tuple[tuple[int, int], ...],
+        position: int,
+        pieces: tuple[Piece, ...],
+    ) -> None:
+        self.port.count("stream_rows_sent", sum(piece.count for piece in pieces))
+        self.port.send(peer, StreamRows(self.replica.shard, readings, position, pieces))
+
+    def _leave_tail(self, reading: Reading) -> None:
+        self.tail.leave(reading)
+        self._go_behind(reading, self.tail.number, self.tail.position)
+
+    def _go_behind(self, reading: Reading, number: int, position: int) -> None:
+        def go_on() -> None:
+            if reading.scan is scan:
+                self._get_ready(reading)
+
+        scan = HistoryScan(self.replica, number, position, reading.predicate, go_on)
+        reading.scan = scan
+        self._get_ready(reading)
+
+    def _get_ready(self, reading: Reading) -> None:
+        """Have a reading behind the tail go on, if it can."""
+        scan = reading.scan
+        if scan is not None and not scan.waits and reading.credit > 0:
+            self._ready[reading] = None
+            self._wake()
+
+    def _step_scan(self, reading: Reading, budget: int) -> int:
+        scan = reading.scan
+        assert scan is not None, "only what is behind the tail is ready"
+        if scan.is_lost:
+            self._end(reading, self._out_of_range(scan.position))
+            return 1
+        pieces, work = scan.step(self.tail.number, budget, reading.credit)
+        if pieces:
+            reading.used += sum(map(cost, pieces))
+            marks = ((reading.number, reading.sent),)
+            reading.sent = scan.position
+            self._send_rows(reading.peer, marks, scan.position, tuple(pieces))
+        if scan.is_at(self.tail.number):
+            reading.scan = None
+            self.tail.join(reading)
+        else:
+            self._get_ready(reading)
+        return work + 1
+
+
+def _some(chunks: list[Chunk], rows: int) -> list[Chunk]:
+    """The first of these chunks: at least one, `rows` rows or a little more, and no more than fit
+    into one message."""
+    size = 0
+    for count, chunk in enumerate(chunks):
+        size += len(chunk.data)
+        if count and (rows <= 0 or size > MESSAGE_BYTES):
+            return chunks[:count]
+        rows -= chunk.offsets
+    return chunks
+
+
+def _parts(items: list[Item]) -> Iterator[tuple[Item, ...]]:
+    """Items as tuples of `LISTED_MOST` at most."""
+    for start in range(0, len(items), LISTED_MOST):
+        yield tuple(items[start : start + LISTED_MOST])

@@ -1,0 +1,123 @@
+"""Programs that read through their nodes: with faults by seed, and in overlays of whole nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from canopy.sim.world.world import World
+from overlay.client import (
+    AddStream,
+    AppendEvents,
+    BeginReading,
+    CommitReading,
+    Done,
+    Draft,
+    EndReading,
+    EventsAppended,
+    EventsTaken,
+    Failed,
+    ReadingReady,
+    Streams,
+    TakeEvents,
+)
+from tests.streams.consuming.reading_world import trial_of_readings
+from tests.support.overlays import grown, wait
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_programs_miss_nothing_and_get_nothing_twice_through_faults(seed: int) -> None:
+    world = trial_of_readings(seed)
+    assert sum(len(life.rows) for p in world.programs.values() for life in p.lives) > 20
+
+
+def ask(world: World, node: str, command: type[Any], *arguments: Any, **more: Any) -> Any:
+    return world.ask(node, command(world.clients.request(), *arguments, **more))
+
+
+def append(world: World, numbers: range) -> None:
+    drafts = tuple(Draft({"n": n, "k": f"key {n}"}, b"p") for n in numbers)
+    assert isinstance(ask(world, "n1", AppendEvents, "orders", drafts), EventsAppended)
+
+
+def taken(world: World, node: str, reading: int, count: int) -> tuple[list[Any], dict[int, int]]:
+    """Take until `count` events have come."""
+    events: list[Any] = []
+    positions: dict[int, int] = {}
+    while len(events) < count:
+        reply = ask(world, node, TakeEvents, reading)
+        assert isinstance(reply, EventsTaken), reply
+        events += reply.events
+        positions.update(reply.positions)
+    return events, positions
+
+
+def test_a_program_reads_all_shards_from_any_node_and_goes_on_where_it_committed() -> None:
+    world = grown(4, 1)
+    found = ask(world, "n0", AddStream, "orders", 2, "k")
+    assert isinstance(found, Streams)
+    append(world, range(40))
+    durable: dict[str, Any] = {"start": "first", "durable": "d"}
+    ready = ask(world, "n2", BeginReading, "orders", "n >= 10", **durable)
+    assert isinstance(ready, ReadingReady)
+    assert sum(end for _, end in ready.shards) == 40
+    events, positions = taken(world, "n2", ready.request, 30)
+    assert sorted(event.attributes["n"] for event in events) == list(range(10, 40))
+    for shard in (0, 1):
+        offsets = [event.offset for event in events if event.shard == shard]
+        assert offsets == sorted(offsets)
+    committed = ask(world, "n2", CommitReading, ready.request, tuple(positions.items()))
+    assert committed == Done(committed.request)
+    beyond = ask(world, "n2", CommitReading, ready.request, ((0, 1_000),))
+    assert (beyond.code, "beyond" in beyond.reason) == ("usage", True)
+    again = ask(world, "n3", BeginReading, "orders", "n >= 10", **durable)
+    assert dict(enumerate(at for at, _ in again.shards)) == positions
+    fenced = ask(world, "n2", TakeEvents, ready.request)
+    assert (type(fenced), fenced.code) == (Failed, "fenced")
+    append(world, range(40, 45))
+    events, _ = taken(world, "n3", again.request, 5)
+    assert sorted(event.attributes["n"] for event in events) == list(range(40, 45))
+    ended = ask(world, "n3", EndReading, again.request)
+    assert isinstance(ended, Done)
+
+
+def test_readings_that_cannot_begin_say_why() -> None:
+    world = grown(4, 1)
+    ask(world, "n0", AddStream, "orders")
+    append(world, range(3))
+    for stream, selector, more, code in (
+        ("none", "", {}, "unknown"),
+        ("orders", "n >", {}, "selector"),
+        ("orders", "", {"start": "offset", "at": 9}, "offset-out-of-range"),
+        ("orders", "", {"resume": True}, "usage"),
+    ):
+        reply = ask(world, "n3", BeginReading, stream, selector, **more)
+        assert (type(reply), reply.code) == (Failed, code)
+    reply = ask(world, "n3", TakeEvents, 7)
+    assert (type(reply), reply.code) == (Failed, "unknown")
+
+
+def test_a_reading_goes_on_when_the_leader_is_lost() -> None:
+    world = grown(4, 1)
+    ask(world, "n0", AddStream, "orders")
+    append(world, range(5))
+    nodes = {name: world.node(name) for name in world.names()}
+    shard = next(iter(nodes["n0"].streams.hosts.held), None) or next(
+        shard for node in nodes.values() for shard in node.streams.hosts.held
+    )
+    leader = next(n for n, node in nodes.items() if node.streams.hosts.leading(shard) is not None)
+    reader, writer = [name for name in world.names() if name not in (leader, "n0")][:2]
+    ready = ask(world, reader, BeginReading, "orders", "", start="first")
+    events, _ = taken(world, reader, ready.request, 5)
+    world.crash(leader)
+
+    def leads() -> bool:
+        others = (node for name, node in nodes.items() if name != leader)
+        return any(node.streams.hosts.leading(shard) is not None for node in others)
+
+    wait(world, leads, 20.0, "another node leads")
+    drafts = tuple(Draft({"n": n}) for n in range(5, 8))
+    assert isinstance(ask(world, writer, AppendEvents, "orders", drafts), EventsAppended)
+    more, _ = taken(world, reader, ready.request, 3)
+    assert [event.offset for event in (*events, *more)] == list(range(8))
