@@ -56,7 +56,7 @@ def zone_maps_ignore_null() -> None:
     replace(original, may_match)
 
 
-@fault(PROMISE, SKIPPING, "test_no_chunk_is_passed_over_that_has_a_match")
+@fault(PROMISE, SKIPPING, "test_what_can_be_told_by_a_zone_map")
 def zone_maps_ignore_mixed_types() -> None:
     """Where an attribute has numbers and texts in a chunk, its zone map is read as numbers only."""
     original = skipping._spans
