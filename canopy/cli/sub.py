@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +19,7 @@ from canopy.cli.delivery.lines import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.node_search import NodeSearch
 from canopy.cli.output import on_reader_gone, visible
+from canopy.cli.streams.read import Wanted, read_stream
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
@@ -36,6 +39,19 @@ if TYPE_CHECKING:
     help="Subscribe to nothing: show what the selector NEW would gain and lose over OLD.",
 )
 @click.option("--name", default="", help="A name for the subscription, in traces and the TUI.")
+@click.option("--stream", metavar="STREAM", default="", help="Read the events of a stream instead.")
+@click.option(
+    "--from",
+    "start",
+    metavar="WHERE",
+    help="With --stream: first, new, an offset, or a time such as 2026-11-23T08:00. [default: new]",
+)
+@click.option(
+    "--durable",
+    metavar="NAME",
+    default="",
+    help="With --stream: go on where NAME ended, and keep the position in the stream.",
+)
 @click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
 @click.option(
     "--for",
@@ -61,6 +77,9 @@ def sub(
     selector: str | None,
     diff: tuple[str, str] | None,
     name: str,
+    stream: str,
+    start: str | None,
+    durable: str,
     count: int | None,
     seconds: float | None,
     latency_level: int | None,
@@ -85,6 +104,10 @@ def sub(
     one that is no identifier, is in double quotes: {"time"}. {{ and }} are braces, \\t and \\n
     a tab and a line end.
 
+    --stream reads what a stream has kept, and goes on with what comes: the events that SELECTOR
+    matches (all, if there is none), in the order of their offsets. With --durable the position is
+    kept in the stream after each part that was printed.
+
     --diff compares two selectors without subscribing: on the node's last events (tree.history), and
     for any event by the values of single attributes.
 
@@ -93,6 +116,8 @@ def sub(
     canopy sub "type = 'cpu' AND cpu_percent > 90" --json | jq .attributes.host
     canopy sub "TRUE" --count 10 --for 60
     canopy sub "mag > 4" --format '{time}\\t{mag}\\t{place}' > quakes.tsv
+    canopy sub --stream alarms "mag >= 4.5" --from first
+    canopy sub --stream alarms --durable archive --json >> alarms.jsonl
     canopy sub --diff "mag >= 4.5" "mag >= 4 AND place LIKE '%Alaska%'"
     canopy sub "TRUE" --raw | canopy pub - --connect /tmp/b       # into another overlay
     """
@@ -102,18 +127,40 @@ def sub(
         if selector is not None or raw or template is not None:
             raise click.UsageError("--diff takes two selectors and, if at all, --json")
         return _compare(diff, as_json, timeout, connect, wait)
+    if stream or start is not None or durable:
+        wanted = Wanted(stream, selector or "", start, durable, count, seconds, timeout)
+        show = printer((), template, raw, as_json=False)
+        return read_stream(wanted, show, as_json, connect, wait)
     if selector is None:
         raise click.UsageError("Missing argument 'SELECTOR'.")
+    shown = partial(printer, template=template, raw=raw, as_json=as_json)
+    with open_client(connect, wait, reconnect=timeout) as client:
+        try:
+            return _receive(
+                client, selector, name, latency_level or 0, count, seconds, timeout, shown
+            )
+        finally:
+            warn_of_absent(template)
+
+
+def _receive(
+    client: Client,
+    selector: str,
+    name: str,
+    urgency: int,
+    count: int | None,
+    seconds: float | None,
+    timeout: float,
+    show: Callable[[tuple[str, ...]], Show],
+) -> int:
+    """Subscribe, and print what comes. `show` makes what prints a delivery from the attributes that
+    people see first. Returns the exit code."""
     from matching import compile_selector
 
     predicate = compile_selector(selector)
-    until, urgency = None if seconds is None else time.monotonic() + seconds, latency_level or 0
-    show = printer(predicate.attributes, template, raw, as_json)
-    with open_client(connect, wait, reconnect=timeout) as client, ExitStack() as stack:
-        remarks = _remarks(client, predicate, timeout)  # before the node knows our own attributes
-        source = stack.enter_context(
-            client.subscribe(selector, name=name, latency_level=urgency, timeout=timeout)
-        )
+    until = None if seconds is None else time.monotonic() + seconds
+    remarks = _remarks(client, predicate, timeout)  # before the node knows our own attributes
+    with client.subscribe(selector, name=name, latency_level=urgency, timeout=timeout) as source:
         _say_subscribed(source.id, remarks)
         reader_gone = threading.Event()
 
@@ -122,10 +169,8 @@ def sub(
             source.close()
 
         on_reader_gone(stop)
-        try:
-            left = _follow(source, count, until, show, reader_gone, NodeSearch(timeout))
-        finally:
-            warn_of_absent(template)
+        search = NodeSearch(timeout)
+        left = _follow(source, count, until, show(predicate.attributes), reader_gone, search)
     return TIME_OUT if left else OK
 
 

@@ -215,6 +215,13 @@ class ControlClient(ResumableConnection):
         """Wait for the reply to what `begin` has sent. Raises as `request` does."""
         return self._reply(number, time.monotonic() + timeout, timeout)
 
+    def is_answered(self, number: int, timeout: float) -> bool:
+        """Whether there is a reply to what `begin` has sent, or will be none, since the connection
+        has ended; waits at most so many seconds for it."""
+        self._wait(time.monotonic() + timeout if timeout < math.inf else None, number)
+        with self._changed:
+            return self._session.is_answered(number) or self._session.gone is not None
+
     def abandon(self, number: int) -> None:
         """Do not wait for the reply to what `begin` has sent; it is ignored when it comes."""
         with self._changed:

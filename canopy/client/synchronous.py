@@ -23,6 +23,7 @@ from canopy.client.publishing import (
     PublishResult,
     check_one,
 )
+from canopy.client.reading import Reading, Start
 from canopy.client.resubscription import (
     SUBACK_TIMEOUT,
     Backoff,
@@ -31,6 +32,7 @@ from canopy.client.resubscription import (
 from canopy.client.session import expected
 from overlay.client import (
     CREDIT,
+    BeginReading,
     Command,
     Delivery,
     Draft,
@@ -164,6 +166,33 @@ class Client:
         appending = self._appending(stream, name, first)
         carry_out(appending.opening(timeout))
         return Producer(appending, self._drafting)
+
+    def read(
+        self,
+        stream: str,
+        selector: str = "",
+        *,
+        start: Start | int = "new",
+        at: int = 0,
+        durable: str = "",
+        expire_after: float = 0.0,
+        timeout: float = 30.0,
+    ) -> Reading:
+        """Read the events of a stream that `selector` matches (all, if there is none).
+
+        `start`: "first", "new", an offset, or "time" with the nanoseconds since 1970 in `at`. A
+        `durable` reading begins at its own position where the stream knows it; it is forgotten
+        after `expire_after` seconds without a program, 0: never.
+
+        Raises CommandFailed (unknown, selector, offset-out-of-range, fenced), and as `ask`."""
+        kind: Start = "offset" if isinstance(start, int) else start
+        place = start if isinstance(start, int) else at
+        wanted = BeginReading(
+            0, stream, selector, kind, place, durable=durable, expire_after=int(expire_after)
+        )
+        reading = Reading(self._begin, self._reconnect, wanted, timeout)
+        reading.open()
+        return reading
 
     def _appending(
         self, stream: str, producer: str = "", first: int = -1

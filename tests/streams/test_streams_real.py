@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from canopy.client.blocking import ControlClient
+from canopy.client.synchronous import connect
 from overlay.client import AddStream, AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.info import AppendReceipt, ShardInfo
 from streams.log.receipt import Receipt
@@ -99,3 +100,33 @@ def test_rows_survive_the_loss_of_leaders_and_each_has_a_receipt_that_proves_it(
             assert (found.fault, found.receipt) == (None, "proved")
         assert found.rows >= len(offsets)
     program.client.close()
+
+
+def test_a_program_reads_by_content_and_goes_on_when_its_leader_is_lost(overlay: Overlay) -> None:
+    first = overlay.start()
+    address = status(first).address
+    for _ in range(3):
+        overlay.start(address)
+    wait_ready(*overlay.clients)
+    time.sleep(1.0)  # until everybody is in somebody's view
+    made = first.ask(AddStream(0, "s"), Streams, PATIENCE).streams[0]
+    nodes = {status(client).node: place for place, client in enumerate(overlay.clients)}
+    stays = next(p for n, p in nodes.items() if n not in {r.node for r in made.shards[0].replicas})
+    rows = [{"n": number, "even": number % 2 == 0} for number in range(60)]
+    found: list[int] = []
+    with connect(overlay.folder / str(stays), reconnect=PATIENCE) as client:
+        client.append("s", rows[:20])
+        reading = client.read("s", "even = TRUE", start="first", durable="d")
+        while len(found) < 10:
+            found += [event.attributes["n"] for event in reading.take(PATIENCE)]  # type: ignore[misc]
+        reading.commit()
+        overlay.kill(nodes[shard(overlay.clients[stays]).leader])
+        client.append("s", rows[20:40], timeout=PATIENCE)
+        while len(found) < 20:
+            found += [event.attributes["n"] for event in reading.take(PATIENCE)]  # type: ignore[misc]
+        reading.close()
+        client.append("s", rows[40:], timeout=PATIENCE)
+        with client.read("s", "even = TRUE", durable="d") as again:
+            late = [event.attributes["n"] for event in again.take(PATIENCE)]
+    assert found == list(range(0, 40, 2))
+    assert late == list(range(20, 60, 2))  # behind what was committed, not behind what was shown
