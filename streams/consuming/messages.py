@@ -123,10 +123,6 @@ class StreamRows(Message, frozen=True):
     position: Number
     pieces: tuple[Piece, ...]
 
-    def data_units(self) -> int:
-        """One for each row."""
-        return sum(piece.count for piece in self.pieces)
-
 
 class ReadingsScanned(Message, frozen=True):
     """Nothing matched: (reading, position before, position now)."""

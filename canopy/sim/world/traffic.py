@@ -81,6 +81,11 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         *("FoundStream", "EraseStream", "AskStream", "StreamFound", "StreamRefused"),
         *("StreamElsewhere", "ShardsOrphaned", "KeepShards", "ShardsReport"),
     ),
+    "stream_readings": (
+        *("ReadShard", "ReadingBegan", "ReadingRefused", "StreamRows", "ReadingsScanned"),
+        *("KeepReadings", "ReadingsKept", "ReadingsMoved", "EndReadings"),
+        *("CommitPosition", "PositionCommitted"),
+    ),
     "shard_logs": (
         *("ShardSeal", "ShardSealed", "ShardFenced", "ShardFetch", "ShardFetched"),
         *("ShardAppend", "ShardAck", "ShardBehind"),

@@ -50,7 +50,7 @@ def failing(
     def analyze(
         _traces: Path,
         _out: Path,
-        _master: str | None,
+        *,
         progress: Callable[[str, int, int], None],
         **options: Any,
     ) -> None:

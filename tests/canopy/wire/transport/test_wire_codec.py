@@ -44,7 +44,8 @@ def values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
     if isinstance(kind, inspect.UnionType):
         return st.one_of([values(one) for one in kind.types])
     if isinstance(kind, inspect.VarTupleType):
-        return st.lists(values(kind.item_type), max_size=3).map(tuple)
+        least = kind.min_length or 0
+        return st.lists(values(kind.item_type), min_size=least, max_size=least + 3).map(tuple)
     if isinstance(kind, inspect.ListType):
         return st.lists(values(kind.item_type), max_size=3)
     if isinstance(kind, inspect.TupleType):
@@ -52,7 +53,10 @@ def values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
     if isinstance(kind, inspect.DictType):
         return st.dictionaries(values(kind.key_type), values(kind.value_type), max_size=3)
     if isinstance(kind, inspect.IntType) and kind.ge is not None:
-        return st.integers(kind.ge, kind.le)
+        most = kind.lt - 1 if kind.le is None and kind.lt is not None else kind.le
+        return st.integers(kind.ge, most)
+    if isinstance(kind, inspect.StrType) and kind.min_length:
+        return st.text(min_size=kind.min_length, max_size=kind.min_length + 8)
     if isinstance(kind, inspect.FloatType) and kind.ge is not None:
         return st.floats(kind.ge, kind.le)
     if isinstance(kind, inspect.LiteralType):
