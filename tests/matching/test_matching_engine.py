@@ -14,7 +14,9 @@ from matching.engine.block_engine import BlockEngine
 from matching.engine.codes import EXACT, MISSING, Coder, StringDictionary, number_code
 from matching.engine.events import MAX_SHAPES
 from matching.engine.kernels import layout
+from matching.selector.evaluate import condition
 from matching.selector.expression import Expression
+from matching.selector.parser import parse
 from matching.values import Interval, prefix_interval
 from tests.matching.matching_strategies import (
     PATIENT,
@@ -348,3 +350,41 @@ def test_an_event_looks_at_a_part_of_the_blocks() -> None:
         engine.match({name: rng.random() for name in "abcdef"})
         alive += int((engine._memory.alive >= 0).sum())
     assert alive / 20 < 0.7 * len(engine._blocks)
+
+
+def test_what_selectors_share_has_the_codes_of_each_engine() -> None:
+    shared = [
+        compile_selector(text)
+        for text in ("s >= 'm' AND x > 1", "s < 'q' AND x > 1", "s = 'm' AND x > 1", "x > 1")
+    ]
+    batch = [{"s": s, "x": 2} for s in ("a", "l", "m", "n", "n5", "p", "q", "z")]
+    expected = [[n for n, one in enumerate(shared) if one.matches(event)] for event in batch]
+    for other in "azn":  # strings that lie before, behind and between those that are shared
+        index: Index[int] = Index(1)
+        for number in range(40):
+            index.add(100 + number, compile_selector(f"s = '{other}{number:03}' AND x < 0"))
+        for number, one in enumerate(shared):
+            index.add(number, one)
+        index.match(batch[0])
+        assert [index.match(event) for event in batch] == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "value"),
+    [
+        ("x = 1", "x = TRUE", True),
+        ("x = 1", "x = '1'", "1"),
+        ("x >= 1", "x > 1", 1),
+        ("x = 1", "y = 1", 1),
+        ("x BETWEEN 1 AND 5", "x BETWEEN 5 AND 1", 3),
+        ("x BETWEEN 1 AND 5", "x BETWEEN 1 AND 'a'", 3),
+    ],
+)
+def test_only_equal_comparisons_share_a_constraint(one: str, other: str, value: Any) -> None:
+    index: Index[str] = Index(1)
+    for text in (one, other):
+        index.add(text, Predicate(parse(text)))
+    event = {"x": value}
+    expected = [text for text in (one, other) if condition(parse(text))(event)]
+    assert index.match(event) == expected
+    assert len(expected) == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from matching import BOTTOM, EVERYTHING, TOP, Cut, Interval, place
 from overlay.machine import Peer
-from overlay.upper_tree.messages import Entry
+from overlay.upper_tree.messages import Entry, Registration
 from overlay.upper_tree.partition import (
     PartitionMap,
     Slice,
@@ -175,3 +175,18 @@ def test_a_short_cut_has_no_more_digits_than_tell_its_values_apart(one: float, t
 )
 def test_short_cuts_are_round(below: Any, above: Any, cut: Any) -> None:
     assert short_cut(place(below), place(above)) == place(cut)
+
+
+@given(cuts=st.lists(CUTS, max_size=4), ends=st.tuples(CUTS, CUTS))
+def test_the_hosts_of_a_registration_serve_the_virtual_nodes_in_which_it_lies(
+    cuts: list[Cut], ends: tuple[Cut, Cut]
+) -> None:
+    map_ = map_of(cuts, 9)
+    wanted = Interval(*ends)  # without any value if its ends are the wrong way round
+    serving = [
+        entry.hosts[0].id
+        for entry in map_.entries
+        if max(entry.interval.lo, wanted.lo) < min(entry.interval.hi, wanted.hi)
+    ]
+    one = Registration("s/0", "x", peer(10), "x > 1", wanted)
+    assert list(map_.hosts_of(one)) == serving

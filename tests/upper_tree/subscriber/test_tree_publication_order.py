@@ -17,6 +17,7 @@ from overlay.upper_tree.subscriber.publication_order import (
     PublicationOrder,
     PublisherOrder,
     Ready,
+    ways_of,
 )
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from tests.support.overlays import settings
@@ -95,6 +96,20 @@ def test_only_events_that_may_come_to_the_same_subscription_are_waited_for() -> 
     assert node.shown() == [2]
     node.deliver("i", "c", 5, before=(other("h", "b", 6, 6),))
     assert node.shown() == [5], "what left after it, in the same turn"
+
+
+@pytest.mark.parametrize(
+    ("selector", "trees", "first", "last"),
+    [
+        ("x BETWEEN 1 AND 3", ["x"], 1, 3),
+        ("x BETWEEN 7 AND 9 OR x BETWEEN 1 AND 3 OR x = 5", ["x", "x", "x"], 1, 9),
+    ],
+)
+def test_what_a_subscription_needs_of_its_one_tree_holds_all_conjunctions(
+    selector: str, trees: list[str], first: int, last: int
+) -> None:
+    found = ways_of(compile_selector(selector), trees)
+    assert found == (("x",), Interval(place(first), (*place(last)[:2], 1)))
 
 
 def test_a_subscription_in_one_place_waits_for_nothing() -> None:

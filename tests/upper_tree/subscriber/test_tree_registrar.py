@@ -64,6 +64,36 @@ def test_counting_registers_each_constraint_in_its_own_tree() -> None:
     assert compile_selector(texts["x"]) == compile_selector("x > 1 AND x < 9")
 
 
+@pytest.mark.parametrize(
+    ("routing", "selector", "trees"),
+    [
+        ("counting", "x > 1 AND y = 2", (("x", "y"),)),
+        ("counting", "x > 1", (("x",),)),
+        ("pivot", "x = 1 OR y = 2 OR x = 3", (("x",), ("y",), ("x",))),
+        ("pivot", "x = 1 AND y > 2", (("x",),)),
+        ("pivot", "x IS NULL", ((EVENT_TREE,),)),
+    ],
+)
+def test_the_trees_of_a_subscription_are_told_for_each_conjunction(
+    routing: str, selector: str, trees: tuple[tuple[str, ...], ...]
+) -> None:
+    rig = Rig(settings(tree={"routing": routing}))
+    rig.subscribe(selector)
+    assert rig.registrar.trees_of("a", len(trees)) == trees
+    rig.registrar.unsubscribe("a")
+    assert rig.registrar.trees_of("a", len(trees)) == ((),) * len(trees)
+
+
+def test_each_registration_has_the_text_of_its_own_conjunction() -> None:
+    rig = Rig()
+    rig.subscribe("x = 1 AND z > 3 OR y = 2")
+    rig.subscribe("x = 1 AND z > 3", "b")
+    sent = [one for _, message in rig.port.sent_to(Register) for one in message.registrations]
+    found = {one.id: compile_selector(one.selector) for one in sent}
+    assert found["a/0"] == found["b/0"] == compile_selector("x = 1 AND z > 3")
+    assert found["a/1"] == compile_selector("y = 2")
+
+
 def test_counting_falls_back_to_a_pivot_where_nothing_can_be_counted() -> None:
     rig = Rig(settings(tree={"routing": "counting"}))
     assert rig.subscribe("x + y > 3") == [("x", "a/0")]
