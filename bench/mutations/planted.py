@@ -12,7 +12,6 @@ from bench.mutations import (
     publisher_faults,
     question_faults,
     region_faults,
-    registering_faults,
     subscriber_faults,
     terminal_faults,
     trace_faults,
@@ -20,6 +19,7 @@ from bench.mutations import (
     turn_faults,
 )
 from bench.mutations.planting import FAULTS, PlantedFault, plant
+from bench.node import registering_faults
 from bench.streams import consuming_faults, producing_faults, transaction_faults
 from bench.streams import faults as stream_faults
 
