@@ -123,7 +123,7 @@ class StreamOwner(Machine):
             reason = f"there is a stream {message.name} already, with the id {known.id}"
             self._refuse(sender, message.ticket, "exists", reason)
         elif known is not None and known.id == message.id:
-            self._answer_committed(sender, message.ticket, message.name)
+            self._answer_when_committed(sender, message.ticket, known)
         elif len(self.entries()) >= STREAMS_MOST:
             reason = f"this part of the directory has {STREAMS_MOST} streams already"
             self._refuse(sender, message.ticket, "full", reason)
@@ -135,10 +135,9 @@ class StreamOwner(Machine):
                 for shard in range(options.shards)
             )
             entry = StreamEntry(message.name, message.id, options, places)
-            self._waiting.append((self._write(entry), sender, message.ticket, message.name))
             self.port.count("streams_founded")
+            self._answer_when_committed(sender, message.ticket, entry)
             self._beat()
-            self._answer_due()
 
     def on_erase_stream(self, sender: Peer, message: EraseStream) -> None:
         """Remove a stream: its name keeps a tombstone, by which its shards are destroyed wherever
@@ -149,12 +148,7 @@ class StreamOwner(Machine):
         if known is None:
             self._refuse(sender, message.ticket, "unknown", f"there is no stream {message.name}")
             return
-        if known.removed:
-            self._answer_committed(sender, message.ticket, message.name)
-            return
-        index = self._write(replace(known, removed=True))
-        self._waiting.append((index, sender, message.ticket, message.name))
-        self._answer_due()
+        self._answer_when_committed(sender, message.ticket, replace(known, removed=True))
 
     def on_ask_stream(self, sender: Peer, message: AskStream) -> None:
         """Say where a stream is."""
@@ -200,9 +194,10 @@ class StreamOwner(Machine):
         heard = None if supervision is None else supervision.leader(self.port.now)
         return None if heard is None else heard.peer
 
-    def _answer_committed(self, sender: Peer, ticket: int, name: str) -> None:
-        """Answer when everything that the log has now is committed: the entry may be new."""
-        self._waiting.append((self.owner.committed - 1, sender, ticket, name))
+    def _answer_when_committed(self, sender: Peer, ticket: int, entry: StreamEntry) -> None:
+        """Write the entry, again if need be, and answer when that is committed: what a former
+        primary wrote, or this one a moment ago, may still be lost."""
+        self._waiting.append((self._write(entry), sender, ticket, entry.name))
         self._answer_due()
 
     # -- the log ---------------------------------------------------------------------------------
