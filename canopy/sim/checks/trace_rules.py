@@ -12,7 +12,8 @@ height: both only cost more. The records do:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from canopy.sim.checks.violation import Violation
 from canopy.sim.world.recorder import Record
@@ -81,13 +82,21 @@ def _step(walk: WalkSeen, record: Record, trace: int) -> str:
     return ""
 
 
-def check_paths(records: Iterable[Record], heights: dict[str, int]) -> list[Violation]:
-    """Visits of a quiet time: at most one message to enter and one per level of the tree."""
+def check_paths(records: Sequence[Record], quiet_since: int) -> list[Violation]:
+    """Visits of a quiet time, which begins with this record: at most one message to enter and one
+    per level that the tree had at any time since. (Trees follow the load, in a quiet time as well:
+    an event may be under way in a tree of two levels that has one when it is looked at.)"""
+    heights: dict[str, int] = {}
+    for number, record in enumerate(records):
+        if record.kind == "map":
+            attribute, height = record.fields["attribute"], record.fields["size"].bit_length()
+            before = heights.get(attribute, 0) if number >= quiet_since else 0
+            heights[attribute] = max(before, height)
     violations = []
-    for record in records:
+    for record in islice(records, quiet_since, None):
         if record.kind == "visit":
             attribute, hop = record.fields["attribute"], record.fields["hop"]
-            most = heights.get(attribute, 1) + 1
+            most = max(1, heights.get(attribute, 1)) + 1
             if hop > most:
                 text = f"{record.fields['event']} took {hop} messages in {attribute}, not {most}"
                 violations.append(Violation("path", text, (record.fields["event"],)))

@@ -277,14 +277,9 @@ class Run:
         if world.settings.tree.routing == "counting":
             found += check_counting(world)
         if self._quiet_since is not None:
-            heights = {
-                attribute: len(owned.tree.map.entries).bit_length()
-                for name in world.names()
-                for attribute, owned in world.node(name).owner.trees.items()
-            }
-            quiet = records[self._quiet_since :]
-            found += check_paths(quiet, heights)
+            found += check_paths(records, self._quiet_since)
             if world.settings.tree.routing == "pivot":
+                quiet = records[self._quiet_since :]
                 found += check_copies(quiet, world.settings.tree.fan_out)
         return [*found, *(() if self._watch is None else self._watch.violations.values())]
 

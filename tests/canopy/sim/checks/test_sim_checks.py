@@ -258,12 +258,33 @@ def test_walks_that_do_not_are_found(steps: tuple[Any, ...], words: str) -> None
     assert words in violation.text
 
 
+def map_of(size: int) -> Record:
+    return Record(0.0, "o", "map", {"attribute": "x", "size": size})
+
+
+VISITS = [
+    Record(0.0, "a", "visit", {"event": "e", "attribute": "x", "hop": hop}) for hop in (1, 2, 3)
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "since"),
+    [
+        ([map_of(1), map_of(2)], VISITS),
+        ([map_of(2)], [map_of(1), *VISITS]),
+        ([map_of(1)], [map_of(2), *VISITS, map_of(1)]),
+    ],
+    ids=["two levels", "two until lately", "two in between"],
+)
+def test_a_tree_path_within_the_height_that_the_tree_had_is_good(
+    before: list[Record], since: list[Record]
+) -> None:
+    assert check_paths([*before, *since], len(before)) == []
+
+
 def test_a_tree_path_over_the_height_is_found() -> None:
-    visits = [
-        Record(0.0, "a", "visit", {"event": "e", "attribute": "x", "hop": hop}) for hop in (1, 2, 3)
-    ]
-    assert check_paths(visits, {"x": 2}) == []
-    (violation,) = check_paths(visits, {"x": 1})
+    before = [map_of(2), map_of(1)]
+    (violation,) = check_paths([*before, *VISITS], len(before))
     assert "3 messages" in violation.text
 
 
