@@ -40,8 +40,15 @@ if TYPE_CHECKING:
     from canopy.client.frames import OpaqueEvent
     from canopy.client.notices import Disconnected, Gap
     from canopy.client.publishing import PublishResult
-    from canopy.client.synchronous import Client, Gathering, Producer, Subscription, connect
-    from overlay.client import Delivery, Draft, Event
+    from canopy.client.synchronous import (
+        Client,
+        Gathering,
+        Producer,
+        Reading,
+        Subscription,
+        connect,
+    )
+    from overlay.client import Delivery, Draft, Event, StreamEvent
     from overlay.info import AppendReceipt
 
 __all__ = [
@@ -65,7 +72,9 @@ __all__ = [
     "OpaqueEvent",
     "Producer",
     "PublishResult",
+    "Reading",
     "SelectorRefusedError",
+    "StreamEvent",
     "Subscription",
     "SubscriptionEndedError",
     "UnknownContextError",
@@ -96,10 +105,11 @@ _HOMES: Final = {
         "Client",
         "Gathering",
         "Producer",
+        "Reading",
         "Subscription",
         "connect",
     ),
-    "overlay.client": ("Delivery", "Draft", "Event"),
+    "overlay.client": ("Delivery", "Draft", "Event", "StreamEvent"),
     "overlay.info": ("AppendReceipt",),
 }
 

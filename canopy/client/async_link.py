@@ -150,6 +150,12 @@ class AsyncLink(ResumableConnection):
             raise
         return self._session.answer(number, timeout)
 
+    async def is_answered(self, number: int, timeout: float) -> bool:
+        """Whether there is a reply to what `begin` has sent, or will be none, since the connection
+        has ended; waits at most so many seconds for it. The request stays open."""
+        await self._wait(timeout, lambda: self._session.is_answered(number))
+        return self._session.is_answered(number) or self._session.gone is not None
+
     async def ask_many(
         self, commands: Iterable[Command], kind: type[R], timeout: float, ahead: int
     ) -> list[R]:

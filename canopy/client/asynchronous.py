@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
@@ -25,6 +25,7 @@ from canopy.client.publishing import (
     PublishResult,
     check_one,
 )
+from canopy.client.reading import ReadingCore, Start, patient, wanted_reading
 from canopy.client.resubscription import (
     SUBACK_TIMEOUT,
     Backoff,
@@ -39,12 +40,13 @@ from overlay.client import (
     Event,
     Publish,
     Reply,
+    StreamEvent,
 )
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 V = TypeVar("V")
-C = TypeVar("C", bound="AsyncClient | AsyncSubscription | AsyncGathering")
+C = TypeVar("C", bound="AsyncClient | AsyncSubscription | AsyncGathering | AsyncReading")
 E = TypeVar("E")
 F = TypeVar("F", bound="AsyncSubscription | AsyncGathering")
 
@@ -149,6 +151,29 @@ class AsyncClient:
         appending = self._appending(stream, name, first)
         await carry_out(appending.opening(timeout))
         return AsyncProducer(appending, self._drafting)
+
+    def read(
+        self,
+        stream: str,
+        selector: str = "",
+        *,
+        start: Start | int = "new",
+        at: int = 0,
+        positions: Mapping[int, int] | None = None,
+        durable: str = "",
+        expire_after: float = 0.0,
+        timeout: float = 30.0,
+    ) -> Opening[AsyncReading]:
+        """Read a stream, as `canopy.Client.read`: ``await`` it, or enter it with ``async with``,
+        which ends the reading."""
+        wanted = wanted_reading(stream, selector, start, at, positions or {}, durable, expire_after)
+
+        async def opened() -> AsyncReading:
+            reading = AsyncReading(self._begin, self._pause, self._reconnect, wanted, timeout)
+            await reading.open()
+            return reading
+
+        return Opening(opened)
 
     def _appending(self, stream: str, producer: str = "", first: int = -1) -> Appending[AsyncLink]:
         return Appending(*(self._begin, self._pause, self._reconnect, stream, producer, first))
@@ -263,6 +288,42 @@ class AsyncProducer:
         """As `canopy.Producer.append`."""
         batches = batches_of(self._drafting, events, atomic)
         return await carry_out(self._appending.steps(batches, timeout))
+
+
+class AsyncReading(ReadingCore[AsyncLink]):
+    """The events of a stream, as `canopy.Reading`: an asynchronous iterable, and context manager
+    that ends the reading. One task reads; a call that is cancelled loses no event."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        return Items(self._next, lambda event: event)
+
+    async def open(self) -> None:
+        """Begin now. Raises as `canopy.Client.read`."""
+        await carry_out(self._opening())
+
+    async def take(self, timeout: float | None = None) -> list[StreamEvent]:
+        """The next events, as `canopy.Reading.take`."""
+        return await carry_out(self._taking(patient(timeout)))
+
+    async def commit(self) -> None:
+        """Everything handed out so far is done with."""
+        await carry_out(self._committing())
+
+    async def close(self) -> None:
+        """End the reading."""
+        await carry_out(self._ending())
+
+    async def _next(self) -> StreamEvent:
+        event = await carry_out(self._following())
+        if event is None:
+            raise StopAsyncIteration
+        return event
 
 
 class _AsyncConsumer(Consumer[AsyncLink, T, E]):

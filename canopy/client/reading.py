@@ -1,4 +1,8 @@
-"""Reading a stream over a blocking connection: from a place on, by content, as long as wanted."""
+"""A program's way through a stream, across connections and nodes that come back (no IO).
+
+The faces carry the steps out: `canopy.client.synchronous.Reading` blocks,
+`canopy.client.asynchronous.AsyncReading` awaits.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,16 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from typing import Final, Literal
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Generic, Literal, TypeVar
 
-from canopy.client.blocking import ControlClient
-from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.errors import CommandTimeoutError, ControlError, UnreachableError
 from canopy.client.session import expected
+from canopy.client.steps import Link, Steps
 from overlay.client import (
     BeginReading,
-    Command,
     CommitReading,
     Done,
     EndReading,
@@ -29,116 +34,166 @@ Start = Literal["first", "new", "offset", "time"]
 PAUSE: Final = 0.2
 """Seconds between two looks for a node that is away."""
 
+L = TypeVar("L", bound=Link)
 
-class Reading:
-    """The events of a stream that a selector matches, in the order of each shard's offsets.
 
-    A context manager, and an iterator of `StreamEvent` that waits for more. One thread reads. While
-    the node is away it is looked for, and the reading goes on where it was: no event is passed
-    over, and none comes twice. A *durable* reading has a name, and its position is kept by the
-    stream: `commit` says that everything handed out so far is done with, and whoever reads under
-    that name next begins behind it.
-    """
+def wanted_reading(
+    stream: str,
+    selector: str,
+    start: Start | int,
+    at: int,
+    positions: Mapping[int, int],
+    durable: str,
+    expire_after: float,
+) -> BeginReading:
+    """The command for the arguments of `Client.read`."""
+    kind: Start = "offset" if isinstance(start, int) else start
+    place = start if isinstance(start, int) else at
+    return BeginReading(
+        *(0, stream, selector, kind, place, tuple(sorted(positions.items())), durable),
+        expire_after=int(expire_after),
+    )
+
+
+class ReadingCore(Generic[L]):
+    """The events of a stream that a selector matches, over connections `L`. Times are seconds."""
 
     def __init__(
         self,
-        begin: Callable[[Command, float], tuple[ControlClient, int]],
-        reconnect: float,
+        begin: Callable[[Any, float], Any],
+        pause: Callable[[float], Any],
+        patience: float,
         wanted: BeginReading,
         timeout: float,
     ) -> None:
-        """`begin` sends a command over the program's connection, and opens one if there is none;
-        `reconnect`: seconds for which a node that goes away is looked for."""
+        """`begin` sends a command within a time: its connection and number; `pause` waits so long,
+        and says whether the client was closed; `patience`: how long a lost node is looked for."""
         self._begin = begin
-        self._reconnect = reconnect
+        self._pause = pause
+        self._patience = patience
         self._wanted = wanted
         self._timeout = timeout
         self._token = secrets.token_hex(8) if wanted.durable else ""
-        self._link: ControlClient | None = None
+        self._link: L | None = None  # on which the reading has begun
         self._number = 0  # of the reading, on this connection
+        self._beginning: tuple[L, int] | None = None  # a BeginReading that is not answered
         self._take: int | None = None  # the question that is open
-        self._known = False  # the reading has begun once
         self._is_closed = False
+        self._scanned: dict[int, int] = {}  # by shard: behind everything that has come here
+        self._rest: deque[StreamEvent] = deque()  # has come, and is not handed out
+        self.stream = wanted.stream
+        """The stream's name."""
+        self.stream_id = ""
+        """The founding id of the stream: another stream of the same name has another one."""
+        self.selector = wanted.selector
+        """What is read; "": everything."""
+        self.begins: dict[int, int] = {}
+        """By shard: the offset at which the reading began."""
         self.positions: dict[int, int] = {}
         """By shard: the offset behind everything that was handed out or passed over."""
         self.ends: dict[int, int] = {}
         """By shard: the offset that its next event had when the reading began."""
 
-    def __enter__(self) -> Reading:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __iter__(self) -> Iterator[StreamEvent]:
-        while not self._is_closed:
-            yield from self.take()
-
-    def open(self) -> None:
+    def _opening(self) -> Steps[None]:
         """Begin, or go on behind what was handed out. Raises CommandFailed (unknown, selector,
         offset-out-of-range, fenced, expired), and as `Client.ask`."""
-        wanted = self._wanted
-        positions = tuple(sorted(self.positions.items()))
-        command = BeginReading(
-            *(0, wanted.stream, wanted.selector, wanted.start, wanted.at, positions),
-            *(wanted.durable, self._token, self._known, wanted.expire_after),
-        )
-        link, number = self._begin(command, self._timeout)
-        ready = expected(link.finish(number, self._timeout), ReadingReady)
+        if self._beginning is None:
+            wanted, known = self._wanted, bool(self.begins)
+            positions = tuple(sorted(self._scanned.items())) if known else wanted.positions
+            command = BeginReading(
+                *(0, wanted.stream, wanted.selector, wanted.start, wanted.at, positions),
+                *(wanted.durable, self._token, known, wanted.expire_after),
+            )
+            self._beginning = yield partial(self._begin, command, self._timeout)
+        assert self._beginning is not None
+        link, number = self._beginning
+        is_answered = yield partial(link.is_answered, number, self._timeout)
+        self._beginning = None  # not when this is cancelled: then the next call goes on waiting
+        if not is_answered:
+            link.abandon(number)
+            link.abandon((yield partial(link.begin, EndReading(0, number))))
+            waited = f"within {self._timeout:g} s"
+            raise CommandTimeoutError(f"no leader of {self.stream} has answered {waited}")
+        ready = expected((yield partial(link.finish, number, 0.0)), ReadingReady)
+        if self.stream_id not in ("", ready.stream):
+            raise ControlError(f"the stream {self.stream} was removed, and there is another one")
         self._link, self._number, self._take = link, number, None
-        if not self._known:
-            self.positions = {shard: first for shard, (first, _) in enumerate(ready.shards)}
+        if not self.begins:
+            self.begins = {shard: first for shard, (first, _) in enumerate(ready.shards)}
             self.ends = {shard: end for shard, (_, end) in enumerate(ready.shards)}
-        self._known = True
+            self.positions, self._scanned = dict(self.begins), dict(self.begins)
+        self.stream_id = ready.stream
 
-    def take(self, timeout: float | None = None) -> list[StreamEvent]:
-        """The next events; none when none came within `timeout` seconds, or where others were
-        passed over. Raises CommandFailed when the reading was ended (fenced: another program reads
-        under this name), UnreachableError when the node does not come back in time."""
-        until = math.inf if timeout is None else time.monotonic() + timeout
+    def _taking(self, timeout: float) -> Steps[list[StreamEvent]]:
+        """The next events; none when none came in time, or where others were passed over."""
+        events = list(self._rest) or (yield from self._fetching(timeout))
+        self._rest.clear()
+        self.positions.update(self._scanned)
+        return events
+
+    def _following(self) -> Steps[StreamEvent | None]:
+        """The next event; None: this is closed. Only what was handed out counts in `positions`."""
+        while not self._rest and not self._is_closed:
+            self.positions.update(self._scanned)
+            self._rest.extend((yield from self._fetching(math.inf)))
+        if self._is_closed:
+            return None
+        event = self._rest.popleft()
+        self.positions[event.shard] = event.offset + 1
+        return event
+
+    def _fetching(self, timeout: float) -> Steps[list[StreamEvent]]:
+        until = time.monotonic() + timeout
         while True:
             try:
                 if self._link is None:
-                    self.open()
-                assert self._link is not None
+                    yield from self._opening()
+                link = self._link
+                assert link is not None
                 if self._take is None:
-                    self._take = self._link.begin(TakeEvents(0, self._number), self._timeout)
-                if not self._link.is_answered(self._take, max(0.0, until - time.monotonic())):
+                    self._take = yield partial(link.begin, TakeEvents(0, self._number))
+                assert self._take is not None
+                left = max(0.0, until - time.monotonic())
+                if not (yield partial(link.is_answered, self._take, left)):
                     return []
-                taken = expected(self._link.finish(self._take, self._timeout), EventsTaken)
+                number, self._take = self._take, None
+                taken = expected((yield partial(link.finish, number, 0.0)), EventsTaken)
             except UnreachableError:
-                self._away()
+                yield from self._coming_back()
                 continue
-            self._take = None
-            self.positions.update(taken.positions)
+            self._scanned.update(taken.positions)
             return list(taken.events)
 
-    def commit(self) -> None:
-        """Everything handed out so far is done with; returns when the stream has that."""
+    def _committing(self) -> Steps[None]:
+        """Everything handed out so far is done with."""
         if self._link is None:
-            self.open()
+            yield from self._opening()
         assert self._link is not None
-        positions = tuple(sorted(self.positions.items()))
-        reply = self._link.request(CommitReading(0, self._number, positions), self._timeout)
-        expected(reply, Done)
+        command = CommitReading(0, self._number, tuple(sorted(self.positions.items())))
+        expected((yield partial(self._link.request, command, self._timeout)), Done)
 
-    def close(self) -> None:
+    def _ending(self) -> Steps[None]:
         """End the reading."""
         self._is_closed = True
         link, self._link = self._link, None
         if link is not None:
             with contextlib.suppress(ControlError):  # the node is away, and has ended it
-                link.request(EndReading(0, self._number), self._timeout)
+                yield partial(link.request, EndReading(0, self._number), self._timeout)
 
-    def _away(self) -> None:
+    def _coming_back(self) -> Steps[None]:
         """Wait for the node to come back."""
-        self._link = self._take = None
-        until = time.monotonic() + self._reconnect
+        self._link = self._take = self._beginning = None
+        until = time.monotonic() + self._patience
         while True:
             try:
-                self.open()
+                yield from self._opening()
                 return
             except UnreachableError:
-                if time.monotonic() > until:
+                self._beginning = None
+                if time.monotonic() > until or (yield partial(self._pause, PAUSE)):
                     raise
-                time.sleep(PAUSE)
+
+
+def patient(timeout: float | None) -> float:
+    """Seconds, of which None means for ever."""
+    return math.inf if timeout is None else timeout

@@ -52,6 +52,12 @@ class Link(Protocol):
     ) -> Any:
         """The replies to all commands, in order, of which `ahead` may be unanswered."""
 
+    def begin(self, command: Command) -> Any:
+        """Send a command and do not wait: the number to `finish` it with."""
+
+    def is_answered(self, number: int, timeout: float) -> Any:
+        """Whether there is a reply to this request, or will be none, waiting so long for it."""
+
     def finish(self, number: int, timeout: float) -> Any:
         """The reply to the request that was sent under this number."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -23,7 +23,7 @@ from canopy.client.publishing import (
     PublishResult,
     check_one,
 )
-from canopy.client.reading import Reading, Start
+from canopy.client.reading import ReadingCore, Start, patient, wanted_reading
 from canopy.client.resubscription import (
     SUBACK_TIMEOUT,
     Backoff,
@@ -32,12 +32,12 @@ from canopy.client.resubscription import (
 from canopy.client.session import expected
 from overlay.client import (
     CREDIT,
-    BeginReading,
     Command,
     Delivery,
     Draft,
     Event,
     Reply,
+    StreamEvent,
 )
 
 R = TypeVar("R", bound=Reply)
@@ -174,23 +174,22 @@ class Client:
         *,
         start: Start | int = "new",
         at: int = 0,
+        positions: Mapping[int, int] | None = None,
         durable: str = "",
         expire_after: float = 0.0,
         timeout: float = 30.0,
     ) -> Reading:
         """Read the events of a stream that `selector` matches (all, if there is none).
 
-        `start`: "first", "new", an offset, or "time" with the nanoseconds since 1970 in `at`. A
+        `start`: "first", "new", an offset, or "time" with the nanoseconds since 1970 in `at`;
+        shards that are in `positions` begin at the offset there, as `Reading.positions` had it. A
         `durable` reading begins at its own position where the stream knows it; it is forgotten
         after `expire_after` seconds without a program, 0: never.
 
-        Raises CommandFailed (unknown, selector, offset-out-of-range, fenced), and as `ask`."""
-        kind: Start = "offset" if isinstance(start, int) else start
-        place = start if isinstance(start, int) else at
-        wanted = BeginReading(
-            0, stream, selector, kind, place, durable=durable, expire_after=int(expire_after)
-        )
-        reading = Reading(self._begin, self._reconnect, wanted, timeout)
+        Raises CommandFailed (unknown, selector, fenced, offset-out-of-range: the text says which
+        offsets are there), and as `ask`."""
+        wanted = wanted_reading(stream, selector, start, at, positions or {}, durable, expire_after)
+        reading = Reading(self._begin, self._closed.wait, self._reconnect, wanted, timeout)
         reading.open()
         return reading
 
@@ -312,6 +311,45 @@ class Producer:
         sent again (to a stream with several shards it is not: the error says what is in doubt)."""
         batches = batches_of(self._drafting, events, atomic)
         return carry_out(self._appending.steps(batches, timeout))
+
+
+class Reading(ReadingCore[ControlClient]):
+    """The events of a stream that a selector matches, in the order of each shard's offsets.
+
+    A context manager, and an iterator of `StreamEvent` that waits for more. One thread reads. While
+    the node is away it is looked for, and the reading goes on where it was: no event is passed
+    over, and none comes twice. A *durable* reading has a name, and its position is kept by the
+    stream: `commit` says that everything handed out so far is done with, and whoever reads under
+    that name next begins behind it. `canopy.sinks` keeps the position in a database instead.
+    """
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        while (event := carry_out(self._following())) is not None:
+            yield event
+
+    def open(self) -> None:
+        """Begin now. Raises as `Client.read`."""
+        carry_out(self._opening())
+
+    def take(self, timeout: float | None = None) -> list[StreamEvent]:
+        """The next events; none when none came within `timeout` seconds, or where others were
+        passed over. Raises CommandFailed when the reading was ended (fenced: another program reads
+        under this name), UnreachableError when the node does not come back in time."""
+        return carry_out(self._taking(patient(timeout)))
+
+    def commit(self) -> None:
+        """Everything handed out so far is done with; returns when the stream has that."""
+        carry_out(self._committing())
+
+    def close(self) -> None:
+        """End the reading."""
+        carry_out(self._ending())
 
 
 class _BlockingConsumer(Consumer[ControlClient, T, E]):

@@ -382,7 +382,8 @@ class Readers(Machine):
         if not reading.is_ready and all(c.position is not None for c in reading.cursors):
             reading.is_ready = True
             shards = tuple((c.delivered, c.end) for c in reading.cursors)
-            ready = ReadingReady(reading.command.request, shards, reading.token)
+            stream = "" if reading.entry is None else reading.entry.id
+            ready = ReadingReady(reading.command.request, shards, reading.token, stream)
             self.port.reply(reading.client, ready)
             self._serve(reading)
 

@@ -159,6 +159,8 @@ class ShardReadings:
                 self._refuse(sender, message.reading, found)
                 return
             start = position if wanted.resume else found.position
+            if start < self.first <= position and message.start.kind == OFFSET:
+                start = position  # its own is lost; the program has chosen one that is there
             self._fence(wanted.name, found.attachment)
             self._begin(sender, message, predicate, start, wanted.name, found.attachment)
 
@@ -167,9 +169,14 @@ class ShardReadings:
         else:
             self.durable.attach(wanted, message.selector, position, attached)
 
-    def _out_of_range(self, position: int) -> Refusal:
+    def _out_of_range(self, position: int, durable: str = "") -> Refusal:
         first, end = self.first, self.end
-        reason = f"offset {position} is not there: the shard has {first} to {end - 1}"
+        who = f"the durable consumer {durable} goes on at" if durable else "there is no"
+        if position < first:
+            why = f"rows below {first} are not kept any more; begin at offset {first} without them"
+        else:
+            why = f"the next row of the shard gets offset {end}"
+        reason = f"{who} offset {position}: {why}"
         return Refusal(OUT_OF_RANGE, reason, first, end)
 
     def _begin(
@@ -182,7 +189,7 @@ class ShardReadings:
         attachment: int,
     ) -> None:
         if not self.first <= position <= self.end:
-            self._refuse(sender, message.reading, self._out_of_range(position))
+            self._refuse(sender, message.reading, self._out_of_range(position, durable))
             return
         self.drop((sender.id, message.reading))
         reading = Reading(sender, message.reading, message.selector, predicate)

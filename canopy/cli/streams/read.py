@@ -15,7 +15,8 @@ from canopy.cli.output import on_reader_gone, payload_fields, print_json
 
 if TYPE_CHECKING:
     from canopy.cli.delivery.lines import Show
-    from canopy.client.reading import Reading, Start
+    from canopy.client.reading import Start
+    from canopy.client.synchronous import Reading
     from overlay.client import StreamEvent
 
 LOOK = 0.5  # seconds between two looks whether there is still somebody who reads what is printed

@@ -26,6 +26,8 @@ from streams.consuming.messages import (
     ReadShard,
 )
 from streams.log import shard_log
+from streams.log.chunk import CUT
+from streams.log.state import Floor, encode_entries
 from streams.replication import replica as replica_module
 from tests.streams.consuming.consuming_world import SELECTORS, Client, ConsumingWorld, led_world
 from tests.support.logs import SHARD
@@ -247,6 +249,33 @@ def test_a_durable_position_outlives_leaders_and_segments(
     world.judge_reading(second, world.peers[1], 5)
     other = attach(world, world.peers[1], 3, "k = 4", token="v")
     assert [code for code, _, _ in refusals(other)] == [SELECTOR]
+
+
+def test_a_durable_consumer_whose_rows_are_gone_is_told_what_is_there() -> None:
+    world, leader, replica = led_world()
+    for _ in range(6):
+        world.append()
+    first = attach(world, leader, 1)
+    assert isinstance(commit(world, leader, first, 2), PositionCommitted)
+    assert replica.leading is not None
+    replica.leading.append_chunk(CUT, encode_entries([Floor(4)]))
+    world.run(0.5)
+    late = attach(world, leader, 2, token="u")
+    assert refusals(late) == [(OUT_OF_RANGE, 4, replica.log.next_offset)]
+    (refused,) = [m for m in late.messages if isinstance(m, ReadingRefused)]
+    assert refused.reason == (
+        "the durable consumer d goes on at offset 2: rows below 4 are not kept any more; "
+        "begin at offset 4 without them"
+    )
+    lower = attach(world, leader, 3, token="v", start=ReadFrom("offset", 3))
+    assert [code for code, _, _ in refusals(lower)] == [OUT_OF_RANGE]
+    chosen = attach(world, leader, 4, token="w", start=ReadFrom("offset", 4))
+    began = chosen.messages[0]
+    assert isinstance(began, ReadingBegan)
+    assert began.position == 4
+    assert isinstance(commit(world, leader, chosen, 5), PositionCommitted)
+    again = attach(world, leader, 5, token="x", start=ReadFrom("offset", 4))
+    assert again.messages[0].position == 5  # its own position is there
 
 
 def test_a_newer_attachment_fences_the_older() -> None:

@@ -1,0 +1,123 @@
+"""Reading a stream with the three faces of the library, from a node that answers by a script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import canopy
+import canopy.aio
+import canopy.trio
+from canopy.client.asynchronous import AsyncReading
+from overlay.client import BeginReading, CommitReading, EndReading, TakeEvents
+from tests.support.real.scripted_stream import ScriptedStream
+
+ROWS = [list(range(10)), [100, 101, 102, 103]]
+RUN: dict[str, Callable[..., Any]] = {
+    "trio": lambda main: trio.run(main, strict_exception_groups=True),
+    "asyncio": lambda main: asyncio.run(main()),
+}
+CONNECT: dict[str, Any] = {"trio": canopy.trio.connect, "asyncio": canopy.aio.connect}
+
+both = pytest.mark.parametrize("kind", ["trio", "asyncio"])
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ScriptedStream]:
+    with ScriptedStream(tmp_path / "node", *ROWS) as made:
+        yield made
+
+
+def numbers(events: list[canopy.StreamEvent]) -> list[Any]:
+    return [event.attributes["n"] for event in events]
+
+
+@both
+def test_a_task_reads_from_its_positions_commits_and_ends(
+    stream: ScriptedStream, kind: str
+) -> None:
+    async def main() -> dict[int, int]:
+        async with CONNECT[kind](stream.data) as client:
+            places = {1: 2}
+            async with client.read("s", start="first", positions=places, durable="d") as reading:
+                assert reading.begins == {0: 0, 1: 2}
+                assert (reading.ends, reading.stream_id) == ({0: 10, 1: 4}, "id of s")
+                assert numbers(await reading.take(30)) == [0, 1, 2, 102, 103]
+                await reading.commit()
+                return dict(reading.positions)
+
+    assert RUN[kind](main) == {0: 3, 1: 4}
+    begun, taken, committed, ended = stream.commands
+    assert isinstance(begun, BeginReading)
+    assert begun.positions == ((1, 2),)
+    assert isinstance(taken, TakeEvents)
+    assert isinstance(committed, CommitReading)
+    assert committed.positions == ((0, 3), (1, 4))
+    assert isinstance(ended, EndReading)
+
+
+@both
+def test_a_task_that_is_cut_off_loses_no_event_and_goes_on_over_another_connection(
+    stream: ScriptedStream, kind: str
+) -> None:
+    stream.is_mute_at_end = True
+
+    async def first(reading: AsyncReading, most: int) -> list[Any]:
+        found: list[Any] = []
+        async for event in reading:
+            found.append(event.attributes["n"])
+            if len(found) == most:
+                break
+        return found
+
+    async def main() -> tuple[list[Any], dict[int, int]]:
+        async with CONNECT[kind](stream.data) as client:
+            reading = await client.read("s", start="first")
+            found = await first(reading, 4)
+            assert reading.positions == {0: 3, 1: 1}, "of 6 that have come 4 are handed out"
+            found += await first(reading, 8)
+            stream.hang_up()
+            found += await first(reading, 2)
+            assert await reading.take(0.01) == []
+            if kind == "trio":
+                with trio.move_on_after(0.01):
+                    await reading.take()
+            else:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(reading.take(), 0.01)
+            stream.shards[0].append(10)
+            stream.hang_up()
+            return found + numbers(await reading.take(30)), reading.positions
+
+    found, positions = RUN[kind](main)
+    assert sorted(found) == sorted(ROWS[0][:10] + ROWS[1] + [10])
+    assert positions == {0: 11, 1: 4}
+    assert stream.begun[0] == {0: 0, 1: 0}
+    del stream.shards[0][10:]
+
+
+def test_an_event_counts_as_handed_out_when_the_loop_gets_it(stream: ScriptedStream) -> None:
+    with canopy.connect(stream.data) as client, client.read("s", start="first") as reading:
+        found = []
+        for event in reading:
+            found.append((event.shard, event.offset))
+            if len(found) == 2:
+                break
+        assert found == [(0, 0), (0, 1)]
+        assert reading.positions == {0: 2, 1: 0}
+        assert numbers(reading.take(30)) == [2, 100, 101, 102]
+        assert reading.positions == {0: 3, 1: 3}
+
+
+def test_another_stream_of_the_same_name_ends_a_reading(stream: ScriptedStream) -> None:
+    with canopy.connect(stream.data) as client, client.read("s", start="first") as reading:
+        reading.take(30)
+        stream.stream_id = "another"
+        stream.hang_up()
+        with pytest.raises(canopy.ControlError, match="there is another one"):
+            reading.take(30)
