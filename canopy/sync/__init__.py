@@ -1,0 +1,17 @@
+"""Databases that are kept consistent over streams: `canopy sync`.
+
+What it promises: what a source has committed is in each destination in the order of its commits, a
+transaction as a whole, each once, whoever is killed at whichever moment; a value arrives as it was
+(docs/design/sync.md). A *source* side turns changes of a database into events of a stream; a
+*destination* side applies them, and its position commits in the same transaction as they do.
+
+Read in this order, first what does no IO:
+
+- ``values`` and ``changes``: what a change is, and its bytes in a stream;
+- ``filtering`` which rows belong to a sync, ``assembling`` events to whole transactions,
+  ``folding`` many changes to few statements, ``fitting`` types of one database to those of another;
+- ``errors``: what can go wrong.
+
+Called by `canopy sync` (canopy/cli). It knows the client library, and databases by their drivers,
+which the extra `sync` brings and which are imported when they are used.
+"""

@@ -1,0 +1,178 @@
+"""Changes of a database as events of a stream.
+
+Every event has a payload, which is the truth, and attributes, by which a stream is subscribed to
+by content: `_table`, `_op` and those columns of the row that a selector can look at. An update has
+both images of its row where the source has them; of the one before, at least a changed key.
+
+The last event of a transaction carries a `Commit`. What follows on it belongs to the next one, so a
+transaction may be of any size, and one that was cut short is taken back by an event `ABORT`. A
+*snapshot* is a transaction as well: `SNAPSHOT`, for each table its `SCHEMA` and all of its rows as
+inserts, and `END`. A `SCHEMA` says of a table how the rows behind it are to be read: it is the
+barrier between the shapes of a table. `MARK` has a position and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from canopy.sync.errors import MalformedError, SchemaError
+from canopy.sync.values import ABSENT, Row, Value, pack, unpack
+from overlay.client import Draft
+
+INSERT: Final = 1
+UPDATE: Final = 2
+DELETE: Final = 3
+TRUNCATE: Final = 4
+SCHEMA: Final = 5
+SNAPSHOT: Final = 6
+END: Final = 7
+ABORT: Final = 8
+MARK: Final = 9
+
+OPERATIONS: Final = {
+    INSERT: "insert",
+    UPDATE: "update",
+    DELETE: "delete",
+    TRUNCATE: "truncate",
+    SCHEMA: "schema",
+    SNAPSHOT: "snapshot",
+    END: "end",
+    ABORT: "abort",
+    MARK: "mark",
+}
+
+PAYLOAD_TYPE: Final = "application/x-canopy-change"
+SEARCHABLE: Final = 256
+"""Characters of a text up to which an event has it as an attribute, too."""
+
+
+class Column(msgspec.Struct, frozen=True, array_like=True):
+    """A column of a source's table."""
+
+    name: str
+    type: str
+    """int, float, decimal, bool, text, bytes, date, time, timestamp, instant, json, uuid, or other:
+    what its values mean (canopy/sync/fitting.py)."""
+    declared: str
+    """Its type as the source's database writes it."""
+    nullable: bool = True
+
+
+class Table(msgspec.Struct, frozen=True, array_like=True):
+    """The shape of a table."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[int, ...]
+    """Where the columns of the primary key are."""
+    dialect: str = ""
+    """The kind of database that it is in: sqlite, postgresql."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the key's columns."""
+        return tuple(self.columns[place].name for place in self.key)
+
+    def key_of(self, row: Row) -> Row:
+        """The key of one of its rows."""
+        return tuple([row[place] for place in self.key])
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True):
+    """Closes a transaction."""
+
+    position: int
+    """How far the source was read with it: the log's id (SQLite), the LSN behind the transaction
+    (PostgreSQL)."""
+    transaction: int
+    """The source's id of it: that of the transaction (PostgreSQL), its last change's (SQLite)."""
+    time: float
+    """When it was committed, seconds since 1970 by the source's clock."""
+    source: str
+    """Which database it is: SQLite's random id, PostgreSQL's system identifier and database."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One event of a sync."""
+
+    op: int
+    table: str = ""
+    before: Row | None = None
+    """The row as it was; ABSENT where the source does not say it."""
+    after: Row | None = None
+    schema: Table | None = None
+    commit: Commit | None = None
+
+
+def check_table(table: Table) -> Table:
+    """`table`, if a sync can carry it. Raises SchemaError."""
+    if not table.key:
+        raise SchemaError(
+            f"table {table.name} has no primary key, by which its rows could be told apart; "
+            f"give it one, or leave it out with --tables"
+        )
+    return table
+
+
+def searchable(value: Value) -> Any:
+    """`value` as an attribute that selectors can look at; None if they cannot."""
+    kind = type(value)
+    if kind is str:
+        return value if len(value) <= SEARCHABLE else None
+    if kind is int:
+        return value if -(2**63) <= value < 2**63 else None
+    if kind is float:
+        return value if math.isfinite(value) else None
+    return value if kind is bool else None
+
+
+def draft_of(change: Change, table: Table | None, commit: Commit | None = None) -> Draft:
+    """The event of a stream for `change`, with `commit` if it is the last of its transaction.
+    `table`: the shape of its rows. Raises UnfitError."""
+    commit = commit or change.commit
+    fields = [change.op, change.table, commit, change.schema]
+    payload = pack(fields, (change.before, change.after))
+    attributes: dict[str, Any] = {}
+    row = change.before if change.after is None else change.after
+    if table is not None and row is not None:
+        for column, value in zip(table.columns, row, strict=True):
+            if value is not None and (shown := searchable(value)) is not None:
+                attributes[column.name] = shown
+        if "" in attributes or any(name.startswith("$") for name in attributes):
+            attributes = {k: v for k, v in attributes.items() if k and not k.startswith("$")}
+    if change.table:
+        attributes["_table"] = change.table
+    attributes["_op"] = OPERATIONS[change.op]
+    return Draft(attributes, payload, PAYLOAD_TYPE)
+
+
+def change_of(payload: bytes) -> Change:
+    """The change that an event's payload carries. Raises MalformedError."""
+    found = unpack(payload)
+    if len(found) != 3 or not isinstance(found[0], list) or len(found[0]) != 4:
+        raise MalformedError("an event of the stream is no change of a database")
+    (op, table, commit, schema), before, after = found
+    try:
+        return Change(
+            *(op, table),
+            None if before is None else tuple(before),
+            None if after is None else tuple(after),
+            None if schema is None else msgspec.convert(schema, Table),
+            None if commit is None else msgspec.convert(commit, Commit),
+        )
+    except (TypeError, msgspec.ValidationError) as error:
+        raise MalformedError(f"an event of the stream is no change: {error}") from None
+
+
+def merged(before: Row, after: Sequence[Value]) -> Row:
+    """`after`, with what is ABSENT in it taken from `before`."""
+    return tuple([old if new is ABSENT else new for old, new in zip(before, after, strict=True)])

@@ -1,0 +1,105 @@
+"""Which rows of a table belong to a sync, as they change: by a selector over the row's columns.
+
+A row that begins to match is an insert for the destination, and one that ceases to match a delete,
+whatever the source has done to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import msgspec
+
+from canopy.sync.changes import DELETE, INSERT, UPDATE, Change, Table
+from canopy.sync.errors import SchemaError
+from canopy.sync.values import ABSENT, Row, Value
+from matching import Predicate, compile_selector
+
+
+class _Needed(NamedTuple):
+    predicate: Predicate
+    places: tuple[tuple[str, int], ...]  # name and place of the columns that it looks at
+
+
+class RowFilter:
+    """The rows of some tables that match; all of a table without a selector."""
+
+    def __init__(self, selectors: Mapping[str, str]) -> None:
+        """`selectors`: by table. Raises SelectorError."""
+        self._predicates = {name: compile_selector(text) for name, text in selectors.items()}
+        self._tables: dict[str, _Needed] = {}
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that have a selector."""
+        return tuple(self._predicates)
+
+    def learn(self, table: Table) -> None:
+        """From here on rows of this table have this shape. Raises SchemaError when the selector
+        asks for a column that it lacks."""
+        predicate = self._predicates.get(table.name)
+        if predicate is None:
+            return
+        lacking = [name for name in predicate.attributes if name not in table.names]
+        if lacking:
+            raise SchemaError(f"the filter of {table.name} asks for {lacking[0]}, no column of it")
+        places = tuple((name, table.names.index(name)) for name in predicate.attributes)
+        self._tables[table.name] = _Needed(predicate, places)
+
+    def wants(self, table: str, row: Row) -> bool:
+        """Whether a row is in. Raises SchemaError if what it is asked for is ABSENT."""
+        needed = self._tables.get(table)
+        if needed is None:
+            return True
+        return needed.predicate.matches(
+            {name: _attribute(table, name, row[place]) for name, place in needed.places}
+        )
+
+    def admit(self, change: Change) -> Change | None:
+        """What the destination is told of `change`; None: nothing."""
+        needed = self._tables.get(change.table)
+        if needed is None or change.op not in (INSERT, UPDATE, DELETE):
+            return change
+        was = change.before is not None and self.wants(change.table, change.before)
+        now = change.after is not None and self.wants(change.table, change.after)
+        if change.op == UPDATE and change.before is None:
+            raise SchemaError(_no_image(change.table))
+        if was and now:
+            return change
+        if now:
+            return msgspec.structs.replace(change, op=INSERT, before=None)
+        if was:
+            return msgspec.structs.replace(change, op=DELETE, after=None)
+        return None
+
+
+def _attribute(table: str, name: str, value: Value) -> Any:
+    """`value` as selectors compare it: a decimal as the nearest float, dates and times as their ISO
+    text, which has their order."""
+    kind = type(value)
+    if value is ABSENT:
+        raise SchemaError(_no_image(f"{table} ({name})"))
+    if kind in (bool, str):
+        return value
+    if kind is int:
+        return value if -(2**63) <= value < 2**63 else float(value)
+    if kind is float:
+        return value if math.isfinite(value) else None
+    if kind is Decimal:
+        return float(value) if value.is_finite() else None
+    if kind is datetime:
+        return value.isoformat(" ")
+    if kind in (date, time):
+        return value.isoformat()
+    return None
+
+
+def _no_image(what: str) -> str:
+    return (
+        f"the source does not say what a row of {what} was before: a filtered table needs "
+        f"ALTER TABLE … REPLICA IDENTITY FULL"
+    )

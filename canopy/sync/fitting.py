@@ -1,0 +1,289 @@
+"""How a destination keeps values of a source: types of columns, and the value that is handed to it.
+
+Where both are of one kind, columns are declared with the source's own words. Otherwise the type is
+the narrowest that holds every value of the column; a value that it cannot hold is refused
+(UnfitError) and never bent: text in a column of integers, which SQLite allows, or the character 0
+in a text, which PostgreSQL has no place for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+from canopy.sync.changes import Column, Table
+from canopy.sync.errors import UnfitError
+from canopy.sync.values import ABSENT, Literal, Value
+
+Fit = Callable[[Value], Value]
+
+SQLITE_TYPES: Final = {
+    "int": "INTEGER",
+    "float": "REAL",
+    "bool": "BOOLEAN",
+    "bytes": "BLOB",
+}
+"""TEXT for any other: SQLite has no exact type for decimals, and DECIMAL would make them floats."""
+
+POSTGRES_TYPES: Final = {
+    "int": "bigint",
+    "float": "double precision",
+    "decimal": "numeric",
+    "bool": "boolean",
+    "bytes": "bytea",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamp",
+    "instant": "timestamptz",
+    "json": "jsonb",
+    "uuid": "uuid",
+}
+
+DUCKDB_TYPES: Final = {
+    "int": "BIGINT",
+    "float": "DOUBLE",
+    "bool": "BOOLEAN",
+    "bytes": "BLOB",
+    "date": "DATE",
+    "time": "TIME",
+    "timestamp": "TIMESTAMP",
+    "uuid": "UUID",
+}
+"""VARCHAR for any other: its decimals have at most 38 digits."""
+
+
+def column_type(column: Column, source: str, destination: str) -> str:
+    """How a destination of this kind declares the column."""
+    if destination == source and column.declared:
+        return column.declared
+    if destination == "sqlite":
+        return SQLITE_TYPES.get(column.type, "TEXT")
+    if destination == "duckdb":
+        return DUCKDB_TYPES.get(column.type, "VARCHAR")
+    return POSTGRES_TYPES.get(column.type, "text")
+
+
+def fits(table: Table, destination: str) -> list[Fit]:
+    """For each column of `table`, what makes of its values those that the destination is handed.
+    They raise UnfitError."""
+    found: list[Fit] = []
+    for column in table.columns:
+        if destination == "sqlite":
+            found.append(_kept if table.dialect == "sqlite" else to_sqlite)
+        elif destination == "duckdb":
+            found.append(_typed(DUCKDB_FITS.get(column.type, to_text)))
+        else:
+            whole = _same_words if table.dialect == "postgresql" else POSTGRES_FITS.get(column.type)
+            found.append(_typed(whole or to_text))
+    return found
+
+
+def _typed(fit: Fit) -> Fit:
+    """`fit` for all but what passes every destination."""
+    return lambda value: value if value is None or value is ABSENT else fit(value)
+
+
+def _kept(value: Value) -> Value:
+    return value
+
+
+def to_sqlite(value: Value) -> Value:
+    """What SQLite stores for a value of another database."""
+    kind = type(value)
+    if kind is int:
+        return value if -(2**63) <= value < 2**63 else str(value)
+    if kind is float:
+        return "NaN" if math.isnan(value) else value  # SQLite makes NULL of it
+    if kind is bool:
+        return int(value)
+    if value is None or value is ABSENT or kind in (str, bytes):
+        return value
+    return words(value)
+
+
+def words(value: Value) -> str:
+    """A value as ISO 8601 or as its database writes it."""
+    if type(value) is datetime:
+        return value.isoformat(" ")
+    if type(value) in (date, time):
+        text: str = value.isoformat()
+        return text
+    if type(value) is Literal:
+        return value.text
+    if type(value) is bytes:
+        return "\\x" + value.hex()
+    if type(value) is bool:
+        return "true" if value else "false"
+    return str(value)
+
+
+def _unfit(value: Value, what: str) -> UnfitError:
+    shown = repr(value)
+    return UnfitError(f"{shown[:60]}{'…' if len(shown) > 60 else ''} is no {what}")
+
+
+def to_int(value: Value) -> Value:
+    """A 64-bit integer."""
+    if type(value) in (int, bool) and -(2**63) <= value < 2**63:
+        return int(value)
+    raise _unfit(value, "64-bit integer")
+
+
+def to_float(value: Value) -> Value:
+    """A float, for a number that is one exactly."""
+    if type(value) is float:
+        return value
+    if type(value) is int and abs(value) <= 2**53:
+        return float(value)
+    raise _unfit(value, "float")
+
+
+def to_bool(value: Value) -> Value:
+    """True or False, which SQLite writes as 1 and 0."""
+    if type(value) in (int, bool) and value in (0, 1):
+        return bool(value)
+    raise _unfit(value, "boolean (0 or 1)")
+
+
+def to_decimal(value: Value) -> Value:
+    """A number with all of its digits."""
+    if type(value) in (Decimal, int):
+        return Decimal(value)
+    if type(value) is float:
+        return Decimal(repr(value))
+    if type(value) is str:
+        try:
+            return Decimal(value)
+        except InvalidOperation:
+            raise _unfit(value, "number") from None
+    raise _unfit(value, "number")
+
+
+def to_text(value: Value) -> Value:
+    """A text without the character 0."""
+    if type(value) is Literal:
+        return value.text
+    if type(value) is not str:
+        if type(value) in (Decimal, date, time, datetime):
+            return words(value)
+        raise _unfit(value, "text")
+    if "\0" in value:
+        raise _unfit(value, "text that this database can keep: it has the character 0")
+    return value
+
+
+def to_bytes(value: Value) -> Value:
+    """Bytes."""
+    if type(value) is bytes:
+        return value
+    raise _unfit(value, "string of bytes")
+
+
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def to_date(value: Value) -> Value:
+    """A day, also from its ISO text."""
+    if type(value) in (date, Literal):
+        return value
+    if type(value) is str and _DAY.fullmatch(value):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            pass
+    raise _unfit(value, "date")
+
+
+def to_time(value: Value) -> Value:
+    """A time of the day without a zone, also from its ISO text."""
+    if type(value) in (time, Literal):
+        return value
+    if type(value) is str and ":" in value:
+        try:
+            found = time.fromisoformat(value)
+        except ValueError:
+            found = None
+        if found is not None and found.tzinfo is None:
+            return found
+    raise _unfit(value, "time")
+
+
+def to_timestamp(value: Value) -> Value:
+    """A date and time without a zone, also from its ISO text."""
+    if type(value) is Literal:
+        return value
+    if type(value) is datetime and value.tzinfo is None:
+        return value
+    if type(value) is str and _DAY.match(value):
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            found = None
+        if found is not None and found.tzinfo is None:
+            return found
+    raise _unfit(value, "timestamp without a zone")
+
+
+def to_instant(value: Value) -> Value:
+    """A date and time with a zone."""
+    if type(value) is Literal or (type(value) is datetime and value.tzinfo is not None):
+        return value
+    if type(value) is str and _DAY.match(value):
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            found = None
+        if found is not None and found.tzinfo is not None:
+            return found
+    raise _unfit(value, "timestamp with a zone")
+
+
+def _same_words(value: Value) -> Value:
+    if type(value) is str and "\0" in value:
+        raise _unfit(value, "text that PostgreSQL can keep: it has the character 0")
+    return value
+
+
+POSTGRES_FITS: Final[dict[str, Fit]] = {
+    "int": to_int,
+    "float": to_float,
+    "decimal": to_decimal,
+    "bool": to_bool,
+    "text": to_text,
+    "bytes": to_bytes,
+    "date": to_date,
+    "time": to_time,
+    "timestamp": to_timestamp,
+    "instant": to_instant,
+    "json": to_text,
+    "uuid": to_text,
+}
+
+DUCKDB_FITS: Final[dict[str, Fit]] = {
+    **{name: POSTGRES_FITS[name] for name in ("int", "float", "bool", "bytes", "date", "time")},
+    "timestamp": to_timestamp,
+}
+
+
+def canonical(value: Value) -> Value:
+    """`value` such that two that databases take for the same are the same object for Python and
+    have the same `repr`: numbers by what they are worth, negative zero as zero, one NaN."""
+    kind = type(value)
+    if kind is bool:
+        return int(value)
+    if kind is float:
+        if math.isnan(value):
+            return "NaN"
+        return int(value) if value.is_integer() else value
+    if kind is Decimal:
+        text = format(value, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    if kind is Literal:
+        return value.text
+    if kind in (datetime, date, time):
+        return words(value)
+    return value

@@ -1,0 +1,106 @@
+"""Many changes of one table as few statements: the last state of each row (no IO).
+
+What is folded is applied in one transaction of the destination, so nobody sees the states between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from canopy.sync.changes import DELETE, TRUNCATE, UPDATE, Change, Table, merged
+from canopy.sync.values import ABSENT, Row
+
+
+class Step(msgspec.Struct):
+    """What is done to one table."""
+
+    table: Table
+    clear: bool = False
+    """All rows go first."""
+    deletes: list[Row] = msgspec.field(default_factory=list)
+    """Keys of the rows that go, before others come."""
+    upserts: list[Row] = msgspec.field(default_factory=list)
+    """Whole rows that are there in the end."""
+    updates: list[tuple[Row, Row]] = msgspec.field(default_factory=list)
+    """Key, and a row of which ABSENT values stay as they are; carried out last, in order."""
+
+
+class Folded:
+    """The changes of one table so far."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._rows: dict[Row, Row | None] = {}  # by key: the row at the end, None: none
+        self._partial: dict[Row, Row] = {}  # by key: what is known of a row that is there already
+        self._clear = False
+
+    def add(self, change: Change) -> bool:
+        """Take a change up; False if it has to wait until those before it are applied."""
+        if change.op == TRUNCATE:
+            self._rows, self._partial, self._clear = {}, {}, True
+            return True
+        before, after = change.before, change.after
+        if change.op == DELETE:
+            assert before is not None
+            self._set(self._key(before), None)
+            return True
+        assert after is not None
+        key = self._key(after)
+        if change.op == UPDATE and before is not None and (old := self._key(before)) != key:
+            if not any(value is ABSENT for value in after):
+                self._set(old, None)
+            elif (known := self._rows.get(old)) is not None:
+                after = merged(known, after)
+                self._set(old, None)
+            else:
+                return False
+        if any(value is ABSENT for value in after):
+            return self._complete(key, before, after)
+        self._set(key, after)
+        return True
+
+    def step(self) -> Step:
+        """What is to be done, once."""
+        deletes = [key for key, row in self._rows.items() if row is None and not self._clear]
+        upserts = [row for row in self._rows.values() if row is not None]
+        return Step(self._table, self._clear, deletes, upserts, list(self._partial.items()))
+
+    def _set(self, key: Row, row: Row | None) -> None:
+        self._partial.pop(key, None)
+        self._rows.pop(key, None)  # behind the others: unique values may have moved to it
+        self._rows[key] = row
+
+    def _complete(self, key: Row, before: Row | None, after: Row) -> bool:
+        if before is not None and not any(
+            new is ABSENT and old is ABSENT for old, new in zip(before, after, strict=True)
+        ):
+            self._set(key, merged(before, after))
+        elif (known := self._rows.get(key)) is not None:
+            self._set(key, merged(known, after))
+        else:
+            known = self._partial.get(key)
+            self._partial[key] = after if known is None else merged(known, after)
+        return True
+
+    def _key(self, row: Row) -> Row:
+        return self._table.key_of(row)
+
+
+def fold(changes: Iterable[Change], tables: dict[str, Table]) -> Iterator[Step]:
+    """The steps for changes of rows, in order; a table's are together as far as that is possible.
+    `tables`: by name, the shapes of the rows."""
+    open_: dict[str, Folded] = {}
+    for change in changes:
+        table = tables[change.table]
+        folded = open_.setdefault(change.table, Folded(table))
+        if not folded.add(change):
+            yield folded.step()
+            assert change.before is not None
+            assert change.after is not None
+            # The row has a new key, and values that only the destination knows.
+            yield Step(table, updates=[(table.key_of(change.before), change.after)])
+            del open_[change.table]
+    for folded in open_.values():
+        yield folded.step()
