@@ -23,6 +23,7 @@ from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus
 from overlay.driving import Driver, Vitals
 from overlay.health import Health, HealthReport
 from overlay.incidents import IncidentLog
+from overlay.inner import divided
 from overlay.links.events import (
     Codec,
     ConnectionId,
@@ -99,7 +100,7 @@ class Node:
         self.processors = driver.processors
         self.set_timer, self.cancel_timer = self.turns.set_timer, self.turns.cancel_timer
         self.emit = self.turns.emit
-        self.reply, self.share = driver.reply, driver.share
+        self.reply, self.share = divided(driver.reply, self.turns.emit), driver.share
         self.store, self.sampled = driver.store, driver.sampled
         self.counters: dict[str, int] = {}
         self.health = Health(self)
@@ -168,7 +169,7 @@ class Node:
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
         self.streams = Streams(
             self, self.driver.logs, self.ring, self.owner, view.peers, self.incarnation,
-            self.driver.wall,
+            self.driver.wall, self._carry_out, self.clients.client_closed,
         )  # fmt: skip
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.relaying, self.ring, self.clusters,
@@ -308,13 +309,16 @@ class Node:
         """Commands of a client that were read together, for one turn."""
         self.turns.begin()
         for command in commands:
-            handler = self._commands.get(type(command))
-            if handler is None:
-                reason = f"this node does not know {type(command).__name__}"
-                self.reply(client, Failed(command.request, "usage", reason))
-            else:
-                handler(client, command)
+            self._carry_out(client, command)
         self._finish_turn()
+
+    def _carry_out(self, client: int, command: Command) -> None:
+        handler = self._commands.get(type(command))
+        if handler is None:
+            reason = f"this node does not know {type(command).__name__}"
+            self.reply(client, Failed(command.request, "usage", reason))
+        else:
+            handler(client, command)
 
     def on_disk(self, events: Sequence[LocalEvent]) -> None:
         """What the disk of its shards has done."""

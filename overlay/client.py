@@ -201,7 +201,11 @@ class Feed(Command, frozen=True):
 
 class AddStream(Command, frozen=True):
     """Found a stream with these options. Answered by Streams, when the
-    directory has it for good; by Failed with code exists, usage, full or time-out."""
+    directory has it for good; by Failed with code exists, usage, full or time-out.
+
+    `capture`: the selector of events that it takes in; then the answer comes when all replicas that
+    answer have registered it. On time-out the stream is there, and goes on registering.
+    """
 
     name: str
     shards: int = 1
@@ -209,6 +213,7 @@ class AddStream(Command, frozen=True):
     replicas: int = 3
     keep_seconds: float = 0.0
     keep_bytes: int = 0
+    capture: str = ""
 
 
 class RemoveStream(Command, frozen=True):

@@ -135,6 +135,16 @@ class EventRecipients(msgspec.Struct, frozen=True):
     """Trees that are not known to have been matched, by attribute, and why: others may get it."""
 
 
+class IntakeInfo(msgspec.Struct, frozen=True):
+    """What a replica takes into its shard by itself. `state`: "captures", or "registers" while the
+    subscription is not acknowledged."""
+
+    state: str
+    selector: str
+    waiting: int = 0  # events that are not known to be committed
+    gaps: int = 0  # how often this node may have missed events, since its start
+
+
 class ReplicaInfo(msgspec.Struct, frozen=True):
     """One replica of a shard, as it says itself; `state` "silent": it has not answered."""
 
@@ -148,6 +158,7 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     committed: int = 0  # number of the last chunk that it knows to be committed
     bytes: int = 0
     time: float = 0.0  # of the last chunk; seconds since 1970
+    intake: IntakeInfo | None = None
 
 
 class ShardInfo(msgspec.Struct, frozen=True):
@@ -168,6 +179,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
     keep_seconds: float
     keep_bytes: int
     shards: tuple[ShardInfo, ...]
+    capture: str = ""  # the selector of the events that it captures
 
 
 class AppendReceipt(msgspec.Struct, frozen=True):

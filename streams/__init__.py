@@ -11,4 +11,5 @@ Every node has all of it; `machines` builds the machines and puts them together
   this node.
 * `producing/`: appending rows, each once. `consuming/`: reading them by content. `transactions/`:
   half messages, which no program can use yet.
+* `capturing/`: published events that a stream takes in by itself.
 """

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from overlay.chord.ring.ring import Ring
+from overlay.client import Command
 from overlay.machine import Machine, Peer, Port
 from overlay.upper_tree.owner.owner import Owner
+from streams.capturing.captures import Captures
 from streams.consuming.read_server import ReadServer
 from streams.consuming.readers import Readers
 from streams.directory.commands import StreamCommands
@@ -31,9 +33,13 @@ class Streams:
         neighbours: Callable[[], Iterable[Peer]],
         incarnation: int,
         wall: Callable[[], int],
+        ask: Callable[[int, Command], None],
+        close: Callable[[int], None],
     ) -> None:
         """`neighbours`: nodes that may have shards, beside the members of the own cluster;
-        `incarnation` grows with each start of the node; `wall`: nanoseconds since 1970."""
+        `incarnation` grows with each start of the node; `wall`: nanoseconds since 1970;
+        `ask` carries out a command of a client inside of the node (overlay/inner.py), `close` ends
+        one."""
         self.hosts = ShardHosts(port, disk, ring, wall)
         self.owner = StreamOwner(port, owner, ring, neighbours)
         self.questions = OwnerQuestions(port, ring)
@@ -43,9 +49,12 @@ class Streams:
         self.producers = Producers(port, incarnation, self.locator)
         self.reads = ReadServer(port, self.hosts.leading, self.hosts.replica, wall)
         self.readers = Readers(port, incarnation, self.locator)
+        self.captures = Captures(port, self.hosts, ask, close, wall)
+        self.hosts.intake = self.captures.status
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
             *(self.appends, self.producers, self.reads, self.readers),
+            self.captures,
         )
 
     def commands(self) -> dict[type, Callable[..., None]]:

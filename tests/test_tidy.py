@@ -28,6 +28,7 @@ COMMON = (
     "overlay.wording",
     "overlay.regions",
     "overlay.hybrid_clock",
+    "overlay.inner",
 )
 LOWER = (*COMMON, "matching", "overlay.links")
 
@@ -73,6 +74,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.wording": (),
     "overlay.regions": (),
     "overlay.hybrid_clock": (),
+    "overlay.inner": ("overlay.machine",),
     "overlay.health": ("overlay.machine",),
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
@@ -105,6 +107,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.transactions": (*STREAMS, "streams.producing"),
     "streams.producing": (*STREAMS, "streams.directory", "overlay.upper_tree.publisher"),
     "streams.consuming": (*STREAMS, "streams.directory"),
+    # A capture is a client of the node's own; it says where an event belongs as a producer does.
+    "streams.capturing": (
+        *(*STREAMS, "streams.directory", "streams.hosting"),
+        "streams.producing",
+    ),
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),
     "canopy.client": (*CLIENT, *CLIENT_SIDE),

@@ -31,6 +31,26 @@ WAIT: Final = 2.0
 """Seconds for which nodes are waited for: then what is known is the answer."""
 
 
+INTAKE_WAIT: Final = 20.0
+"""Seconds for which a stream's capture is waited for: its shards elect their leaders, and owners
+acknowledge the subscriptions of all replicas."""
+
+INTAKE_AGAIN: Final = 0.2
+"""Seconds between two looks at that."""
+
+CAPTURES: Final = "captures"
+"""State of a replica whose capture is acknowledged (`overlay.info.IntakeInfo`)."""
+
+
+class LookAtIntake(Timer, frozen=True):
+    """Look again whether a stream's capture is acknowledged."""
+
+    client: int
+    request: int
+    name: str
+    until: float
+
+
 class StreamsTimeout(Timer, frozen=True):
     """Other nodes have had time to answer."""
 
@@ -40,8 +60,10 @@ class StreamsTimeout(Timer, frozen=True):
 class _Look:
     """A closer look at one stream: what its replicas say."""
 
-    def __init__(self, client: int, request: int, found: StreamFound) -> None:
+    def __init__(self, client: int, request: int, found: StreamFound, until: float) -> None:
         self.client, self.request, self.found = client, request, found
+        self.until = until
+        """Until when it is to be taken again while the capture is not acknowledged; 0: never."""
         self.asked: dict[NodeId, Peer] = {}
         self.heard: dict[NodeId, dict[str, ShardStatus]] = {}
 
@@ -90,7 +112,8 @@ class StreamCommands(Machine):
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, StreamFound):
-                self._look(client, command.request, answer)
+                until = self.port.now + INTAKE_WAIT if options.capture else 0.0
+                self._look(client, command.request, answer, until)
             else:
                 self.port.reply(client, Failed(command.request, answer.code, answer.reason))
 
@@ -128,10 +151,22 @@ class StreamCommands(Machine):
 
         self.questions.ask(command.name, lambda ticket: AskStream(ticket, command.name), answered)
 
-    def _look(self, client: int, request: int, found: StreamFound) -> None:
+    def on_look_at_intake(self, timer: LookAtIntake) -> None:
+        """Look once more."""
+        client, request = timer.client, timer.request
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, StreamFound):
+                self._look(client, request, answer, timer.until)
+            else:
+                self.port.reply(client, Failed(request, answer.code, answer.reason))
+
+        self.questions.ask(timer.name, lambda ticket: AskStream(ticket, timer.name), answered)
+
+    def _look(self, client: int, request: int, found: StreamFound, until: float = 0.0) -> None:
         """Ask all replicas how they are."""
         self._ticket += 1
-        look = self._looks[self._ticket] = _Look(client, request, found)
+        look = self._looks[self._ticket] = _Look(client, request, found, until)
         places = found.entry.places
         look.asked = by_id(itertools.chain.from_iterable(place.replicas for place in places))
         self.port.set_timer(WAIT, StreamsTimeout(self._ticket))
@@ -150,7 +185,17 @@ class StreamCommands(Machine):
         look = self._looks.pop(ticket)
         self.port.cancel_timer(StreamsTimeout(ticket))
         info = stream_info(look.found.entry, look.found.leaders, look.heard)
-        self.port.reply(look.client, Streams(look.request, (info,)))
+        if not look.until or takes_in(info):
+            self.port.reply(look.client, Streams(look.request, (info,)))
+        elif self.port.now < look.until:
+            again = LookAtIntake(look.client, look.request, info.name, look.until)
+            self.port.set_timer(INTAKE_AGAIN, again)
+        else:
+            reason = (
+                "the stream is there, but its capture is not acknowledged at all replicas yet; "
+                "they go on with it"
+            )
+            self.port.reply(look.client, Failed(look.request, "time-out", reason))
 
     # -- all streams -----------------------------------------------------------------------------
 
@@ -213,8 +258,22 @@ def stream_info(
     options = entry.options
     return StreamInfo(
         *(entry.name, entry.id, options.by, options.replicas),
-        *(options.keep_seconds, options.keep_bytes, tuple(shards)),
+        *(options.keep_seconds, options.keep_bytes, tuple(shards), options.capture),
     )
+
+
+def takes_in(info: StreamInfo) -> bool:
+    """Whether each shard has a leader and a majority of its replicas answers, all of which capture
+    with the stream's selector."""
+    for shard in info.shards:
+        there = [r for r in shard.replicas if r.state in ("leads", "follows")]
+        if 2 * len(there) <= len(shard.replicas) or all(r.state != "leads" for r in there):
+            return False
+        for one in there:
+            intake = one.intake
+            if intake is None or (intake.state, intake.selector) != (CAPTURES, info.capture):
+                return False
+    return True
 
 
 def _replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
@@ -222,5 +281,5 @@ def _replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
         return ReplicaInfo(peer.id, peer.address, "silent")
     return ReplicaInfo(
         *(peer.id, peer.address, status.state, status.epoch, status.first, status.next),
-        *(status.durable, status.committed, status.size, status.time / 1e9),
+        *(status.durable, status.committed, status.size, status.time / 1e9, status.intake),
     )

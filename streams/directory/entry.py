@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec.structs import replace
 
+from matching import SelectorError, compile_selector
 from overlay.chord.keys import key_of
 from overlay.machine import Key, NodeId, Peer
 from streams.log.receipt import shard_name
@@ -21,6 +22,9 @@ needs more is rather two."""
 
 REPLICAS_MOST: Final = 7
 """Replicas of a shard: three nodes may fail together."""
+
+SELECTOR_MOST: Final = 16 * 1024
+"""Characters of a selector at most (`matching.selector.expression.MAX_TEXT`)."""
 
 PREFIX: Final = "stream:"
 """Before a stream's name in the directory."""
@@ -38,6 +42,8 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """How long rows are kept at least; 0: as long as there is room by `keep_bytes`."""
     keep_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] = 0
     """Bytes of a shard's log that are kept; 0: without a bound."""
+    capture: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
+    """The selector of published events that are appended; "": none are."""
 
 
 class ShardPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -103,6 +109,11 @@ def fault_in_options(options: StreamOptions) -> str:
             f"{options.replicas} replicas stand the loss of as many nodes as "
             f"{options.replicas - 1} do: take an odd number"
         )
+    if options.capture:
+        try:
+            compile_selector(options.capture)
+        except SelectorError as error:
+            return f"{error}\n{error.caret()}"
     return ""
 
 

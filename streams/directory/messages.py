@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from overlay.chord.messages import Cluster
+from overlay.info import IntakeInfo
 from overlay.machine import Message, NodeId, Peer, Version
 from streams.directory.entry import NAME_MOST, StreamEntry, StreamOptions
 from streams.replication.messages import Shard
@@ -151,6 +152,7 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
     committed: int
     size: int  # bytes of the segments whose sizes are known
     time: int  # of the last chunk, nanoseconds since 1970
+    intake: IntakeInfo | None = None
 
 
 class ShardsStatus(Message, frozen=True):

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from overlay.chord.events import OwnerFound
 from overlay.chord.ring.ring import Ring
+from overlay.info import IntakeInfo
 from overlay.machine import (
     Handlers,
     Machine,
@@ -85,6 +86,8 @@ class ShardHosts(Machine):
         self.held: dict[str, Held] = {}
         self.entries: dict[str, StreamEntry] = {}
         """By stream id, as owners have told."""
+        self.intake: Callable[[str], IntakeInfo | None] = lambda shard: None
+        """What a shard takes in here by itself, for people."""
         self._lost: dict[str, list[StreamEntry]] = {}  # by the key that is looked up
 
     def handlers(self) -> Handlers:
@@ -237,7 +240,8 @@ class ShardHosts(Machine):
     def on_ask_shards(self, sender: Peer, message: AskShards) -> None:
         """Say how some shards are here."""
         found = [held.replica for shard in message.shards if (held := self.held.get(shard))]
-        self.port.send(sender, ShardsStatus(message.ticket, tuple(map(_status, found))))
+        said = tuple(_status(replica, self.intake(replica.shard)) for replica in found)
+        self.port.send(sender, ShardsStatus(message.ticket, said))
 
     # -- shards without an owner -----------------------------------------------------------------
 
@@ -273,12 +277,12 @@ class ShardHosts(Machine):
             self.port.send(event.cluster.primary, ShardsOrphaned(tuple(known.values())))
 
 
-def _status(replica: Replica) -> ShardStatus:
+def _status(replica: Replica, intake: IntakeInfo | None) -> ShardStatus:
     log = replica.log
     state = "barred" if replica.barred else "follows" if replica.ready else "opening"
     return ShardStatus(
         *(replica.shard, "leads" if replica.serves else state, replica.promise.epoch),
         max(replica.state.floor, log.segments[0].offset if log.segments else 0),
         *(log.next_offset, log.end.number, replica.durable, replica.committed),
-        *(sum(segment.size for segment in log.segments), log.time),
+        *(sum(segment.size for segment in log.segments), log.time, intake),
     )

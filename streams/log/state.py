@@ -28,6 +28,7 @@ from streams.log.chunk import (
     Chunk,
 )
 from streams.log.half_state import HALF_ENTRIES, HalfEntry, HalfStates
+from streams.log.origins import CAPTURED, COPIED, ORIGIN_ENTRIES, OriginEntry, OriginStates
 
 WINDOW: Final = 8
 """Runs of a producer whose places are kept, so that a repeat gets the original receipt: twice the
@@ -148,6 +149,7 @@ Entry = (
     | PositionMoved
     | ConsumerExpired
     | HalfEntry
+    | OriginEntry
 )
 _ENTRIES: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
 
@@ -185,6 +187,7 @@ class ShardState:
         """The directory's entry of the stream, as it was when a leader last wrote it; empty: not
         known."""
         self.transactions = HalfStates()
+        self.origins = OriginStates()
         self._loading: ShardState | None = None  # a state whose last chunk has not come
 
     def apply(self, chunk: Chunk) -> None:
@@ -198,7 +201,7 @@ class ShardState:
                     loaded, self._loading = self._loading, None
                     self.producers, self.replicas = loaded.producers, loaded.replicas
                     self.floor, self.stream = loaded.floor, loaded.stream
-                    self.transactions = loaded.transactions
+                    self.transactions, self.origins = loaded.transactions, loaded.origins
                     self.consumers = loaded.consumers
         elif chunk.kind == EVENTS:
             offset = chunk.first
@@ -217,6 +220,7 @@ class ShardState:
         for name in sorted(self.producers):
             yield self.producers[name]
         yield from self.transactions.entries()
+        yield from self.origins.entries()
         for name in sorted(self.consumers):
             yield self.consumers[name]
 
@@ -252,6 +256,8 @@ class ShardState:
                 self._opened(entry, chunk)
             elif isinstance(entry, HALF_ENTRIES):
                 self.transactions.take(entry, chunk)
+            elif isinstance(entry, ORIGIN_ENTRIES):
+                self.origins.take(entry)
             elif isinstance(entry, ProducerExpired):
                 self.producers.pop(entry.name, None)
             else:
@@ -291,6 +297,9 @@ class ShardState:
             self.transactions.committed(head, offset, chunk)
             return
         if not head.producer:
+            return
+        if head.producer.startswith((CAPTURED, COPIED)):
+            self.origins.appended(head)
             return
         known = self.producers.get(head.producer)
         window: tuple[Appended, ...] = ()

@@ -15,7 +15,9 @@ from canopy.cli.output import console, duration, label, plain, print_json, table
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from overlay.info import ReplicaInfo, StreamInfo
+    from collections.abc import Iterator
+
+    from overlay.info import IntakeInfo, ReplicaInfo, StreamInfo
 
 UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -46,6 +48,9 @@ def _period(ctx: click.Context, option: click.Parameter, value: str) -> float:
 @click.option(
     "--keep-size", default="0", callback=_size, metavar="SIZE", help="Keep so much of a shard: 20G."
 )
+@click.option(
+    "--capture", default="", metavar="SELECTOR", help="Append the published events that match."
+)
 @node_options
 def add(
     name: str,
@@ -54,6 +59,7 @@ def add(
     replicas: int,
     keep_for: float,
     keep_size: int,
+    capture: str,
     as_json: bool,
     timeout: float,
     connect: str | None,
@@ -62,15 +68,19 @@ def add(
     """Found a stream. It is there for good when this command returns: on the disks of a majority of
     its directory's cluster. Without --keep-for and --keep-size it keeps everything.
 
+    With --capture the stream takes in by itself what programs publish and SELECTOR matches, each
+    event once: all that is published after this command has returned.
+
     A name that is taken is refused (exit code 1).
 
     \b
     canopy stream add alarms
+    canopy stream add quakes --capture "mag > 5 AND place LIKE '%Japan%'"
     canopy stream add readings --shards 4 --by sensor --keep-for 30d --keep-size 20G
     """
     from overlay.client import AddStream, Streams
 
-    command = AddStream(0, name, shards, by, replicas, keep_for, keep_size)
+    command = AddStream(0, name, shards, by, replicas, keep_for, keep_size, capture)
     with open_client(connect, wait) as client:
         found = client.ask(command, Streams, timeout).streams[0]
     if as_json:
@@ -129,6 +139,8 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
         return
     out = console()
     out.print(f"[bold]{label(found.name)}[/], id {found.id}, {counted(len(found.shards), 'shard')}")
+    if found.capture:
+        out.print(f"captures {label(found.capture)}")
     for shard in found.shards:
         rows = table("=replica", "state", ">offsets", ">chunks", ">on disk", ">bytes", ">newest")
         for replica in shard.replicas:
@@ -151,6 +163,14 @@ def _replica_row(replica: ReplicaInfo) -> tuple[str, ...]:
     )
 
 
+def _gaps(intake: IntakeInfo) -> Iterator[str]:
+    if intake.state != "captures":
+        yield "is not acknowledged: events that come now are captured by other replicas only"
+    if intake.gaps:
+        times = "once" if intake.gaps == 1 else f"{intake.gaps} times"
+        yield f"may have missed events, {times}; they are in the stream if another replica had them"
+
+
 def troubles(stream: StreamInfo) -> list[str]:
     """What a person should know of a stream's shards, in sentences."""
     found = []
@@ -168,6 +188,12 @@ def troubles(stream: StreamInfo) -> list[str]:
             "replaced) and takes no part; another node takes its place"
             for replica in shard.replicas
             if replica.state == "barred"
+        ]
+        found += [
+            f"shard {shard.number}: the capture at {replica.node} {what}"
+            for replica in shard.replicas
+            if replica.intake is not None
+            for what in _gaps(replica.intake)
         ]
     return found
 

@@ -1,0 +1,111 @@
+"""streams/capturing: published events come into a stream by content, each once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from canopy.sim.world.world import World
+from overlay.client import AddStream, Failed, Streams
+from streams.log.batches import rows_of
+from streams.log.chunk import EVENTS, read
+from tests.support.overlays import grown, wait
+
+
+def founded(world: World, node: str, name: str, **options: object) -> str:
+    """Found a stream; returns its id when that is acknowledged."""
+    command = AddStream(world.clients.request(), name, **options)  # type: ignore[arg-type]
+    reply = world.ask(node, command)
+    assert isinstance(reply, Streams), reply
+    return reply.streams[0].id
+
+
+def leader(world: World, shard: str) -> str:
+    names = [n for n in world.names() if world.node(n).streams.hosts.leading(shard) is not None]
+    return names[0] if len(names) == 1 else ""
+
+
+def rows(world: World, shard: str) -> list[int]:
+    """The attribute `n` of all committed rows, in order."""
+    replica = world.node(leader(world, shard)).streams.hosts.replica(shard)
+    assert replica is not None
+    found: list[int] = []
+
+    def take(chunks: tuple[bytes, ...]) -> None:
+        for data in chunks:
+            chunk = read(data)
+            assert chunk is not None
+            if chunk.kind == EVENTS and chunk.number <= replica.committed:
+                found.extend(int(row.attributes["n"]) for row in rows_of(chunk))  # type: ignore[arg-type]
+        following = (chunk.number + 1) if chunks and chunk is not None else replica.committed + 1
+        if following <= replica.committed:
+            replica.read_chunks(following, take)
+
+    replica.read_chunks(replica.log.start, take)
+    world.run(0.5)
+    return found
+
+
+def test_what_is_published_after_the_answer_is_in_the_stream_once() -> None:
+    world = grown(5)
+    shard = founded(world, "n0", "alarms", capture="level > 2") + "/0"
+    for n in range(40):
+        world.publish(f"n{n % 5}", {"n": n, "level": n % 6})
+    world.run(3.0)
+    assert sorted(rows(world, shard)) == [n for n in range(40) if n % 6 > 2]
+
+
+def test_events_come_into_the_shard_of_their_attribute() -> None:
+    world = grown(4)
+    id_ = founded(world, "n0", "alarms", capture="level > 0", shards=3, by="room")
+    for n in range(30):
+        world.publish("n1", {"n": n, "level": 1, "room": n % 7})
+    world.run(3.0)
+    found = {number: rows(world, f"{id_}/{number}") for number in range(3)}
+    assert sorted(n for each in found.values() for n in each) == list(range(30))
+    for each in found.values():
+        assert {n % 7 for n in each}.isdisjoint(
+            n % 7 for other in found.values() if other is not each for n in other
+        )
+
+
+def test_a_selector_that_cannot_be_read_is_refused() -> None:
+    world = grown(1)
+    reply = world.ask("n0", AddStream(world.clients.request(), "alarms", capture="level >"))
+    assert isinstance(reply, Failed)
+    assert reply.code == "usage"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_lost_or_repeated_when_leaders_are_lost(seed: int) -> None:
+    """Events are published all the time; three leaders are killed one after the other, without a
+    word, and started again a while later."""
+    world = grown(6, seed=seed)
+    shard = founded(world, "n0", "alarms", capture="level > 2") + "/0"
+    rng = world.generator("test")
+    published: list[int] = []
+
+    def publish(count: int) -> None:
+        """From a node that is never killed: what a publisher had is lost with it."""
+        for _ in range(count):
+            world.publish("n0", {"n": len(published), "level": 3})
+            published.append(len(published))
+
+    for _ in range(3):
+        publish(rng.randrange(1, 20))
+        world.run(rng.uniform(0.0, 0.1))
+        publish(rng.randrange(1, 20))
+        name = leader(world, shard)
+        if name and name != "n0":
+            world.crash(name)
+        for _ in range(30):
+            publish(rng.randrange(3))
+            world.run(0.2)
+        if name and name != "n0":
+            world.restart(name)
+        wait(world, lambda: leader(world, shard) != "", 20.0, "a leader")
+    world.run(20.0)
+    counted = Counter(rows(world, shard))
+    assert [n for n in published if n not in counted] == []
+    assert [n for n, times in counted.items() if times > 1] == []
