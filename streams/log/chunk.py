@@ -170,6 +170,12 @@ def read(data: bytes | memoryview, at: int = 0) -> Chunk | None:
     )
 
 
+def number_of(data: bytes) -> int:
+    """The number of a valid chunk."""
+    number: int = HEAD.unpack_from(data)[7]
+    return number
+
+
 def _crc(head: bytes, body: bytes) -> int:
     """CRC-32 of a chunk without the field that has it (bytes 8 to 11)."""
     return zlib.crc32(body, zlib.crc32(head[12:], zlib.crc32(head[:8])))

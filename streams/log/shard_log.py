@@ -82,15 +82,15 @@ class Segment:
         self.offset, self.number = found
         self.size = size
         self.began = 0
-        """Time of its first chunk; 0: not known."""
+        """Time of its first chunk that has one; 0: not known. (The chunks with which the first
+        leader of a shard begins have none.)"""
         self.state_end = 0
         """Number of the chunk that completes the state at its beginning; 0: not known, or none."""
         self.index: list[IndexLine] = []
 
     def note(self, line: Line) -> None:
         """A chunk stands behind the others."""
-        if not self.index:
-            self.began = line.time
+        self.began = self.began or line.time
         if not self.index or line.at - self.index[-1].at >= INDEX_BYTES:
             self.index.append(IndexLine(line.number, line.first, line.time, line.at))
         self.size = max(self.size, line.at + line.length)
@@ -194,7 +194,7 @@ class ShardLog:
             return True
         newest = self.segments[-1]
         is_full = newest.size + size > min(most, SEGMENT_BYTES)
-        return is_full or time - newest.began > min(age, SEGMENT_AGE)
+        return is_full or 0 < newest.began < time - min(age, SEGMENT_AGE)
 
     def truncate(self, number: int) -> tuple[Segment | None, list[str]]:
         """Remove the chunks from `number` on. Returns the segment that has become shorter (its

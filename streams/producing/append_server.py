@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from overlay.machine import Machine, Peer, Port, Timer, by_id
+from overlay.machine import LocalEvent, Machine, Peer, Port, Timer, by_id
 from streams.disk import DiskFailed, Written
 from streams.producing.appender import Appender
 from streams.producing.messages import (
@@ -25,7 +25,7 @@ LOOK: Final = 1.0
 """Seconds between looks at requests that have waited for too long."""
 
 
-class FlushAppends(Timer, frozen=True):
+class FlushAppends(LocalEvent, frozen=True):
     """Append what has come in together."""
 
 
@@ -113,7 +113,7 @@ class AppendServer(Machine):
             return None
         return by_id(replica.replicas).get(replica.promise.candidate)
 
-    def on_flush(self, timer: FlushAppends) -> None:
+    def on_flush(self, event: FlushAppends) -> None:
         """Append what came in together."""
         self._is_awake = False
         for appender in list(self._appenders.values()):
@@ -122,7 +122,7 @@ class AppendServer(Machine):
     def _wake(self) -> None:
         if not self._is_awake:
             self._is_awake = True
-            self.port.set_timer(0.0, FlushAppends())
+            self.port.emit(FlushAppends())
 
     def on_committed(self, event: ShardCommitted) -> None:
         """More of a shard's log is committed."""

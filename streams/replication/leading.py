@@ -3,7 +3,8 @@
 Chunks leave for the followers when they are appended, before they are on the own disk; the leader
 counts itself when they are (`Written`), like any other replica. A chunk is committed when a
 majority of the newest replica set has it, and only together with one of the own epoch (3.6.2), with
-which the leader begins.
+which the leader begins. That it is committed goes with the next chunk, or with the next look at
+followers who have not heard of it.
 
 Replicas change one at a time: a node that is to come is sent the log first, and the next change
 waits until the one before is committed, and a chunk of the own epoch (Ongaro's correction of
@@ -13,6 +14,7 @@ single-server changes, raft-dev, 2015).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from overlay.machine import NodeId, Peer, by_id
 from streams.log.batches import Batch, encode_batches
@@ -23,6 +25,11 @@ from streams.replication.local import LocalReplica
 from streams.replication.messages import ShardAck, ShardAppend, ShardBehind
 from streams.replication.retention import EVERYTHING, Keep, floor_of
 
+ROUNDS: Final = 10
+"""Times that a leader looks at its followers until it asks those too who lack nothing: every 3 s
+they hear that it leads, and one that has begun anew without a word hears what follows on its log.
+(That a leader is lost is found out elsewhere, streams/directory/.)"""
+
 
 class Follower:
     """What the leader knows of another replica."""
@@ -32,6 +39,7 @@ class Follower:
         self.acknowledged = 0  # number of the last chunk that it has on disk
         self.live = False  # it gets chunks as they are appended
         self.copying = False  # it is being sent older ones
+        self.told = 0  # number of the last chunk of which it was sent that it is committed
 
 
 class Leading:
@@ -44,6 +52,7 @@ class Leading:
         self.followers: dict[NodeId, Follower] = {}
         self.coming: dict[NodeId, Peer] = {}  # to be added when they are caught up
         self._changed = 0  # number of the chunk that changed the replicas last
+        self._rounds = 0  # of `ask_again`, since all others were asked
         self.keep = EVERYTHING
 
     def begin(self) -> None:
@@ -89,13 +98,14 @@ class Leading:
     def _send_live(self, chunks: tuple[bytes, ...]) -> None:
         for follower in self.followers.values():
             if follower.live:
-                self._send(follower.peer, chunks)
+                self._send(follower, chunks)
 
-    def _send(self, peer: Peer, chunks: tuple[bytes, ...]) -> None:
+    def _send(self, follower: Follower, chunks: tuple[bytes, ...]) -> None:
         mine = self.replica
         end = (mine.log.end.number, mine.log.end.hash)
+        follower.told = mine.committed
         mine.port.send(
-            peer,
+            follower.peer,
             ShardAppend(
                 *(mine.shard, self.epoch, end, self.first, mine.committed, chunks),
                 mine.log.start,
@@ -172,14 +182,29 @@ class Leading:
 
     # -- followers -------------------------------------------------------------------------------
 
+    def ask_again(self) -> None:
+        """To be called every `replica.RETRY` seconds: ask those of whom it is not known that they
+        have everything and know what is committed, and now and then all."""
+        self._rounds += 1
+        if self._rounds >= ROUNDS or self.coming:
+            self.ask()
+            return
+        mine = self.replica
+        for follower in self.followers.values():
+            has_all = follower.live and follower.acknowledged == mine.log.end.number
+            if not has_all or follower.told < mine.committed:
+                follower.copying = False
+                self._send(follower, ())
+
     def ask(self) -> None:
         """Ask all others how far they are; who is live hears what is committed."""
+        self._rounds = 0
         mine = self.replica
         others = by_id((*mine.replicas, *self.coming.values()), besides=mine.port.me.id)
         self.followers = {n: self.followers.get(n) or Follower(p) for n, p in others.items()}
         for follower in self.followers.values():
             follower.copying = False
-            self._send(follower.peer, ())
+            self._send(follower, ())
 
     def acknowledged(self, sender: Peer, message: ShardAck) -> None:
         """A follower has the log up to a number on disk."""
@@ -213,7 +238,7 @@ class Leading:
         def found(chunks: tuple[bytes, ...]) -> None:
             if chunks and self.replica.is_led_by(self):
                 follower.copying = False
-                self._send(follower.peer, chunks)
+                self._send(follower, chunks)
 
         self.replica.read_chunks(number, found)
 
@@ -226,7 +251,6 @@ class Leading:
         number = reached[len(reached) // 2]
         if number >= self.first and number > mine.committed:
             mine.commit_to(number)
-            self._send_live(())
             self._add_who_is_ready()
 
     def holders(self, number: int) -> tuple[NodeId, ...]:

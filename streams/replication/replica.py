@@ -26,7 +26,7 @@ import msgspec
 
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer, Version, by_id
 from streams.disk import DiskFailed, LogDisk, Opened, ReadDone, Written
-from streams.log.chunk import CHUNK_MOST, Chunk, ChunkId, genesis, read
+from streams.log.chunk import CHUNK_MOST, Chunk, ChunkId, genesis, number_of, read
 from streams.log.shard_log import Place, ShardLog
 from streams.log.state import ShardState
 from streams.replication.leading import Leading
@@ -263,8 +263,9 @@ class Replica(Machine):
         if self.takeover is not None:
             self.takeover.ask()
         if self.leading is not None:
-            self.leading.ask()
-        self.port.set_timer(RETRY, timer)
+            self.leading.ask_again()
+        if not self.ready or self.takeover is not None or self.leading is not None:
+            self.port.set_timer(RETRY, timer)
 
     def read_chunks(self, number: int, then: Callable[[tuple[bytes, ...]], None]) -> None:
         """Hand over chunks from `number` on, up to `PIECE` bytes: at once from memory, or later
@@ -470,16 +471,15 @@ class Replica(Machine):
                 if self.ready:
                     self._say_behind(sender)
                 return
-            last = read(message.chunks[-1])
-            assert last is not None
-            self._matched = max(self._matched, last.number)
+            self._matched = max(self._matched, number_of(message.chunks[-1]))
         elif self.log.has(ChunkId(*message.end)):
             self._matched = max(self._matched, message.end[0])
         else:
             self._say_behind(sender)
             return
         self.commit_to(min(message.committed, self._matched))
-        self._acknowledge()
+        if not message.chunks or self._matched <= self.durable:  # else when they are written
+            self._acknowledge()
 
     def _say_behind(self, leader: Peer) -> None:
         end = self.log.end

@@ -81,11 +81,21 @@ class ProducingWorld(ShardWorld):
         return [self.alive[node], self.servers[node]]
 
     def handle(self, node: str, event: LocalEvent | Timer) -> None:
+        self._handle(node, event)
+        self.settle(node)
+
+    def _handle(self, node: str, event: LocalEvent | Timer) -> None:
         if node in self.alive:
             for machine in self.machines(node):
                 handler = machine.handlers().get(type(event))
                 if handler is not None:
                     handler(event)
+
+    def settle(self, node: str) -> None:
+        """Hand out what handlers have emitted."""
+        port = self.ports[node]
+        while port.events:
+            self._handle(node, port.events.popleft())
 
     def _arrived(self, way: tuple[str, str], sender: Peer, message: Message) -> None:
         if way in self.cut or way[1] not in self.alive:
@@ -94,6 +104,7 @@ class ProducingWorld(ShardWorld):
             handler = machine.handlers().get(type(message))
             if handler is not None:
                 handler(sender, message)
+                self.settle(way[1])
                 return
         self.answers.setdefault(way[1], []).append(message)
 
@@ -258,20 +269,6 @@ class ProgramWorld(ProducingWorld):
 
     def machines(self, node: str) -> list[Any]:
         return [*super().machines(node), self.producers[node]]
-
-    def handle(self, node: str, event: LocalEvent | Timer) -> None:
-        super().handle(node, event)
-        self.settle(node)
-
-    def _arrived(self, way: tuple[str, str], sender: Peer, message: Message) -> None:
-        super()._arrived(way, sender, message)
-        self.settle(way[1])
-
-    def settle(self, node: str) -> None:
-        """Hand out what handlers have emitted."""
-        port = self.ports[node]
-        while port.events:
-            super().handle(node, port.events.popleft())
 
     def crash(self, node: str) -> None:
         was_alive = node in self.alive

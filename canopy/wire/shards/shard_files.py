@@ -44,6 +44,8 @@ class ShardFiles:
         self._segment = ""  # the one that is open
         self._file = -1
         self._written = False  # since the last sync
+        self._pieces: list[bytes] = []  # that were written and the system does not have yet
+        self._end = 0  # the byte of the segment behind them
         self._made = False  # a segment since the last sync of the folder
 
     def open(self) -> Found:
@@ -68,11 +70,25 @@ class ShardFiles:
         return Found(recovered, data, False)
 
     def write(self, segment: str, at: int, data: bytes) -> None:
-        """Write into a segment; durable after `sync`."""
+        """Write into a segment; durable after `sync`, which also raises what the write fails
+        with."""
         if self._segment != segment or self._file < 0:
             self._open_segment(segment)
+        if at != self._end or not self._pieces:
+            self._write_pieces()
+            self._end = at
         self._written = True
-        left = memoryview(data)
+        self._pieces.append(data)
+        self._end += len(data)
+
+    def _write_pieces(self) -> None:
+        """Hand the system what was written and follows on one another, in one call: each call lets
+        go of Python's lock, and has to wait for it then while the node has a turn."""
+        pieces, self._pieces = self._pieces, []
+        if not pieces:
+            return
+        left = memoryview(b"".join(pieces) if len(pieces) > 1 else pieces[0])
+        at = self._end - len(left)
         while left:
             written = os.pwrite(self._file, left, at)
             left, at = left[written:], at + written
@@ -81,6 +97,7 @@ class ShardFiles:
         """Make durable what was written. A segment that was deleted meanwhile is an error: what is
         written to it would be lost with the process."""
         if self._written:
+            self._write_pieces()
             os.fdatasync(self._file)
             if os.fstat(self._file).st_nlink == 0:
                 raise FileNotFoundError(errno.ENOENT, f"{self._segment} was deleted")
@@ -120,6 +137,7 @@ class ShardFiles:
 
     def read(self, segment: str, at: int, size: int) -> bytes:
         """At most `size` bytes of a segment; none if it is not there."""
+        self._write_pieces()
         try:
             file = os.open(self._path_of(segment), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -134,6 +152,7 @@ class ShardFiles:
         if self._file >= 0:
             os.close(self._file)
         self._segment, self._file, self._written = "", -1, False
+        self._pieces.clear()
 
     def _open_segment(self, segment: str) -> None:
         path = self._path_of(segment)

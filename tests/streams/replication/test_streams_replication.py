@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from overlay.machine import Message
 from streams.log import shard_log
+from streams.log.shard_log import SEGMENT_AGE
 from streams.replication.messages import ShardAck, ShardSealed
 from streams.replication.replica import Replica
 from streams.replication.retention import EVERYTHING, Keep
@@ -77,6 +79,37 @@ def test_chunks_of_older_epochs_are_not_committed_by_counting() -> None:
     for peer in world.peers[1:]:
         leader.leading.acknowledged(peer, ShardAck(SHARD, 7, leader.log.end.number))
     assert leader.committed == leader.log.end.number
+
+
+def test_a_commit_costs_no_message_of_its_own_and_an_idle_shard_hardly_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, leader = led(3)
+    sent: list[Message] = []
+    send = world.send
+    monkeypatch.setattr(world, "send", lambda a, b, m: (sent.append(m), send(a, b, m)))
+    for _ in range(20):
+        world.append()
+        world.run(0.01)
+    assert leader.committed == leader.log.end.number
+    assert len(sent) <= 20 * 4 + 4, "each chunk to two followers, and their acknowledgements"
+    world.run(0.5)
+    assert {r.committed for r in world.alive.values()} == {leader.log.end.number}
+    sent.clear()
+    world.run(9.5)
+    assert len(sent) <= 4 * 4, "every three seconds the followers hear that there is a leader"
+
+
+def test_the_first_rows_are_in_the_first_segment() -> None:
+    world, leader = led(3)
+    world.run(2 * SEGMENT_AGE / 1e9)  # the chunks with which the leader begins have no time
+    world.append()
+    world.run(0.5)
+    assert len(leader.log.segments) == 1
+    assert leader.log.segments[0].began == leader.log.time
+    world.run(2 * SEGMENT_AGE / 1e9)
+    world.append()
+    assert len(leader.log.segments) == 2
 
 
 def test_replicas_change_one_at_a_time() -> None:

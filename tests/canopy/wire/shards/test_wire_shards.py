@@ -185,6 +185,14 @@ def test_what_comes_during_a_sync_shares_the_next_one(
     for shard in logs:
         one.opened(shard)
     gate = Gate(monkeypatch)
+    written: list[int] = []
+    pwrite = os.pwrite
+
+    def noted(file: int, data: bytes, at: int) -> int:
+        written.append(pwrite(file, data, at))
+        return written[-1]
+
+    monkeypatch.setattr(os, "pwrite", noted)
     one.disk.write(SHARD, *_place(logs[SHARD], 1))
     gate.entered()
     last = 0
@@ -193,7 +201,9 @@ def test_what_comes_during_a_sync_shares_the_next_one(
             last = one.disk.write(shard, *_place(log, number))
     gate.open()
     one.answer(last, Written)
-    assert gate.calls == 1 + len(logs)
+    assert gate.calls == len(written) == 1 + len(logs)
+    for shard, log in logs.items():
+        assert one.opened(shard).found.log.end == log.chunks[38].id
 
 
 def _place(log: LogWriter, number: int) -> tuple[str, int, bytes]:
