@@ -216,6 +216,16 @@ class AddStream(Command, frozen=True):
     capture: str = ""
 
 
+class EditStream(Command, frozen=True):
+    """Change a stream's options; None: as they are. Answered as AddStream, or by Failed
+    (unknown)."""
+
+    name: str
+    keep_seconds: float | None = None
+    keep_bytes: int | None = None
+    capture: str | None = None
+
+
 class RemoveStream(Command, frozen=True):
     """Remove a stream and all that it has, for ever. Answered by Done, or Failed (unknown)."""
 
@@ -677,7 +687,7 @@ class Explained(Reply, frozen=True):
 COMMANDS = (
     Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
     | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
-    | AddStream | RemoveStream | GetStreams | BeginProducer | AppendEvents
+    | AddStream | EditStream | RemoveStream | GetStreams | BeginProducer | AppendEvents
     | BeginReading | TakeEvents | CommitReading | EndReading | Drain | Grant
     | OpenSession | ResumeSession | CloseSession
 )  # fmt: skip

@@ -10,7 +10,7 @@ import msgspec
 
 from overlay.chord.events import RingWalked
 from overlay.chord.ring.ring import Ring
-from overlay.client import AddStream, Done, Failed, GetStreams, RemoveStream, Streams
+from overlay.client import AddStream, Done, EditStream, Failed, GetStreams, RemoveStream, Streams
 from overlay.info import ReplicaInfo, ShardInfo, StreamInfo
 from overlay.machine import Machine, NodeId, Peer, Port, Timer, by_id
 from streams.directory.entry import StreamEntry, StreamOptions, fault_in_name, fault_in_options
@@ -18,6 +18,7 @@ from streams.directory.messages import (
     AskShards,
     AskStream,
     AskStreams,
+    ChangeStream,
     EraseStream,
     FoundStream,
     ShardsStatus,
@@ -92,7 +93,12 @@ class StreamCommands(Machine):
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
-        return {AddStream: self.add, RemoveStream: self.remove, GetStreams: self.get}
+        return {
+            AddStream: self.add,
+            EditStream: self.edit,
+            RemoveStream: self.remove,
+            GetStreams: self.get,
+        }
 
     # -- found and remove ------------------------------------------------------------------------
 
@@ -120,6 +126,20 @@ class StreamCommands(Machine):
         self.questions.ask(
             command.name, lambda ticket: FoundStream(ticket, command.name, id_, options), answered
         )
+
+    def edit(self, client: int, command: EditStream) -> None:
+        """Change a stream's options."""
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, StreamFound):
+                captures = answer.entry.options.capture
+                until = self.port.now + INTAKE_WAIT if captures else 0.0
+                self._look(client, command.request, answer, until)
+            else:
+                self.port.reply(client, Failed(command.request, answer.code, answer.reason))
+
+        name, keep = command.name, (command.keep_seconds, command.keep_bytes)
+        self.questions.ask(name, lambda t: ChangeStream(t, name, *keep, command.capture), answered)
 
     def remove(self, client: int, command: RemoveStream) -> None:
         """Remove a stream."""

@@ -29,6 +29,17 @@ class FoundStream(Message, frozen=True):
     options: StreamOptions
 
 
+class ChangeStream(Message, frozen=True):
+    """Asks the owner to change a stream's options; None: as they are. Answered by StreamFound or
+    StreamRefused."""
+
+    ticket: int
+    name: Name
+    keep_seconds: float | None
+    keep_bytes: int | None
+    capture: str | None
+
+
 class EraseStream(Message, frozen=True):
     """Asks the owner to remove a stream for ever. Answered by StreamFound (the tombstone)."""
 

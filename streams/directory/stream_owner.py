@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
@@ -22,6 +23,7 @@ from streams.directory.entry import (
     PREFIX,
     ShardPlace,
     StreamEntry,
+    StreamOptions,
     choose_replicas,
     decode_entry,
     directory_name,
@@ -34,6 +36,7 @@ from streams.directory.messages import (
     SHARDS_PER_MESSAGE,
     AskStream,
     AskStreams,
+    ChangeStream,
     EraseStream,
     FoundStream,
     KeepShards,
@@ -149,6 +152,25 @@ class StreamOwner(Machine):
             self._refuse(sender, message.ticket, "unknown", f"there is no stream {message.name}")
             return
         self._answer_when_committed(sender, message.ticket, replace(known, removed=True))
+
+    def on_change_stream(self, sender: Peer, message: ChangeStream) -> None:
+        """Change the options of a stream."""
+        if self._is_elsewhere(sender, message.ticket, message.name):
+            return
+        known = self.entry(message.name)
+        if known is None or known.removed:
+            self._refuse(sender, message.ticket, "unknown", f"there is no stream {message.name}")
+            return
+        try:
+            options = changed(known.options, message)
+        except msgspec.ValidationError as error:
+            self._refuse(sender, message.ticket, "usage", str(error))
+            return
+        if refused := fault_in_options(options):
+            self._refuse(sender, message.ticket, "usage", refused)
+            return
+        self._answer_when_committed(sender, message.ticket, replace(known, options=options))
+        self._beat()
 
     def on_ask_stream(self, sender: Peer, message: AskStream) -> None:
         """Say where a stream is."""
@@ -361,3 +383,10 @@ def _give(
     _, mine, told = orders.setdefault(peer.id, (peer, [], {}))
     mine.append(order)
     told[entry.id] = entry
+
+
+def changed(options: StreamOptions, message: ChangeStream) -> StreamOptions:
+    """The options with what the message names. msgspec.ValidationError if they are none."""
+    fields = {name: getattr(message, name) for name in ("keep_seconds", "keep_bytes", "capture")}
+    given = {name: value for name, value in fields.items() if value is not None}
+    return msgspec.convert({**msgspec.to_builtins(options), **given}, StreamOptions)

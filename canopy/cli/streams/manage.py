@@ -23,14 +23,20 @@ UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
-def _size(ctx: click.Context, option: click.Parameter, value: str) -> int:
+def parse_size(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """Bytes of an option such as 512M."""
+    if value is None:
+        return None
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", value.strip().lower())
     if found is None:
         raise click.BadParameter(f"{value} is no size: give bytes, or 512M, 20G")
     return int(found[1]) * UNITS[found[2]]
 
 
-def _period(ctx: click.Context, option: click.Parameter, value: str) -> float:
+def parse_period(ctx: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """Seconds of an option such as 12h."""
+    if value is None:
+        return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip().lower())
     if found is None:
         raise click.BadParameter(f"{value} is no period: give seconds, or 90m, 12h, 30d")
@@ -43,10 +49,18 @@ def _period(ctx: click.Context, option: click.Parameter, value: str) -> float:
 @click.option("--by", default="", metavar="ATTRIBUTE", help="What chooses the shard of an event.")
 @click.option("--replicas", default=3, help="Nodes that have each shard (3): odd.")
 @click.option(
-    "--keep-for", default="0", callback=_period, metavar="PERIOD", help="Keep rows so long: 30d."
+    "--keep-for",
+    default="0",
+    callback=parse_period,
+    metavar="PERIOD",
+    help="Keep rows so long: 30d.",
 )
 @click.option(
-    "--keep-size", default="0", callback=_size, metavar="SIZE", help="Keep so much of a shard: 20G."
+    "--keep-size",
+    default="0",
+    callback=parse_size,
+    metavar="SIZE",
+    help="Keep so much of a shard: 20G.",
 )
 @click.option(
     "--capture", default="", metavar="SELECTOR", help="Append the published events that match."

@@ -78,7 +78,8 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     ),
     "acceptances": ("Accepted", "PartTaken", "TreeMoved"),
     "streams_directory": (
-        *("FoundStream", "EraseStream", "AskStream", "StreamFound", "StreamRefused"),
+        *("FoundStream", "ChangeStream", "EraseStream", "AskStream", "StreamFound"),
+        "StreamRefused",
         *("StreamElsewhere", "ShardsOrphaned", "KeepShards", "ShardsReport"),
     ),
     "stream_readings": (

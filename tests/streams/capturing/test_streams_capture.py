@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from canopy.sim.world.world import World
-from overlay.client import AddStream, Failed, Streams
+from overlay.client import AddStream, EditStream, Failed, Streams
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
 from tests.support.overlays import grown, wait
@@ -109,3 +109,45 @@ def test_nothing_is_lost_or_repeated_when_leaders_are_lost(seed: int) -> None:
     counted = Counter(rows(world, shard))
     assert [n for n in published if n not in counted] == []
     assert [n for n, times in counted.items() if times > 1] == []
+
+
+def test_another_selector_counts_from_the_answer_on() -> None:
+    world = grown(4)
+    id_ = founded(world, "n0", "alarms", capture="level = 1")
+    shard = f"{id_}/0"
+    published = []
+    for n in range(30):
+        if n == 10:
+            request = world.clients.request()
+            reply = world.ask("n2", EditStream(request, "alarms", capture="level = 2"))
+            assert isinstance(reply, Streams), reply
+            assert reply.streams[0].capture == "level = 2"
+        world.publish("n1", {"n": n, "level": 1 if n < 10 else 2})
+        published.append(n)
+        world.run(0.01)
+    world.publish("n1", {"n": 99, "level": 1})
+    world.run(3.0)
+    assert sorted(rows(world, shard)) == published
+    request = world.clients.request()
+    assert isinstance(world.ask("n2", EditStream(request, "alarms", capture="")), Streams)
+    world.run(1.0)
+    world.publish("n1", {"n": 100, "level": 2})
+    world.run(2.0)
+    assert sorted(rows(world, shard)) == published
+    for name in world.names():
+        assert not world.node(name).clients.subscriptions
+
+
+def test_options_that_make_no_sense_change_nothing() -> None:
+    world = grown(1)
+    founded(world, "n0", "alarms", keep_seconds=5.0)
+    for name, options in (("alarms", {"capture": "x >"}), ("alarms", {"keep_seconds": -1.0})):
+        reply = world.ask("n0", EditStream(world.clients.request(), name, **options))  # type: ignore[arg-type]
+        assert isinstance(reply, Failed)
+        assert reply.code == "usage"
+    missing = world.ask("n0", EditStream(world.clients.request(), "none", keep_bytes=1))
+    assert isinstance(missing, Failed)
+    assert missing.code == "unknown"
+    kept = world.ask("n0", EditStream(world.clients.request(), "alarms", keep_bytes=10_000_000))
+    assert isinstance(kept, Streams)
+    assert (kept.streams[0].keep_seconds, kept.streams[0].keep_bytes) == (5.0, 10_000_000)

@@ -1,0 +1,54 @@
+"""`canopy stream edit`: change what a stream keeps, and what it captures."""
+
+from __future__ import annotations
+
+import click
+
+from canopy.cli.connect import node_options, open_client
+from canopy.cli.output import console, duration, label, plain, print_json
+from canopy.cli.streams.manage import parse_period, parse_size
+
+
+@click.command()
+@click.argument("name", metavar="STREAM")
+@click.option("--keep-for", callback=parse_period, metavar="PERIOD", help="Keep rows so long: 30d.")
+@click.option("--keep-size", callback=parse_size, metavar="SIZE", help="Keep so much: 20G.")
+@click.option(
+    "--capture", metavar="SELECTOR", help='Append the published events that match; "": none.'
+)
+@node_options
+def edit(
+    name: str,
+    keep_for: float | None,
+    keep_size: int | None,
+    capture: str | None,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+    wait: float,
+) -> None:
+    """Change a stream's options; what is not given stays. 0 keeps everything.
+
+    What a shorter --keep-for or --keep-size no longer keeps is deleted within seconds, and does not
+    come back. A new --capture counts when the command returns; the former one ends after that, so
+    that no event falls between them.
+
+    \b
+    canopy stream edit alarms --keep-for 7d
+    canopy stream edit quakes --capture "mag > 6"
+    """
+    from overlay.client import EditStream, Streams
+
+    if keep_for is None and keep_size is None and capture is None:
+        raise click.UsageError("nothing to change: give --keep-for, --keep-size or --capture")
+    with open_client(connect, wait) as client:
+        command = EditStream(0, name, keep_for, keep_size, capture)
+        found = client.ask(command, Streams, timeout).streams[0]
+    if as_json:
+        print_json(plain(found))
+        return
+    kept = duration(found.keep_seconds) if found.keep_seconds else "ever"
+    size = f"{found.keep_bytes:,} bytes of each shard" if found.keep_bytes else "any size"
+    console().print(f"[bold]{label(name)}[/] keeps rows for {kept}, {size}", soft_wrap=True)
+    if found.capture:
+        console().print(f"captures {label(found.capture)}", soft_wrap=True)

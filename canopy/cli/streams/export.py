@@ -1,0 +1,221 @@
+"""`canopy stream get` and `export`: rows of a stream, by place and by content."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from canopy.cli.bars import Bars
+from canopy.cli.connect import node_options, open_client
+from canopy.cli.errors import CommandError
+from canopy.cli.output import print_json
+from canopy.cli.streams.read import place_of, stream_object
+from overlay.wording import counted
+
+if TYPE_CHECKING:
+    from canopy.client.synchronous import Reading
+    from overlay.client import StreamEvent
+
+FORMATS: Final = ("jsonl", "csv")
+
+SPOOLED: Final = 1 << 20
+"""Bytes of a CSV file in the making that are kept in memory."""
+
+LOOK: Final = 0.5
+"""Seconds between two looks at the bar where nothing comes."""
+
+
+@click.command()
+@click.argument("name", metavar="STREAM")
+@click.argument("offset", type=click.IntRange(min=0))
+@click.option("--shard", default=0, help="The shard, of a stream that has several (0).")
+@node_options
+def get(
+    name: str, offset: int, shard: int, as_json: bool, timeout: float, connect: str | None,
+    wait: float,
+) -> None:  # fmt: skip
+    """Print the event with this offset, as a JSON object.
+
+    Exit code 1 if there is none: it is not kept any more, or has not come yet.
+
+    \b
+    canopy stream get alarms 1200
+    canopy stream get readings 7 --shard 3 | jq .attributes
+    """
+    with (
+        open_client(connect, wait) as client,
+        client.read(name, positions={shard: offset}, timeout=timeout) as reading,
+    ):
+        if shard not in reading.ends:
+            raise CommandError(f"{name} has no shard {shard}")
+        if offset >= reading.ends[shard]:
+            last = reading.ends[shard] - 1
+            raise CommandError(f"offset {offset} has not come yet: the last one is {last}")
+        while reading.positions[shard] <= offset:
+            for event in reading.take():
+                if (event.shard, event.offset) == (shard, offset):
+                    print_json(stream_object(name, event), None if as_json else 2)
+                    return
+    raise CommandError(f"the shard has no event with the offset {offset}")
+
+
+class _Bound(NamedTuple):
+    """Where an export ends: an offset, or a time in seconds since 1970; None: no such bound."""
+
+    offset: int | None
+    time: float | None
+
+    def takes(self, event: StreamEvent) -> bool:
+        """Whether the event lies before it."""
+        before = self.offset is None or event.offset < self.offset
+        return before and (self.time is None or event.time < self.time)
+
+
+def _bound(text: str | None) -> _Bound:
+    if text is None:
+        return _Bound(None, None)
+    start, at = place_of(text)
+    if isinstance(start, int):
+        return _Bound(start, None)
+    if start != "time":
+        raise click.UsageError(f"--to takes an offset or a time, not {text}")
+    return _Bound(None, at / 1e9)
+
+
+@click.command()
+@click.argument("name", metavar="STREAM")
+@click.argument("selector", default="")
+@click.option("--from", "start", default="first", metavar="WHERE", help="first, OFFSET or TIME.")
+@click.option("--to", "end", metavar="WHERE", help="Before this OFFSET or TIME. [default: the end]")
+@click.option("-o", "--output", metavar="FILE", default="-", help='The file; "-": standard output.')
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="[default: by the file's name, or jsonl]"
+)
+@node_options
+def export(
+    name: str,
+    selector: str,
+    start: str,
+    end: str | None,
+    output: str,
+    kind: str | None,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+    wait: float,
+) -> None:
+    """Write the events of a stream that SELECTOR matches (all, if there is none) into a file.
+
+    It ends with the last event that was there when it began. JSON lines are the objects of `canopy
+    sub --stream --json`; CSV has a column for each attribute that occurs, beside shard, offset and
+    time. The file has its name when it is whole. What was written is said on standard error, with
+    --json as an object.
+
+    \b
+    canopy stream export alarms -o alarms.jsonl
+    canopy stream export readings "value > 30" --from 2026-11-01 --to 2026-12-01 -o hot.csv
+    """
+    bound = _bound(end)
+    first, at = place_of(start)
+    kind = kind or ("csv" if output.lower().endswith(".csv") else "jsonl")
+    with Bars(quiet=as_json) as bars, _output(output) as file:
+        writer = _Csv(file) if kind == "csv" else _JsonLines(file, name)
+        with (
+            open_client(connect, wait, reconnect=timeout) as client,
+            client.read(name, selector, start=first, at=at, timeout=timeout) as reading,
+        ):
+            count = 0
+            bars.begin("exporting", None)
+            for event in _events(reading, bound, bars):
+                writer.add(event)
+                count += 1
+            bars.fill(counted(count, "event"))
+        writer.end()
+    if as_json:
+        said = {"stream": name, "events": count, "file": output, "format": kind}
+        sys.stderr.write(json.dumps(said) + "\n")
+    else:
+        click.echo(f"exported {counted(count, 'event')} of {name}", err=True)
+
+
+def _events(reading: Reading, bound: _Bound, bars: Bars) -> Iterator[StreamEvent]:
+    """Those before the bound that were there when the reading began."""
+    ends = dict(reading.ends)
+    if bound.offset is not None:
+        ends = {shard: min(end, bound.offset) for shard, end in ends.items()}
+    begin = dict(reading.positions)
+    total = sum(max(0, end - begin[shard]) for shard, end in ends.items())
+    while any(reading.positions[shard] < end for shard, end in ends.items()):
+        for event in reading.take(LOOK):
+            if event.offset < ends[event.shard] and bound.takes(event):
+                yield event
+            elif event.offset < ends[event.shard]:
+                ends[event.shard] = event.offset  # times do not go back
+        done = sum(min(reading.positions[s], end) - begin[s] for s, end in ends.items())
+        bars.show(done, total or 1, f"{done:,} of {total:,} offsets")
+
+
+@contextlib.contextmanager
+def _output(path: str) -> Iterator[IO[str]]:
+    """The file to write, which has its name when all went well."""
+    if path == "-":
+        yield sys.stdout
+        return
+    part = f"{path}.part"
+    try:
+        with open(part, "w", encoding="utf-8", newline="") as file:
+            yield file
+        os.replace(part, path)
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+
+
+class _JsonLines:
+    def __init__(self, file: IO[str], stream: str) -> None:
+        self._file, self._stream = file, stream
+
+    def add(self, event: StreamEvent) -> None:
+        self._file.write(json.dumps(stream_object(self._stream, event), ensure_ascii=False) + "\n")
+
+    def end(self) -> None:
+        self._file.flush()
+
+
+class _Csv:
+    """The columns are known at the end: until then rows are JSON lines in a file without a name."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._rows = tempfile.SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8")  # noqa: SIM115
+        self._columns: dict[str, None] = {}
+
+    def add(self, event: StreamEvent) -> None:
+        self._columns.update(dict.fromkeys(event.attributes))
+        row = [event.shard, event.offset, event.time, event.attributes]
+        self._rows.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def end(self) -> None:
+        table = csv.writer(self._file)
+        table.writerow(("shard", "offset", "time", *self._columns))
+        self._rows.seek(0)
+        for line in self._rows:
+            *place, attributes = json.loads(line)
+            table.writerow((*place, *(_cell(attributes.get(name)) for name in self._columns)))
+        self._rows.close()
+        self._file.flush()
+
+
+def _cell(value: Any) -> Any:
+    """As a feed in CSV has it: nothing where the attribute is absent or NULL."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else value

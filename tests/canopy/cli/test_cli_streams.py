@@ -1,0 +1,134 @@
+"""canopy/cli/streams: `get`, `export` and `edit` over a node that is made up."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from canopy.cli.streams import change, export
+from canopy.cli.streams.group import stream
+from overlay.client import Command, EditStream, StreamEvent, Streams
+from overlay.info import StreamInfo
+
+EVENTS = [
+    StreamEvent(0, 3, 100.0, {"n": 3, "ok": True, "place": 'a, "b"'}),
+    StreamEvent(1, 0, 101.0, {"n": 0}),
+    StreamEvent(0, 5, 110.0, {"n": 5, "ok": None}),
+    StreamEvent(0, 6, 120.0, {"n": 6, "place": "c\nd"}),
+]
+ENDS = {0: 8, 1: 1}
+
+
+class FakeReading:
+    """Hands out `EVENTS`, two at a time, then what came after the reading began."""
+
+    def __init__(self, positions: Mapping[int, int] | None) -> None:
+        self.ends = dict(ENDS)
+        self.positions = {0: 3, 1: 0, **(positions or {})}
+        self._left = [e for e in EVENTS if e.offset >= self.positions[e.shard]]
+
+    def take(self, timeout: float | None = None) -> list[StreamEvent]:
+        taken, self._left = self._left[:2], self._left[2:]
+        for event in taken:
+            self.positions[event.shard] = event.offset + 1
+        if not self._left:  # something came meanwhile
+            self.positions = {shard: end + 1 for shard, end in self.ends.items()}
+            taken = [*taken, StreamEvent(0, 8, 130.0, {"n": 8})]
+        return taken
+
+
+class FakeClient:
+    def __init__(self) -> None:
+        self.asked: list[Command] = []
+        self.read_with: dict[str, Any] = {}
+
+    @contextmanager
+    def read(self, name: str, selector: str = "", **options: Any) -> Iterator[FakeReading]:
+        self.read_with = {"selector": selector, **options}
+        yield FakeReading(options.get("positions"))
+
+    def ask(self, command: Command, reply: type, timeout: float) -> Streams:
+        self.asked.append(command)
+        assert isinstance(command, EditStream)
+        return Streams(0, (StreamInfo(command.name, "id", "", 3, 60.0, 0, (), "mag > 6"),))
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    fake = FakeClient()
+
+    @contextmanager
+    def opened(*arguments: Any, **options: Any) -> Iterator[FakeClient]:
+        yield fake
+
+    for module in (change, export):
+        monkeypatch.setattr(module, "open_client", opened)
+    return fake
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(stream, list(arguments))
+
+
+def test_lines_of_json_have_what_was_there_when_the_export_began(client: FakeClient) -> None:
+    result = run("export", "alarms", "n > 0")
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(line["shard"], line["offset"]) for line in lines] == [(0, 3), (1, 0), (0, 5), (0, 6)]
+    assert lines[0]["attributes"] == EVENTS[0].attributes
+    assert "exported 4 events" in result.stderr
+    assert (client.read_with["selector"], client.read_with["start"]) == ("n > 0", "first")
+
+
+def test_a_table_has_a_column_for_each_attribute(client: FakeClient, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    result = run("export", "alarms", "-o", str(path), "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stderr)["events"] == 4
+    with path.open(newline="") as file:
+        header, *rows = list(csv.reader(file))
+    assert header == ["shard", "offset", "time", "n", "ok", "place"]
+    assert rows[0] == ["0", "3", "100.0", "3", "true", 'a, "b"']
+    assert rows[2] == ["0", "5", "110.0", "5", "", ""]
+    assert rows[3][-1] == "c\nd"
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("to", "offsets"), [("5", [3, 0]), ("1970-01-01T00:01:50+00:00", [3, 0]), ("6", [3, 0, 5])]
+)
+def test_it_ends_before_an_offset_or_a_time(
+    client: FakeClient, to: str, offsets: list[int]
+) -> None:
+    result = run("export", "alarms", "--to", to)
+    assert [json.loads(line)["offset"] for line in result.stdout.splitlines()] == offsets
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(client: FakeClient, tmp_path: Path) -> None:
+    result = run("export", "alarms", "-o", str(tmp_path / "none" / "rows.csv"))
+    assert result.exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_event_is_found_by_its_place(client: FakeClient) -> None:
+    result = run("get", "alarms", "6")
+    assert json.loads(result.stdout)["attributes"] == EVENTS[3].attributes
+    for offset, shard in ((4, 0), (8, 0), (0, 7)):
+        missing = run("get", "alarms", str(offset), "--shard", str(shard))
+        assert missing.exit_code == 1, missing.output
+
+
+def test_what_is_not_named_stays_as_it_is(client: FakeClient) -> None:
+    assert run("edit", "alarms").exit_code == 2
+    result = run("edit", "alarms", "--keep-for", "1m")
+    assert result.exit_code == 0, result.output
+    assert client.asked == [EditStream(0, "alarms", 60.0, None, None)]
+    assert "1 min" in result.output
+    assert "mag > 6" in result.output
