@@ -10,7 +10,12 @@ Read in this order, first what does no IO:
 - ``values`` and ``changes``: what a change is, and its bytes in a stream;
 - ``filtering`` which rows belong to a sync, ``assembling`` events to whole transactions,
   ``folding`` many changes to few statements, ``fitting`` types of one database to those of another;
-- ``errors``: what can go wrong.
+- ``errors``: what can go wrong;
+
+and then what does:
+
+- ``stream`` the stream as both sides see it; ``sources`` and ``destinations``, folders with manuals of
+  their own; ``capturing`` and ``applying``, the two sides.
 
 Called by `canopy sync` (canopy/cli). It knows the client library, and databases by their drivers,
 which the extra `sync` brings and which are imported when they are used.

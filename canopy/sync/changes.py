@@ -110,6 +110,7 @@ class Change(msgspec.Struct, frozen=True):
     """The row as it was; ABSENT where the source does not say it."""
     after: Row | None = None
     schema: Table | None = None
+    """Of a row: its table, at the source side only. Of SCHEMA: the shape of what follows."""
     commit: Commit | None = None
 
 
@@ -135,11 +136,12 @@ def searchable(value: Value) -> Any:
     return value if kind is bool else None
 
 
-def draft_of(change: Change, table: Table | None, commit: Commit | None = None) -> Draft:
+def draft_of(change: Change, commit: Commit | None = None) -> Draft:
     """The event of a stream for `change`, with `commit` if it is the last of its transaction.
-    `table`: the shape of its rows. Raises UnfitError."""
-    commit = commit or change.commit
-    fields = [change.op, change.table, commit, change.schema]
+    Raises UnfitError."""
+    table = change.schema
+    schema = table if change.op == SCHEMA else None
+    fields = [change.op, change.table, commit or change.commit, schema]
     payload = pack(fields, (change.before, change.after))
     attributes: dict[str, Any] = {}
     row = change.before if change.after is None else change.after

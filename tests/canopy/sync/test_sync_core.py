@@ -105,14 +105,14 @@ def test_what_no_stream_can_carry_is_refused() -> None:
 def test_an_event_has_what_selectors_look_at_and_the_payload_has_all() -> None:
     commit = Commit(7, 9, 1.5, "db")
     change = Change(UPDATE, "orders", (1, ABSENT, None), (1, "x" * 300, Decimal("2.50")))
-    draft = draft_of(change, ORDERS, commit)
+    draft = draft_of(msgspec.structs.replace(change, schema=ORDERS), commit)
     assert draft.attributes == {"_table": "orders", "_op": "update", "id": 1}
     assert refusal(draft) is None
     assert change_of(draft.payload) == msgspec.structs.replace(change, commit=commit)
     barrier = Change(SCHEMA, "orders", schema=ORDERS)
-    assert change_of(draft_of(barrier, None).payload) == barrier
+    assert change_of(draft_of(barrier).payload) == barrier
     strange = Table("t", (Column("$x", "int", ""), Column("_op", "int", "")), (0,))
-    assert draft_of(Change(INSERT, "t", None, (1, 2)), strange).attributes == {
+    assert draft_of(Change(INSERT, "t", None, (1, 2), strange)).attributes == {
         "_table": "t",
         "_op": "insert",
     }

@@ -1,0 +1,128 @@
+"""The source side of a sync: from a database's changes to events of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from canopy.sync.changes import (
+    ABORT,
+    END,
+    INSERT,
+    MARK,
+    SNAPSHOT,
+    Change,
+    Commit,
+    Table,
+    draft_of,
+)
+from canopy.sync.filtering import RowFilter
+from canopy.sync.sources.source import Source
+from canopy.sync.stream import Stream, last_commit
+from overlay.client import Draft
+
+BYTES: Final = 192 * 1024
+"""Of payloads in one batch, about; a chunk of the stream's log has 256 KiB."""
+
+Report = Callable[[int, Commit | None], None]
+"""Is told of each batch that is in the stream: how many events, and its newest commit."""
+
+
+class Capture:
+    """Appends what a source commits, each change once, whenever it is ended and begun again."""
+
+    def __init__(
+        self,
+        source: Source,
+        stream: Stream,
+        rows: RowFilter,
+        report: Report = lambda events, commit: None,
+    ) -> None:
+        self._source = source
+        self._stream = stream
+        self._rows = rows
+        self._report = report
+        self._shapes: dict[str, Table] = {}  # that the filter knows
+        self._batch: list[Draft] = []
+        self._size = 0
+        self._whole = 0  # events of the batch up to the last commit
+        self._commit: Commit | None = None  # the last in the batch
+        self._held: Change | None = None  # until it is known whether it is the last one
+        self._marked = 0  # position that the stream has
+
+    def begin(self, snapshot: bool = False, from_now: bool = False) -> None:
+        """Go on behind what the stream has; with a snapshot if it has nothing, or if asked to.
+        `from_now`: an empty stream needs none. Raises SourceLostError."""
+        self._stream.begin()
+        commit, is_open = last_commit(self._stream)
+        if commit is not None and not snapshot:
+            self._source.resume(commit)
+            self._marked = commit.position
+            if is_open:
+                self._stream.append([draft_of(Change(ABORT))])
+            return
+        if from_now and commit is None:
+            self._source.start()
+        self._take(self._source.snapshot(), schemas_only=from_now and commit is None)
+        self._flush()
+
+    def run_once(self, wait: float) -> bool:
+        """Append what was committed since, and wait for it at most so many seconds; whether there
+        was something."""
+        before = self._marked
+        self._take(self._source.changes(wait))
+        self._flush()
+        return self._marked != before
+
+    def _take(self, changes: Iterable[Change], schemas_only: bool = False) -> None:
+        for change in changes:
+            schema = change.schema
+            if schema is not None and self._shapes.get(change.table) is not schema:
+                self._shapes[change.table] = schema
+                self._rows.learn(schema)
+            if not (schemas_only and change.op in (INSERT, SNAPSHOT, END)):
+                self._hold(change)
+            if change.commit is not None:
+                self._close(change.commit)
+
+    def _hold(self, change: Change) -> None:
+        found = None if change.op == MARK else self._rows.admit(change)
+        if found is not None:
+            if self._held is not None:
+                self._add(self._held, None)
+            self._held = found
+
+    def _close(self, commit: Commit) -> None:
+        """End a transaction of which some changes, or none, were wanted."""
+        if self._held is not None:
+            self._add(self._held, commit)
+            self._held = None
+        elif commit.position - self._marked < self._source.mark_every:
+            return
+        else:
+            self._add(Change(MARK), commit)
+        self._whole, self._commit = len(self._batch), commit
+        self._marked = commit.position
+
+    def _add(self, change: Change, commit: Commit | None) -> None:
+        draft = draft_of(change, commit)
+        size = len(draft.payload) + 256
+        if self._batch and self._size + size > BYTES:
+            self._flush_part()
+        self._batch.append(draft)
+        self._size += size
+
+    def _flush_part(self) -> None:
+        """Append what is whole, or else the part of a transaction that is larger than a batch."""
+        count = self._whole or len(self._batch)
+        self._stream.append(self._batch[:count])
+        self._report(count, self._commit)
+        if self._commit is not None:
+            self._source.confirm(self._commit.position)
+        self._batch = self._batch[count:]
+        self._size = sum(len(draft.payload) + 256 for draft in self._batch)
+        self._whole, self._commit = 0, None
+
+    def _flush(self) -> None:
+        while self._batch:
+            self._flush_part()

@@ -1,0 +1,265 @@
+"""What SQLite, DuckDB and PostgreSQL have in common as destinations: a DBAPI connection, and
+``INSERT … ON CONFLICT DO UPDATE``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from canopy.sync.changes import Column, Table
+from canopy.sync.destinations.destination import Progress
+from canopy.sync.errors import FencedError, SchemaError, UnfitError
+from canopy.sync.fitting import Fit, column_type, fits
+from canopy.sync.folding import Step
+from canopy.sync.values import ABSENT, Row
+
+POSITIONS = """
+CREATE TABLE IF NOT EXISTS canopy_positions (
+  name {text} PRIMARY KEY, next_offset {int} NOT NULL, progress {text} NOT NULL)"""
+
+
+def quoted(name: str) -> str:
+    """A name for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Statements:
+    """The statements for one table, and how its values fit."""
+
+    def __init__(self, table: Table, kind: str, mark: str) -> None:
+        """`mark`: how the driver spells a parameter."""
+        self.table = table
+        self.name = quoted(table.name)
+        self.columns = ", ".join(map(quoted, table.names))
+        marks = ", ".join([mark] * len(table.columns))
+        self.key = " AND ".join(f"{quoted(key)} = {mark}" for key in table.keys)
+        self.insert = f"INSERT INTO {self.name} ({self.columns}) VALUES ({marks})"
+        self.conflict = _on_conflict(table)
+        self.upsert = f"{self.insert} {self.conflict}"
+        self.delete = f"DELETE FROM {self.name} WHERE {self.key}"
+        self.select = f"SELECT {self.columns} FROM {self.name}"
+        self.fits: list[Fit] = fits(table, kind)
+        self.key_fits = [self.fits[place] for place in table.key]
+        self._mark = mark
+
+    def update(self, row: Row) -> str:
+        """The statement that sets what is not ABSENT in `row`."""
+        sets = [
+            f"{quoted(column.name)} = {self._mark}"
+            for column, value in zip(self.table.columns, row, strict=True)
+            if value is not ABSENT
+        ]
+        return f"UPDATE {self.name} SET {', '.join(sets)} WHERE {self.key}"
+
+    def fitted(self, rows: Iterable[Row]) -> Iterator[list[Any]]:
+        """The rows as the driver is handed them. Raises UnfitError."""
+        found = self.fits
+        for row in rows:
+            try:
+                yield [fit(value) for fit, value in zip(found, row, strict=True)]
+            except UnfitError as error:
+                raise self._named(error, row) from None
+
+    def fitted_keys(self, keys: Iterable[Row]) -> Iterator[list[Any]]:
+        """The keys as the driver is handed them."""
+        for key in keys:
+            yield [fit(value) for fit, value in zip(self.key_fits, key, strict=True)]
+
+    def _named(self, error: UnfitError, row: Row) -> UnfitError:
+        for column, fit, value in zip(self.table.columns, self.fits, row, strict=True):
+            try:
+                fit(value)
+            except UnfitError:
+                where = f"{self.table.name}.{column.name}, key {self.table.key_of(row)}"
+                return UnfitError(f"{where}: {error}")
+        return error
+
+
+def _on_conflict(table: Table) -> str:
+    keys = ", ".join(map(quoted, table.keys))
+    others = [quoted(name) for place, name in enumerate(table.names) if place not in table.key]
+    if not others:
+        return f"ON CONFLICT ({keys}) DO NOTHING"
+    return f"ON CONFLICT ({keys}) DO UPDATE SET " + ", ".join(
+        f"{name} = excluded.{name}" for name in others
+    )
+
+
+class SqlDestination:
+    """A destination over a DBAPI connection whose transactions are begun by hand."""
+
+    kind = ""
+    mark = "?"
+    text_type, int_type = "TEXT", "BIGINT"
+
+    def __init__(self, name: str, connection: Any) -> None:
+        self._name = name
+        self._connection = connection
+        self._statements: dict[str, Statements] = {}
+        self._offset = 0  # of the last commit
+        self._known = False  # there is a row for the sync
+        self._in_transaction = False
+        self._execute(POSITIONS.format(text=self.text_type, int=self.int_type))
+
+    def close(self) -> None:
+        """See `Destination`."""
+        self._connection.close()
+
+    def progress(self) -> Progress:
+        """See `Destination`."""
+        found = self._execute(
+            f"SELECT next_offset, progress FROM canopy_positions WHERE name = {self.mark}",
+            [self._name],
+        ).fetchone()
+        if found is None:
+            self._known, self._offset = False, 0
+            return Progress()
+        progress = msgspec.json.decode(found[1], type=Progress)
+        self._known, self._offset = True, progress.offset
+        for table in progress.tables.values():
+            self._learn(table)
+        return progress
+
+    def begin(self) -> None:
+        """See `Destination`."""
+        self._execute("BEGIN")
+        self._in_transaction = True
+
+    def commit(self, progress: Progress) -> None:
+        """See `Destination`."""
+        text, mark = msgspec.json.encode(progress).decode(), self.mark
+        if self._known:
+            done = self._count(
+                f"UPDATE canopy_positions SET next_offset = {mark}, progress = {mark} "
+                f"WHERE name = {mark} AND next_offset = {mark}",
+                [progress.offset, text, self._name, self._offset],
+            )
+        else:
+            done = self._count(
+                f"INSERT INTO canopy_positions VALUES ({mark}, {mark}, {mark}) "
+                f"ON CONFLICT (name) DO NOTHING",
+                [self._name, progress.offset, text],
+            )
+        if done != 1:
+            self.rollback()
+            raise FencedError(f"another process applies the sync {self._name}")
+        self._execute("COMMIT")
+        self._in_transaction = False
+        self._known, self._offset = True, progress.offset
+
+    def rollback(self) -> None:
+        """See `Destination`."""
+        if self._in_transaction:
+            self._in_transaction = False
+            self._execute("ROLLBACK")
+
+    def take_up(self, table: Table) -> None:
+        """See `Destination`."""
+        there = self._columns(table.name)
+        if not there:
+            columns = [
+                f"{quoted(column.name)} {self._type(table, column)}"
+                + ("" if column.nullable else " NOT NULL")
+                for column in table.columns
+            ]
+            keys = ", ".join(map(quoted, table.keys))
+            self._execute(
+                f"CREATE TABLE {quoted(table.name)} ({', '.join(columns)}, PRIMARY KEY ({keys}))"
+            )
+        else:
+            self._alter(table, there)
+        self._learn(table)
+
+    def clear(self, table: Table) -> None:
+        """See `Destination`."""
+        self._execute(f"DELETE FROM {quoted(table.name)}")
+
+    def load(self, table: Table, rows: Iterable[Row]) -> None:
+        """See `Destination`."""
+        found = self._statements[table.name]
+        self._execute_many(found.insert, found.fitted(rows))
+
+    def apply(self, step: Step) -> None:
+        """See `Destination`."""
+        found = self._statements[step.table.name]
+        if step.clear:
+            self.clear(step.table)
+        if step.deletes:
+            self._delete(found, step.deletes)
+        if step.upserts:
+            self._upsert(found, step.upserts)
+        for key, row in step.updates:
+            (values,) = found.fitted([row])
+            (where,) = found.fitted_keys([key])
+            sets = [value for value in values if value is not ABSENT]
+            self._execute(found.update(row), [*sets, *where])
+
+    def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
+        """See `Destination`."""
+        found = self._statements[table.name]
+        rows = {}
+        for key, fitted in zip(keys, found.fitted_keys(keys), strict=True):
+            row = self._execute(f"{found.select} WHERE {found.key}", fitted).fetchone()
+            if row is not None:
+                rows[key] = tuple(row)
+        return rows
+
+    def scan(self, table: Table) -> Iterator[Row]:
+        """See `Destination`."""
+        cursor = self._execute(self._statements[table.name].select)
+        while rows := cursor.fetchmany(1_000):
+            yield from map(tuple, rows)
+
+    def remove(self) -> None:
+        """See `Destination`."""
+        self._execute(f"DELETE FROM canopy_positions WHERE name = {self.mark}", [self._name])
+
+    def _learn(self, table: Table) -> None:
+        self._statements[table.name] = Statements(table, self.kind, self.mark)
+
+    def _type(self, table: Table, column: Column) -> str:
+        return column_type(column, table.dialect, self.kind)
+
+    def _alter(self, table: Table, there: Sequence[str]) -> None:
+        """Give a table of the destination the columns that it lacks."""
+        for column in table.columns:
+            if column.name not in there:
+                if not column.nullable:
+                    raise SchemaError(
+                        f"the destination's table {table.name} lacks {column.name}, which cannot "
+                        f"be NULL: add the column there, and run the sync again"
+                    )
+                declared = self._type(table, column)
+                name = quoted(column.name)
+                self._execute(f"ALTER TABLE {quoted(table.name)} ADD COLUMN {name} {declared}")
+        if sorted(self._keys(table.name)) != sorted(table.keys):
+            raise SchemaError(
+                f"the destination's table {table.name} needs the primary key "
+                f"({', '.join(table.keys)})"
+            )
+
+    def _delete(self, found: Statements, keys: Sequence[Row]) -> None:
+        self._execute_many(found.delete, found.fitted_keys(keys))
+
+    def _upsert(self, found: Statements, rows: Sequence[Row]) -> None:
+        self._execute_many(found.upsert, found.fitted(rows))
+
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        return self._connection.execute(statement, values)
+
+    def _execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        self._connection.executemany(statement, rows)
+
+    def _count(self, statement: str, values: Sequence[Any]) -> int:
+        """Execute it; how many rows it has changed."""
+        return int(self._execute(statement, values).rowcount)
+
+    def _columns(self, table: str) -> list[str]:
+        """The names of a table's columns; none: there is no such table."""
+        raise NotImplementedError
+
+    def _keys(self, table: str) -> list[str]:
+        """The names of its primary key's columns."""
+        raise NotImplementedError

@@ -1,0 +1,47 @@
+"""SQLite as a destination."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from canopy.sync.destinations.destination import Progress
+from canopy.sync.destinations.sql import SqlDestination, quoted
+
+BUSY: Final = 30.0
+"""Seconds to wait for another writer."""
+
+
+class SqliteDestination(SqlDestination):
+    """A database file, which is made if it is not there. Where it is a source, too, what is applied
+    is marked in its log."""
+
+    kind = "sqlite"
+    text_type, int_type = "TEXT", "INTEGER"
+
+    def __init__(self, name: str, path: str) -> None:
+        connection = sqlite3.connect(
+            path, timeout=BUSY, isolation_level=None, check_same_thread=False
+        )
+        super().__init__(name, connection)
+        self._execute("PRAGMA foreign_keys = OFF")  # the source has seen to them
+
+    def begin(self) -> None:
+        """See `Destination`."""
+        self._execute("BEGIN IMMEDIATE")
+        self._in_transaction = True
+        self._is_source = bool(self._columns("canopy_applying"))
+        if self._is_source:
+            self._execute("INSERT INTO canopy_applying VALUES (?)", [self._name])
+
+    def commit(self, progress: Progress) -> None:
+        """See `Destination`."""
+        if self._is_source:
+            self._execute("DELETE FROM canopy_applying")
+        super().commit(progress)
+
+    def _columns(self, table: str) -> list[str]:
+        return [row[1] for row in self._execute(f"PRAGMA table_xinfo({quoted(table)})")]
+
+    def _keys(self, table: str) -> list[str]:
+        return [row[1] for row in self._execute(f"PRAGMA table_info({quoted(table)})") if row[5]]

@@ -1,0 +1,5 @@
+"""Where changes come from: one module for each kind of database.
+
+A `Source` (``source``) hands out what a database has committed, in order; ``sqlite`` logs changes
+by triggers (``sqlite_triggers``).
+"""

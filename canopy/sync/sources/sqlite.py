@@ -1,0 +1,283 @@
+"""SQLite as a source: a log that triggers write (``sqlite_triggers``), read from a position on.
+
+SQLite has one writer at a time, so the order of the log's ids is the order of commits, and the
+log's id is the position. Triggers cannot tell one transaction from the next. So all that was
+committed between two looks is handed on as one: whoever applies it never has a part of a
+transaction, and may have several at once. A look is a comparison of SQLite's own counter of commits
+(`data_version`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from canopy.sync.changes import (
+    DELETE,
+    END,
+    INSERT,
+    MARK,
+    SCHEMA,
+    SNAPSHOT,
+    Change,
+    Commit,
+    Table,
+    check_table,
+)
+from canopy.sync.errors import SchemaError, SourceLostError, SyncError
+from canopy.sync.sources.sqlite_triggers import (
+    NOW,
+    install,
+    prepare,
+    quoted,
+    shape_of,
+    uninstall,
+    user_tables,
+)
+
+LOOK: Final = 0.004
+"""Seconds between two looks for commits: a look takes 4 µs."""
+AT_ONCE: Final = 5_000
+"""Changes that are read with one statement; no lock is held between two."""
+BUSY: Final = 30.0
+"""Seconds to wait for another writer."""
+FORGET_EVERY: Final = 2.0
+"""Seconds between two deletions of what is in the stream."""
+
+
+def open_sqlite(path: str) -> sqlite3.Connection:
+    """A connection whose transactions are begun and ended by hand."""
+    if not Path(path).exists():
+        raise SyncError(f"there is no database {path}")
+    return sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+
+
+class SqliteSource:
+    """The tables of one database file, whose triggers and log this makes."""
+
+    mark_every = 10_000  # changes in the log that nobody wants
+
+    def __init__(
+        self, name: str, path: str, tables: Sequence[str] = (), echoes: bool = False
+    ) -> None:
+        """`name`: of the sync; `tables`: those that are captured, () for all that there are and
+        will be; `echoes`: also what other syncs apply here."""
+        self._name = name
+        self._wanted = tuple(tables)
+        self._echoes = echoes
+        self._database = open_sqlite(path)
+        self._shapes: dict[int, Table] = {}  # by the number under which changes are logged
+        self._live: dict[str, int] = {}  # by name, the newest number
+        self._position = 0
+        self._seen = -1  # SQLite's counter of commits
+        self._schema = -1  # and of changed schemas
+        self._forgotten = 0.0
+        with self._writing():
+            self.id = prepare(self._database)
+            self._database.execute(
+                "INSERT OR IGNORE INTO canopy_readers VALUES (?, 0, NULL)", (name,)
+            )
+        self._refresh()
+
+    def close(self) -> None:
+        """See `Source`."""
+        self._database.close()
+
+    def end(self) -> int:
+        """See `Source`."""
+        found = self._database.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'canopy_changes'"
+        ).fetchone()
+        return int(found[0]) if found else 0
+
+    def start(self) -> None:
+        """See `Source`."""
+        self._position = self.end()
+
+    def resume(self, commit: Commit) -> None:
+        """See `Source`."""
+        if commit.source != self.id:
+            raise SourceLostError(
+                f"the stream has changes of another database (id {commit.source}, not {self.id})"
+            )
+        end = self.end()
+        at = self._database.execute(
+            "SELECT at FROM canopy_changes WHERE id = ?", (commit.position,)
+        ).fetchone()
+        if end < commit.position or (at is not None and at[0] != commit.time and commit.time):
+            raise SourceLostError(
+                f"the database was put back to an older state: its log ends at {end}, and the "
+                f"stream has {commit.position}; take a new snapshot (canopy sync run --snapshot)"
+            )
+        (lowest,) = self._database.execute("SELECT min(id) FROM canopy_changes").fetchone()
+        if end > commit.position and (lowest is None or lowest > commit.position + 1):
+            raise SourceLostError(
+                f"changes {commit.position + 1} to {(lowest or end + 1) - 1} are not in the log "
+                f"any more; take a new snapshot (canopy sync run --snapshot)"
+            )
+        self._position = commit.position
+
+    def snapshot(self) -> Iterator[Change]:
+        """See `Source`. Other programs can write meanwhile if the database is in WAL mode."""
+        self._refresh()
+        self._database.execute("BEGIN")
+        try:
+            position = self.end()
+            yield Change(SNAPSHOT)
+            for name, number in self._live.items():
+                table = self._shapes[number]
+                yield Change(SCHEMA, name, schema=table)
+                for row in scan(self._database, table):
+                    yield Change(INSERT, name, None, row, table)
+            self._position = position
+        finally:
+            self._database.execute("COMMIT")
+        yield Change(END, commit=Commit(position, position, 0.0, self.id))
+
+    def changes(self, wait: float) -> Iterator[Change]:
+        """See `Source`."""
+        if not self._await_commit(wait):
+            return
+        self._refresh()
+        (end,) = self._database.execute("SELECT max(id) FROM canopy_changes").fetchone()
+        held: Change | None = None
+        last = 0.0
+        begun = self._position
+        while self._position < (end or 0):
+            width = 2 * max((len(table.columns) for table in self._shapes.values()), default=0)
+            found = self._database.execute(
+                f"SELECT id, tab, op, at, applied, {', '.join(f'v{n}' for n in range(width))} "
+                f"FROM canopy_changes WHERE id > ? AND id <= ? ORDER BY id LIMIT {AT_ONCE}",
+                (self._position, end),
+            ).fetchall()
+            if not found:
+                break
+            for row in found:
+                change = self._change(row)
+                if change is not None:
+                    if held is not None:
+                        yield held
+                    held = change
+            self._position = found[-1][0]
+            last = found[-1][3]
+        if self._position > begun:
+            commit = Commit(self._position, self._position, last, self.id)
+            yield msgspec.structs.replace(held or Change(MARK), commit=commit)
+
+    def confirm(self, position: int) -> None:
+        """See `Source`. The last change is kept, by which a database that was put back is known."""
+        now = time.monotonic()
+        if now < self._forgotten + FORGET_EVERY:
+            return
+        self._forgotten = now
+        with self._writing():
+            self._database.execute(
+                "UPDATE canopy_readers SET position = ? WHERE name = ?", (position, self._name)
+            )
+            (least,) = self._database.execute("SELECT min(position) FROM canopy_readers").fetchone()
+            self._database.execute("DELETE FROM canopy_changes WHERE id < ?", (least,))
+
+    def remove(self) -> None:
+        """See `Source`: all of it, when no other sync reads the log."""
+        database = self._database
+        with self._writing():
+            database.execute("DELETE FROM canopy_readers WHERE name = ?", (self._name,))
+            if database.execute("SELECT count(*) FROM canopy_readers").fetchone()[0]:
+                return
+            for name in self._live:
+                uninstall(database, name)
+            for table in ("changes", "tables", "readers", "candidates", "source"):
+                database.execute(f"DROP TABLE IF EXISTS canopy_{table}")
+        self._live = {}
+
+    def _await_commit(self, wait: float) -> bool:
+        until = time.monotonic() + wait
+        while True:
+            (seen,) = self._database.execute("PRAGMA data_version").fetchone()
+            if seen != self._seen:
+                self._seen = seen
+                return True
+            if (rest := until - time.monotonic()) <= 0:
+                return False
+            time.sleep(min(LOOK, rest))
+
+    def _change(self, row: tuple[Any, ...]) -> Change | None:
+        if row[4] is not None and not self._echoes:
+            return None
+        table = self._shapes.get(row[1])
+        if table is None or (self._wanted and table.name not in self._wanted):
+            return None
+        op, width = row[2], 5 + len(table.columns)
+        if op == SCHEMA:
+            return Change(SCHEMA, table.name, schema=table)
+        if op == INSERT:
+            return Change(INSERT, table.name, None, row[5:width], table)
+        if op == DELETE:
+            return Change(DELETE, table.name, row[5:width], None, table)
+        return Change(op, table.name, row[width : 2 * width - 5], row[5:width], table)
+
+    def _refresh(self) -> None:
+        """Take up what has become of the tables: of one that is new or has another shape, all rows
+        are logged again, since its old triggers knew nothing of new columns."""
+        (schema,) = self._database.execute("PRAGMA schema_version").fetchone()
+        if schema == self._schema:
+            return
+        with self._writing():
+            self._read_shapes()
+            names = self._wanted or user_tables(self._database)
+            for name in names:
+                table = shape_of(self._database, name)
+                if table is None:
+                    raise SchemaError(f"the source has no table {name} (any more)")
+                if name not in self._live or self._shapes[self._live[name]] != table:
+                    self._take_up(check_table(table))
+            lost = [name for name in self._live if not shape_of(self._database, name)]
+            if lost:
+                raise SchemaError(
+                    f"table {lost[0]} is gone from the source: create it again, or remove the sync"
+                )
+        (self._schema,) = self._database.execute("PRAGMA schema_version").fetchone()
+
+    def _read_shapes(self) -> None:
+        found = self._database.execute("SELECT id, shape FROM canopy_tables ORDER BY id")
+        self._shapes = {number: msgspec.json.decode(text, type=Table) for number, text in found}
+        self._live = {table.name: number for number, table in self._shapes.items()}
+        if self._wanted:
+            self._live = {name: n for name, n in self._live.items() if name in self._wanted}
+
+    def _take_up(self, table: Table) -> None:
+        known = table.name in self._live
+        number = install(self._database, table)
+        self._shapes[number] = table
+        self._live[table.name] = number
+        if not known and not self.end():
+            return  # the first snapshot has its rows
+        columns = ", ".join(map(quoted, table.names))
+        places = ", ".join(f"v{place}" for place in range(len(table.columns)))
+        log = f"INSERT INTO canopy_changes (tab, op, at{{}}) SELECT {number}, {{}}, {NOW}{{}}"
+        self._database.execute(log.format("", SCHEMA, ""))
+        self._database.execute(
+            log.format(", " + places, INSERT, ", " + columns) + f" FROM {quoted(table.name)}"
+        )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+
+def scan(database: sqlite3.Connection, table: Table) -> Iterator[tuple[Any, ...]]:
+    """All rows of a table."""
+    columns = ", ".join(map(quoted, table.names))
+    yield from database.execute(f"SELECT {columns} FROM {quoted(table.name)}")

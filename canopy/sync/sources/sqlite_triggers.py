@@ -1,0 +1,228 @@
+"""The triggers that log the changes of SQLite's tables, and the tables that they log to.
+
+``canopy_changes`` has one row for each change, with the values of the user's columns as they are
+stored: its columns v0, v1, … have no type, so SQLite converts nothing. ``canopy_tables`` says of
+each shape that a table had which columns these are. User's tables stay as they are.
+
+SQLite fires no trigger for a row that REPLACE removes. So a trigger before the change keeps the
+rows that have a unique value in common with the new one (``canopy_candidates``), and the one after
+it logs those that went: as deleted, or, where the new row has the same key, as what it was before.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+import msgspec
+
+from canopy.sync.changes import DELETE, INSERT, UPDATE, Column, Table
+
+NOW: Final = "(julianday('now') - 2440587.5) * 86400.0"
+"""Seconds since 1970, to a millisecond."""
+ORIGIN: Final = "(SELECT name FROM canopy_applying)"
+"""The sync whose changes are being applied in this transaction; NULL: they are a user's own."""
+
+TABLES: Final = """
+CREATE TABLE IF NOT EXISTS canopy_source (id TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS canopy_tables (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, shape TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS canopy_readers (
+  name TEXT PRIMARY KEY, position INTEGER NOT NULL, tables TEXT);
+CREATE TABLE IF NOT EXISTS canopy_changes (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, tab INTEGER NOT NULL, op INTEGER NOT NULL,
+  at REAL, applied);
+CREATE TABLE IF NOT EXISTS canopy_candidates (tab INTEGER NOT NULL);
+"""
+APPLYING: Final = "CREATE TABLE IF NOT EXISTS canopy_applying (name TEXT)"
+"""Also made by a destination, which marks what it applies."""
+
+
+def quoted(name: str) -> str:
+    """A name for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def user_tables(database: sqlite3.Connection) -> list[str]:
+    """The names of the tables that can be captured."""
+    found = database.execute(
+        "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' "
+        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name NOT LIKE 'canopy\\_%' ESCAPE '\\' "
+        "ORDER BY name"
+    )
+    return [name for (name,) in found]
+
+
+def shape_of(database: sqlite3.Connection, name: str) -> Table | None:
+    """The shape of a table; None if there is none of that name. Generated columns are left out."""
+    columns: list[Column] = []
+    keys: list[tuple[int, int]] = []
+    for _, column, declared, notnull, _, key, hidden in database.execute(
+        f"PRAGMA table_xinfo({quoted(name)})"
+    ):
+        if hidden:
+            continue
+        if key:
+            keys.append((key, len(columns)))
+        columns.append(Column(column, meaning(declared), declared, not notnull))
+    if not columns:
+        return None
+    return Table(name, tuple(columns), tuple(place for _, place in sorted(keys)), "sqlite")
+
+
+def meaning(declared: str) -> str:
+    """What a declared type says of a column's values, which may be others all the same; else what
+    SQLite's rules of affinity make of it (https://sqlite.org/datatype3.html)."""
+    text = declared.upper()
+    for words, found in (
+        (("BOOL",), "bool"),
+        (("TIMESTAMPTZ", "TIMESTAMP WITH TIME"), "instant"),
+        (("DATETIME", "TIMESTAMP"), "timestamp"),
+        (("DATE",), "date"),
+        (("TIME",), "time"),
+        (("JSON",), "json"),
+        (("INT",), "int"),
+        (("CHAR", "CLOB", "TEXT"), "text"),
+        (("BLOB",), "bytes"),
+        (("REAL", "FLOA", "DOUB"), "float"),
+    ):
+        if any(word in text for word in words):
+            return found
+    return "decimal" if text else "text"
+
+
+def prepare(database: sqlite3.Connection) -> str:
+    """Make the tables of the log, within a transaction. Returns the id of the database."""
+    for statement in (*TABLES.split(";"), APPLYING):
+        if statement.strip():
+            database.execute(statement)
+    database.execute(
+        "INSERT INTO canopy_source SELECT lower(hex(randomblob(8))) "
+        "WHERE NOT EXISTS (SELECT 1 FROM canopy_source)"
+    )
+    return str(database.execute("SELECT id FROM canopy_source").fetchone()[0])
+
+
+def widen(database: sqlite3.Connection, columns: int) -> None:
+    """Have room for the two images of a row with so many columns."""
+    for table, needed in (("canopy_changes", 2 * columns), ("canopy_candidates", columns)):
+        there = [row[1] for row in database.execute(f"PRAGMA table_xinfo({table})")]
+        for number in range(needed):
+            if f"v{number}" not in there:
+                database.execute(f"ALTER TABLE {table} ADD COLUMN v{number}")
+
+
+def install(database: sqlite3.Connection, table: Table) -> int:
+    """Log the changes of a table of this shape from now on, within a transaction. Returns the
+    number under which they are logged."""
+    widen(database, len(table.columns))
+    shape = msgspec.json.encode(table).decode()
+    cursor = database.execute(
+        "INSERT INTO canopy_tables (name, shape) VALUES (?, ?)", (table.name, shape)
+    )
+    number = cursor.lastrowid
+    assert number is not None
+    uninstall(database, table.name)
+    for statement in triggers(table, number, unique_columns(database, table)):
+        database.execute(statement)
+    return number
+
+
+def uninstall(database: sqlite3.Connection, name: str) -> None:
+    """Log the changes of a table no more."""
+    found = database.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? "
+        "AND name LIKE 'canopy\\_%' ESCAPE '\\'",
+        (name,),
+    ).fetchall()
+    for (trigger,) in found:
+        database.execute(f"DROP TRIGGER {quoted(trigger)}")
+
+
+def unique_columns(database: sqlite3.Connection, table: Table) -> list[tuple[str, ...]]:
+    """The columns of each unique constraint but the primary key's, as far as they are columns."""
+    found = []
+    for _, name, unique, origin, _ in database.execute(f"PRAGMA index_list({quoted(table.name)})"):
+        if unique and origin != "pk":
+            info = database.execute(f"PRAGMA index_info({quoted(name)})").fetchall()
+            columns = tuple(column for _, _, column in info if column is not None)
+            if columns:
+                found.append(columns)
+    return found
+
+
+def triggers(table: Table, number: int, unique: list[tuple[str, ...]]) -> list[str]:
+    """The statements that make the triggers of a table that is logged as `number`."""
+    name = quoted(table.name)
+    count = len(table.columns)
+    news = [f"NEW.{quoted(column)}" for column in table.names]
+    olds = [f"OLD.{quoted(column)}" for column in table.names]
+
+    def logged(op: int, values: list[str]) -> str:
+        columns = ", ".join(f"v{place}" for place in range(len(values)))
+        return (
+            f"INSERT INTO canopy_changes (tab, op, at, applied, {columns}) "
+            f"VALUES ({number}, {op}, {NOW}, {ORIGIN}, {', '.join(values)});"
+        )
+
+    other = " OR ".join(f"NEW.{quoted(key)} IS NOT OLD.{quoted(key)}" for key in table.keys)
+    kept = ", ".join(f"v{place}" for place in range(count))
+    images = ", ".join(f"v{place}" for place in range(2 * count))
+    mine = f"FROM canopy_candidates AS c WHERE c.tab = {number} AND {_is_new(table)}"
+    replaced = (
+        f"INSERT INTO canopy_changes (tab, op, at, applied, {images}) "
+        f"SELECT {number}, {UPDATE}, {NOW}, {ORIGIN}, {', '.join(news)}, {kept} {mine}; "
+    )
+    inserted = logged(INSERT, news).replace(
+        f"VALUES ({number}", f"SELECT {number}"
+    )  # only if no row was replaced
+    inserted = inserted[: -len(");")] + f" WHERE NOT EXISTS (SELECT 1 {mine}); "
+    forget = f"DELETE FROM canopy_candidates WHERE tab = {number};"
+    lost = f"({other}) AND {_is_new(table)}"
+    made: list[str] = []
+    for what, body in (
+        ("insert", _gone(table, number, "0") + replaced + inserted + forget),
+        ("update", _gone(table, number, lost) + forget + logged(UPDATE, [*news, *olds])),
+        ("delete", logged(DELETE, olds)),
+    ):
+        trigger = quoted(f"canopy_{what}_{number}")
+        made.append(f"CREATE TRIGGER {trigger} AFTER {what.upper()} ON {name} BEGIN {body} END")
+    meets = " OR ".join(
+        "(" + " AND ".join(f"{quoted(each)} = NEW.{quoted(each)}" for each in columns) + ")"
+        for columns in (table.keys, *unique)
+    )
+    columns = ", ".join(map(quoted, table.names))
+    changed = " OR ".join(
+        f"NEW.{quoted(each)} IS NOT OLD.{quoted(each)}"
+        for each in dict.fromkeys((*table.keys, *(name for one in unique for name in one)))
+    )
+    for what, when in (("insert", ""), ("update", f"WHEN {changed}")):
+        trigger = quoted(f"canopy_before_{what}_{number}")
+        made.append(
+            f"CREATE TRIGGER {trigger} BEFORE {what.upper()} ON {name} {when} BEGIN "
+            f"{forget} "  # those of a statement that was ignored
+            f"INSERT INTO canopy_candidates (tab, {kept}) "
+            f"SELECT {number}, {columns} FROM {name} WHERE {meets}; END"
+        )
+    return made
+
+
+def _is_new(table: Table) -> str:
+    """Whether a candidate has the key of the row as it is now."""
+    return " AND ".join(
+        f"NEW.{quoted(table.columns[place].name)} = c.v{place}" for place in table.key
+    )
+
+
+def _gone(table: Table, number: int, also: str) -> str:
+    """The statement that logs the candidates that are not there any more, or `also`."""
+    kept = ", ".join(f"v{place}" for place in range(len(table.columns)))
+    there = " AND ".join(
+        f"t.{quoted(table.columns[place].name)} = c.v{place}" for place in table.key
+    )
+    return (
+        f"INSERT INTO canopy_changes (tab, op, at, applied, {kept}) "
+        f"SELECT {number}, {DELETE}, {NOW}, {ORIGIN}, {kept} FROM canopy_candidates AS c "
+        f"WHERE c.tab = {number} AND ({also} OR NOT EXISTS "
+        f"(SELECT 1 FROM {quoted(table.name)} AS t WHERE {there})); "
+    )

@@ -1,0 +1,130 @@
+"""The stream of a sync, as its two sides see it: appended to by one producer, read from an offset.
+
+The source side keeps no position of its own: the last event that closes a transaction has it. So
+whoever takes over begins the producer first, which ends every earlier session, and then reads the
+stream's end: what is there is all that there will ever be of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from canopy.client.errors import CommandFailed
+from canopy.client.synchronous import Client, Producer, Reading
+from canopy.sync.changes import Change, Commit, change_of
+from canopy.sync.errors import FencedError, SyncError
+from overlay.client import Draft, GetStreams, StreamEvent, Streams
+
+TIMEOUT: Final = 60.0
+"""Seconds for the answer to a request, while nodes come and go."""
+LOOK_BACK: Final = 64
+"""Events that are read first when the last position is looked for; twice as many each time."""
+
+
+class Events(Protocol):
+    """Events of a stream in order of their offsets, each once."""
+
+    def take(self, timeout: float | None = None) -> list[StreamEvent]:
+        """The next ones; [] when none came within `timeout` seconds."""
+
+    def close(self) -> None:
+        """End the reading."""
+
+
+class Stream(Protocol):
+    """A stream of one shard."""
+
+    id: str
+    """Its founding id."""
+
+    def begin(self) -> None:
+        """Append from here on, as nobody else can any more."""
+
+    def append(self, events: Sequence[Draft]) -> None:
+        """Append all of them or none, each once. Raises FencedError when another has begun."""
+
+    def read(self, offset: int) -> Events:
+        """What is there from `offset` on, and what comes."""
+
+    def ends(self) -> tuple[int, int]:
+        """The first offset that is kept, and the one that comes next."""
+
+
+class ClientStream:
+    """A stream that is reached through a node."""
+
+    def __init__(self, client: Client, name: str, producer: str = "") -> None:
+        """`producer`: as whom it is appended to. Raises ControlError, and SyncError for a stream of
+        several shards, which have no common order."""
+        found = client.ask(GetStreams(0, name), Streams, TIMEOUT).streams[0]
+        if len(found.shards) != 1:
+            raise SyncError(f"stream {name} has {len(found.shards)} shards; a sync needs one order")
+        self.id = found.id
+        self.name = name
+        self._client = client
+        self._name = producer
+        self._producer: Producer | None = None
+
+    def begin(self) -> None:
+        """See `Stream`."""
+        self._producer = self._client.producer(self.name, self._name, timeout=TIMEOUT)
+
+    def append(self, events: Sequence[Draft]) -> None:
+        """See `Stream`."""
+        assert self._producer is not None
+        try:
+            self._producer.append(events, atomic=True, timeout=TIMEOUT)
+        except CommandFailed as error:
+            if error.code == "fenced":
+                raise FencedError(f"another process captures for {self._name}") from None
+            raise
+
+    def read(self, offset: int) -> Reading:
+        """See `Stream`. Raises SyncError when retention has removed what is asked for."""
+        try:
+            return self._client.read(self.name, start=offset, timeout=TIMEOUT)
+        except CommandFailed as error:
+            if error.code != "offset-out-of-range":
+                raise
+            raise SyncError(
+                f"stream {self.name} has no offset {offset} any more ({error}): the destination "
+                f"needs a new snapshot (canopy sync run --snapshot at the source)"
+            ) from None
+
+    def ends(self) -> tuple[int, int]:
+        """See `Stream`."""
+        reading = self._client.read(self.name, start="first", timeout=TIMEOUT)
+        reading.close()
+        return reading.positions[0], reading.ends[0]
+
+
+def last_commit(stream: Stream) -> tuple[Commit | None, bool]:
+    """How far the source was read, None: nothing is known; and whether what follows is the
+    beginning of a transaction that was not finished."""
+    first, end = stream.ends()
+    size = LOOK_BACK
+    while True:
+        begin = max(first, end - size)
+        found = _read(stream, begin, end)
+        for place in range(len(found) - 1, -1, -1):
+            commit = found[place].commit
+            if commit is not None:
+                return commit, place < len(found) - 1
+        if begin == first:
+            return None, bool(found)
+        size *= 4
+
+
+def _read(stream: Stream, begin: int, end: int) -> list[Change]:
+    if begin >= end:
+        return []
+    found: list[Change] = []
+    events = stream.read(begin)
+    try:
+        while len(found) < end - begin:
+            for event in events.take(TIMEOUT):
+                found.append(change_of(event.payload))
+    finally:
+        events.close()
+    return found[: end - begin]
