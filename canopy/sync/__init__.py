@@ -14,8 +14,8 @@ Read in this order, first what does no IO:
 
 and then what does:
 
-- ``stream`` the stream as both sides see it; ``sources`` and ``destinations``, folders with manuals of
-  their own; ``capturing`` and ``applying``, the two sides.
+- ``stream`` the stream as both sides see it; ``sources`` and ``destinations``, folders with manuals
+  of their own; ``capturing`` and ``applying``, the two sides.
 
 Called by `canopy sync` (canopy/cli). It knows the client library, and databases by their drivers,
 which the extra `sync` brings and which are imported when they are used.

@@ -17,7 +17,7 @@ from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import FencedError, SchemaError, SourceLostError, SyncError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.sqlite import SqliteSource
-from tests.support.sync_stream import Killed, MemoryStream, Reading
+from tests.canopy.sync.sync_stream import Killed, MemoryStream, Reading
 
 SHOP = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, total NUMERIC, code TEXT UNIQUE);
