@@ -216,16 +216,6 @@ class AddStream(Command, frozen=True):
     capture: str = ""
 
 
-class EditStream(Command, frozen=True):
-    """Change a stream's options; None: as they are. Answered as AddStream, or by Failed
-    (unknown)."""
-
-    name: str
-    keep_seconds: float | None = None
-    keep_bytes: int | None = None
-    capture: str | None = None
-
-
 class RemoveStream(Command, frozen=True):
     """Remove a stream and all that it has, for ever. Answered by Done, or Failed (unknown)."""
 
@@ -682,22 +672,3 @@ class Explained(Reply, frozen=True):
     """Events that this node remembers with the id that was asked for; this is the newest one."""
     others: tuple[str, ...] = ()
     """Identities of the rest, the newest first; not all if they are many."""
-
-
-COMMANDS = (
-    Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
-    | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
-    | AddStream | EditStream | RemoveStream | GetStreams | BeginProducer | AppendEvents
-    | BeginReading | TakeEvents | CommitReading | EndReading | Drain | Grant
-    | OpenSession | ResumeSession | CloseSession
-)  # fmt: skip
-"""The types that the control socket decodes; nothing else comes in."""
-
-REPLIES = (
-    Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
-    | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
-    | Recipients | Events | Streams | ProducerReady | EventsAppended | ReadingReady
-    | EventsTaken | SessionOpened
-    | SessionResumed
-)  # fmt: skip
-"""The types that the control socket sends."""

@@ -22,6 +22,8 @@ COMMON = (
     "overlay.settings",
     "overlay.client",
     "overlay.info",
+    "overlay.stream_client",
+    "overlay.client_types",
     "overlay.backlog",
     "overlay.bounded",
     "overlay.health",
@@ -59,7 +61,10 @@ ANALYSIS_BASE = (
     *("canopy.traces.analysis.constants", "canopy.traces.analysis.errors"),
     "canopy.traces.analysis.tasks",
 )
-CLIENT = ("overlay.client", "overlay.info", "overlay.machine", "overlay.wording", "matching")
+CLIENT = (
+    *("overlay.client", "overlay.stream_client", "overlay.client_types", "overlay.info"),
+    *("overlay.machine", "overlay.wording", "matching"),
+)
 CLIENT_SIDE = ("canopy.wire.transport.framing", "canopy.wire.folder", "canopy.wire.constants")
 
 # Longest prefix wins; a folder may always import itself. What is not named here may import nothing
@@ -78,6 +83,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.health": ("overlay.machine",),
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
+    "overlay.stream_client": ("overlay.client", "overlay.info", "overlay.machine"),
+    "overlay.client_types": ("overlay.client", "overlay.stream_client"),
     "overlay.links": (*COMMON, "matching"),
     "overlay.lower_random": LOWER,
     "overlay.chord": CHORD,

@@ -14,7 +14,8 @@ import msgspec
 from canopy.wire.constants import CONTROL_LIMIT
 from canopy.wire.transport.framing import PREFIX, FrameFormat
 from matching import Value
-from overlay.client import REPLIES, Event, Gathered, Reply
+from overlay.client import Event, Gathered, Reply
+from overlay.client_types import REPLIES
 
 _ATTRIBUTES: Final = msgspec.msgpack.Decoder(dict[str, Value | None])
 

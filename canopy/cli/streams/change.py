@@ -37,7 +37,8 @@ def edit(
     canopy stream edit alarms --keep-for 7d
     canopy stream edit quakes --capture "mag > 6"
     """
-    from overlay.client import EditStream, Streams
+    from overlay.client import Streams
+    from overlay.stream_client import EditStream
 
     if keep_for is None and keep_size is None and capture is None:
         raise click.UsageError("nothing to change: give --keep-for, --keep-size or --capture")

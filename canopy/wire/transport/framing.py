@@ -18,7 +18,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from canopy.wire.constants import CONTROL_LIMIT, FRAME_LIMIT, HANDSHAKE_LIMIT
-from overlay.client import COMMANDS, REPLIES, Command, Reply
+from overlay.client import Command, Reply
+from overlay.client_types import COMMANDS, REPLIES
 from overlay.links.messages import Ack, Batch, Bye, Frame, Hello, Superseded, Welcome
 
 T = TypeVar("T")

@@ -14,8 +14,9 @@ from click.testing import CliRunner, Result
 
 from canopy.cli.streams import change, export
 from canopy.cli.streams.group import stream
-from overlay.client import Command, EditStream, StreamEvent, Streams
+from overlay.client import Command, StreamEvent, Streams
 from overlay.info import StreamInfo
+from overlay.stream_client import EditStream
 
 EVENTS = [
     StreamEvent(0, 3, 100.0, {"n": 3, "ok": True, "place": 'a, "b"'}),

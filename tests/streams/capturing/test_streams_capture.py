@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from canopy.sim.world.world import World
-from overlay.client import AddStream, EditStream, Failed, Streams
+from overlay.client import AddStream, Failed, Streams
+from overlay.stream_client import EditStream
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
 from tests.support.overlays import grown, wait

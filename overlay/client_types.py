@@ -1,0 +1,81 @@
+"""All types of commands and replies: what the control socket decodes, and what it sends."""
+
+from __future__ import annotations
+
+from overlay.client import (
+    AddStream,
+    AppendEvents,
+    Attributes,
+    BeginProducer,
+    BeginReading,
+    CloseSession,
+    CommitReading,
+    Delivered,
+    Done,
+    Drain,
+    Dropped,
+    DryRun,
+    Ended,
+    EndReading,
+    EndSubscription,
+    Events,
+    EventsAppended,
+    EventsTaken,
+    Explained,
+    Failed,
+    Feed,
+    Gather,
+    Gathered,
+    GetAttributes,
+    GetEvents,
+    GetIncidents,
+    GetPeers,
+    GetRing,
+    GetStatus,
+    GetStreams,
+    GetSubscriptions,
+    Grant,
+    Incidents,
+    Lapsed,
+    Located,
+    OpenSession,
+    Peers,
+    ProducerReady,
+    Publish,
+    Published,
+    ReadingReady,
+    Recipients,
+    RemoveStream,
+    ResumeSession,
+    RingClusters,
+    SessionOpened,
+    SessionResumed,
+    Status,
+    Streams,
+    Subscribe,
+    Subscribed,
+    Subscriptions,
+    TakeEvents,
+    Unsubscribe,
+    Where,
+    Why,
+)
+from overlay.stream_client import EditStream
+
+COMMANDS = (
+    Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
+    | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
+    | AddStream | EditStream | RemoveStream | GetStreams | BeginProducer | AppendEvents
+    | BeginReading | TakeEvents | CommitReading | EndReading | Drain | Grant
+    | OpenSession | ResumeSession | CloseSession
+)  # fmt: skip
+"""The types that the control socket decodes; nothing else comes in."""
+
+REPLIES = (
+    Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
+    | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
+    | Recipients | Events | Streams | ProducerReady | EventsAppended | ReadingReady
+    | EventsTaken | SessionOpened
+    | SessionResumed
+)  # fmt: skip
+"""The types that the control socket sends."""
