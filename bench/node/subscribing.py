@@ -57,6 +57,9 @@ AHEAD: Final = 512
 
 SINGLE: Final = 50  # subscriptions that are made one after the other
 PATIENCE: Final = 120.0
+SETTLED: Final = 2.0
+"""Seconds without a change after which the hosts of a tree are taken to be the last."""
+
 TREE: Final = "sensor"
 """The attribute that all of the selectors are registered under."""
 
@@ -143,10 +146,10 @@ class Subscribing:
         self.kill(primary)
         self.client.ask(Subscribe(0, f"{TREE} = 'after'"), Subscribed, PATIENCE)
         self.row["primary_s"] = round(time.monotonic() - began, 2)
+        self.progress.say(f"SUBACK after {self.row['primary_s']} s")
 
     def lose_host(self) -> None:
-        wait("hosts", lambda: len(self.hosts()) == len(set(self.hosts())) > 0)
-        time.sleep(2.0)
+        self.settle()
         before = self.hosts()
         spared = (self.home.id, self.located().cluster.primary)
         lost = next((n for n in self.running() if n.id in before and n.id not in spared), None)
@@ -157,6 +160,19 @@ class Subscribing:
         self.kill(lost)
         wait("another host", lambda: lost.id not in self.hosts() and len(self.hosts()) > 0)
         self.row["host_s"] = round(time.monotonic() - began, 2)
+
+    def settle(self) -> None:
+        """Wait until the tree has the same hosts for some seconds."""
+        hosts: list[str] = []
+        since = time.monotonic()
+
+        def is_settled() -> bool:
+            nonlocal hosts, since
+            if (now := self.hosts()) != hosts:
+                hosts, since = now, time.monotonic()
+            return bool(hosts) and time.monotonic() - since > SETTLED
+
+        wait("hosts", is_settled)
 
     # --- what is asked ---
 
