@@ -538,10 +538,11 @@ class Rebalance(Machine):
         limit, map_ = self._settings.tree.split_at, owned.tree.map
         if len(owned.tree.registrations) <= limit:
             return None
-        for index, entry in enumerate(map_.entries):
-            here = [r for r in owned.tree.registrations.values() if lies_in(r, entry.interval)]
-            if len(here) <= limit:
+        for index, count in enumerate(owned.registration_counts()):
+            if count <= limit:
                 continue
+            entry = map_.entries[index]
+            here = [r for r in owned.tree.registrations.values() if lies_in(r, entry.interval)]
             version = self._owner.next_version()
             cut = best_cut(entry.interval, [registration.interval for registration in here])
             if cut is not None:
