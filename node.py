@@ -21,6 +21,7 @@ from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring.ring import Ring
 from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus
 from overlay.driving import Driver, Vitals
+from overlay.guard import Guard, settings_for
 from overlay.health import Health, HealthReport
 from overlay.incidents import IncidentLog
 from overlay.inner import divided
@@ -40,6 +41,7 @@ from overlay.lower_random.relaying import Relaying, RelayPorts
 from overlay.lower_random.view import View
 from overlay.machine import LocalEvent, Machine, Message, Peer
 from overlay.reports import Reports
+from overlay.rights import Principal, Role
 from overlay.settings import Settings
 from overlay.turns import Turns
 from overlay.upper_tree.clients.clients import LocalClients
@@ -86,12 +88,14 @@ class Node:
         name: str = "",
         restored: Sequence[bytes] = (),
         boot: int = 0,
+        role: Role | None = None,
     ) -> None:
         """`incarnation` grows with each start, `boot` as in `Links`; `restored` is what was stored,
-        in order."""
+        in order. `role`: this node's own, where nodes have keys: then no peer is believed that the
+        driver has not authenticated."""
         self.me = me
         self.rng = rng
-        self.settings = settings
+        self.settings = settings if role is None else settings_for(role, settings)
         self.incarnation = incarnation
         self.name = name
         self.driver = driver
@@ -110,6 +114,7 @@ class Node:
         self._watched: dict[str, tuple[Peer, ...]] = {}
         self._ready = self._ring_known = False
         self._boot = boot
+        self.guard = Guard(me.id, role, self.turns.dispatch, self.count, self.trace)
         self._build(codec, overlay, founder=not seeds, restored=restored)
 
     # --- building ---
@@ -119,12 +124,13 @@ class Node:
         self.relaying = Relaying(self, self._relay_ports())
         self.links = Links(
             self.me, self.incarnation, overlay, settings.links, self.rng, codec, self.driver,
-            self.driver.clock, self.driver.hybrid, self.emit, self.turns.dispatch, self.count,
-            self.trace,
-            settings.view.seed_retry_most, self._boot, self.relaying,
+            self.driver.clock, self.driver.hybrid, self.emit, self.guard.dispatch, self.count,
+            self.trace, settings.view.seed_retry_most, self._boot,
+            None if self.guard.role else self.relaying,  # what it carries is not authenticated
         )  # fmt: skip
         points = self.access_points = AccessPoints(self, settings.view, self.health)
-        view = self.view = View(self, settings.view, self.access_points, lambda: self.hosting.load)
+        part = self.guard.takes_part
+        view = self.view = View(self, settings.view, points, lambda: self.hosting.load, part)
         self.crawl = Crawl(self, settings.walk, view, points, self.health)
         self.ring, self.incident_log = Ring(self, settings.ring), IncidentLog(self)
         self.clusters = Clusters(
@@ -270,13 +276,13 @@ class Node:
                 self.links.add_seed(address)
         self._finish_turn()
 
-    def on_opened(self, connection: ConnectionId) -> None:
+    def on_opened(self, connection: ConnectionId, principal: Principal | None = None) -> None:
         """A dial of this node succeeded."""
-        self._turn(self.links.on_opened, connection)
+        self._turn(self.links.on_opened, connection, self.guard.admit(principal))
 
-    def on_accepted(self, connection: ConnectionId) -> None:
+    def on_accepted(self, connection: ConnectionId, principal: Principal | None = None) -> None:
         """Another process has dialled this node."""
-        self._turn(self.links.on_accepted, connection)
+        self._turn(self.links.on_accepted, connection, self.guard.admit(principal))
 
     def on_frames(self, connection: ConnectionId, frames: Sequence[Frame]) -> None:
         """Frames of one connection that were read together, for one turn."""

@@ -27,7 +27,7 @@ from overlay.info import (
     SubscriptionInfo,
     VirtualNodeInfo,
 )
-from overlay.machine import NodeId
+from overlay.machine import NodeId, Uint53
 
 LEVELS = 5
 """Latency levels (P6). The Phoenix paper (section 3) leaves L open; five, as in most scales that
@@ -71,8 +71,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     events.)"""
 
     publisher: NodeId
-    incarnation: int
-    sequence: int
+    incarnation: Uint53
+    sequence: Uint53
     time: float
     attributes: dict[str, Value | None]
     payload: bytes = b""

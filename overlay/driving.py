@@ -19,6 +19,7 @@ from overlay.links.events import ConnectionId, IdentityConflict
 from overlay.links.events import Transport as LinkTransport
 from overlay.links.messages import Frame
 from overlay.machine import LocalEvent, Named
+from overlay.rights import Principal
 
 
 class Vitals(msgspec.Struct, frozen=True):
@@ -80,11 +81,12 @@ class DrivenNode(Protocol):
 
     # --- connections ---
 
-    def on_opened(self, connection: ConnectionId) -> None:
-        """A dial of the node succeeded."""
+    def on_opened(self, connection: ConnectionId, principal: Principal | None = None) -> None:
+        """A dial of the node succeeded. `principal`: who is there, as far as the transport has
+        authenticated it; None: it does not."""
 
-    def on_accepted(self, connection: ConnectionId) -> None:
-        """Another process has dialled the node."""
+    def on_accepted(self, connection: ConnectionId, principal: Principal | None = None) -> None:
+        """Another process has dialled the node; `principal` as in `on_opened`."""
 
     def on_frames(self, connection: ConnectionId, frames: Sequence[Frame]) -> None:
         """Frames that were read together from one connection, in order."""

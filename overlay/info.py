@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from overlay.machine import Key, NodeId
+from overlay.machine import Key, NodeId, Uint53
 
 
 class PeerInfo(msgspec.Struct, frozen=True):
@@ -141,8 +141,8 @@ class IntakeInfo(msgspec.Struct, frozen=True):
 
     state: str
     selector: str
-    waiting: int = 0  # events that are not known to be committed
-    gaps: int = 0  # how often this node may have missed events, since its start
+    waiting: Uint53 = 0  # events that are not known to be committed
+    gaps: Uint53 = 0  # how often this node may have missed events, since its start
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True):

@@ -27,7 +27,18 @@ NodeId = str
 Key = str
 """A place on the ring: 40 lower-case hex digits (SHA-1), so that string order is ring order."""
 
-Version = tuple[int, int]
+Uint53 = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""An integer that a message may carry: a count, a number, an epoch. 2^53 is what a double, and so
+every reader of JSON, keeps exactly. What nodes compute from such a number fits into 64 bits."""
+
+Uint63 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""A time in nanoseconds, a digest, or another number that is only compared."""
+
+Duration = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
+"""Seconds, at most 31 years. Neither an infinite number nor NaN, with which a timer would never
+be due."""
+
+Version = tuple[Uint53, Uint53]
 """(epoch, number). Compared as a pair: a higher epoch outranks every number of a lower one."""
 
 

@@ -85,6 +85,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.stream_client": ("overlay.client", "overlay.info", "overlay.machine"),
     "overlay.client_types": ("overlay.client", "overlay.stream_client"),
+    # The one table over the whole vocabulary: it names messages of all folders.
+    "overlay.rights": (
+        "overlay.machine",
+        "overlay.lower_random",
+        "overlay.chord",
+        "overlay.upper_tree",
+    ),
+    "overlay.guard": ("overlay.machine", "overlay.settings", "overlay.bounded", "overlay.rights"),
     "overlay.links": (*COMMON, "matching"),
     "overlay.lower_random": LOWER,
     "overlay.chord": CHORD,

@@ -334,5 +334,9 @@ the better one: longer than recovering a cluster takes. Guess."""
 RING_END_FAN_OUT: Final = 8
 """Neighbours that each node informs of a ring's end: all but e^-8 of the nodes hear it. Guess."""
 
+RING_END_WITNESSES: Final = 2
+"""Nodes that have to say that a ring has ended, where none is known to serve in it: one liar moves
+nobody. Of a ring that ends each primary informs its members and neighbours, and these go on."""
+
 RING_MET_FAN_OUT: Final = 3
 """Primaries of the own ring that one node informs of the better ring at a time. Guess."""

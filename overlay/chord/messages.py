@@ -6,13 +6,13 @@ hand-over (P1).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from overlay.chord.keys import in_arc
-from overlay.machine import Key, Message, NodeId, Peer, Version
+from overlay.machine import Key, Message, NodeId, Peer, Uint53, Version
 
 
 class Cluster(msgspec.Struct, frozen=True, array_like=True):
@@ -95,16 +95,16 @@ class Find(Message, frozen=True):
 
     key: Key
     origin: Peer
-    number: int
-    hop: int
+    number: Uint53
+    hop: Uint53
 
 
 class FindReply(Message, frozen=True):
     """The owner of the key, by its own word."""
 
-    number: int
+    number: Uint53
     cluster: Cluster
-    hop: int
+    hop: Uint53
 
 
 class Stabilise(Message, frozen=True):
@@ -169,7 +169,7 @@ class TakeOver(Message, frozen=True):
     `ArcGiven`)."""
 
     cluster: Cluster
-    index: int
+    index: Uint53
     successors: tuple[Cluster, ...]
     predecessor: Cluster | None
 
@@ -197,16 +197,20 @@ class ArcGiven(Message, frozen=True):
     given: bool
 
 
+Load = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
+"""Of a node's time that is asked of it: 1 is all of it."""
+
+
 class MergeOffer(Message, frozen=True):
     """From a cluster that is too small to the primary of the one after it: take my arc, which is as
     large as this. Its map versions are of `epoch` at most. `decided`: my log has given it to you
     (or to the one in whose place you are)."""
 
     arc: Cluster
-    trees: int
-    registrations: int
-    load: float
-    epoch: int
+    trees: Uint53
+    registrations: Uint53
+    load: Load
+    epoch: Uint53
     decided: bool
 
 
@@ -223,8 +227,8 @@ class MergeState(Message, frozen=True):
     from 0."""
 
     arc: Cluster
-    number: int
-    pieces: int
+    number: Uint53
+    pieces: Uint53
     entries: tuple[bytes, ...]
 
 

@@ -14,7 +14,7 @@ from overlay.links.events import ConnectionId, Detours, Transport
 from overlay.links.messages import Frame
 from overlay.links.seed import Seed
 from overlay.links.session import Carrier, LinkSession
-from overlay.machine import Peer, ProtocolError
+from overlay.machine import NodeId, Peer, ProtocolError
 
 
 class HandshakeStage(Enum):
@@ -32,7 +32,7 @@ class LinkConnection(HasDeadline):
 
     __slots__ = (
         *("id", "write", "shut", "is_direct", "stage", "give_up_at", "session", "seed"),
-        *("candidate_for", "hello_again_at", "_hello_interval", "_hellos_received"),
+        *("candidate_for", "hello_again_at", "principal", "_hello_interval", "_hellos_received"),
     )
 
     def __init__(
@@ -55,6 +55,7 @@ class LinkConnection(HasDeadline):
         self.session: LinkSession | None = None
         self.seed: Seed | None = None
         self.candidate_for: LinkSession | None = None  # which has, or had, another connection
+        self.principal: NodeId = ""  # whom the transport has authenticated; "": nobody
         self.hello_again_at = NEVER  # for transports that lose frames
         self._hello_interval = 0.0
         self._hellos_received = 0
@@ -167,10 +168,11 @@ class ConnectionTable:
         """The driver's numbers of all direct ones, oldest first."""
         return tuple(id_ for id_, each in self._connections.items() if each.is_direct)
 
-    def accept(self, id_: ConnectionId, is_direct: bool = True) -> None:
+    def accept(self, id_: ConnectionId, is_direct: bool = True, principal: NodeId = "") -> None:
         """A peer dialled this node; it has `links.connect_timeout` to send its Hello. Closed at
         once if `MAX_AWAITING_HELLO` others have not."""
         connection = self._add(id_, HandshakeStage.HELLO_AWAITED, is_direct)
+        connection.principal = principal
         self.awaiting_hello += 1
         if self._is_shut or self.awaiting_hello > MAX_AWAITING_HELLO:
             self.close(connection, "too many connections")

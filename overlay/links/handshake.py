@@ -62,6 +62,7 @@ from overlay.machine import Message, NodeId, Peer, ProtocolError
 NO_ROOM = "too many sessions, and all are in use"
 PENALISED = "too soon after a fault"
 TAKEN_OVER = "another connection took over"
+ANOTHER = "the certificate is another node's"
 
 
 class EstablishedListener(Protocol):
@@ -86,12 +87,13 @@ class Handshake(LinkParts):
 
     # --- connections in the handshake ---
 
-    def on_opened(self, id_: ConnectionId) -> None:
+    def on_opened(self, id_: ConnectionId, principal: NodeId = "") -> None:
         """A dial succeeded: send Hello for the session that dialled, or for the node at the
         address."""
         connection = self._connections.find(id_)
         if connection is not None:
             assert connection.stage is HandshakeStage.DIALLING, "opened twice"
+            connection.principal = principal
             self._greet(connection)
 
     def _greet(self, connection: LinkConnection) -> None:
@@ -123,6 +125,10 @@ class Handshake(LinkParts):
     def on_frame(self, connection: LinkConnection, frame: Frame) -> None:
         """A frame on a connection that carries no session yet."""
         stage = connection.stage
+        if is_of_another(connection, frame):
+            self._node.count("identity_refused", 1)
+            self._refuse(connection, ANOTHER, final=True)
+            return
         try:
             if isinstance(frame, Hello) and stage is HandshakeStage.HELLO_AWAITED:
                 self._on_hello(connection, frame)
@@ -131,7 +137,7 @@ class Handshake(LinkParts):
             elif isinstance(frame, Bye):
                 self._on_bye(connection, frame)
             elif isinstance(frame, Superseded):
-                self.on_superseded(frame)
+                self.on_superseded(connection, frame)
             elif isinstance(frame, Batch | Ack) and stage is HandshakeStage.HELLO_SENT:
                 self._node.count("link_early", 1)  # the Welcome before it was lost: both come again
             else:
@@ -144,6 +150,8 @@ class Handshake(LinkParts):
     ) -> None:
         """A greeting on an established connection: the repetition of one whose answer was lost.
         Raises ProtocolError if it is of another session."""
+        if is_of_another(connection, greeting):
+            raise ProtocolError(ANOTHER)
         if isinstance(greeting, Welcome) and greeting.session == 0:
             return  # a second answer to a repeated question for a name
         if not session.is_known_as(greeting.process, greeting.session):
@@ -350,8 +358,12 @@ class Handshake(LinkParts):
         self._node.emit(IdentityConflict(greeting.peer, greeting.incarnation, must_stop))
         return True
 
-    def on_superseded(self, frame: Superseded) -> None:
-        """A peer knows a later process with this node's id."""
+    def on_superseded(self, connection: LinkConnection, frame: Superseded) -> None:
+        """A peer knows a later process with this node's id. Where nodes are authenticated only that
+        process itself is believed, when it greets."""
+        if connection.principal:
+            self._node.count("identity_refused", 1)
+            return
         if frame.peer.id != self._node.me.id:
             raise ProtocolError("Superseded with another node's id")
         if ProcessName(frame.incarnation, frame.boot) > self._node.process:
@@ -428,6 +440,13 @@ class Handshake(LinkParts):
         expected, yours = session.expected, session.peer_process.incarnation
         clock = self._node.hybrid.read()
         connection.write(Welcome(*self._sender, expected, yours, window, *numbers, boot, clock))
+
+
+def is_of_another(connection: LinkConnection, frame: Frame) -> bool:
+    """Whether a greeting names another node than the transport has authenticated."""
+    if not connection.principal or not isinstance(frame, Hello | Welcome):
+        return False
+    return frame.peer.id != connection.principal
 
 
 def superseded(later: Peer, process: ProcessName) -> Superseded:

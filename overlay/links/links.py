@@ -239,18 +239,20 @@ class Links:
 
     # --- from the driver ---
 
-    def on_accepted(self, connection: ConnectionId) -> None:
-        """A peer dialled this node; it has ``links.connect_timeout`` to say Hello."""
-        self._connections.accept(connection)
+    def on_accepted(self, connection: ConnectionId, principal: NodeId = "") -> None:
+        """A peer dialled this node; it has ``links.connect_timeout`` to say Hello. `principal`: the
+        only node that it may be, where the transport authenticates."""
+        self._connections.accept(connection, principal=principal)
 
     def on_detour_accepted(self, connection: ConnectionId) -> None:
         """A peer greets this node by way of another one; from now on `on_frame` takes what it says
         there."""
         self._connections.accept(connection, is_direct=False)
 
-    def on_opened(self, connection: ConnectionId) -> None:
-        """The driver's dial succeeded: the handshake begins with this node's Hello."""
-        self._handshake.on_opened(connection)
+    def on_opened(self, connection: ConnectionId, principal: NodeId = "") -> None:
+        """The driver's dial succeeded: the handshake begins with this node's Hello. `principal` as
+        in `on_accepted`."""
+        self._handshake.on_opened(connection, principal)
 
     def on_closed(self, connection: ConnectionId, reason: str) -> None:
         """A connection has ended, or a dial failed."""
@@ -279,7 +281,7 @@ class Links:
             elif isinstance(frame, Bye):
                 self._on_bye(found, session, frame)
             elif isinstance(frame, Superseded):
-                self._handshake.on_superseded(frame)
+                self._handshake.on_superseded(found, frame)
             else:
                 raise ProtocolError("a frame of no known kind")
         except ProtocolError as error:

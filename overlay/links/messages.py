@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from overlay.machine import NodeId, Peer
+from overlay.machine import NodeId, Peer, Uint53, Uint63
 
 PROTOCOL = 9
 """Version of the wire protocol; a peer with another version is refused with a reason."""
@@ -30,8 +30,8 @@ class ProcessName(NamedTuple):
     """Which process of a node speaks: of two the greater was started later, and only its word
     counts."""
 
-    incarnation: int  # grows with each start from one data folder
-    boot: int  # when it was started, for processes that two copies of a folder give one incarnation
+    incarnation: Uint53  # grows with each start from one data folder
+    boot: Uint63  # when it was started: two copies of a folder may have one incarnation
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -45,19 +45,21 @@ class Hello(Frame, frozen=True):
     the answer is a Welcome with session 0, after which a Hello to the right node may follow.
     """
 
-    protocol: int
+    protocol: Uint53
     overlay: str  # name of the overlay; nodes of two overlays never link
     peer: Peer  # the sender
-    incarnation: int  # grows with each start of the process: a new one has forgotten the session
-    expected: int  # number of the next batch that the sender wants (0: it knows of no session)
-    yours: int  # the receiver's incarnation as the sender knows it, 0 if it does not
-    credit: int  # bytes that the receiver may have in flight beyond what is acknowledged
+    incarnation: Uint53  # grows with each start of the process: a new one has forgotten the session
+    expected: Uint53  # number of the next batch that the sender wants (0: it knows of no session)
+    yours: Uint53  # the receiver's incarnation as the sender knows it, 0 if it does not
+    credit: Uint53  # bytes that the receiver may have in flight beyond what is acknowledged
     to: NodeId = ""  # the node that is meant
-    session: int = 0  # the sender's number of this session; a greater one: it forgot the last
-    your_session: int = 0  # the receiver's number of it as the sender knows it, 0 if it does not
-    dials: int = 0  # Hellos sent in this session so far, to recognise an older one that comes late
-    boot: int = 0  # with the incarnation: the process (`ProcessName`)
-    clock: int = 0  # the sender's hybrid logical clock (overlay/hybrid_clock.py)
+    session: Uint53 = 0  # the sender's number of this session; a greater one: it forgot the last
+    your_session: Uint53 = 0  # the receiver's number of it as the sender knows it, 0 if it does not
+    dials: Uint53 = (
+        0  # Hellos sent in this session so far, to recognise an older one that comes late
+    )
+    boot: Uint63 = 0  # with the incarnation: the process (`ProcessName`)
+    clock: Uint63 = 0  # the sender's hybrid logical clock (overlay/hybrid_clock.py)
 
     @property
     def process(self) -> ProcessName:
@@ -72,18 +74,18 @@ class Welcome(Frame, frozen=True):
     Hello.
     """
 
-    protocol: int
+    protocol: Uint53
     overlay: str
     peer: Peer
-    incarnation: int
-    expected: int
-    yours: int
-    credit: int
-    session: int = 0
-    your_session: int = 0
-    dials: int = 0
-    boot: int = 0
-    clock: int = 0
+    incarnation: Uint53
+    expected: Uint53
+    yours: Uint53
+    credit: Uint53
+    session: Uint53 = 0
+    your_session: Uint53 = 0
+    dials: Uint53 = 0
+    boot: Uint63 = 0
+    clock: Uint63 = 0
 
     @property
     def process(self) -> ProcessName:
@@ -99,28 +101,30 @@ class Superseded(Frame, frozen=True):
     """
 
     peer: Peer  # the receiver's id, with the address of the later process
-    incarnation: int
-    boot: int
+    incarnation: Uint53
+    boot: Uint63
 
 
 class Batch(Frame, frozen=True):
     """Messages in order, with a cumulative acknowledgement of the other direction."""
 
-    number: int  # counted from 0 per session and direction
-    acknowledged: int  # every batch before this number was received and consumed
-    credit: int  # bytes that may be in flight beyond that
-    digest: int  # CRC-32 of `body` as it was sent
+    number: Uint53  # counted from 0 per session and direction
+    acknowledged: Uint53  # every batch before this number was received and consumed
+    credit: Uint53  # bytes that may be in flight beyond that
+    digest: Uint53  # CRC-32 of `body` as it was sent
     compressed: bool  # with zlib
     body: bytes  # the codec's list of messages
-    clock: int = 0  # the sender's hybrid logical clock when it was written
+    clock: Uint63 = 0  # the sender's hybrid logical clock when it was written
 
 
 class Ack(Frame, frozen=True):
     """Cumulative acknowledgement without a batch; also the keep-alive of a link that is watched."""
 
-    acknowledged: int
-    credit: int
-    gap: int = 0  # this batch was received, those from `acknowledged` up to it were not; 0: no gap
+    acknowledged: Uint53
+    credit: Uint53
+    gap: Uint53 = (
+        0  # this batch was received, those from `acknowledged` up to it were not; 0: no gap
+    )
     asks: bool = False  # a keep-alive probe: the peer answers with a frame of any kind
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from overlay.links.messages import AnyFrame
-from overlay.machine import Key, Message, NodeId, Peer, Version
+from overlay.machine import Key, Message, NodeId, Peer, Uint53, Version
 
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
@@ -16,7 +16,7 @@ class Neighbour(msgspec.Struct, frozen=True, array_like=True):
     """An entry of a view (C1). `age`: shuffles since the node itself was heard of."""
 
     peer: Peer
-    age: int
+    age: Uint53
     idle: bool = True  # it serves in no cluster and may be recruited (P1)
     load: Percent = 0  # of what it can host is asked of it, in time or in room (M2)
 
@@ -27,8 +27,8 @@ class AccessPoint(msgspec.Struct, frozen=True, array_like=True):
     attribute: str
     peer: Peer
     version: Version  # of the partition map when this was true
-    age: int  # in shuffles since then
-    ring: int = 0  # CRC-32 of the id of the ring whose tree it is
+    age: Uint53  # in shuffles since then
+    ring: Uint53 = 0  # CRC-32 of the id of the ring whose tree it is
 
 
 class RingHint(msgspec.Struct, frozen=True, array_like=True):
@@ -45,7 +45,7 @@ class Relayed(Message, frozen=True):
 
     origin: Peer
     to: Peer
-    number: int  # of the connection, by the end that opened it
+    number: Uint53  # of the connection, by the end that opened it
     is_answer: bool  # that end is `to`
     frame: AnyFrame
 
@@ -76,13 +76,13 @@ class Walk(Message, frozen=True):
     """
 
     origin: Peer
-    number: int  # of this walk at its origin
+    number: Uint53  # of this walk at its origin
     attributes: tuple[str, ...]  # those that are not found yet
-    hop: int  # the number of this message on the walk, from 1
-    left: int  # hops that remain after this one
-    limit: int  # hops since the start or the last recovery, at most; halved by recovery (C4)
+    hop: Uint53  # the number of this message on the walk, from 1
+    left: Uint53  # hops that remain after this one
+    limit: Uint53  # hops since the start or the last recovery, at most; halved by recovery (C4)
     trace: tuple[Peer, ...]  # the last k nodes visited, oldest first
-    ring: int = 0  # CRC-32 of the id of the origin's ring: only its access points count
+    ring: Uint53 = 0  # CRC-32 of the id of the origin's ring: only its access points count
 
     def data_units(self) -> int:
         """One per attribute, as in the figures of the paper."""
@@ -93,8 +93,8 @@ class WalkHit(Message, frozen=True):
     """To the origin of a walk: access points for some of its attributes, found at `hop`; those of
     one attribute one after the other, the preferred one first."""
 
-    number: int
-    hop: int
+    number: Uint53
+    hop: Uint53
     found: tuple[AccessPoint, ...]
 
 
@@ -102,8 +102,8 @@ class WalkMiss(Message, frozen=True):
     """To the origin of a walk: it ended at `hop` without finding these attributes. `lost`: the node
     that it was sent to then does not answer."""
 
-    number: int
-    hop: int
+    number: Uint53
+    hop: Uint53
     attributes: tuple[str, ...]
     lost: bool = False
 

@@ -55,10 +55,14 @@ class View(Machine):
         settings: ViewSettings,
         access_points: AccessPoints,
         load: Callable[[], int] = int,
+        takes_part: Callable[[NodeId], bool] = lambda node: True,
     ) -> None:
-        """`load`: per cent of what this node can host that is asked of it now."""
+        """`load`: per cent of what this node can host that is asked of it now. `takes_part`: says
+        whether a node may be in views, by its role; one that may not asks for neighbours and names
+        none."""
         super().__init__(port)
         self._load = load
+        self._takes_part = takes_part
         self._settings = settings
         self._access_points = access_points
         self._entries: dict[NodeId, Neighbour] = {}
@@ -178,6 +182,8 @@ class View(Machine):
         self, mine: list[Neighbour]
     ) -> tuple[tuple[Neighbour, ...], tuple[AccessPoint, ...], tuple[RingHint, ...]]:
         """The three parts of a Shuffle or ShuffleReply that carries these entries."""
+        if not self._takes_part(self.port.me.id):
+            return (), (), ()
         myself = Neighbour(self.port.me, 0, self._is_idle, self._load())
         points = self._access_points.sample(self._settings.gossiped)
         return (myself, *mine), points, self._ring_hints.sample(self.port.rng)
@@ -199,6 +205,8 @@ class View(Machine):
     def _take(self, entry: Neighbour, replaceable: list[NodeId]) -> None:
         who = entry.peer.id
         if who == self.port.me.id or self._tombstones.covers(who, entry.age, self._shuffles):
+            return
+        if not self._takes_part(who):
             return
         self._tiered.learn(entry.peer)
         known = self._entries.get(who)

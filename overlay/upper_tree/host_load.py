@@ -70,6 +70,11 @@ class VirtualNodeLoad(msgspec.Struct, frozen=True, array_like=True):
     seconds: Share = 0.0
     """Of this host's time that one event takes here, by its service rate; 0: not known."""
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a place that no order has, which a peer could send."""
+        for spot in self.places:
+            Interval(spot, spot)
+
 
 class ServedLoad(msgspec.Struct, frozen=True, array_like=True):
     """What a host is asked for: altogether, and by virtual nodes of one owner."""

@@ -10,7 +10,7 @@ import msgspec
 
 from matching import Value
 from overlay.client import Event
-from overlay.machine import Key, Message, NodeId, Peer, Version
+from overlay.machine import Key, Message, NodeId, Peer, Uint53, Version
 from overlay.upper_tree.messages import Entry, Location
 
 
@@ -18,18 +18,18 @@ class AskTrees(Message, frozen=True):
     """Which attributes does the receiver's cluster own? Where is the tree of `attribute` ("": of
     none in particular)?"""
 
-    number: int
+    number: Uint53
     attribute: str = ""
 
 
 class TreesReport(Message, frozen=True, tag="Trees"):
     """Answer to AskTrees. `entries` with the number of registrations in each."""
 
-    number: int
+    number: Uint53
     key: Key
     attributes: tuple[str, ...]
     version: Version
-    entries: tuple[tuple[Entry, int], ...]
+    entries: tuple[tuple[Entry, Uint53], ...]
     led_for: float = -1.0  # seconds
     silent: tuple[NodeId, ...] = ()  # members that the primary does not hear
 
@@ -38,7 +38,7 @@ class FindHosts(Message, frozen=True):
     """Which hosts have the trees of these attributes, which your cluster owns? Nothing is noted of
     the asker, unlike with `AskTree`. The answer repeats `number`; only a primary answers."""
 
-    number: int
+    number: Uint53
     attributes: tuple[str, ...]
 
 
@@ -46,7 +46,7 @@ class HostsFound(Message, frozen=True):
     """Answer to FindHosts: the virtual nodes of the trees that exist, and the attributes that have
     none. Those that the sender's cluster does not own are in neither."""
 
-    number: int
+    number: Uint53
     locations: tuple[Location, ...]
     absent: tuple[str, ...]
 
@@ -56,10 +56,10 @@ class AskMatches(Message, frozen=True):
     the asker, in the order of `attributes`; `trees`: attributes, each with the numbers of the
     events that would visit its tree at this host."""
 
-    number: int
-    events: tuple[int, ...]
+    number: Uint53
+    events: tuple[Uint53, ...]
     attributes: tuple[dict[str, Value | None], ...]
-    trees: tuple[tuple[str, tuple[int, ...]], ...]
+    trees: tuple[tuple[str, tuple[Uint53, ...]], ...]
 
 
 class NodeMatch(msgspec.Struct, frozen=True, array_like=True):
@@ -67,7 +67,7 @@ class NodeMatch(msgspec.Struct, frozen=True, array_like=True):
     as far as the answer has room for them."""
 
     peer: Peer
-    subscriptions: int
+    subscriptions: Uint53
     ids: tuple[str, ...]
 
 
@@ -76,24 +76,24 @@ class MatchesFound(Message, frozen=True):
     `listed` are those that the answer has room for. `moved`: trees with the numbers of the events
     whose values this host does not serve."""
 
-    number: int
-    events: tuple[int, ...]
-    nodes: tuple[int, ...]
+    number: Uint53
+    events: tuple[Uint53, ...]
+    nodes: tuple[Uint53, ...]
     listed: tuple[tuple[NodeMatch, ...], ...]
-    moved: tuple[tuple[str, tuple[int, ...]], ...]
+    moved: tuple[tuple[str, tuple[Uint53, ...]], ...]
 
 
 class AskEvent(Message, frozen=True):
     """What does the receiver remember of this event, which it published, or was shown?"""
 
-    number: int
+    number: Uint53
     event: str
 
 
 class EventFacts(Message, frozen=True):
     """Answer to AskEvent: the event (None: unknown or forgotten), and its way as text."""
 
-    number: int
+    number: Uint53
     event: Event | None
     path: tuple[str, ...]
     node: NodeId

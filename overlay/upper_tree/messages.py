@@ -11,7 +11,7 @@ import msgspec
 from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import LEVELS, Event
-from overlay.machine import Key, Message, NodeId, Peer, Region, Version
+from overlay.machine import Duration, Key, Message, NodeId, Peer, Region, Uint53, Uint63, Version
 from overlay.upper_tree.host_load import HostLoad, ServedLoad
 from overlay.upper_tree.summary import Summary
 
@@ -68,7 +68,7 @@ class Register(Message, frozen=True):
     """Take these registrations; planted if the tree is not there. `incarnation` is the
     subscriber's: its leases are renewed under it. `final`: do not send them elsewhere."""
 
-    incarnation: int
+    incarnation: Uint53
     registrations: tuple[Registration, ...]
     final: bool = False
 
@@ -78,7 +78,7 @@ class BetterPivots(Message, frozen=True):
     popularity of the attributes here (C9)."""
 
     registrations: tuple[tuple[str, str, str], ...]
-    popularity: tuple[tuple[str, int], ...]
+    popularity: tuple[tuple[str, Uint53], ...]
 
 
 class Registered(Message, frozen=True):
@@ -109,17 +109,17 @@ class Renew(Message, frozen=True):
     In other trees it has nothing. Answered by `Renewed` with the same number, behind `RenewRefused`
     and `NotOwner` where these are due."""
 
-    incarnation: int
-    trees: tuple[tuple[str, int, int], ...]
+    incarnation: Uint53
+    trees: tuple[tuple[str, Uint53, Uint53], ...]
     unsure: tuple[str, ...] = ()
-    number: int = 0
+    number: Uint53 = 0
 
 
 class Renewed(Message, frozen=True):
     """The leases of a renewal run on; all that it claimed is there, and the sender decides about
     all the trees that it named, except the trees `unconfirmed`."""
 
-    number: int
+    number: Uint53
     unconfirmed: tuple[str, ...] = ()
 
 
@@ -139,7 +139,7 @@ class Adopt(Message, frozen=True):
     its subscriber's incarnation."""
 
     registrations: tuple[Registration, ...]
-    incarnations: tuple[int, ...]
+    incarnations: tuple[Uint53, ...]
 
 
 class Adopted(Message, frozen=True):
@@ -171,8 +171,8 @@ class AskTree(Message, frozen=True):
     the summary that the asker has (0: none; empty: none of any). The answer repeats `number`."""
 
     attributes: tuple[str, ...]
-    number: int = 0
-    cached: tuple[int, ...] = ()
+    number: Uint53 = 0
+    cached: tuple[Uint63, ...] = ()
 
 
 class TreeSummary(msgspec.Struct, frozen=True, array_like=True):
@@ -180,7 +180,7 @@ class TreeSummary(msgspec.Struct, frozen=True, array_like=True):
     digest already."""
 
     attribute: str
-    digest: int
+    digest: Uint63
     summary: Summary | None
 
 
@@ -190,10 +190,10 @@ class TreeAnswer(Message, frozen=True):
 
     entries: tuple[Location, ...]
     absent: tuple[str, ...]
-    term: float
-    number: int = 0
+    term: Duration
+    number: Uint53 = 0
     summaries: tuple[TreeSummary, ...] = ()
-    epoch: int = 0  # of the cluster, by which an answer of a former owner is known
+    epoch: Uint53 = 0  # of the cluster, by which an answer of a former owner is known
 
 
 class Invalidate(Message, frozen=True):
@@ -202,15 +202,15 @@ class Invalidate(Message, frozen=True):
     owner granted any host."""
 
     attributes: tuple[str, ...]
-    number: int = 0
-    epoch: int = 0  # of the cluster: answers under an older one are stale, too
+    number: Uint53 = 0
+    epoch: Uint53 = 0  # of the cluster: answers under an older one are stale, too
 
 
 class Invalidated(Message, frozen=True):
     """Dropped, as the `Invalidate` with this number asked."""
 
     attributes: tuple[str, ...]
-    number: int = 0
+    number: Uint53 = 0
 
 
 class AskCached(Message, frozen=True):
@@ -225,8 +225,8 @@ class CacheReport(Message, frozen=True):
     subscribers*. In as many messages as it takes; `last` in the last one."""
 
     key: Key
-    epoch: int
-    copies: tuple[tuple[str, int], ...]
+    epoch: Uint53
+    copies: tuple[tuple[str, Uint63], ...]
     last: bool
 
 
@@ -243,8 +243,8 @@ class Assign(Message, frozen=True):
     attribute: str
     version: Version
     intervals: tuple[Interval, ...] = ()
-    size: int = 0
-    known: tuple[tuple[int, Entry], ...] = ()
+    size: Uint53 = 0
+    known: tuple[tuple[Uint53, Entry], ...] = ()
 
 
 class TreesHosted(Message, frozen=True):
@@ -253,7 +253,7 @@ class TreesHosted(Message, frozen=True):
 
     start: Key
     key: Key
-    epoch: int
+    epoch: Uint53
     attributes: tuple[str, ...]
     ring: str = ""
 
@@ -263,7 +263,7 @@ class StillHosting(Message, frozen=True):
     by `TreesHosted`. `epoch`: it would not listen to any lower one."""
 
     key: Key
-    epoch: int = 0
+    epoch: Uint53 = 0
 
 
 class AskToHost(Message, frozen=True):
@@ -300,7 +300,7 @@ class Install(Message, frozen=True):
     owner's: a host that heard of a higher one does not listen."""
 
     attribute: str
-    epoch: int
+    epoch: Uint53
     registrations: tuple[Registration, ...]
 
 
@@ -315,7 +315,7 @@ class Uninstall(Message, frozen=True):
     """Forget these registrations; `epoch` as in `Install`."""
 
     attribute: str
-    epoch: int
+    epoch: Uint53
     ids: tuple[str, ...]
 
 
@@ -326,10 +326,10 @@ class ServingBeat(Message, frozen=True):
 
     start: Key
     key: Key
-    epoch: int
-    number: int
-    heard: int
-    term: float
+    epoch: Uint53
+    number: Uint53
+    heard: Uint53
+    term: Duration
 
 
 class ServingReply(Message, frozen=True):
@@ -337,7 +337,7 @@ class ServingReply(Message, frozen=True):
     None: next to nothing."""
 
     key: Key
-    number: int
+    number: Uint53
     load: ServedLoad | None = None
     processors: Processors = 1
 
@@ -352,9 +352,9 @@ class SentBefore(msgspec.Struct, frozen=True, array_like=True):
 
     host: NodeId
     trees: tuple[str, ...]
-    first: int
-    last: int
-    age: int  # milliseconds since the last of them left, or the search began
+    first: Uint53
+    last: Uint53
+    age: Uint53  # milliseconds since the last of them left, or the search began
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
@@ -362,7 +362,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     events by these shards alone, and to answer the gatherer, with its number."""
 
     gatherer: Peer
-    number: int
+    number: Uint53
     shards: tuple[Interval, ...]
 
 
@@ -374,10 +374,10 @@ class Visit(Message, frozen=True):
     in the one tree; None: from the publisher, or passed on for it."""
 
     origin: Peer
-    hop: int  # messages from the publisher to here
+    hop: Uint53  # messages from the publisher to here
     attributes: tuple[str, ...]
     events: tuple[Event, ...]
-    apart: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = ()
+    apart: tuple[tuple[tuple[str, ...], tuple[Uint53, ...]], ...] = ()
     before: tuple[SentBefore, ...] = ()
     part: Part | None = None
 
@@ -390,8 +390,8 @@ class PartTaken(Message, frozen=True):
     """To the gatherer: of the part with this number, these events are matched by the shards
     `taken`; those in `moved` I do not serve (any more), and know no host of them."""
 
-    number: int
-    sequences: tuple[int, ...]
+    number: Uint53
+    sequences: tuple[Uint53, ...]
     taken: tuple[Interval, ...] = ()
     moved: tuple[Interval, ...] = ()
 
@@ -400,8 +400,8 @@ class Accepted(Message, frozen=True):
     """To the publisher: the trees have taken these events. Sequences are the publisher's. `pace`:
     how much this host has to do (P7); None: nothing waits."""
 
-    incarnation: int
-    taken: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]  # attributes, sequences
+    incarnation: Uint53
+    taken: tuple[tuple[tuple[str, ...], tuple[Uint53, ...]], ...]  # attributes, sequences
     locations: tuple[Location, ...]
     pace: HostLoad | None = None
 
@@ -409,9 +409,9 @@ class Accepted(Message, frozen=True):
 class TreeMoved(Message, frozen=True):
     """To the publisher: I do not serve this tree (any more); look for it again (C10)."""
 
-    incarnation: int
+    incarnation: Uint53
     attribute: str
-    sequences: tuple[int, ...]
+    sequences: tuple[Uint53, ...]
 
 
 class DelegateShare(msgspec.Struct, frozen=True, array_like=True):
@@ -420,7 +420,7 @@ class DelegateShare(msgspec.Struct, frozen=True, array_like=True):
     attribute: str
     interval: Interval
     peers: tuple[Peer, ...]
-    previous: tuple[int, ...] = ()  # of each peer, as in `Deliver`; empty: 0
+    previous: tuple[Uint53, ...] = ()  # of each peer, as in `Deliver`; empty: 0
 
 
 class Deliver(Message, frozen=True):
@@ -436,15 +436,15 @@ class Deliver(Message, frozen=True):
 
     attribute: str
     interval: Interval
-    hop: int
+    hop: Uint53
     events: tuple[Event, ...]
     registrations: tuple[tuple[str, ...], ...] = ()  # per event; only in counting routing
     onward: tuple[tuple[DelegateShare, ...], ...] = ()
     host: Peer | None = None
-    apart: tuple[tuple[str, Interval, tuple[int, ...]], ...] = ()
+    apart: tuple[tuple[str, Interval, tuple[Uint53, ...]], ...] = ()
     before: tuple[SentBefore, ...] = ()
-    through: int = 0
-    previous: tuple[int, ...] = ()
+    through: Uint53 = 0
+    previous: tuple[Uint53, ...] = ()
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""
@@ -457,7 +457,7 @@ class Undelivered(Message, frozen=True):
 
     attribute: str
     interval: Interval
-    hop: int  # messages from the publisher to here
+    hop: Uint53  # messages from the publisher to here
     events: tuple[Event, ...]
     peer: Peer
 
@@ -474,14 +474,14 @@ class DeliveriesGivenUp(Message, frozen=True):
     `attributes`: those that the given up events had, and those of the trees whose registrations
     ended; empty: not known."""
 
-    count: int
+    count: Uint53
     first: str
     last: str
     since: float
     until: float
     reason: str
     lapsed: bool = False
-    lapsed_for: float = 0.0
+    lapsed_for: Duration = 0.0
     attributes: tuple[str, ...] = ()
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from overlay.machine import Message, Peer
+from overlay.machine import Message, Peer, Uint53, Uint63
 from streams.replication.messages import Shard
 
 NAME_MOST: Final = 128
@@ -47,7 +47,7 @@ EXPIRED: Final = "expired"
 FULL: Final = "full"
 """The shard has as many readings, or durable consumers, as it can have."""
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Number = Uint53
 DurableName = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
 Token = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
 
@@ -58,7 +58,7 @@ class ReadFrom(msgspec.Struct, frozen=True, array_like=True):
     later (nanoseconds since 1970, by leaders' clocks)."""
 
     kind: Literal["first", "new", "offset", "time"]
-    at: Number = 0
+    at: Uint63 = 0
 
 
 class Durable(msgspec.Struct, frozen=True, array_like=True):
@@ -102,10 +102,10 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
     offset `first`; `places` are the others' offsets less that one, in order; empty: they follow on
     one another."""
 
-    time: int
-    first: int
+    time: Uint63
+    first: Uint53
     count: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-    places: tuple[int, ...]
+    places: tuple[Uint53, ...]
     rows: bytes
 
 
@@ -119,7 +119,7 @@ class StreamRows(Message, frozen=True):
     now."""
 
     shard: Shard
-    readings: Annotated[tuple[tuple[int, int], ...], msgspec.Meta(max_length=LISTED_MOST)]
+    readings: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)]
     position: Number
     pieces: tuple[Piece, ...]
 
@@ -128,7 +128,9 @@ class ReadingsScanned(Message, frozen=True):
     """Nothing matched: (reading, position before, position now)."""
 
     shard: Shard
-    marks: Annotated[tuple[tuple[int, int, int], ...], msgspec.Meta(max_length=LISTED_MOST)]
+    marks: Annotated[
+        tuple[tuple[Uint53, Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)
+    ]
 
 
 class KeepReadings(Message, frozen=True):
@@ -137,7 +139,7 @@ class KeepReadings(Message, frozen=True):
     of which it does not hear. Answered by ReadingsKept."""
 
     shard: Shard
-    readings: Annotated[tuple[tuple[int, int], ...], msgspec.Meta(max_length=LISTED_MOST)]
+    readings: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)]
 
 
 class ReadingsKept(Message, frozen=True):
@@ -145,15 +147,15 @@ class ReadingsKept(Message, frozen=True):
     the others."""
 
     shard: Shard
-    positions: Annotated[tuple[tuple[int, int], ...], msgspec.Meta(max_length=LISTED_MOST)]
-    missing: Annotated[tuple[int, ...], msgspec.Meta(max_length=LISTED_MOST)]
+    positions: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)]
+    missing: Annotated[tuple[Uint53, ...], msgspec.Meta(max_length=LISTED_MOST)]
 
 
 class EndReadings(Message, frozen=True):
     """The reader's node has these readings no more."""
 
     shard: Shard
-    readings: Annotated[tuple[int, ...], msgspec.Meta(max_length=LISTED_MOST)]
+    readings: Annotated[tuple[Uint53, ...], msgspec.Meta(max_length=LISTED_MOST)]
 
 
 class CommitPosition(Message, frozen=True):
@@ -183,13 +185,13 @@ class ReadingRefused(Message, frozen=True):
     reading: Number
     code: Annotated[str, msgspec.Meta(max_length=32)]
     reason: Annotated[str, msgspec.Meta(max_length=500)]
-    first: int = 0
-    next: int = 0
+    first: Uint53 = 0
+    next: Uint53 = 0
 
 
 class ReadingsMoved(Message, frozen=True):
     """These readings are not served here (any more); `leader`: who leads, if that is known."""
 
     shard: Shard
-    readings: Annotated[tuple[int, ...], msgspec.Meta(max_length=LISTED_MOST)]
+    readings: Annotated[tuple[Uint53, ...], msgspec.Meta(max_length=LISTED_MOST)]
     leader: Peer | None

@@ -9,7 +9,7 @@ import msgspec
 
 from overlay.chord.messages import Cluster
 from overlay.info import IntakeInfo
-from overlay.machine import Message, NodeId, Peer, Version
+from overlay.machine import Duration, Message, NodeId, Peer, Uint53, Uint63, Version
 from streams.directory.entry import NAME_MOST, StreamEntry, StreamOptions
 from streams.replication.messages import Shard
 
@@ -23,7 +23,7 @@ class FoundStream(Message, frozen=True):
     """Asks the owner to found a stream under this id, which the sender has drawn. Asked twice,
     it is the same stream. Answered by StreamFound or StreamRefused."""
 
-    ticket: int
+    ticket: Uint53
     name: Name
     id: Shard
     options: StreamOptions
@@ -33,24 +33,24 @@ class ChangeStream(Message, frozen=True):
     """Asks the owner to change a stream's options; None: as they are. Answered by StreamFound or
     StreamRefused."""
 
-    ticket: int
+    ticket: Uint53
     name: Name
-    keep_seconds: float | None
-    keep_bytes: int | None
+    keep_seconds: Duration | None
+    keep_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] | None
     capture: str | None
 
 
 class EraseStream(Message, frozen=True):
     """Asks the owner to remove a stream for ever. Answered by StreamFound (the tombstone)."""
 
-    ticket: int
+    ticket: Uint53
     name: Name
 
 
 class AskStream(Message, frozen=True):
     """Asks the owner for a stream, and for who leads its shards."""
 
-    ticket: int
+    ticket: Uint53
     name: Name
 
 
@@ -58,7 +58,7 @@ class StreamFound(Message, frozen=True):
     """The entry of a stream, and the leader of each of its shards (None: there is none just
     now)."""
 
-    ticket: int
+    ticket: Uint53
     entry: StreamEntry
     leaders: tuple[Peer | None, ...]
 
@@ -67,7 +67,7 @@ class StreamRefused(Message, frozen=True):
     """The owner's answer where there is nothing to be found, or it may not be done: `code` as in
     `overlay.client.Failed`."""
 
-    ticket: int
+    ticket: Uint53
     code: str
     reason: str
 
@@ -75,21 +75,21 @@ class StreamRefused(Message, frozen=True):
 class StreamElsewhere(Message, frozen=True):
     """The node that was asked does not own the name; perhaps `cluster` does."""
 
-    ticket: int
+    ticket: Uint53
     cluster: Cluster | None
 
 
 class AskStreams(Message, frozen=True):
     """Asks a primary for all streams of its cluster, those whose names come after `after`."""
 
-    ticket: int
+    ticket: Uint53
     after: str
 
 
 class StreamsReport(Message, frozen=True):
     """Some streams of one cluster, in order of name; `more`: there are others behind."""
 
-    ticket: int
+    ticket: Uint53
     key: str
     entries: tuple[StreamEntry, ...]
     more: bool
@@ -120,7 +120,7 @@ class ShardReport(msgspec.Struct, frozen=True, array_like=True):
     """A node's word on one shard that it has."""
 
     shard: Shard
-    leading: int
+    leading: Uint53
     """The epoch under which it leads and has committed; 0: it does not."""
     position: Version
     is_ready: bool
@@ -146,7 +146,7 @@ class ShardsOrphaned(Message, frozen=True):
 class AskShards(Message, frozen=True):
     """Asks a node how these shards are there. Answered by ShardsStatus."""
 
-    ticket: int
+    ticket: Uint53
     shards: Annotated[tuple[Shard, ...], msgspec.Meta(max_length=SHARDS_PER_MESSAGE)]
 
 
@@ -155,19 +155,19 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
 
     shard: Shard
     state: str  # leads, follows, opening, or barred
-    epoch: int
-    first: int
-    next: int
-    end: int
-    durable: int
-    committed: int
-    size: int  # bytes of the segments whose sizes are known
-    time: int  # of the last chunk, nanoseconds since 1970
+    epoch: Uint53
+    first: Uint53
+    next: Uint53
+    end: Uint53
+    durable: Uint53
+    committed: Uint53
+    size: Uint53  # bytes of the segments whose sizes are known
+    time: Uint63  # of the last chunk, nanoseconds since 1970
     intake: IntakeInfo | None = None
 
 
 class ShardsStatus(Message, frozen=True):
     """Those of the shards that the node has."""
 
-    ticket: int
+    ticket: Uint53
     shards: tuple[ShardStatus, ...]

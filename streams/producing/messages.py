@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from overlay.machine import Message, NodeId, Peer
+from overlay.machine import Message, NodeId, Peer, Uint53
 from streams.log.chunk import CHUNK_MOST
 from streams.replication.messages import Shard
 
@@ -44,7 +44,7 @@ MALFORMED: Final = "malformed"
 """The rows cannot be read. Not appended."""
 
 ProducerName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MOST)]
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Number = Uint53
 
 
 class RowBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -92,11 +92,11 @@ class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Rows of a request that lie behind one another in one chunk: their numbers, and the place.
     `hash` is that of the chunk; empty: the rows are there, and their receipt is not kept."""
 
-    sequence: int
-    count: int
-    offset: int
-    chunk: int
-    epoch: int
+    sequence: Uint53
+    count: Uint53
+    offset: Uint53
+    chunk: Uint53
+    epoch: Uint53
     hash: bytes
     replicas: tuple[NodeId, ...]
 
@@ -118,5 +118,5 @@ class AppendRefused(Message, frozen=True):
     request: Number
     code: Annotated[str, msgspec.Meta(max_length=32)]
     reason: Annotated[str, msgspec.Meta(max_length=500)]
-    expected: int = 0
+    expected: Uint53 = 0
     leader: Peer | None = None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from overlay.machine import Message, NodeId, Version
+from overlay.machine import Message, NodeId, Uint53, Version
 
 Shard = Annotated[str, msgspec.Meta(max_length=128)]
 
@@ -17,14 +17,14 @@ class ShardSeal(Message, frozen=True):
     how far its log is."""
 
     shard: Shard
-    epoch: int
+    epoch: Uint53
 
 
 class ShardSealed(Message, frozen=True):
     """Promised, durably. `intact`: what is not in this log never was (no torn tail, no damage)."""
 
     shard: Shard
-    epoch: int
+    epoch: Uint53
     position: Version
     intact: bool
 
@@ -33,25 +33,25 @@ class ShardFenced(Message, frozen=True):
     """Refused: the sender has promised `epoch` to another node."""
 
     shard: Shard
-    epoch: int
+    epoch: Uint53
 
 
 class ShardFetch(Message, frozen=True):
     """A candidate asks the furthest replica for what follows; as `ShardBehind`."""
 
     shard: Shard
-    epoch: int
-    end: tuple[int, bytes]
-    committed: int
+    epoch: Uint53
+    end: tuple[Uint53, bytes]
+    committed: Uint53
 
 
 class ShardFetched(Message, frozen=True):
     """Chunks in order, whole as they are on disk. `start`: as in `ShardAppend`."""
 
     shard: Shard
-    epoch: int
+    epoch: Uint53
     chunks: tuple[bytes, ...]
-    start: int = 0
+    start: Uint53 = 0
 
 
 class ShardAppend(Message, frozen=True):
@@ -61,20 +61,20 @@ class ShardAppend(Message, frozen=True):
     before it were committed, and are not kept any more."""
 
     shard: Shard
-    epoch: int
-    end: tuple[int, bytes]
-    first: int
-    committed: int
+    epoch: Uint53
+    end: tuple[Uint53, bytes]
+    first: Uint53
+    committed: Uint53
     chunks: tuple[bytes, ...]
-    start: int = 0
+    start: Uint53 = 0
 
 
 class ShardAck(Message, frozen=True):
     """The follower has all chunks up to `number` on disk, as this epoch's leader has them."""
 
     shard: Shard
-    epoch: int
-    number: int
+    epoch: Uint53
+    number: Uint53
 
 
 class ShardBehind(Message, frozen=True):
@@ -82,15 +82,15 @@ class ShardBehind(Message, frozen=True):
     was sent does not follow on it."""
 
     shard: Shard
-    epoch: int
-    end: tuple[int, bytes]
-    committed: int
+    epoch: Uint53
+    end: tuple[Uint53, bytes]
+    committed: Uint53
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True):
     """On disk: this replica takes nothing of a lower epoch, and of this one from `candidate` only.
     `suspect`: its log may lack what it had acknowledged, until a leader has completed it."""
 
-    epoch: int
+    epoch: Uint53
     candidate: NodeId
     suspect: bool

@@ -24,6 +24,7 @@ from overlay.hybrid_clock import HybridClock
 from overlay.links.events import Codec
 from overlay.links.messages import Frame
 from overlay.machine import LocalEvent, Named, Peer
+from overlay.rights import Principal
 from overlay.settings import Settings
 
 CLOCKS = 10_000.0
@@ -66,6 +67,9 @@ class Host(Protocol):
 
     def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
         """Run an action at a virtual time."""
+
+    def principal(self, name: str) -> Principal | None:
+        """What the certificate of a node says; None: nodes have no keys."""
 
     def crash(self, name: str, *, silent: bool = False) -> None:
         """Kill a process: it sends nothing more."""
@@ -157,11 +161,17 @@ class SimDriver:
 
     def opened(self, connection: int) -> None:
         """A dial of this process succeeded."""
-        self._input("on_opened", connection)
+        self._input("on_opened", connection, *self._principal(connection))
 
     def accepted(self, connection: int) -> None:
         """A connection that another process dialled is open (`network.Process`)."""
-        self._input("on_accepted", connection)
+        self._input("on_accepted", connection, *self._principal(connection))
+
+    def _principal(self, connection: int) -> tuple[Principal, ...]:
+        """Who is at the other end, as a certificate would say, where nodes have keys; else ()."""
+        other = self._network.opposite(connection)
+        principal = None if other is None else self._world.principal(other.name)
+        return () if principal is None else (principal,)
 
     def arrived(self, connection: int, frame: Frame) -> None:
         """A frame came in. (Most inputs are frames, so this one goes the short way.)"""

@@ -287,6 +287,11 @@ class Network:
         end.sent_at = at
         return at
 
+    def opposite(self, connection: int) -> Process | None:
+        """The process at the other end of a connection; None: it is not open."""
+        end = self._ends.get(connection)
+        return None if end is None or end.other is None else end.other.process
+
     def _knock(self, end: End, address: str) -> None:
         if not end.open:
             return

@@ -17,6 +17,7 @@ the byte.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -34,6 +35,7 @@ from matching import Value
 from overlay.client import Command, GetStatus, Reply, Status
 from overlay.links.events import Codec
 from overlay.machine import LocalEvent, Peer
+from overlay.rights import Principal, Role
 from overlay.settings import Settings
 
 EPOCH = 1_767_225_600.0
@@ -85,6 +87,8 @@ class World(Scheduler):
         self.directory: dict[str, tuple[str, ...]] = {}
         """The directory: the addresses that nodes published."""
         self.places: dict[str, tuple[str, int]] = {}
+        self.roles: dict[str, Role] | None = None
+        """By node, where nodes have keys: what their certificates say."""
         """Region and tier of each node, by the node's name."""
         self._log_disks: dict[tuple[str, str], SimulatedLogDisk] = {}  # by node and address
         self._clocks: dict[str, float] = {}  # seconds that a node's wall clock is ahead
@@ -175,6 +179,12 @@ class World(Scheduler):
     def names(self) -> list[str]:
         """The nodes that run, in order of their first start."""
         return [name for name, driver in self.drivers.items() if driver.alive]
+
+    def principal(self, name: str) -> Principal | None:
+        """What the certificate of a node says: its true id, and its role."""
+        if self.roles is None:
+            return None
+        return Principal(self.drivers[name].disk.node, self.roles[name], "")
 
     @property
     def node_seconds(self) -> float:
@@ -330,8 +340,11 @@ class World(Scheduler):
         if name in self.drivers:
             self._lived += self.drivers[name].lived
         self.drivers[name] = driver
+        build: Any = self._build
+        if self.roles is not None:
+            build = partial(build, role=self.roles[name])
         driver.run(
-            self._build(
+            build(
                 Peer(disk.node, disk.address, *self.places[name]),
                 disk.incarnation,
                 self.settings,

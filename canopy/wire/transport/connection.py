@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from canopy.wire.constants import LINGER, QUEUE_LIMIT, READ_SIZE, SEND_TIMEOUT
-from canopy.wire.transport.framing import NODE_FRAMES, FrameReader
+from canopy.wire.transport.framing import NODE_FRAMES, FrameReader, opens_session
 from canopy.wire.transport.inlet import Inlet
 from canopy.wire.transport.outlet import Counters, Outlet
 from overlay.links.events import REFUSED
@@ -48,6 +48,7 @@ class Connection:
         self._on_frames = on_frames
         self._on_garbage = on_garbage
         self._outlet = Outlet(counters)
+        self._reader = FrameReader(NODE_FRAMES)
         self._scope = trio.CancelScope()
         self._reason: str | None = None
 
@@ -58,6 +59,8 @@ class Connection:
             return
         self._outlet.put(NODE_FRAMES.encode(frame))
         self._counters.frames_out += 1
+        if opens_session(frame):  # to a Hello that was accepted: the peer may send batches now
+            self._reader.open()
         if self._outlet.waiting > QUEUE_LIMIT:
             self._fail(f"the peer does not read: {self._outlet.waiting} bytes wait")
 
@@ -117,7 +120,7 @@ class Connection:
         return None if self.closing else self._reason or "the connection ended"
 
     async def _read(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
-        reader = FrameReader(NODE_FRAMES)
+        reader = self._reader
         inlet = Inlet(stream)
         counters = self._counters
         while True:

@@ -1,9 +1,9 @@
 """Frames: one MessagePack value behind a 4-byte big-endian length (docs/reference/wire.md).
 
 Without IO: bytes in, frames out. The length is checked as soon as its four bytes are there, before
-anything of the frame itself is kept, so a peer cannot make us buffer more than the limit. The first
-frame of a connection has a smaller limit, since it is read before the handshake. What a frame may
-be is a typed union; anything else ends the stream with a reason.
+anything of the frame itself is kept, so a peer cannot make us buffer more than the limit. Until a
+connection between nodes carries a session the limit is smaller: whoever can reach the port can send
+that much. What a frame may be is a typed union; anything else ends the stream with a reason.
 
 The same reader serves the links between nodes (`NODE_FRAMES`) and both directions of the control
 socket (`COMMAND_FRAMES`, `REPLY_FRAMES`).
@@ -12,7 +12,7 @@ socket (`COMMAND_FRAMES`, `REPLY_FRAMES`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -41,12 +41,20 @@ def shorten(reason: BaseException) -> str:
 class FrameFormat(Generic[T]):
     """The frames of one kind of stream: their types, the limits of their sizes, their encoding.
 
-    `first_limit` is the limit in bytes of the first frame, `limit` that of later ones.
+    `limit` is that of a frame in bytes; `first_limit` holds until `opens` is true of a frame that
+    was read, or `FrameReader.open` is called.
     """
 
-    def __init__(self, union: Any, first_limit: int, limit: int) -> None:
+    def __init__(
+        self,
+        union: Any,
+        first_limit: int,
+        limit: int,
+        opens: Callable[[T], bool] = lambda frame: True,
+    ) -> None:
         self.first_limit = first_limit
         self.limit = limit
+        self.opens = opens
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(union)
         self._encoder = msgspec.msgpack.Encoder()
 
@@ -91,6 +99,11 @@ class FrameReader(Generic[T]):
         self._limit = format.first_limit
         self._buffer = bytearray()
 
+    def open(self) -> None:
+        """The stream's peer is accepted: from now on its frames may be as large as the format has
+        them."""
+        self._limit = self._format.limit
+
     @property
     def buffered(self) -> int:
         """Bytes kept of an incomplete frame: less than the limit plus one read."""
@@ -124,17 +137,25 @@ class FrameReader(Generic[T]):
             if end > size:
                 break
             try:
-                frames.append(self._format.decode(view[start + PREFIX : end]))
+                frame = self._format.decode(view[start + PREFIX : end])
             except MALFORMED as error:
                 self.error = f"bad frame: {shorten(error)}"
                 return size
-            self._limit = self._format.limit
+            frames.append(frame)
+            if self._limit < self._format.limit and self._format.opens(frame):
+                self.open()
             start = end
         return start
 
 
+def opens_session(frame: Frame) -> bool:
+    """Whether the connection carries a session from this frame on: it is the answer to a Hello that
+    was accepted. (A Hello by itself may be anybody's.)"""
+    return type(frame) is Welcome and frame.session > 0
+
+
 NODE_FRAMES: Final[FrameFormat[Frame]] = FrameFormat(
-    Hello | Welcome | Batch | Ack | Bye | Superseded, HANDSHAKE_LIMIT, FRAME_LIMIT
+    Hello | Welcome | Batch | Ack | Bye | Superseded, HANDSHAKE_LIMIT, FRAME_LIMIT, opens_session
 )
 """Frames between two nodes."""
 

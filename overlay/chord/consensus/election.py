@@ -197,17 +197,19 @@ class Election:
     def on_vote_reply(self, sender: Peer, message: VoteReply) -> None:
         """Count a vote or refusal; a majority of pre-votes starts the vote, one of votes wins."""
         campaign, cluster = self.campaign, self.role.cluster
+        if cluster is None or message.key != cluster.key or not self.log.is_voter(sender.id):
+            self.port.count("votes_refused")
+            return  # nobody asked the sender
         self._highest_epoch = max(self._highest_epoch, message.voted_epoch)
-        if (
-            campaign is None
-            or cluster is None
-            or (message.key, message.epoch, message.pre_vote)
-            != (cluster.key, campaign.epoch, campaign.pre_vote)
+        if campaign is None or (message.key, message.epoch, message.pre_vote) != (
+            cluster.key,
+            campaign.epoch,
+            campaign.pre_vote,
         ):
             return
         if message.granted:
             self._count_vote(sender.id, message.timeout)
-        elif self.log.is_voter(sender.id):
+        else:
             campaign.refused[sender.id] = None
             if len(campaign.refused) > len(self.log.voters) - self.log.majority():
                 self._campaign_failed()
@@ -288,9 +290,14 @@ class Election:
     def on_request_vote(self, sender: Peer, message: RequestVote) -> None:
         """Vote for the candidate, or say whether this voter would (pre-vote). A vote is stored
         before the answer leaves. Without a log there is nothing to compare the candidate's with,
-        and no answer."""
+        and no answer. Nor is there one to a node that is no voter by this node's log and no member
+        by its description: nodes serve before they vote, and the primary says so first."""
         cluster, key = self.role.cluster, message.key
         if cluster is None or cluster.key != key or self.log.voter_log is None:
+            return
+        if not (self.log.is_voter(sender.id) or cluster.has_member(sender.id)):
+            self.port.count("votes_refused")
+            self.port.send(sender, Moved(cluster))
             return
         granted = (
             message.epoch > cluster.epoch

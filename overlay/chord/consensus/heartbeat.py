@@ -143,12 +143,13 @@ class Heartbeat:
         that is above the own one: then it follows no more."""
         if not self.role.leads(message.key, message.epoch):
             return None
+        if not (self.role.own.has_member(sender.id) or self.log.is_voter(sender.id)):
+            self.port.count("votes_refused")
+            return None
         if message.voted_epoch > message.epoch:
             return message.voted_epoch
-        counts = self.role.own.has_member(sender.id) or self.log.is_voter(sender.id)
-        if counts:
-            self._answered_at.renew(sender.id, self.port.now)
-        if (sent := self._sent.get(message.number)) is not None and counts:
+        self._answered_at.renew(sender.id, self.port.now)
+        if (sent := self._sent.get(message.number)) is not None:
             if self.log.is_voter(sender.id) or self.log.majority() == 1:
                 sent.answered += 1
                 # Who votes alone measures by any member: how long messages take it has to know.

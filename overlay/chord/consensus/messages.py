@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from overlay.chord.messages import Cluster
-from overlay.machine import Key, Message, NodeId, Peer, Version
+from overlay.machine import Duration, Key, Message, NodeId, Peer, Uint53, Version
 
 
 class Configuration(msgspec.Struct, frozen=True, array_like=True):
@@ -31,7 +31,7 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):
     """One entry: of the registry (`body`) or of the cluster itself (`config`)."""
 
-    epoch: int
+    epoch: Uint53
     body: bytes = b""
     config: Configuration | None = None
 
@@ -40,7 +40,7 @@ class LogEntries(Message, frozen=True):
     """AppendEntries: from the primary, what follows in the log after the position `after`."""
 
     key: Key
-    epoch: int
+    epoch: Uint53
     after: Version
     entries: tuple[LogEntry, ...]
 
@@ -49,7 +49,7 @@ class LogSnapshot(Message, frozen=True):
     """InstallSnapshot: one piece of the whole state at `position`, the `first` to the `last`."""
 
     key: Key
-    epoch: int
+    epoch: Uint53
     position: Version
     config: Configuration
     entries: tuple[bytes, ...]
@@ -61,8 +61,8 @@ class LogAck(Message, frozen=True):
     """The follower has the first `next` entries on disk, as this epoch's primary has them."""
 
     key: Key
-    epoch: int
-    next: int
+    epoch: Uint53
+    next: Uint53
 
 
 class ClusterHello(Message, frozen=True):
@@ -75,7 +75,7 @@ class ClusterHelloReply(Message, frozen=True):
     """HELLO_REPLY: my log is at `position`; (0, 0) if I have none."""
 
     key: Key
-    epoch: int
+    epoch: Uint53
     position: Version
 
 
@@ -84,8 +84,8 @@ class ClusterHeartbeat(Message, frozen=True):
     before you look for another primary."""
 
     key: Key
-    epoch: int
-    number: int
+    epoch: Uint53
+    number: Uint53
     timeout: float
 
 
@@ -93,9 +93,9 @@ class ClusterHeartbeatReply(Message, frozen=True):
     """Answer: I follow you, and have voted for no epoch higher than `voted_epoch`."""
 
     key: Key
-    epoch: int
-    number: int
-    voted_epoch: int
+    epoch: Uint53
+    number: Uint53
+    voted_epoch: Uint53
 
 
 class RequestVote(Message, frozen=True):
@@ -107,7 +107,7 @@ class RequestVote(Message, frozen=True):
     """
 
     key: Key
-    epoch: int
+    epoch: Uint53
     position: Version
     pre_vote: bool
     transfer: bool
@@ -119,11 +119,11 @@ class VoteReply(Message, frozen=True):
     votes for no other."""
 
     key: Key
-    epoch: int
+    epoch: Uint53
     pre_vote: bool
     granted: bool
-    voted_epoch: int
-    timeout: float = 0.0
+    voted_epoch: Uint53
+    timeout: Duration = 0.0
 
 
 class VoteRecord(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -132,6 +132,6 @@ class VoteRecord(msgspec.Struct, frozen=True, array_like=True, tag=True):
     them."""
 
     key: Key
-    epoch: int
+    epoch: Uint53
     candidate: NodeId
     others: tuple[Peer, ...] = ()

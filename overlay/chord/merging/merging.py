@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from overlay.bounded import BoundedDict
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.constants import (
     MERGE_HEARD_WITHIN,
@@ -34,8 +35,10 @@ from overlay.chord.constants import (
     MERGE_REST,
     MERGE_ROUND,
     RING_END_FAN_OUT,
+    RING_END_WITNESSES,
     RING_LEADERLESS_AFTER,
     RING_MET_FAN_OUT,
+    RINGS_MOST,
 )
 from overlay.chord.events import MergePhaseWanted, OtherRing, RingWalked
 from overlay.chord.membership.cluster_merge import OtherChanges
@@ -45,7 +48,7 @@ from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster, Contact, Moved
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.machine import Key, Peer, Timer, by_id
+from overlay.machine import Key, NodeId, Peer, Timer, by_id
 
 
 class MergeRound(Timer, frozen=True):
@@ -74,6 +77,8 @@ class Merging:
         self._informed_at = float("-inf")
         self._alone = False  # the other clusters of this ring have gone over already
         self._tree_users: tuple[Peer, ...] = ()  # who used the trees of this cluster
+        # By ring, who has said that it has ended.
+        self._end_heard: BoundedDict[str, dict[NodeId, None]] = BoundedDict(RINGS_MOST)
         self._forget()
         self._stop_leading()
 
@@ -308,6 +313,9 @@ class Merging:
         """A ring has ended; if it is ours, this node goes over."""
         if message.into.ring >= message.ring:
             return
+        if message.ring not in self.state.ended and not self._believes(sender, message.ring):
+            self.port.count("ring_ends_doubted")
+            return
         if message.ring not in self.state.ended:
             self._spread(message.ring, message.into)
         if self.into is not None and self.into.ring == message.ring:
@@ -323,6 +331,15 @@ class Merging:
         elif sender.id == own.primary.id or self.heartbeat.is_primary_silent():
             self.members.leave_cluster("its ring has ended")
             self._switch_ring(message.into)
+
+    def _believes(self, sender: Peer, ring: str) -> bool:
+        """Whether `sender` may say that this ring has ended: it serves in it as far as this node
+        knows, or others have said the same. One outsider alone can move nobody."""
+        if ring == self.state.ring and self.state.serves(sender.id):
+            return True
+        said = self._end_heard.setdefault(ring, {})
+        said[sender.id] = None
+        return len(said) >= RING_END_WITNESSES
 
     def _spread(self, ring: str, into: Cluster, *informed: Peer) -> None:
         """Remember that the ring has ended, and let these and some neighbours know."""

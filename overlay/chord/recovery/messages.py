@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from overlay.chord.consensus.messages import LogEntry
 from overlay.chord.messages import Cluster
-from overlay.machine import Key, Message, Version
+from overlay.machine import Key, Message, Uint53, Version
 
 
 class Observe(Message, frozen=True):
@@ -23,7 +23,7 @@ class Observed(Message, frozen=True):
     has arrived."""
 
     key: Key
-    epoch: int
+    epoch: Uint53
     position: Version
 
 
@@ -32,7 +32,7 @@ class ObserverEntries(Message, frozen=True):
     `awaited`: nothing is acknowledged to a subscriber before this copy has it."""
 
     key: Key
-    epoch: int
+    epoch: Uint53
     after: Version
     entries: tuple[LogEntry, ...]
     awaited: bool
@@ -42,7 +42,7 @@ class ObserverSnapshot(Message, frozen=True):
     """One piece of the whole state at `position`, in as many messages as it needs."""
 
     key: Key
-    epoch: int
+    epoch: Uint53
     position: Version
     entries: tuple[bytes, ...]
     first: bool
@@ -60,7 +60,7 @@ class RecoverRequest(Message, frozen=True):
     copy of it, is at `position`. (Epoch 0: not yet; look whether you hear a leader.)"""
 
     cluster: Cluster
-    epoch: int
+    epoch: Uint53
     position: Version
 
 
@@ -69,5 +69,5 @@ class RecoverReply(Message, frozen=True):
     `Moved` goes along."""
 
     key: Key
-    epoch: int
+    epoch: Uint53
     agreed: bool

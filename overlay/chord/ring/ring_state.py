@@ -54,6 +54,13 @@ class RingState:
         """Whether any way into the ring is known."""
         return bool(self.own is not None or len(self.known) or self.known.hints())
 
+    def serves(self, node: NodeId) -> bool:
+        """Whether this node serves in a cluster of the ring, as far as is known here."""
+        own = () if self.own is None else (self.own,)
+        return any(cluster.has_member(node) for cluster in (*own, *self.known)) or any(
+            hint.primary.id == node for hint in self.known.hints()
+        )
+
     def learn(self, cluster: Cluster) -> bool:
         """Take a description from any node. True if it was news. Emits Fenced where it
         contradicts the own cluster under a higher epoch."""

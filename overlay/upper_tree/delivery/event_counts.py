@@ -8,7 +8,7 @@ their sequence numbers: looking one event up by itself costs more than all the r
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from overlay.client import Event
 from overlay.machine import NodeId
@@ -98,15 +98,23 @@ class EventCounts:
             self._size += len(new)
             self._forget()
 
+    def discard(self, events: Iterable[Event]) -> None:
+        """Forget these. Their places are kept until they would have been forgotten: one that is
+        counted again meanwhile is forgotten with the first of its places."""
+        for event in events:
+            counts = self._counts.get((event.publisher, event.incarnation))
+            if counts is not None:
+                counts.pop(event.sequence, None)
+
     def _forget(self) -> None:
         while self._size > self._kept:
             source, numbers = self._order.popleft()
             gone = numbers[: self._size - self._kept]
-            counts = self._counts[source]
+            counts = self._counts.get(source, {})
             for number in gone:
-                del counts[number]
+                counts.pop(number, None)  # some may have been discarded
             if not counts:
-                del self._counts[source]
+                self._counts.pop(source, None)
             self._size -= len(gone)
             if len(gone) < len(numbers):
                 self._order.appendleft((source, numbers[len(gone) :]))

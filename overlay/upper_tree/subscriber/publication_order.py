@@ -307,7 +307,7 @@ class PublicationOrder(Machine):
             waits = each.until > now and any(
                 state.through.get(host, 0) < last for host, last in each.needs
             )
-            waits = waits or lowest.get(each.host, inf) < number
+            waits = (waits or lowest.get(each.host, inf) < number) and bool(each.keys)
             if number not in forced and (waits or not blocked.isdisjoint(each.keys)):
                 blocked |= each.keys
                 due.append(each.until if each.until > now else each.latest)

@@ -279,12 +279,8 @@ class Receiver(Machine):
         previous = [number for number in message.previous if number]
         passage = Passage(host.id, message.before, message.through, previous, lookup.of)
         fresh, lookup = self._in_order(message.events, fresh, lookup, passage)
-        wanted = self._show(fresh, lookup)
-        if len(wanted) < len(fresh):
-            self.port.count("recheck_failed", len(fresh) - len(wanted))
-            shown = {id(event) for event in wanted}
-            for event in self.port.sampled([event for event in fresh if id(event) not in shown]):
-                self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
+        for event in self.port.sampled(self._show_checked(fresh, lookup)):
+            self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
 
     def on_deliveries_given_up(self, sender: Peer, message: DeliveriesGivenUp) -> None:
         """A host could not bring events to this node, or an owner took it for dead.
@@ -356,7 +352,19 @@ class Receiver(Machine):
 
     def _show_late(self, ready: Sequence[Ready]) -> None:
         """Show events that have waited for earlier ones."""
-        self._show([each.event for each in ready], ReadyLookup(ready))
+        self._show_checked([each.event for each in ready], ReadyLookup(ready))
+
+    def _show_checked(self, events: Sequence[Event], lookup: ArrivalLookup) -> list[Event]:
+        """Show events that a host has sent. Returns those that no subscription wants: they do not
+        count as seen, so that a forged event cannot keep out the one whose identity it has."""
+        wanted = self._show(events, lookup)
+        if len(wanted) == len(events):
+            return []
+        shown = {id(event) for event in wanted}
+        failed = [event for event in events if id(event) not in shown]
+        self.seen.discard(failed)
+        self.port.count("recheck_failed", len(failed))
+        return failed
 
     def _show(self, events: Sequence[Event], lookup: ArrivalLookup) -> Sequence[Event]:
         """Check the whole predicates of this node's subscriptions and hand over what they want.

@@ -14,6 +14,7 @@ from canopy.wire.transport.codec import BODY_LIMIT, MESSAGES, WireCodec, array_h
 from matching import Interval
 from overlay.lower_random.messages import Shuffle, StalePoint, Walk, WalkMiss
 from overlay.machine import Message, ProtocolError
+from overlay.upper_tree.host_load import VirtualNodeLoad
 
 CODEC = WireCodec()
 NUMBERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -40,6 +41,8 @@ def values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
         return st.builds(Interval, CUTS, CUTS)
     if isinstance(kind, inspect.StructType):
         fields = {field.name: values(field.type) for field in kind.fields}
+        if kind.cls is VirtualNodeLoad:
+            fields["places"] = st.lists(CUTS, max_size=3).map(tuple)
         return st.deferred(lambda: st.builds(kind.cls, **fields))
     if isinstance(kind, inspect.UnionType):
         return st.one_of([values(one) for one in kind.types])

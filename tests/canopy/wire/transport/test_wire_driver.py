@@ -22,6 +22,7 @@ pytestmark = pytest.mark.trio
 async def frames_until_closed(stream: trio.SocketStream) -> list[Frame]:
     """All frames that come before the other side closes."""
     reader, found = FrameReader(NODE_FRAMES), []
+    reader.open()
     with trio.fail_after(PATIENCE):
         while data := await stream.receive_some():
             found += reader.feed(data)

@@ -66,13 +66,14 @@ def test_an_oversized_frame_is_refused_before_anything_of_it_is_kept() -> None:
     assert reader.buffered == 0
 
 
-def test_the_limit_is_smaller_before_the_handshake() -> None:
+def test_the_limit_is_smaller_before_a_session() -> None:
     large = NODE_FRAMES.encode(Batch(0, 0, 0, 0, False, b"x" * (HANDSHAKE_LIMIT + 1)))
     before: FrameReader[Frame] = FrameReader(NODE_FRAMES)
     assert before.feed(large) == []
     assert before.error is not None
     after: FrameReader[Frame] = FrameReader(NODE_FRAMES)
-    assert len(after.feed(NODE_FRAMES.encode(FRAMES[0]) + large)) == 2
+    opened = Welcome(1, "canopy", Peer("n", "h:1"), 1, 0, 0, 0, session=1)
+    assert len(after.feed(NODE_FRAMES.encode(opened) + large)) == 2
     assert after.error is None
     assert after.feed(struct.pack(">I", FRAME_LIMIT + 1)) == []
     assert after.error is not None

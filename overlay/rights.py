@@ -1,0 +1,130 @@
+"""Which node may send which message, by the role in its certificate: one table (docs/design/
+security.md).
+
+Asked once for each message that comes over a link whose peer is authenticated. Where nodes have no
+keys nothing is asked. A role may do all that the roles before it may. What the roles of a cluster
+are (primary, standby …) is decided by elections and looked at by the machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from overlay.chord.messages import Find
+from overlay.lower_random.messages import Shuffle, Walk
+from overlay.machine import Message, NodeId
+from overlay.upper_tree.messages import Register, Visit
+
+
+class Role(IntEnum):
+    """What a node may be, in its certificate."""
+
+    LEAF = 1
+    """Publishes and subscribes for its programs; does nothing for others."""
+    MEMBER = 2
+    """Takes part in the random graph, hosts virtual nodes, passes on."""
+    VOTER = 3
+    """Serves in clusters as well: owns trees, votes, leads shards of streams."""
+    ISSUER = 4
+    """Signs certificates as well, for tokens that name it."""
+    ADMIN = 5
+    """Changes what holds for the whole overlay."""
+
+
+class Principal(NamedTuple):
+    """Who is at the other end of a connection, by its certificate."""
+
+    id: NodeId
+    role: Role
+    tenant: str
+
+
+ROLES: Final = {role.name.lower(): role for role in Role}
+"""Roles by the name that is in certificates and configurations."""
+
+LEAST: Final[dict[Role, str]] = {
+    Role.LEAF: (
+        "Shuffle Walk Find Contact AskNeighbourhood "
+        "Register Unregister Renew AskTree Invalidated CacheReport Visit "
+        "FindHosts AskMatches AskTrees AskEvent EventFacts "
+        "FoundStream ChangeStream EraseStream "
+        "AskStream AskStreams AskShards OpenProducer AppendRows "
+        "ReadShard KeepReadings EndReadings CommitPosition"
+    ),
+    Role.MEMBER: (
+        "Relayed ShuffleReply WalkHit WalkMiss StalePoint FindReply Moved RingMet RingEnded "
+        "RecruitReply StillHosting HostAnswer StopsHosting Assigned Installed ServingReply "
+        "PartTaken Accepted TreeMoved Deliver Undelivered DeliveriesGivenUp NoticeHandedOver "
+        "HostsFound MatchesFound TreesReport NotOwner Observed RecoverReply "
+        "ShardsReport ShardsOrphaned ShardsStatus ShardSeal ShardSealed ShardFenced ShardFetch "
+        "ShardFetched ShardAppend ShardAck ShardBehind ProducerIsOpen RowsAppended "
+        "AppendRefused ReadingBegan StreamRows ReadingsScanned ReadingsKept PositionCommitted "
+        "ReadingRefused ReadingsMoved"
+    ),
+    Role.VOTER: (
+        "LogEntries LogSnapshot LogAck ClusterHello ClusterHelloReply ClusterHeartbeat "
+        "ClusterHeartbeatReply RequestVote VoteReply Merge MergeReply Stabilise Neighbourhood "
+        "Rectify Recruit Membership Leaving Released TakeOver TakenOver AskArc ArcGiven "
+        "MergeOffer MergeAnswer MergeState AskMerge MergeCancelled Rejoin "
+        "Observe ObserverEntries ObserverSnapshot ObserverReleased RecoverRequest "
+        "BetterPivots Registered Unregistered Renewed RenewRefused Adopt Adopted "
+        "AdoptRefused TreeAnswer Invalidate AskCached Assign TreesHosted AskToHost Install "
+        "Uninstall ServingBeat "
+        "StreamFound StreamRefused StreamElsewhere StreamsReport KeepShards"
+    ),
+}
+"""By the least role that may send them, the messages by name."""
+
+RIGHTS: Final[dict[str, Role]] = {
+    name: role for role, names in LEAST.items() for name in names.split()
+}
+"""The least role for each message. A message without a row is refused, whoever sends it."""
+
+
+def _shuffle(sender: NodeId, message: Shuffle) -> bool:
+    return not (message.neighbours or message.access_points or message.rings)
+
+
+def _own(sender: NodeId, message: Walk | Find) -> bool:
+    return message.origin.id == sender
+
+
+def _visit(sender: NodeId, message: Visit) -> bool:
+    own = message.origin.id == sender and message.hop <= 1 and message.part is None
+    return own and all(event.publisher == sender for event in message.events)
+
+
+LEAF_RULES: Final[dict[type[Message], Callable[[NodeId, Any], bool]]] = {
+    Shuffle: _shuffle,
+    Walk: _own,
+    Find: _own,
+    Visit: _visit,
+}
+"""What a leaf may say only of itself: it asks for neighbours and names none, walks and publishes in
+its own name."""
+
+
+def _register(sender: NodeId, message: Register) -> bool:
+    return all(each.subscriber.id == sender for each in message.registrations)
+
+
+RULES: Final[dict[type[Message], Callable[[NodeId, Any], bool]]] = {Register: _register}
+"""What everybody may say only of itself."""
+
+
+def refusal(sender: Principal, message: Message) -> str:
+    """Why `sender` may not send this; empty if it may."""
+    kind = type(message)
+    least = RIGHTS.get(kind.__name__)
+    if least is None or sender.role < least:
+        return f"{kind.__name__} is not for a {sender.role.name.lower()}"
+    rule = RULES.get(kind)
+    if rule is not None and not rule(sender.id, message):
+        return f"{kind.__name__} in the name of another node"
+    if sender.role is Role.LEAF:
+        rule = LEAF_RULES.get(kind)
+        if rule is not None and not rule(sender.id, message):
+            return f"{kind.__name__} with what a leaf may not say"
+    return ""
