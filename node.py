@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring.ring import Ring
@@ -438,10 +440,11 @@ class Node:
     # --- status ---
 
     def _get_status(self, client: int, command: GetStatus) -> None:
-        self.reply(client, self.reports.status(
+        found = self.reports.status(
             command, self.me, self.name, self.incarnation, self.ready, self.draining, self._seeds,
             self.counters,
-        ))  # fmt: skip
+        )  # fmt: skip
+        self.reply(client, replace(found, shards=self.streams.hosts.held_shards()))
 
     def _get_peers(self, client: int, command: GetPeers) -> None:
         self.reply(client, self.reports.peers(command))

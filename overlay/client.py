@@ -20,6 +20,7 @@ from overlay.info import (
     ClientInfo,
     ClusterInfo,
     EventRecipients,
+    HeldShard,
     Incident,
     PeerInfo,
     Reason,
@@ -546,6 +547,8 @@ class Status(Reply, frozen=True):
     region: str = ""
     tier: int = 0
     clients: tuple[ClientInfo, ...] = ()  # filled by the process
+    shards: tuple[HeldShard, ...] = ()
+    """Of streams, the first 256."""
     health: str = ""
     """What the node's health file says of it: "healthy", or "sub-healthy: " and the reason; "":
     there is no valid file."""

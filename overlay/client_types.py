@@ -60,12 +60,12 @@ from overlay.client import (
     Where,
     Why,
 )
-from overlay.stream_client import EditStream
+from overlay.stream_client import EditStream, RowExplained, WhyRow
 
 COMMANDS = (
     Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
     | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
-    | AddStream | EditStream | RemoveStream | GetStreams | BeginProducer | AppendEvents
+    | AddStream | EditStream | WhyRow | RemoveStream | GetStreams | BeginProducer | AppendEvents
     | BeginReading | TakeEvents | CommitReading | EndReading | Drain | Grant
     | OpenSession | ResumeSession | CloseSession
 )  # fmt: skip
@@ -73,6 +73,7 @@ COMMANDS = (
 
 REPLIES = (
     Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
+    | RowExplained
     | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
     | Recipients | Events | Streams | ProducerReady | EventsAppended | ReadingReady
     | EventsTaken | SessionOpened

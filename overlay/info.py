@@ -145,6 +145,14 @@ class IntakeInfo(msgspec.Struct, frozen=True):
     gaps: Uint53 = 0  # how often this node may have missed events, since its start
 
 
+class ConsumerInfo(msgspec.Struct, frozen=True):
+    """A durable consumer of a shard, by its leader's log."""
+
+    name: str
+    selector: str
+    position: Uint53  # the offset that it reads next
+
+
 class ReplicaInfo(msgspec.Struct, frozen=True):
     """One replica of a shard, as it says itself; `state` "silent": it has not answered."""
 
@@ -159,6 +167,22 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     bytes: int = 0
     time: float = 0.0  # of the last chunk; seconds since 1970
     intake: IntakeInfo | None = None
+    damaged: bool = False
+    """Its log was torn or damaged: it proves nothing in a takeover until a leader has completed
+    it."""
+    behind: tuple[tuple[NodeId, Uint53], ...] = ()
+    """Of the leader: how many chunks its followers have not acknowledged."""
+    consumers: tuple[ConsumerInfo, ...] = ()
+    """Of the leader: its durable consumers, the first 100 by name."""
+
+
+class HeldShard(msgspec.Struct, frozen=True):
+    """A shard that a node has. `stream` is its name, or its id where no owner has told the name
+    yet."""
+
+    stream: str
+    number: int
+    here: ReplicaInfo
 
 
 class ShardInfo(msgspec.Struct, frozen=True):

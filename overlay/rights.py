@@ -51,7 +51,7 @@ LEAST: Final[dict[Role, str]] = {
         "FindHosts AskMatches AskTrees AskEvent EventFacts "
         "FoundStream ChangeStream EraseStream "
         "AskStream AskStreams AskShards OpenProducer AppendRows "
-        "ReadShard KeepReadings EndReadings CommitPosition"
+        "ReadShard KeepReadings EndReadings CommitPosition AskRow"
     ),
     Role.MEMBER: (
         "Relayed ShuffleReply WalkHit WalkMiss StalePoint FindReply Moved RingMet RingEnded "
@@ -61,7 +61,7 @@ LEAST: Final[dict[Role, str]] = {
         "ShardsReport ShardsOrphaned ShardsStatus ShardSeal ShardSealed ShardFenced ShardFetch "
         "ShardFetched ShardAppend ShardAck ShardBehind ProducerIsOpen RowsAppended "
         "AppendRefused ReadingBegan StreamRows ReadingsScanned ReadingsKept PositionCommitted "
-        "ReadingRefused ReadingsMoved"
+        "ReadingRefused ReadingsMoved RowFacts"
     ),
     Role.VOTER: (
         "LogEntries LogSnapshot LogAck ClusterHello ClusterHelloReply ClusterHeartbeat "

@@ -9,6 +9,7 @@ from overlay.client import Command
 from overlay.machine import Machine, Peer, Port
 from overlay.upper_tree.owner.owner import Owner
 from streams.capturing.captures import Captures
+from streams.consuming.explaining import RowExplaining
 from streams.consuming.read_server import ReadServer
 from streams.consuming.readers import Readers
 from streams.directory.commands import StreamCommands
@@ -49,12 +50,13 @@ class Streams:
         self.producers = Producers(port, incarnation, self.locator)
         self.reads = ReadServer(port, self.hosts.leading, self.hosts.replica, wall)
         self.readers = Readers(port, incarnation, self.locator)
+        self.explaining = RowExplaining(port, self.locator, self.hosts.leading)
         self.captures = Captures(port, self.hosts, ask, close, wall)
         self.hosts.intake = self.captures.status
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
             *(self.appends, self.producers, self.reads, self.readers),
-            self.captures,
+            *(self.explaining, self.captures),
         )
 
     def commands(self) -> dict[type, Callable[..., None]]:
@@ -63,6 +65,7 @@ class Streams:
             **self._commands.commands(),
             **self.producers.commands(),
             **self.readers.commands(),
+            **self.explaining.commands(),
         }
 
     def client_gone(self, client: int) -> None:

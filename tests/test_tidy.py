@@ -83,7 +83,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.health": ("overlay.machine",),
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
-    "overlay.stream_client": ("overlay.client", "overlay.info", "overlay.machine"),
+    "overlay.stream_client": ("overlay.client", "overlay.info", "overlay.machine", "matching"),
     "overlay.client_types": ("overlay.client", "overlay.stream_client"),
     # The one table over the whole vocabulary: it names messages of all folders.
     "overlay.rights": (

@@ -17,5 +17,6 @@ programs.
   log. `tail`: all readings that are at its end, matched together.
 * `durable`: durable consumers in the log: attaching, fencing, positions, expiry.
 * `shard_readings`: all readings at one shard that this node leads. `read_server`: all such shards.
+* `explaining`: what became of one row.
 * `cursor`: a program's node: one shard of a reading. `readers`: all of them, and the programs.
 """

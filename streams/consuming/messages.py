@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from matching import Value
 from overlay.machine import Message, Peer, Uint53, Uint63
 from streams.replication.messages import Shard
 
@@ -187,6 +188,33 @@ class ReadingRefused(Message, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=500)]
     first: Uint53 = 0
     next: Uint53 = 0
+
+
+class AskRow(Message, frozen=True):
+    """Asks a shard's leader what became of a row. Answered by RowFacts, by a leader."""
+
+    shard: Shard
+    ticket: Number
+    offset: Number
+
+
+class RowFacts(Message, frozen=True):
+    """`state`: kept, removed (by retention) or not yet; `first` to `next` are there. `producer` and
+    `number`: whose row it is, by its batch's head. `readers`: each durable consumer's name,
+    selector, position, and what became of the row (`overlay.stream_client.RowReader`)."""
+
+    shard: Shard
+    ticket: Number
+    state: Annotated[str, msgspec.Meta(max_length=16)]
+    first: Number
+    next: Number
+    producer: str = ""
+    number: Number = 0
+    epoch: Number = 0
+    chunk: Number = 0
+    time: Uint63 = 0
+    attributes: dict[str, Value | None] = {}
+    readers: tuple[tuple[str, str, Uint53, str], ...] = ()
 
 
 class ReadingsMoved(Message, frozen=True):

@@ -13,5 +13,5 @@ sets are in the shards' own logs, and two nodes that are nominated at once hurt 
 * `stream_owner`: at the primary of the cluster that owns the stream's name: founding, removing,
   answering where its shards are. `supervision`: who leads each shard, who replaces whom.
 * `locator`: at any node: a stream's name to the leaders of its shards.
-* `commands`: what programs ask of their node about streams.
+* `commands`: what programs ask of their node about streams; `describing`: how these are shown.
 """

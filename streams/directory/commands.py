@@ -11,9 +11,9 @@ import msgspec
 from overlay.chord.events import RingWalked
 from overlay.chord.ring.ring import Ring
 from overlay.client import AddStream, Done, Failed, GetStreams, RemoveStream, Streams
-from overlay.info import ReplicaInfo, ShardInfo, StreamInfo
 from overlay.machine import Machine, NodeId, Peer, Port, Timer, by_id
 from overlay.stream_client import EditStream
+from streams.directory.describing import stream_info, takes_in
 from streams.directory.entry import StreamEntry, StreamOptions, fault_in_name, fault_in_options
 from streams.directory.messages import (
     AskShards,
@@ -39,9 +39,6 @@ acknowledge the subscriptions of all replicas."""
 
 INTAKE_AGAIN: Final = 0.2
 """Seconds between two looks at that."""
-
-CAPTURES: Final = "captures"
-"""State of a replica whose capture is acknowledged (`overlay.info.IntakeInfo`)."""
 
 
 class LookAtIntake(Timer, frozen=True):
@@ -139,6 +136,10 @@ class StreamCommands(Machine):
             else:
                 self.port.reply(client, Failed(command.request, answer.code, answer.reason))
 
+        if (command.keep_seconds or 0.0) < 0.0 or (command.keep_bytes or 0) < 0:
+            reason = "what is kept is 0 seconds and bytes or more"
+            self.port.reply(client, Failed(command.request, "usage", reason))
+            return
         name, keep = command.name, (command.keep_seconds, command.keep_bytes)
         self.questions.ask(name, lambda t: ChangeStream(t, name, *keep, command.capture), answered)
 
@@ -259,48 +260,3 @@ class StreamCommands(Machine):
         elif timer.ticket in self._lists:
             self._lists[timer.ticket].complete = False
             self._answer_list(timer.ticket)
-
-
-def stream_info(
-    entry: StreamEntry,
-    leaders: tuple[Peer | None, ...],
-    heard: dict[NodeId, dict[str, ShardStatus]] | None,
-) -> StreamInfo:
-    """A stream for people and programs. `heard`: what its nodes say; None: they were not asked."""
-    shards = []
-    for number, place in enumerate(entry.places):
-        leader = leaders[number] if number < len(leaders) else None
-        shard = entry.shard(number)
-        replicas = tuple(
-            _replica_info(peer, None if heard is None else heard.get(peer.id, {}).get(shard))
-            for peer in place.replicas
-        )
-        shards.append(ShardInfo(number, "" if leader is None else leader.id, replicas))
-    options = entry.options
-    return StreamInfo(
-        *(entry.name, entry.id, options.by, options.replicas),
-        *(options.keep_seconds, options.keep_bytes, tuple(shards), options.capture),
-    )
-
-
-def takes_in(info: StreamInfo) -> bool:
-    """Whether each shard has a leader and a majority of its replicas answers, all of which capture
-    with the stream's selector."""
-    for shard in info.shards:
-        there = [r for r in shard.replicas if r.state in ("leads", "follows")]
-        if 2 * len(there) <= len(shard.replicas) or all(r.state != "leads" for r in there):
-            return False
-        for one in there:
-            intake = one.intake
-            if intake is None or (intake.state, intake.selector) != (CAPTURES, info.capture):
-                return False
-    return True
-
-
-def _replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
-    if status is None:
-        return ReplicaInfo(peer.id, peer.address, "silent")
-    return ReplicaInfo(
-        *(peer.id, peer.address, status.state, status.epoch, status.first, status.next),
-        *(status.durable, status.committed, status.size, status.time / 1e9, status.intake),
-    )

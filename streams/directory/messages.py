@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from overlay.chord.messages import Cluster
-from overlay.info import IntakeInfo
+from overlay.info import ConsumerInfo, IntakeInfo
 from overlay.machine import Duration, Message, NodeId, Peer, Uint53, Uint63, Version
 from streams.directory.entry import NAME_MOST, StreamEntry, StreamOptions
 from streams.replication.messages import Shard
@@ -164,6 +164,9 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
     size: Uint53  # bytes of the segments whose sizes are known
     time: Uint63  # of the last chunk, nanoseconds since 1970
     intake: IntakeInfo | None = None
+    damaged: bool = False
+    behind: tuple[tuple[NodeId, Uint53], ...] = ()  # of the leader: chunks, by follower
+    consumers: tuple[ConsumerInfo, ...] = ()  # of the leader: the durable ones
 
 
 class ShardsStatus(Message, frozen=True):

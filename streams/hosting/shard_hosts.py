@@ -16,17 +16,19 @@ from typing import Any, Final
 
 from overlay.chord.events import OwnerFound
 from overlay.chord.ring.ring import Ring
-from overlay.info import IntakeInfo
+from overlay.info import ConsumerInfo, HeldShard, IntakeInfo
 from overlay.machine import (
     Handlers,
     Machine,
     Message,
+    NodeId,
     Peer,
     Port,
     Timer,
     handlers_by_name,
     handlers_of,
 )
+from streams.directory.describing import replica_info
 from streams.directory.entry import StreamEntry, decode_entry, encode_entry, stream_key
 from streams.directory.messages import (
     AskShards,
@@ -52,6 +54,13 @@ UNHEARD: Final = 10.0
 
 LOOK: Final = 2.0
 """Seconds between looks at what is orphaned, and at what has changed."""
+
+
+SHOWN: Final = 256
+"""Shards that a node's status lists: more than a person looks at, and 100 KiB."""
+
+CONSUMERS_SHOWN: Final = 100
+"""Durable consumers of a shard that are listed."""
 
 
 class LookAtShards(Timer, frozen=True):
@@ -240,8 +249,21 @@ class ShardHosts(Machine):
     def on_ask_shards(self, sender: Peer, message: AskShards) -> None:
         """Say how some shards are here."""
         found = [held.replica for shard in message.shards if (held := self.held.get(shard))]
-        said = tuple(_status(replica, self.intake(replica.shard)) for replica in found)
-        self.port.send(sender, ShardsStatus(message.ticket, said))
+        self.port.send(sender, ShardsStatus(message.ticket, tuple(map(self.status, found))))
+
+    def status(self, replica: Replica) -> ShardStatus:
+        """How a replica of this node is."""
+        return _status(replica, self.intake(replica.shard))
+
+    def held_shards(self) -> tuple[HeldShard, ...]:
+        """The shards of this node for people, the first `SHOWN`."""
+        found = []
+        for shard in sorted(self.held)[:SHOWN]:
+            id_, _, number = shard.rpartition("/")
+            entry, replica = self.entries.get(id_), self.held[shard].replica
+            here = replica_info(self.port.me, self.status(replica))
+            found.append(HeldShard(entry.name if entry else id_, int(number), here))
+        return tuple(sorted(found, key=lambda each: (each.stream, each.number)))
 
     # -- shards without an owner -----------------------------------------------------------------
 
@@ -278,11 +300,20 @@ class ShardHosts(Machine):
 
 
 def _status(replica: Replica, intake: IntakeInfo | None) -> ShardStatus:
-    log = replica.log
+    log, leading = replica.log, replica.leading if replica.serves else None
+    behind: list[tuple[NodeId, int]] = []
+    consumers: list[ConsumerInfo] = []
+    if leading is not None:
+        for follower in leading.followers.values():
+            behind.append((follower.peer.id, log.end.number - follower.acknowledged))
+        for name in sorted(replica.state.consumers)[:CONSUMERS_SHOWN]:
+            known = replica.state.consumers[name]
+            consumers.append(ConsumerInfo(name, known.selector, known.position))
     state = "barred" if replica.barred else "follows" if replica.ready else "opening"
     return ShardStatus(
         *(replica.shard, "leads" if replica.serves else state, replica.promise.epoch),
         max(replica.state.floor, log.segments[0].offset if log.segments else 0),
         *(log.next_offset, log.end.number, replica.durable, replica.committed),
         *(sum(segment.size for segment in log.segments), log.time, intake),
+        *(replica.promise.suspect, tuple(behind), tuple(consumers)),
     )

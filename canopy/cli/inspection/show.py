@@ -109,7 +109,27 @@ def _status_view(
             slow.add_row(name, *(f"{n:,}" for n in (one.under_way, one.credit, one.waiting)),
                          f"{one.dropped:,}")  # fmt: skip
         parts.append(slow)
+    if found.shards:
+        parts.append(_shards(found))
     return Group(*parts, _counters(found.counters, before, seconds))
+
+
+def _shards(found: Status) -> Table:
+    """The shards of streams that the node has."""
+    rows = table("stream", ">shard", "state", ">offsets", ">on disk", "lag")
+    for one in found.shards:
+        here = one.here
+        state = f"{here.state}, [yellow]damaged[/]" if here.damaged else here.state
+        behind = [f"{node[:SHORT]}… {chunks:,}" for node, chunks in here.behind if chunks]
+        lag = f"chunks behind: {', '.join(behind)}" if behind else ""
+        if here.state == "follows" and here.durable > here.committed:
+            lag = f"{counted(here.durable - here.committed, 'chunk')} not committed"
+        if here.intake is not None:
+            lag += f"{', ' if lag else ''}{here.intake.state} {here.intake.waiting:,}"
+        offsets = f"{here.first:,}…{here.next - 1:,}" if here.next > here.first else "none"
+        size = f"{here.bytes:,}"
+        rows.add_row(label(one.stream), f"{one.number}", state, offsets, size, label(lag))
+    return rows
 
 
 def _counters(found: dict[str, int], before: dict[str, int] | None, seconds: float) -> Table:

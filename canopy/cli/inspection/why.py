@@ -8,6 +8,7 @@ import click
 
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.output import console, label, plain, print_json
+from canopy.cli.streams.why import why_row
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,9 +22,18 @@ MARKS: Final = {"true": "[green]✓[/]", "false": "[red]✗[/]", "unknown": "[ye
 @click.command()
 @click.argument("event")
 @click.argument("subscription", default="")
+@click.option("--stream", default="", help="EVENT is an offset of this stream.")
+@click.option("--shard", default=0, help="With --stream: the shard, of one that has several (0).")
 @node_options
 def why(
-    event: str, subscription: str, as_json: bool, timeout: float, connect: str | None, wait: float
+    event: str,
+    subscription: str,
+    stream: str,
+    shard: int,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+    wait: float,
 ) -> None:
     """Explain why EVENT (its id, or its identity) reached SUBSCRIPTION, or why not.
 
@@ -33,12 +43,19 @@ def why(
     Of several events with one id the newest is explained, and the identities of the others are
     shown.
 
+    With --stream it says what became of a row: whether it is kept, who appended it, and which
+    durable consumers (SUBSCRIPTION: this one) have read it, have passed it over, or will.
+
     \b
     canopy why ci37868143
+    canopy why --stream alarms 1200
     canopy why ci37868143 --json | jq '.reasons[].summary'
     """
     from overlay.client import Explained, Why
 
+    if stream:
+        why_row(stream, shard, event, subscription, as_json, timeout, connect, wait)
+        return
     with open_client(connect, wait) as client:
         found = client.ask(Why(0, event, subscription), Explained, timeout)
     if as_json:

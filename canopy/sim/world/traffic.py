@@ -95,6 +95,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         *("OpenProducer", "AppendRows", "ProducerIsOpen", "RowsAppended", "AppendRefused"),
     ),
     "inspection": (
+        *("AskRow", "RowFacts"),
         *("AskStreams", "StreamsReport", "AskShards", "ShardsStatus"),
         *("AskTrees", "Trees", "AskEvent", "EventFacts"),
         *("FindHosts", "HostsFound", "AskMatches", "MatchesFound"),

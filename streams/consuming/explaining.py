@@ -1,0 +1,199 @@
+"""What became of one row: is it kept, who appended it, and who has read it (`canopy why --stream`).
+
+The leader of the shard says it, from its log's state and the row's chunk. What a durable consumer
+has done with a row follows from its position and its selector: below the position it was handed
+out if the selector is true for it, and else passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from matching import SelectorError, Value, compile_selector
+from overlay.client import Failed
+from overlay.machine import Machine, Peer, Port, Timer
+from overlay.stream_client import RowExplained, RowReader, WhyRow
+from streams.consuming.messages import AskRow, RowFacts
+from streams.directory.entry import StreamEntry
+from streams.directory.locator import StreamLocated, StreamLocator, StreamMissing
+from streams.log.batches import BatchHead, heads_of, rows_of
+from streams.log.chunk import EVENTS, Chunk, read
+from streams.log.state import ShardState
+from streams.replication.replica import Replica
+
+WAIT: Final = 5.0
+"""Seconds for which a leader is waited for."""
+
+READERS_MOST: Final = 1_000
+"""Durable consumers that are explained."""
+
+
+class RowTimeout(Timer, frozen=True):
+    """The leader has had time to answer."""
+
+    ticket: int
+
+
+class RowExplaining(Machine):
+    """Questions about rows: those of this node's programs, and those to its shards."""
+
+    def __init__(
+        self, port: Port, locator: StreamLocator, leading: Callable[[str], Replica | None]
+    ) -> None:
+        """`leading`: a shard's replica if this node leads it."""
+        super().__init__(port)
+        self._locator = locator
+        self._leading = leading
+        self._ticket = 0
+        self._asked: dict[int, tuple[int, WhyRow]] = {}  # client and command
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {WhyRow: self.why}
+
+    # -- the program's node ----------------------------------------------------------------------
+
+    def why(self, client: int, command: WhyRow) -> None:
+        """Ask the shard's leader."""
+        self._ticket += 1
+        self._asked[self._ticket] = (client, command)
+        self.port.set_timer(WAIT, RowTimeout(self._ticket))
+        self._locator.locate(command.stream)
+
+    def on_located(self, event: StreamLocated) -> None:
+        """A stream is found, or its leaders are others."""
+        for ticket, (_, command) in list(self._asked.items()):
+            if command.stream != event.name:
+                continue
+            entry: StreamEntry = event.entry
+            if not command.shard < len(entry.places):
+                self._fail(ticket, "usage", f"{event.name} has no shard {command.shard}")
+                continue
+            leader = event.leaders[command.shard]
+            if leader is None:
+                self._locator.locate_soon(event.name)
+            else:
+                shard = entry.shard(command.shard)
+                self.port.send(leader, AskRow(shard, ticket, command.offset))
+
+    def on_missing(self, event: StreamMissing) -> None:
+        """There is no such stream, or nobody knows."""
+        for ticket, (_, command) in list(self._asked.items()):
+            if command.stream == event.name:
+                self._fail(ticket, event.code, event.reason)
+
+    def on_row_facts(self, sender: Peer, message: RowFacts) -> None:
+        """The leader has answered."""
+        asked = self._asked.pop(message.ticket, None)
+        if asked is None:
+            return
+        self.port.cancel_timer(RowTimeout(message.ticket))
+        client, command = asked
+        said = (message.state, message.first, message.next, message.producer, message.number)
+        place = (message.epoch, message.chunk, message.time / 1e9)
+        readers = tuple(RowReader(*reader) for reader in message.readers)
+        reply = RowExplained(command.request, *said, *place, message.attributes, readers)
+        self.port.reply(client, reply)
+
+    def on_timeout(self, timer: RowTimeout) -> None:
+        """No leader has answered."""
+        self._fail(timer.ticket, "time-out", "no leader of the shard has answered")
+
+    def _fail(self, ticket: int, code: str, reason: str) -> None:
+        asked = self._asked.pop(ticket, None)
+        if asked is not None:
+            self.port.cancel_timer(RowTimeout(ticket))
+            self.port.reply(asked[0], Failed(asked[1].request, code, reason))
+
+    # -- the leader ------------------------------------------------------------------------------
+
+    def on_ask_row(self, sender: Peer, message: AskRow) -> None:
+        """Say what became of a row; nothing if this node does not lead: then the other asks
+        anew, or gives up."""
+        replica = self._leading(message.shard)
+        if replica is None:
+            return
+        first = max(replica.state.floor, replica.log.first_offset)
+        line = replica.log.line(replica.committed)
+        end = replica.log.next_offset if line is None else line.first + line.offsets
+        if first <= message.offset < end:
+            number = replica.log.before_offset(message.offset)[0]
+            self._find(sender, message, replica, number, (first, end))
+        else:
+            state = "not yet" if message.offset >= end else "removed"
+            readers = _readers(replica.state, message.offset, None)
+            facts = RowFacts(message.shard, message.ticket, state, first, end, readers=readers)
+            self.port.send(sender, facts)
+
+    def _find(
+        self, sender: Peer, message: AskRow, replica: Replica, number: int, there: tuple[int, int]
+    ) -> None:
+        """Read from chunk `number` on for the one that has the row."""
+
+        def found(chunks: tuple[bytes, ...]) -> None:
+            following = number
+            for data in chunks:
+                chunk = read(data)
+                assert chunk is not None, "a replica hands over valid chunks"
+                following = chunk.number + 1
+                if chunk.kind == EVENTS and chunk.first <= message.offset < chunk.next_offset:
+                    self.port.send(sender, _facts(replica, message, chunk, there))
+                    return
+            if number < following <= replica.committed:
+                self._find(sender, message, replica, following, there)
+
+        replica.read_chunks(number, found)
+
+
+def _facts(replica: Replica, message: AskRow, chunk: Chunk, there: tuple[int, int]) -> RowFacts:
+    """What is known of a row that is kept."""
+    index = message.offset - chunk.first
+    head, before = _head_of(chunk, index)
+    attributes = rows_of(chunk)[index].attributes
+    return RowFacts(
+        message.shard,
+        message.ticket,
+        "kept",
+        *there,
+        producer=head.producer,
+        number=head.sequence + index - before,
+        epoch=chunk.epoch,
+        chunk=chunk.number,
+        time=chunk.time,
+        attributes=attributes,
+        readers=_readers(replica.state, message.offset, attributes),
+    )
+
+
+def _head_of(chunk: Chunk, index: int) -> tuple[BatchHead, int]:
+    """The batch of a row, and how many rows are before it."""
+    before = 0
+    for head in heads_of(chunk):
+        if index < before + head.count:
+            return head, before
+        before += head.count
+    raise AssertionError("the heads of a chunk have all its rows")
+
+
+def _readers(
+    state: ShardState, offset: int, attributes: dict[str, Value | None] | None
+) -> tuple[tuple[str, str, int, str], ...]:
+    """Of each durable consumer: name, selector, position, and what became of the row."""
+    found = []
+    for name in sorted(state.consumers)[:READERS_MOST]:
+        known = state.consumers[name]
+        try:
+            predicate = compile_selector(known.selector) if known.selector else None
+        except SelectorError:
+            continue
+        wants = predicate is None or predicate.matches(attributes or {})
+        is_past = known.position > offset
+        if attributes is None:
+            what = "passed" if is_past else "unread"
+        elif is_past:
+            what = "read" if wants else "passed over"
+        else:
+            what = "waits" if wants else "will pass over"
+        found.append((name, known.selector, known.position, what))
+    return tuple(found)
