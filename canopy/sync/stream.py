@@ -99,9 +99,9 @@ class ClientStream:
         return reading.positions[0], reading.ends[0]
 
 
-def last_commit(stream: Stream) -> tuple[Commit | None, bool]:
-    """How far the source was read, None: nothing is known; and whether what follows is the
-    beginning of a transaction that was not finished."""
+def last_commit(stream: Stream) -> tuple[Commit | None, int]:
+    """How far the source was read, None: nothing is known; and with which operation a transaction
+    begins that follows and was not finished, 0: there is none."""
     first, end = stream.ends()
     size = LOOK_BACK
     while True:
@@ -110,9 +110,9 @@ def last_commit(stream: Stream) -> tuple[Commit | None, bool]:
         for place in range(len(found) - 1, -1, -1):
             commit = found[place].commit
             if commit is not None:
-                return commit, place < len(found) - 1
+                return commit, found[place + 1].op if place < len(found) - 1 else 0
         if begin == first:
-            return None, bool(found)
+            return None, 0
         size *= 4
 
 

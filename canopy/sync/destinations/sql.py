@@ -31,23 +31,26 @@ class Statements:
     def __init__(self, table: Table, kind: str, mark: str) -> None:
         """`mark`: how the driver spells a parameter."""
         self.table = table
-        self.name = quoted(table.name)
-        self.columns = ", ".join(map(quoted, table.names))
+        double = "%%" if mark == "%s" else "%"  # psycopg's spelling where there are parameters
+        self.name = quoted(table.name).replace("%", double)
+        self.columns = ", ".join(map(quoted, table.names)).replace("%", double)
         marks = ", ".join([mark] * len(table.columns))
-        self.key = " AND ".join(f"{quoted(key)} = {mark}" for key in table.keys)
+        self.key = " AND ".join(
+            f"{quoted(key).replace('%', double)} = {mark}" for key in table.keys
+        )
         self.insert = f"INSERT INTO {self.name} ({self.columns}) VALUES ({marks})"
-        self.conflict = _on_conflict(table)
+        self.conflict = _on_conflict(table).replace("%", double)
         self.upsert = f"{self.insert} {self.conflict}"
         self.delete = f"DELETE FROM {self.name} WHERE {self.key}"
         self.select = f"SELECT {self.columns} FROM {self.name}"
         self.fits: list[Fit] = fits(table, kind)
         self.key_fits = [self.fits[place] for place in table.key]
-        self._mark = mark
+        self._mark, self._double = mark, double
 
     def update(self, row: Row) -> str:
         """The statement that sets what is not ABSENT in `row`."""
         sets = [
-            f"{quoted(column.name)} = {self._mark}"
+            f"{quoted(column.name).replace('%', self._double)} = {self._mark}"
             for column, value in zip(self.table.columns, row, strict=True)
             if value is not ABSENT
         ]
@@ -93,6 +96,7 @@ class SqlDestination:
     kind = ""
     mark = "?"
     text_type, int_type = "TEXT", "BIGINT"
+    has_savepoints = True
 
     def __init__(self, name: str, connection: Any) -> None:
         self._name = name
@@ -188,7 +192,9 @@ class SqlDestination:
             self.clear(step.table)
         if step.deletes:
             self._delete(found, step.deletes)
-        if step.upserts:
+        if step.upserts and self.has_savepoints:
+            self._upsert_or_replace(found, step.upserts)
+        elif step.upserts:
             self._upsert(found, step.upserts)
         for key, row in step.updates:
             (values,) = found.fitted([row])
@@ -239,6 +245,19 @@ class SqlDestination:
                 f"the destination's table {table.name} needs the primary key "
                 f"({', '.join(table.keys)})"
             )
+
+    def _upsert_or_replace(self, found: Statements, rows: Sequence[Row]) -> None:
+        self._execute("SAVEPOINT canopy_step")
+        try:
+            self._upsert(found, rows)
+        except Exception as error:
+            if type(error).__name__ not in ("UniqueViolation", "IntegrityError"):
+                raise
+            # Unique values have moved between the rows: make room for all of them first.
+            self._execute("ROLLBACK TO SAVEPOINT canopy_step")
+            self._delete(found, [found.table.key_of(row) for row in rows])
+            self._upsert(found, rows)
+        self._execute("RELEASE SAVEPOINT canopy_step")
 
     def _delete(self, found: Statements, keys: Sequence[Row]) -> None:
         self._execute_many(found.delete, found.fitted_keys(keys))

@@ -1,5 +1,6 @@
 """Where changes come from: one module for each kind of database.
 
 A `Source` (``source``) hands out what a database has committed, in order; ``sqlite`` logs changes
-by triggers (``sqlite_triggers``).
+by triggers (``sqlite_triggers``), ``postgres`` has the server decode its own log (``pgoutput`` is
+what it says, ``replication`` the connection).
 """

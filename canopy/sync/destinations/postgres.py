@@ -1,0 +1,164 @@
+"""PostgreSQL as a destination.
+
+Values are handed over as their text, which the server reads as the type of their column. Few rows
+go one by one in a pipeline, many through COPY into a temporary table from which they are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import psycopg
+
+from canopy.sync.changes import Column, Table
+from canopy.sync.destinations.sql import SqlDestination, Statements, quoted
+from canopy.sync.fitting import POSTGRES_TYPES
+from canopy.sync.postgres_values import OTHER, SESSION, TYPES, Decoder, copied, spelled
+from canopy.sync.values import Row
+
+MANY: Final = 100
+"""Rows from which on COPY and a merge are faster than a pipeline."""
+ECHO: Final = "canopy"
+"""Prefix of the message in the server's log by which a source knows what was applied here."""
+
+
+class PostgresDestination(SqlDestination):
+    """Tables of the schema `public` of one database."""
+
+    kind = "postgresql"
+    mark = "%s"
+    text_type, int_type = "text", "bigint"
+
+    def __init__(self, name: str, conninfo: str) -> None:
+        connection: psycopg.Connection[Any] = psycopg.connect(
+            conninfo, autocommit=True, options=f"{SESSION} -c client_min_messages=warning"
+        )
+        super().__init__(name, connection)
+        if self._execute("SELECT current_setting('is_superuser') = 'on'").fetchone()[0]:
+            # No triggers and foreign keys: the source has seen to them.
+            self._execute("SET session_replication_role = replica")
+
+    def begin(self) -> None:
+        """See `Destination`."""
+        super().begin()
+        self._execute("SELECT pg_logical_emit_message(true, %s, %s)", [ECHO, self._name])
+
+    def take_up(self, table: Table) -> None:
+        """See `Destination`."""
+        self._execute(f"DROP TABLE IF EXISTS pg_temp.{self._stage(table)}")
+        super().take_up(table)
+
+    def load(self, table: Table, rows: Iterable[Row]) -> None:
+        """See `Destination`."""
+        found = self._statements[table.name]
+        self._copy(quoted(table.name), table.names, found.fitted(rows))
+
+    def scan(self, table: Table) -> Iterator[Row]:
+        """See `Destination`."""
+        decoders = self._decoders(table)
+        columns = ", ".join(map(quoted, table.names))
+        statement = f"COPY (SELECT {columns} FROM {quoted(table.name)}) TO STDOUT"
+        with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            yield from copied((bytes(block) for block in copy), decoders)
+
+    def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
+        """See `Destination`."""
+        found = self._statements[table.name]
+        rows = {}
+        decoders = self._decoders(table)
+        shown = ", ".join(f"{quoted(name)}::text" for name in table.names).replace("%", "%%")
+        for key, fitted in zip(keys, found.fitted_keys(keys), strict=True):
+            row = self._execute(
+                f"SELECT {shown} FROM {found.name} WHERE {found.key}", fitted
+            ).fetchone()
+            if row is not None:
+                rows[key] = tuple(
+                    None if cell is None else decode(cell.encode())
+                    for decode, cell in zip(decoders, row, strict=True)
+                )
+        return rows
+
+    def _decoders(self, table: Table) -> list[Decoder]:
+        kinds = dict(
+            self._execute(
+                "SELECT attname, atttypid::bigint FROM pg_attribute WHERE attrelid = "
+                "to_regclass(%s)",
+                [quoted(table.name)],
+            ).fetchall()
+        )
+        return [TYPES.get(kinds[name], OTHER)[1] for name in table.names]
+
+    def _type(self, table: Table, column: Column) -> str:
+        declared = super()._type(table, column)
+        known = self._execute("SELECT to_regtype(%s) IS NOT NULL", [declared]).fetchone()[0]
+        return declared if known else POSTGRES_TYPES.get(column.type, "text")
+
+    def _delete(self, found: Statements, keys: Sequence[Row]) -> None:
+        if len(keys) < MANY:
+            super()._delete(found, keys)
+            return
+        stage = self._staged(found.table, found.table.keys, found.fitted_keys(keys))
+        same = " AND ".join(f"t.{quoted(k)} = s.{quoted(k)}" for k in found.table.keys)
+        self._execute(f"DELETE FROM {quoted(found.table.name)} t USING {stage} s WHERE {same}")
+
+    def _upsert(self, found: Statements, rows: Sequence[Row]) -> None:
+        if len(rows) < MANY:
+            super()._upsert(found, rows)
+            return
+        table = found.table
+        stage = self._staged(table, table.names, found.fitted(rows))
+        columns = ", ".join(map(quoted, table.names))
+        self._execute(
+            f"INSERT INTO {quoted(table.name)} ({columns}) SELECT {columns} FROM {stage} "
+            + found.conflict.replace("%%", "%")
+        )
+
+    def _stage(self, table: Table) -> str:
+        return quoted(f"canopy_stage_{table.name}"[:63])
+
+    def _staged(self, table: Table, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+        """A temporary table with these values."""
+        stage = self._stage(table)
+        self._execute(
+            f"CREATE TEMP TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS AS "
+            f"SELECT {', '.join(map(quoted, table.names))} FROM {quoted(table.name)} WHERE false"
+        )
+        self._execute(f"TRUNCATE pg_temp.{stage}")
+        self._copy(f"pg_temp.{stage}", columns, rows)
+        return f"pg_temp.{stage}"
+
+    def _copy(self, into: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        names = ", ".join(map(quoted, columns))
+        with (
+            self._connection.cursor() as cursor,
+            cursor.copy(f"COPY {into} ({names}) FROM STDIN") as copy,
+        ):
+            for row in rows:
+                copy.write_row([spelled(value) for value in row])
+
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        return self._connection.execute(statement, self._spelled(values) or None)
+
+    def _execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(statement, [self._spelled(row) for row in rows])
+
+    def _spelled(self, values: Sequence[Any]) -> list[Any]:
+        return [value if type(value) is int else spelled(value) for value in values]
+
+    def _columns(self, table: str) -> list[str]:
+        found = self._execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 "
+            "AND NOT attisdropped",
+            [quoted(table)],
+        )
+        return [name for (name,) in found]
+
+    def _keys(self, table: str) -> list[str]:
+        found = self._execute(
+            "SELECT attname FROM pg_attribute a JOIN pg_index i ON i.indrelid = a.attrelid "
+            "AND a.attnum = ANY(i.indkey) WHERE i.indisprimary AND i.indrelid = to_regclass(%s)",
+            [quoted(table)],
+        )
+        return [name for (name,) in found]

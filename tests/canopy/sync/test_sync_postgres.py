@@ -1,0 +1,294 @@
+"""From and to PostgreSQL on a real server, over a stream in memory."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+
+from canopy.sync.applying import Apply
+from canopy.sync.capturing import Capture
+from canopy.sync.changes import change_of
+from canopy.sync.destinations.postgres import PostgresDestination
+from canopy.sync.destinations.sqlite import SqliteDestination
+from canopy.sync.errors import SchemaError, SourceLostError, UnfitError
+from canopy.sync.filtering import RowFilter
+from canopy.sync.sources.postgres import PostgresSource
+from canopy.sync.sources.sqlite import SqliteSource
+from tests.canopy.sync.postgres_server import Server
+from tests.canopy.sync.sync_stream import Killed, MemoryStream
+
+TABLES = """
+CREATE TYPE mood AS ENUM ('sad', 'ok');
+CREATE TABLE a (id bigint PRIMARY KEY, t text, n numeric, "odd %% ""c" int);
+CREATE TABLE b (x text, y date, big text, m mood, PRIMARY KEY (x, y));
+ALTER TABLE b ALTER big SET STORAGE EXTERNAL;
+""".replace("%%", "%")
+
+
+class Sides:
+    """A source, a stream and a destination in PostgreSQL or SQLite; sides end and begin again."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self.stream = MemoryStream()
+        self.closing: list[Callable[[], object]] = []
+        self.source = server.database()
+        self.db = psycopg.connect(self.source, autocommit=True)
+        self.closing.append(self.db.close)
+        self._removing: PostgresSource | None = None
+
+    def capture(self, where: dict[str, str] | None = None, **options: Any) -> Capture:
+        made = PostgresSource("shop", self.source)
+        self.closing.append(made.close)
+        self._removing = made
+        found = Capture(made, self.stream.session_of(), RowFilter(where or {}))
+        found.begin(**options)
+        return found
+
+    def end_capture(self) -> None:
+        assert self._removing is not None
+        self._removing.close()
+        used = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'canopy_shop' AND active"
+        while self.db.execute(used).fetchone():
+            time.sleep(0.01)
+
+    def to_postgres(self, dsn: str = "") -> tuple[Apply, psycopg.Connection[Any]]:
+        target = dsn or self.server.database()
+        made = PostgresDestination("shop", target)
+        self.closing.append(made.close)
+        apply = Apply(self.stream, made, RowFilter({}))
+        apply.begin()
+        there = psycopg.connect(target, autocommit=True)
+        self.closing.append(there.close)
+        return apply, there
+
+    def to_sqlite(self) -> tuple[Apply, sqlite3.Connection]:
+        path = str(self.folder / "target.db")
+        made = SqliteDestination("shop", path)
+        self.closing.append(made.close)
+        apply = Apply(self.stream, made, RowFilter({}))
+        apply.begin()
+        there = sqlite3.connect(path)
+        self.closing.append(there.close)
+        return apply, there
+
+    def close(self) -> None:
+        for close in reversed(self.closing):
+            close()
+        if self._removing is not None:
+            made = PostgresSource("shop", self.source)
+            made.remove()
+            made.close()
+
+
+@pytest.fixture
+def sides(server: Server, tmp_path: Path) -> Iterator[Sides]:
+    made = Sides(server, tmp_path)
+    made.db.execute(TABLES)  # type: ignore[arg-type]
+    yield made
+    made.close()
+
+
+def captured(capture: Capture) -> None:
+    """Everything that is committed by now."""
+    source = capture._source
+    assert isinstance(source, PostgresSource)
+    source._sql.execute("SELECT pg_logical_emit_message(true, 'test', 'now')")
+    until = source.end()
+    while source._position < until and source._link.end < until:
+        capture.run_once(0.05)
+    capture.run_once(0)
+
+
+def drained(apply: Apply) -> None:
+    while apply.run_once(0):
+        pass
+
+
+def rows(link: Any, table: str) -> list[str]:
+    found = link.execute(f"SELECT * FROM {table}").fetchall()
+    return sorted(map(repr, found))
+
+
+def work(db: Any, rng: Random, count: int) -> None:
+    for _ in range(count):
+        with db.transaction(force_rollback=rng.random() < 0.2):
+            for _ in range(rng.randint(1, 4)):
+                key, other = rng.randint(1, 9), rng.randint(1, 9)
+                ways: list[tuple[str, tuple[Any, ...]]] = [
+                    (
+                        "INSERT INTO a VALUES (%s, %s, %s, %s) ON CONFLICT (id) DO UPDATE SET t = "
+                        "excluded.t",
+                        (key, "x" * other, f"{other}.{key}0", None),
+                    ),
+                    ("UPDATE a SET id = id + 100 WHERE id = %s AND id < 50", (key,)),
+                    ("UPDATE a SET n = n * 1.10 WHERE id %% 3 = %s", (key % 3,)),
+                    ("DELETE FROM a WHERE id = %s OR id > 90 + %s", (key, other)),
+                    (
+                        "INSERT INTO b VALUES (%s, '2026-01-01', %s, 'ok') ON CONFLICT DO NOTHING",
+                        (f"k{key}", "big" * 4_000),
+                    ),
+                    ("UPDATE b SET m = 'sad' WHERE x = %s", (f"k{key}",)),  # big is not repeated
+                    ("UPDATE b SET y = y + 1 WHERE x = %s", (f"k{key}",)),
+                    ("DELETE FROM b WHERE x = %s AND m = 'sad'", (f"k{key}",)),
+                    ("TRUNCATE a", ()) if rng.random() < 0.1 else ("SELECT 1", ()),
+                ]
+                db.execute(*rng.choice(ways))
+
+
+def test_what_is_committed_arrives_in_both_kinds_of_databases(sides: Sides) -> None:
+    rng = Random(1)
+    work(sides.db, rng, 20)
+    capture = sides.capture()
+    apply, there = sides.to_postgres()
+    light, sqlite = sides.to_sqlite()
+    for _ in range(8):
+        work(sides.db, rng, 10)
+        captured(capture)
+        drained(apply)
+        drained(light)
+        for table in ("a", "b"):
+            assert rows(there, table) == rows(sides.db, table)
+        shown = sides.db.execute("SELECT id, t, n::text FROM a ORDER BY id").fetchall()
+        assert sqlite.execute("SELECT id, t, n FROM a ORDER BY id").fetchall() == shown
+        shown = sides.db.execute("SELECT x, y::text, big, m::text FROM b ORDER BY 1, 2").fetchall()
+        assert sqlite.execute("SELECT * FROM b ORDER BY 1, 2").fetchall() == shown
+    assert rows(sides.db, "b")
+
+
+def test_the_source_side_is_killed_at_every_append(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("canopy.sync.capturing.BYTES", 2_000)
+    rng = Random(2)
+    work(sides.db, rng, 10)
+    apply, there = sides.to_postgres()
+    for step in range(12):
+        sides.stream.kill_at, sides.stream.lost = step % 4, step % 3 == 0
+        try:
+            capture = sides.capture()
+            work(sides.db, rng, 3)
+            captured(capture)
+        except Killed:
+            pass  # and its connection lives on: the next one ends it
+        drained(apply)
+    sides.stream.kill_at = -1
+    captured(sides.capture())
+    drained(apply)
+    for table in ("a", "b"):
+        assert rows(there, table) == rows(sides.db, table)
+
+
+def test_rows_leave_a_filter_and_the_source_must_say_what_they_were(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO a SELECT g, 'x', g, 1 FROM generate_series(1, 9) g")
+    capture = sides.capture({"a": "n > 5"})
+    apply, there = sides.to_postgres()
+    drained(apply)
+    assert len(rows(there, "a")) == 4
+    sides.db.execute("UPDATE a SET n = 10 - n")
+    with pytest.raises(SchemaError, match="REPLICA IDENTITY FULL"):
+        captured(capture)
+    sides.db.execute("ALTER TABLE a REPLICA IDENTITY FULL")
+    sides.end_capture()
+    capture = sides.capture({"a": "n > 5"}, snapshot=True)
+    sides.db.execute("UPDATE a SET n = 10 - n")
+    captured(capture)
+    drained(apply)
+    expected = sides.db.execute("SELECT * FROM a WHERE n > 5").fetchall()
+    assert rows(there, "a") == sorted(map(repr, expected))
+    assert len(expected) == 4
+
+
+def test_a_slot_that_is_gone_or_made_anew_stops_the_sync(sides: Sides) -> None:
+    sides.capture()
+    sides.end_capture()
+    sides.db.execute("SELECT pg_drop_replication_slot('canopy_shop')")
+    with pytest.raises(SourceLostError, match="is gone"):
+        sides.capture()
+    sides.db.execute("INSERT INTO a VALUES (1)")
+    sides.db.execute("SELECT pg_create_logical_replication_slot('canopy_shop', 'pgoutput')")
+    with pytest.raises(SourceLostError, match="made anew"):
+        sides.capture()
+    captured(sides.capture(snapshot=True))
+    sides.end_capture()
+    sides.capture()
+
+
+def test_a_transaction_is_one_in_the_stream(sides: Sides) -> None:
+    capture = sides.capture()
+    with sides.db.transaction():
+        sides.db.execute("INSERT INTO a VALUES (1, 'x', 1.50, 2)")
+        sides.db.execute("UPDATE a SET t = 'y'")
+    captured(capture)
+    last = [change_of(event.payload) for event in sides.stream.events[-2:]]
+    assert [each.commit is not None for each in last] == [False, True]
+    assert last[1].commit is not None
+    assert last[1].commit.transaction > 0
+    assert sides.stream.events[-1].attributes["t"] == "y"
+
+
+def test_columns_are_added_at_the_destination(sides: Sides) -> None:
+    capture = sides.capture()
+    apply, there = sides.to_postgres()
+    sides.db.execute("INSERT INTO a VALUES (1, 'x', 1.50, 2)")
+    sides.db.execute("ALTER TABLE a ADD COLUMN more timestamptz")
+    sides.db.execute("INSERT INTO a VALUES (2, 'x', 1.50, 2, '2026-01-01 00:00:00.000001+02')")
+    captured(capture)
+    drained(apply)
+    assert rows(there, "a") == rows(sides.db, "a")
+
+
+def test_unique_values_that_move_between_rows_find_room(sides: Sides) -> None:
+    target = sides.server.database()
+    with psycopg.connect(target, autocommit=True) as link:
+        link.execute("CREATE TABLE a (id bigint PRIMARY KEY, t text UNIQUE, n numeric, "
+                     '"odd % ""c" int)')  # fmt: skip
+    sides.db.execute("INSERT INTO a VALUES (1, 'x'), (2, 'y')")
+    capture = sides.capture()
+    apply, there = sides.to_postgres(target)
+    sides.db.execute("UPDATE a SET t = CASE t WHEN 'x' THEN 'y' ELSE 'x' END")
+    captured(capture)
+    drained(apply)
+    assert rows(there, "a") == rows(sides.db, "a")
+
+
+def test_many_rows_are_merged(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO a SELECT g, E'a\\tb\\\\\\n' || g, g / 7.0, g FROM "
+                     "generate_series(1, 3000) g")  # fmt: skip
+    capture = sides.capture()
+    apply, there = sides.to_postgres()
+    sides.db.execute("UPDATE a SET n = n + 1 WHERE id % 2 = 0")
+    sides.db.execute("DELETE FROM a WHERE id % 5 = 0")
+    sides.db.execute("INSERT INTO a SELECT g, 'x', 1, 1 FROM generate_series(5000, 6000) g")
+    captured(capture)
+    drained(apply)
+    assert rows(there, "a") == rows(sides.db, "a")
+
+
+def test_what_postgresql_has_no_place_for_is_refused_with_its_place(
+    server: Server, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "source.db")
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)")
+        db.execute("INSERT INTO t VALUES (1, 5), (2, 'five')")
+    db.close()
+    stream = MemoryStream()
+    source = SqliteSource("s", path)
+    Capture(source, stream, RowFilter({})).begin()
+    source.close()
+    target = PostgresDestination("s", server.database())
+    apply = Apply(stream, target, RowFilter({}))
+    apply.begin()
+    with pytest.raises(UnfitError, match=r"t\.n, key \(2,\): 'five' is no 64-bit integer"):
+        drained(apply)
+    apply.close()
+    target.close()
