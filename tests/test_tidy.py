@@ -145,6 +145,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "canopy.traces.analysis.spark": ANALYSIS_BASE,
     "canopy.traces.analysis.completeness": ANALYSIS_BASE,
+    "canopy.traces.analysis.parsing": (
+        *("canopy.traces.analysis.constants", "canopy.traces.schema"),
+    ),
     "canopy.traces.analysis.selection": ("canopy.traces.analysis.constants",),
     "canopy.traces.analysis.verdict": (
         *(*ANALYSIS_BASE, "canopy.traces.analysis.completeness"),
@@ -152,7 +155,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "canopy.traces.analysis.check": (
         *(*ANALYSIS_BASE, "canopy.traces.analysis.completeness", "canopy.traces.analysis.read"),
-        *("canopy.traces.analysis.verdict.outcome", "canopy.traces.schema", "overlay.wording"),
+        *("canopy.traces.analysis.parsing", "canopy.traces.analysis.verdict.outcome"),
+        *("canopy.traces.schema", "overlay.wording"),
     ),
     "canopy.wire": CORE,
     "canopy.sim": CORE,

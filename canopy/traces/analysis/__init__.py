@@ -6,15 +6,16 @@ have received, compares that with the deliveries, and writes Parquet tables, `su
 that its verdict is independent.
 
 ``run`` is the order of the stages, ``window`` the time that is read. In that order: ``spark/``
-finds a Java and starts Spark; ``read`` turns lines into records; ``completeness/`` says what is
-absent from them; ``verdict/`` computes the pairs of event and subscription that match, compares
-them with the deliver records and comes to a result; ``walks`` counts how trees were found; ``load``
-adds up the work of each node; ``incidents`` merges what several nodes saw of one loss or election;
-``wrong`` groups the deliveries that are wrong; ``details`` and ``slowest`` select what the report
-lists; ``summary`` and ``findings`` are the results; ``output`` is the folder, and ``report/`` the
-page. ``tasks`` says how much Spark divides; ``constants`` has the numbers. ``days/`` is the same
-analysis day by day, with a state. ``health/`` is another job over the same records, which says how
-healthy the nodes are; ``check/`` says without Spark what is absent.
+finds a Java and starts Spark; ``parsing/`` turns lines into records, and ``read`` has it do that
+for a folder; ``completeness/`` says what is absent from them; ``verdict/`` computes the pairs of
+event and subscription that match, compares them with the deliver records and comes to a result;
+``walks`` counts how trees were found; ``load`` adds up the work of each node; ``incidents`` merges
+what several nodes saw of one loss or election; ``wrong`` groups the deliveries that are wrong;
+``details`` and ``slowest`` select what the report lists; ``summary`` and ``findings`` are the
+results; ``output`` is the folder, and ``report/`` the page. ``tasks`` says how much Spark divides;
+``constants`` has the numbers. ``days/`` is the same analysis day by day, with a state. ``health/``
+is another job over the same records, which says how healthy the nodes are; ``check/`` says without
+Spark what is absent.
 
 PySpark is imported when an analysis begins: importing this package is cheap.
 """

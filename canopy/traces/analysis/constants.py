@@ -48,8 +48,8 @@ one for remote stores and makes a task of every 32 small files. Reading 64 KB ta
 opening a file on a local disk."""
 
 WRITERS: Final = 40
-"""Files that a task keeps open, so that the lines need not be sorted by kind before they are
-written: there are 30 kinds."""
+"""Files that a task keeps open, so that the records of as many days are not sorted once more when
+they are written into the state."""
 
 BLOCK_BYTES: Final = 16 * 1024 * 1024
 """Of Parquet, for one of `WRITERS`: all of them and two tasks have to fit the heap."""

@@ -16,7 +16,7 @@ from canopy.traces.analysis.constants import (
     SUBSCRIPTIONS_SHOWN,
     TIME_BINS,
 )
-from canopy.traces.analysis.read import CORRUPT
+from canopy.traces.analysis.parsing.blocks import CORRUPT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

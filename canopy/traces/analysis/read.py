@@ -1,51 +1,38 @@
 """Reads a trace folder: lines that fit the schema become records, all others are kept as corrupt.
 
-A killed node leaves an incomplete line, and other tools may have written lines that are not
-records. Neither may stop the analysis or falsify it, so each line is read as text, parsed by
-Spark's JSON parser, and checked: it is a record of a kind in the schema, with the fields that
-identify what it is about, or it goes with the reason and its file into the partition
-`kind=corrupt`. This is one pass over the text; everything later reads columns from Parquet.
-
-Of a line longer than `LINE_BYTES` Hadoop's reader keeps that much, and it is corrupt.
+Neither an incomplete line nor one of another tool may stop the analysis or falsify it: what is no
+record goes with the reason and its file into the partition `kind=corrupt`. This is one pass over
+the text (``parsing/``), whose tasks Spark distributes; those of a small run are done in this
+process. Everything later reads columns from Parquet.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from canopy.traces.analysis.constants import LINE_BYTES, LINE_CHARACTERS
+from canopy.traces.analysis import parsing
 from canopy.traces.analysis.errors import AnalysisError
-from canopy.traces.analysis.spark.paths import for_reading, for_writing
-from canopy.traces.analysis.tasks import in_one_task, kept
-from canopy.traces.analysis.window import ALWAYS, Window, covering, day_of
-from canopy.traces.schema import FIELDS, KINDS, VERSION
+from canopy.traces.analysis.parsing import stretches
+from canopy.traces.analysis.spark.paths import for_reading
+from canopy.traces.analysis.tasks import is_small_session, kept
+from canopy.traces.analysis.window import ALWAYS, Window, day_of
+from canopy.traces.schema import FIELDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CORRUPT: Final = "corrupt"
-"""The partition of lines that are not records; no kind of the schema has this name."""
-
 SUFFIXES: Final = (".jsonl", ".jsonl.gz")  # the writer's files, and those that were compressed
 PATTERN: Final = "*.{jsonl,jsonl.gz}"  # the same for Hadoop
 
-COLUMNS: Final = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items())
-
-NEEDED: Final[dict[str, tuple[str, ...]]] = {
-    "event": (
-        *("publish", "visit", "match", "forward", "arrive", "duplicate"),
-        *("recheck_failed", "deliver"),
-    ),
-    "subscription": ("subscribe", "suback", "unsubscribe", "deliver"),
-    "walk": ("walk_start", "walk_hop", "walk_blocked", "walk_recovered", "walk_hit", "walk_miss"),
-    "attribute": ("walk_start", "walk_hit", "walk_miss", "located", "absent"),
-    **dict.fromkeys(("overlay", "part", "sample", "written", "lost"), ("file",)),
-}
-"""The fields that records of these kinds must have."""
+RECORD: Final = (
+    ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items() if name != "kind")
+    + ", problem string, line string, file string, kind string"
+)
+"""The columns of the table of records."""
 
 
 def trace_files(traces: Path) -> Iterator[Path]:
@@ -102,83 +89,28 @@ def check_folder(traces: Path, window: Window = ALWAYS) -> int:
     return sum(text_bytes(path) for path in files_within(traces, window))
 
 
-def _lines(spark: SparkSession, places: Sequence[Path]) -> DataFrame:
-    """value and file of each line, also of the empty ones."""
-    reader = spark.read.option("recursiveFileLookup", True).option("pathGlobFilter", PATTERN)
-    found = reader.text([for_reading(place) for place in places])
-    return found.selectExpr("value", "_metadata.file_path AS file")
-
-
-def checked_lines(lines: DataFrame) -> DataFrame:
-    """One row per line: the record's fields, or `kind` = corrupt with `problem`, `line`, `file`."""
-    parsed = lines.where("trim(value) <> ''").selectExpr(
-        "value",
-        "file",
-        f"from_json(value, '{COLUMNS}, `_corrupt` string', "
-        "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt', "
-        "'allowNonNumericNumbers', 'false')) AS r",
-    )
-    checked = parsed.selectExpr("value", "file", "r", f"{_problem()} AS problem")
-    fields = [f"r.`{name}` AS `{name}`" for name in FIELDS if name != "kind"]
-    return checked.selectExpr(
-        *fields,
-        "problem",
-        f"CASE WHEN problem IS NOT NULL THEN substr(value, 1, {LINE_CHARACTERS}) END AS line",
-        "file",
-        f"CASE WHEN problem IS NOT NULL THEN '{CORRUPT}' ELSE r.kind END AS kind",
-    )
-
-
-def _problem() -> str:
-    """SQL: why the line `value`, parsed as `r`, is not a record; NULL if it is one."""
-    kinds = _texts(KINDS)
-    cases = [
-        f"WHEN octet_length(value) >= {LINE_BYTES} THEN 'longer than {LINE_BYTES >> 20} MB'",
-        "WHEN NOT is_valid_utf8(value) THEN 'invalid UTF-8'",
-        # Nodes' lines begin so, and need no regular expression.
-        r"WHEN NOT startswith(value, '{') AND value NOT RLIKE '\\A\\s*\\{' "
-        "THEN 'not a JSON object'",
-        r"WHEN r._corrupt IS NOT NULL AND value NOT RLIKE '\\}\\s*\\z' THEN 'cut off'",
-        "WHEN r._corrupt IS NOT NULL THEN 'not a JSON object with the fields of a record'",
-        "WHEN r.v IS NULL OR r.kind IS NULL THEN 'not a trace record'",
-        f"WHEN r.v <> {VERSION} THEN concat('schema version ', r.v, ', not {VERSION}')",
-        f"WHEN r.kind NOT IN ({kinds}) THEN concat('unknown kind ', substr(r.kind, 1, 40))",
-        "WHEN r.node IS NULL OR r.time IS NULL THEN 'no node or no time'",
-        "WHEN r.run IS NULL OR r.kind <> 'file' AND (r.n IS NULL OR r.hlc IS NULL) "
-        "THEN 'no run, number or hybrid logical clock'",
-    ]
-    for field, needing in NEEDED.items():
-        cases.append(
-            f"WHEN r.`{field}` IS NULL AND r.kind IN ({_texts(needing)}) "
-            f"THEN concat('no {field} in a record of kind ', r.kind)"
-        )
-    return "CASE " + " ".join(cases) + " END"
-
-
-def _texts(values: Iterable[str]) -> str:
-    """SQL: a list of these names."""
-    return ", ".join(f"'{value}'" for value in values)
-
-
-RECORD: Final = (
-    ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items() if name != "kind")
-    + ", problem string, line string, file string, kind string"
-)
-"""The columns of the table of records."""
-
-
-def places_to_read(traces: Path, window: Window) -> list[Path]:
-    """The folders and files below `traces` that have the files of the `window`, and no others."""
-    if not window.is_bounded:
-        return [traces]
-    return covering(traces, files_within(traces, window), list(trace_files(traces)))
-
-
 def store_records(
-    spark: SparkSession, places: Sequence[Path], table: Path, window: Window = ALWAYS
+    spark: SparkSession, files: Sequence[Path], table: Path, window: Window = ALWAYS
 ) -> DataFrame:
-    """Write the checked lines of these folders and files, as far as they are of the `window`, to
-    the Parquet folder `table`, by kind, and read them back."""
-    lines = in_one_task(checked_lines(_lines(spark, places)).where(window.condition()))
-    lines.write.partitionBy("kind").parquet(for_writing(table))
+    """Write the lines of these files, as far as they are of the `window`, to the Parquet folder
+    `table`, by kind, and read them back. What cannot be read of a file is a line of it."""
+    table.mkdir(parents=True)
+    sizes = [(path.parent.resolve() / path.name, text_bytes(path)) for path in files]
+    shares = stretches.shared_out(sizes)
+    bounds = stretches.Bounds(window.since, window.until)
+    work = stretches.task(str(table.resolve()), bounds)
+    if is_small_session(spark):
+        for number, share in enumerate(shares):
+            list(work(number, iter([share])))
+    else:
+        _distribute(spark, shares, work)
     return kept(spark.read.schema(RECORD).parquet(for_reading(table)))
+
+
+def _distribute(spark: SparkSession, shares: Sequence[Any], work: Any) -> None:
+    """Have Spark's workers do the `work`, which need not have Canopy."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(parsing)  # type: ignore[no-untyped-call]
+    tasks = spark.sparkContext.parallelize(shares, len(shares))
+    tasks.mapPartitionsWithIndex(work).collect()

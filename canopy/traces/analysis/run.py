@@ -30,6 +30,7 @@ from canopy.traces.analysis.constants import DAY_SECONDS
 from canopy.traces.analysis.days.trends import trends
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.findings import Findings
+from canopy.traces.analysis.parsing.blocks import CORRUPT
 from canopy.traces.analysis.progress import STAGES, OnProgress, silent
 from canopy.traces.analysis.report import render
 from canopy.traces.analysis.spark.paths import for_reading, for_writing
@@ -143,7 +144,7 @@ class Analysis:
         records = records.where(complete.kept_by_all())
         runs = runs_table(spark, complete)
         corrupt, corrupt_examples = details.corrupt_lines(records)
-        corrupt_lines = records.where(f"kind = '{read.CORRUPT}'").select("file", "problem", "line")
+        corrupt_lines = records.where(f"kind = '{CORRUPT}'").select("file", "problem", "line")
         self.table("corrupt", corrupt_lines)
 
         self.stage()
@@ -203,9 +204,9 @@ class Analysis:
 
     def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame]:
         """What the records of the `window` lack; and they themselves, as a table."""
-        places = read.places_to_read(traces, window)
+        files = read.files_within(traces, window)
         stored = self.out / "tables" / "records"
-        records = read.store_records(self.spark, places, stored, window)
+        records = read.store_records(self.spark, files, stored, window)
         check_shared(self.spark, self.out)  # by executors, too, that have joined since the start
         return collect(self.spark, records, begins_within=window.since is not None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def in_one_task(frame: DataFrame) -> DataFrame:
@@ -39,4 +39,9 @@ def _in_memory(frame: DataFrame) -> DataFrame:
 
 def is_small(frame: DataFrame) -> bool:
     """Whether `frame` is of a run with a single task per job (`ONE_TASK_BYTES`)."""
-    return frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1"
+    return is_small_session(frame.sparkSession)
+
+
+def is_small_session(spark: SparkSession) -> bool:
+    """Whether the session is that of such a run."""
+    return spark.conf.get("spark.sql.shuffle.partitions") == "1"

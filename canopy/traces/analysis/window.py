@@ -8,8 +8,6 @@ left out.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -25,11 +23,6 @@ class Window:
     since: float | None = None
     until: float | None = None
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether it leaves anything out."""
-        return self.since is not None or self.until is not None
-
     def meets(self, day: date | None) -> bool:
         """Whether it has a moment of this day; of files of no day that is not known, and true."""
         if day is None:
@@ -38,15 +31,6 @@ class Window:
         ends = (begins + timedelta(days=1)).timestamp()
         after = self.since is None or ends > self.since
         return after and (self.until is None or begins.timestamp() < self.until)
-
-    def condition(self) -> str:
-        """SQL: whether a record is of this time. Lines that are no record have none, and stay."""
-        parts = ["true"]
-        if self.since is not None:
-            parts.append(f"(time IS NULL OR time >= {self.since!r}D)")
-        if self.until is not None:
-            parts.append(f"(time IS NULL OR time < {self.until!r}D)")
-        return " AND ".join(parts)
 
 
 ALWAYS: Final = Window()
@@ -87,19 +71,3 @@ def parse_time(text: str, *, end: bool = False) -> float:
     else:
         moment = datetime(day.year, day.month, day.day) + timedelta(days=1 if end else 0)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def covering(root: Path, chosen: Iterable[Path], every: Sequence[Path]) -> list[Path]:
-    """The fewest folders and files below `root` that have all `chosen` files and no others of
-    `every`."""
-    wanted = sorted(set(chosen))
-
-    def above(path: Path) -> list[Path]:
-        inner = path.relative_to(root).parents
-        return [root / folder for folder in reversed(inner)]
-
-    have = Counter(folder for path in every for folder in above(path))
-    take = Counter(folder for path in wanted for folder in above(path))
-    whole = {folder for folder, count in take.items() if count == have[folder]}
-    found = (next((f for f in above(path) if f in whole), path) for path in wanted)
-    return list(dict.fromkeys(found))

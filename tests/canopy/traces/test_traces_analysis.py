@@ -400,7 +400,7 @@ def test_a_job_that_fails_is_one_line_and_no_stack_and_the_next_one_runs(
 ) -> None:
     overlay = Overlay(tmp_path / "traces", 1)
     overlay.stop(data=0, other=0)
-    monkeypatch.setattr(read, "checked_lines", lambda _: spark.sql("SELECT nonsense"))
+    monkeypatch.setattr(read, "store_records", lambda *_: spark.sql("SELECT nonsense"))
     with pytest.raises(AnalysisError, match=r"the Spark job failed: .*nonsense") as caught:
         analyze(tmp_path / "traces", tmp_path / "out", session=spark)
     assert "\n" not in str(caught.value)

@@ -1,8 +1,8 @@
 """`canopy trace check`: what a trace folder has and lacks, without Spark and without a verdict.
 
 An analysis needs a Java and minutes; whether the traces of all nodes were collected whole is known
-after one reading of the files. In that order: ``lines`` reads a file by the rules of ``read.py``;
-``gather`` has the facts of one file, the same as Spark gathers in ``completeness/collect``;
+after one reading of the files, by the rules of ``parsing/lines``. In that order: ``gather`` has the
+facts of one file, the same as Spark gathers in ``completeness/collect``;
 ``copies`` finds what is there twice; ``job`` has ``completeness/`` conclude from these facts, as an
 analysis does; ``findings`` says it in sentences; ``result`` is what a check returns. A test holds
 the numbers against those of an analysis of the same folder.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from canopy.traces.analysis.check.gather import Part, Stretch, TraceFile
-from canopy.traces.analysis.check.lines import DAMAGED, lines_of, parse, pieces
+from canopy.traces.analysis.check.gather import LINES, Part, Stretch, TraceFile
 from canopy.traces.analysis.completeness.facts import FileGap
+from canopy.traces.analysis.parsing.lines import DAMAGED, lines_of, pieces
 
 Run = tuple[str, int]
 """A node's id and its incarnation."""
@@ -105,7 +105,7 @@ def _contents(path: Path, node: str, run: int) -> Iterable[tuple[int, int]]:
     try:
         for lines in lines_of(pieces(path)):
             for line in lines:
-                record = parse(line)[0] if line else None
+                record = LINES.parse(line)[0] if line else None
                 if record is None or record.n is None:
                     continue
                 if record.run == run and record.node == node:

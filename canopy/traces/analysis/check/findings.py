@@ -8,7 +8,6 @@ from typing import Final
 
 from canopy.traces.analysis.check.copies import Copies, Held
 from canopy.traces.analysis.check.gather import TraceFile
-from canopy.traces.analysis.check.lines import CUT_OFF
 from canopy.traces.analysis.check.result import (
     COMPLETE,
     FINDINGS,
@@ -28,6 +27,7 @@ from canopy.traces.analysis.completeness.facts import FOREVER
 from canopy.traces.analysis.completeness.holes import Hole, RunFacts
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
 from canopy.traces.analysis.constants import CLOCKS_AGREE, NANOSECONDS
+from canopy.traces.analysis.parsing.lines import CUT_OFF
 from canopy.traces.analysis.read import SUFFIXES
 from canopy.traces.analysis.verdict.outcome import absences
 from overlay.wording import counted

@@ -12,10 +12,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-from canopy.traces.analysis.check.lines import DAMAGED, is_object, lines_of, parse, pieces
 from canopy.traces.analysis.completeness.collect import node_of
 from canopy.traces.analysis.completeness.facts import FileFacts
 from canopy.traces.analysis.constants import LINE_CHARACTERS, NANOSECONDS
+from canopy.traces.analysis.parsing.lines import DAMAGED, LineParser, lines_of, pieces
 
 CLOCK_SAMPLES: Final = 1024
 """Differences of the two clocks that are kept of a file, from which the median is taken. Guess: a
@@ -24,6 +24,8 @@ median of as many is within some percent of the ranks."""
 CLOCK_STEP: Final = 1.0
 """Seconds by which a wall clock has to jump against the monotonic clock to count as set while the
 node ran. Guess: more than a busy machine lets pass between the reading of the two clocks."""
+
+LINES: Final = LineParser()
 
 MET_BY: Final = frozenset(("visit", "forward", "arrive", "walk_hop", "link"))
 MET: Final = frozenset(("up", "resumed"))
@@ -124,7 +126,7 @@ class _Part:
             self._describe(record)
         elif kind == "drop" and record.client is not None:
             self.discarded += 1
-        elif kind == "publish" and not is_object(record.attributes):
+        elif kind == "publish" and not LINES.is_object(record.attributes):
             self.illegible += 1
         number = record.n
         if number is None:
@@ -226,7 +228,7 @@ class _Reading:
             yield text
 
     def take(self, line: bytes) -> None:
-        record, problem = parse(line)
+        record, problem = LINES.parse(line)
         if record is None:
             if not line.isspace():
                 self.problems[problem] = self.problems.get(problem, 0) + 1

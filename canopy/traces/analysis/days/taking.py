@@ -13,7 +13,7 @@ from canopy.traces.analysis.days.state import RECORDS, Day, EventRange, StateFol
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.spark.paths import for_reading, for_writing, local
 from canopy.traces.analysis.tasks import in_one_task, is_small, kept
-from canopy.traces.analysis.window import Window, covering, day_of, day_of_time
+from canopy.traces.analysis.window import Window, day_of, day_of_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,8 +78,7 @@ def take_in(
         return Taken(frozenset(), ())
     state = held.state
     sizes = {key_of(traces, path): read.text_bytes(path) for path in files}
-    places = covering(traces, files, list(read.trace_files(traces)))
-    new = kept(read.store_records(spark, places, table).selectExpr("*", f"{DAY} AS day"))
+    new = kept(read.store_records(spark, files, table).selectExpr("*", f"{DAY} AS day"))
     root = traces.resolve()
     facts = {key_of(root, local(name)): each for name, each in gather_by_file(spark, new).items()}
     check_overlay(held, {one.overlay for each in facts.values() for one in each.files})

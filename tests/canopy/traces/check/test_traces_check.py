@@ -13,11 +13,13 @@ import pytest
 
 from canopy.cli.main import main
 from canopy.traces.analysis.check import TraceCheck, check
-from canopy.traces.analysis.check.lines import lines_of, parse
 from canopy.traces.analysis.constants import LINE_BYTES
+from canopy.traces.analysis.parsing.lines import LineParser, lines_of
 from tests.canopy.traces.planted.faults import PLANTED
 from tests.canopy.traces.planted.good_run import Record, Run, copy_of, written
 from tests.support.trace_runs import CORRUPT_LINES
+
+parse = LineParser().parse
 
 LATER = 4_000_000_000.0
 """A clock by which no file is being written."""

@@ -1,0 +1,155 @@
+"""Files are divided into stretches, and these among tasks, each of which writes Parquet.
+
+A line belongs to the stretch in which it begins. Compressed files are not divided. A task writes a
+file for each kind of its records, with the columns that any of these has: where one is absent, a
+reader finds nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from canopy.traces.analysis.parsing.blocks import BLOCK, CORRUPT, BlockParser, blocks_of, columns
+from canopy.traces.analysis.parsing.lines import DAMAGED, pieces
+
+STRETCH: Final = 1 << 26
+"""Bytes of text that a task reads. Its records take as much memory again as an Arrow table, and
+as much once more while they are written."""
+
+FILE_COST: Final = 1 << 16
+"""What opening a file counts for when files are shared out. Reading 64 KB takes as long as opening
+a file on a local disk."""
+
+
+class Stretch(NamedTuple):
+    """The bytes of a file from `begin` to before `end`."""
+
+    path: str
+    begin: int
+    end: int
+
+
+class Bounds(NamedTuple):
+    """Records of the times from `since` to before `until`, seconds since 1970; None: unbounded."""
+
+    since: float | None
+    until: float | None
+
+
+def shared_out(files: Iterable[tuple[Path, int]]) -> list[list[Stretch]]:
+    """The stretches of these files, of so many bytes of text, for each task."""
+    tasks: list[list[Stretch]] = []
+    room = 0
+    for path, size in files:
+        parts = 1 if path.suffix == ".gz" else max(1, -(-size // STRETCH))
+        for part in range(parts):
+            begin, end = (size * at // parts for at in (part, part + 1))
+            cost = end - begin + FILE_COST
+            if cost > room or not tasks:
+                tasks.append([])
+                room = STRETCH + FILE_COST
+            tasks[-1].append(Stretch(str(path), begin, end))
+            room -= cost
+    return tasks
+
+
+def records_of(stretches: Sequence[Stretch], bounds: Bounds) -> Any:
+    """The Arrow table of all lines of these stretches that have a time within the `bounds`, or
+    none."""
+    import pyarrow as pa
+
+    parser = BlockParser()
+    tables = [columns().empty_table()]
+    for stretch in stretches:
+        name = Path(stretch.path).as_uri()
+        try:
+            for block in blocks_of(texts_of(stretch)):
+                tables.append(_within(parser.parse(block, name), bounds))
+        except DAMAGED as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            reason = getattr(error, "strerror", None) or error
+            problem = f"the file cannot be read to its end: {reason}"
+            row = {"kind": CORRUPT, "problem": problem, "line": "", "file": name}
+            tables.append(pa.Table.from_pylist([row], columns()))
+    return pa.concat_tables(tables)
+
+
+def texts_of(stretch: Stretch) -> Iterator[bytes]:
+    """The text of the lines that begin within the stretch."""
+    path = Path(stretch.path)
+    if path.suffix == ".gz":
+        yield from _gathered(pieces(path))
+        return
+    with path.open("rb") as file:
+        at = stretch.begin
+        if at:  # whether a line begins here says the byte before
+            file.seek(at - 1)
+            while not (part := file.readline(BLOCK)).endswith(b"\n"):
+                if not part or file.tell() >= stretch.end:
+                    return
+            at = file.tell()
+        last = b"\n"
+        while at < stretch.end and (text := file.read(min(BLOCK, stretch.end - at))):
+            at += len(text)
+            last = text
+            yield text
+        while not last.endswith(b"\n") and (last := file.readline(BLOCK)):
+            yield last
+
+
+def _gathered(texts: Iterator[bytes]) -> Iterator[bytes]:
+    """`texts`, in pieces of `BLOCK` and more; what comes before an error, too."""
+    held: list[bytes] = []
+    size = 0
+    try:
+        for text in texts:
+            held.append(text)
+            size += len(text)
+            if size >= BLOCK:
+                yield b"".join(held)
+                held, size = [], 0
+    except DAMAGED:
+        yield b"".join(held)
+        raise
+    yield b"".join(held)
+
+
+def _within(table: Any, bounds: Bounds) -> Any:
+    import pyarrow.compute as pc
+
+    for bound, compare in ((bounds.since, pc.greater_equal), (bounds.until, pc.less)):
+        if bound is not None:
+            table = table.filter(pc.fill_null(compare(table["time"], bound), True))
+    return table
+
+
+def write_by_kind(records: Any, folder: str, name: str) -> None:
+    """Write these `records` below `folder`, those of each kind as a Parquet file of this `name`."""
+    import pyarrow.compute as pc
+    from pyarrow import parquet
+
+    for kind in pc.unique(records["kind"]).to_pylist():
+        place = os.path.join(folder, f"kind={kind}")
+        os.makedirs(place, exist_ok=True)
+        of_kind = records.filter(pc.equal(records["kind"], kind)).drop_columns(["kind"])
+        empty = [each for each in of_kind.column_names if of_kind[each].null_count == len(of_kind)]
+        draft = os.path.join(place, f".{name}.parquet.{os.getpid()}")
+        parquet.write_table(of_kind.drop_columns(empty), draft, compression="zstd")
+        os.replace(draft, os.path.join(place, f"{name}.parquet"))  # a task may run twice
+
+
+def task(folder: str, bounds: Bounds) -> Callable[[int, Iterator[Any]], Iterator[int]]:
+    """What each of Spark's tasks does with its number and its stretches; it returns how many lines
+    these had."""
+
+    def run(number: int, shares: Iterator[Sequence[Stretch]]) -> Iterator[int]:
+        for stretches in shares:
+            records = records_of(stretches, bounds)
+            write_by_kind(records, folder, f"part-{number:05}")
+            yield len(records)
+
+    return run
