@@ -60,14 +60,14 @@ from overlay.client import (
     Where,
     Why,
 )
-from overlay.stream_client import EditStream, RowExplained, WhyRow
+from overlay.stream_client import GROUP_COMMANDS, GROUP_REPLIES, EditStream, RowExplained, WhyRow
 
 COMMANDS = (
     Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
     | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
     | AddStream | EditStream | WhyRow | RemoveStream | GetStreams | BeginProducer | AppendEvents
     | BeginReading | TakeEvents | CommitReading | EndReading | Drain | Grant
-    | OpenSession | ResumeSession | CloseSession
+    | OpenSession | ResumeSession | CloseSession | GROUP_COMMANDS
 )  # fmt: skip
 """The types that the control socket decodes; nothing else comes in."""
 
@@ -77,6 +77,6 @@ REPLIES = (
     | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
     | Recipients | Events | Streams | ProducerReady | EventsAppended | ReadingReady
     | EventsTaken | SessionOpened
-    | SessionResumed
+    | SessionResumed | GROUP_REPLIES
 )  # fmt: skip
 """The types that the control socket sends."""

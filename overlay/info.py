@@ -206,6 +206,36 @@ class StreamInfo(msgspec.Struct, frozen=True):
     capture: str = ""  # the selector of the events that it captures
 
 
+class GroupShardInfo(msgspec.Struct, frozen=True):
+    """A group at one shard. `floor`: it is done with all rows below; `end`: the offset after the
+    last committed row; `scanned`: how far the shard's leader has looked for rows, 0: not yet;
+    `open`: rows found and not done with, of which some are `leased` and some `delayed`."""
+
+    shard: int
+    floor: int
+    end: int
+    scanned: int
+    open: int
+    leased: int
+    delayed: int
+    dead: int
+    members: tuple[str, ...]
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """A consumer group of a stream. `shards`: those whose leaders have answered and know it."""
+
+    name: str
+    selector: str
+    lease: float
+    deliveries: int
+    by: str
+    priority: str
+    delay: str
+    delay_seconds: float
+    shards: tuple[GroupShardInfo, ...]
+
+
 class AppendReceipt(msgspec.Struct, frozen=True):
     """Where events of one batch are: the offsets `first` to `first + count - 1` of a shard, in the
     chunk with this number, epoch and hash (hexadecimal). With shard and stream id it is what

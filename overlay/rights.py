@@ -51,7 +51,8 @@ LEAST: Final[dict[Role, str]] = {
         "FindHosts AskMatches AskTrees AskEvent EventFacts "
         "FoundStream ChangeStream EraseStream "
         "AskStream AskStreams AskShards OpenProducer AppendRows "
-        "ReadShard KeepReadings EndReadings CommitPosition AskRow"
+        "ReadShard KeepReadings EndReadings CommitPosition AskRow "
+        "JoinGroup KeepMembers LeaveGroup SettleLeases AskGroups EndDeadLetters ForgetGroup"
     ),
     Role.MEMBER: (
         "Relayed ShuffleReply WalkHit WalkMiss StalePoint FindReply Moved RingMet RingEnded "
@@ -61,7 +62,9 @@ LEAST: Final[dict[Role, str]] = {
         "ShardsReport ShardsOrphaned ShardsStatus ShardSeal ShardSealed ShardFenced ShardFetch "
         "ShardFetched ShardAppend ShardAck ShardBehind ProducerIsOpen RowsAppended "
         "AppendRefused ReadingBegan StreamRows ReadingsScanned ReadingsKept PositionCommitted "
-        "ReadingRefused ReadingsMoved RowFacts"
+        "ReadingRefused ReadingsMoved RowFacts GroupJoined LeasedRows LeasesSettled MembersKept "
+        "MemberRefused MembersMoved ConfirmLeader LeaderConfirmed "
+        "GroupsReport GroupChanged GroupRefused"
     ),
     Role.VOTER: (
         "LogEntries LogSnapshot LogAck ClusterHello ClusterHelloReply ClusterHeartbeat "

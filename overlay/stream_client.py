@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
 
 from matching import Value
 from overlay.client import Command, Reply
+from overlay.info import GroupInfo
+from overlay.machine import Uint53
 
 
 class EditStream(Command, frozen=True):
@@ -53,3 +57,162 @@ class RowExplained(Reply, frozen=True):
     time: float
     attributes: dict[str, Value | None]
     readers: tuple[RowReader, ...]
+
+
+class AttachGroup(Command, frozen=True):
+    """Become a member of a consumer group of a stream. Answered by GroupReady, or by Failed
+    (unknown, selector, options, offset-out-of-range, fenced, unknown-group, full, usage).
+
+    Options that are None are those that the group has; a group that is not known is founded with
+    them, and from `start` on (as BeginReading). `name`: another member of this name is fenced, ""
+    for one of its own; `attachments`: those of GroupReady, for a program that comes back.
+    `credit`: rows of each shard that the program may have at once.
+    """
+
+    stream: str
+    group: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    name: Annotated[str, msgspec.Meta(max_length=128)] = ""
+    start: Literal["first", "new", "offset", "time"] = "new"
+    at: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    credit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 64
+    selector: str | None = None
+    lease: float | None = None
+    deliveries: int | None = None
+    by: str | None = None
+    priority: str | None = None
+    delay: str | None = None
+    delay_seconds: float | None = None
+    attachments: tuple[tuple[Uint53, Uint53], ...] = ()
+
+
+class TakeRows(Command, frozen=True):
+    """Take rows that have come for a member, named by the request number of its AttachGroup: at
+    most `most`. Answered by RowsTaken as soon as there are some, by Failed when it is no member any
+    more."""
+
+    member: int
+    most: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
+
+
+class RowSettled(msgspec.Struct, frozen=True, array_like=True):
+    """What becomes of a row. `nack`: it is delivered again, `delay` seconds from now at the
+    earliest; `reject`: it becomes a dead letter; `extend`: its lease begins anew."""
+
+    shard: Uint53
+    offset: Uint53
+    lease: Uint53
+    what: Literal["ack", "nack", "reject", "extend"]
+    delay: Annotated[float, msgspec.Meta(ge=0, le=86_400 * 30)] = 0.0
+    reason: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class SettleRows(Command, frozen=True):
+    """Say what becomes of rows. Answered by RowsSettled when that is committed."""
+
+    member: int
+    rows: Annotated[tuple[RowSettled, ...], msgspec.Meta(max_length=10_000)]
+
+
+class DetachGroup(Command, frozen=True):
+    """Be a member no more: what it has goes to others. Answered by Done."""
+
+    member: int
+
+
+class GetGroups(Command, frozen=True):
+    """Ask for the groups of a stream, or for one with its dead letters. Answered by Groups."""
+
+    stream: str
+    group: Annotated[str, msgspec.Meta(max_length=128)] = ""
+
+
+class EndDead(Command, frozen=True):
+    """Have dead letters of a group delivered again (`retry`), or drop them: (shard, offset) of
+    each, none for all. Answered by DeadEnded when that is committed."""
+
+    stream: str
+    group: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    rows: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=4_000)] = ()
+    retry: bool = True
+
+
+class RemoveGroup(Command, frozen=True):
+    """Forget a group with all that it has. Answered by Done when that is committed."""
+
+    stream: str
+    group: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+
+
+class GroupReady(Reply, frozen=True):
+    """The program is a member at all shards. `attachments`: by shard, which attachment it is (for
+    AttachGroup); `lease`: seconds for which it has a row."""
+
+    attachments: tuple[tuple[int, int], ...]
+    selector: str
+    lease: float
+
+
+class GroupRow(msgspec.Struct, frozen=True, array_like=True):
+    """A row of a group, which the program has for `left` seconds. `deliveries`: how many times it
+    was given to a member, with this one. The rest is as in StreamEvent."""
+
+    shard: int
+    offset: int
+    lease: int
+    deliveries: int
+    left: float
+    time: float
+    attributes: dict[str, Value | None]
+    payload: bytes = b""
+    payload_type: str = ""
+
+
+class RowsTaken(Reply, frozen=True):
+    """Rows that the program has from now on."""
+
+    rows: tuple[GroupRow, ...]
+
+
+class RowsSettled(Reply, frozen=True):
+    """What was said of rows is committed, but for those that are `lost`, (shard, offset): their
+    leases were over, and they are delivered again."""
+
+    lost: tuple[tuple[int, int], ...]
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A row that a group has given up. `time`: when, in seconds since 1970. `attributes` and
+    `payload` are None where the row is not kept any more, or is too large to be shown."""
+
+    shard: int
+    offset: int
+    deliveries: int
+    reason: str
+    time: float
+    attributes: dict[str, Value | None] | None = None
+    payload: bytes | None = None
+    payload_type: str = ""
+
+
+class Groups(Reply, frozen=True):
+    """The groups of a stream. Where one was asked for, its dead letters, at most 200 of each
+    shard; `complete` is False if a shard's leader did not answer in time."""
+
+    groups: tuple[GroupInfo, ...]
+    letters: tuple[DeadLetter, ...] = ()
+    complete: bool = True
+
+
+class DeadEnded(Reply, frozen=True):
+    """So many dead letters are none any more."""
+
+    count: int
+
+
+GROUP_COMMANDS = (
+    AttachGroup | TakeRows | SettleRows | DetachGroup | GetGroups | EndDead | RemoveGroup
+)
+"""What the control socket decodes of these."""
+
+GROUP_REPLIES = GroupReady | RowsTaken | RowsSettled | Groups | DeadEnded
+"""What the control socket sends of these."""

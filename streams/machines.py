@@ -17,6 +17,9 @@ from streams.directory.locator import StreamLocator
 from streams.directory.questions import OwnerQuestions
 from streams.directory.stream_owner import StreamOwner
 from streams.disk import LogDisk
+from streams.groups.group_commands import GroupCommands
+from streams.groups.group_server import GroupServer
+from streams.groups.members import Members
 from streams.hosting.shard_hosts import ShardHosts
 from streams.producing.append_server import AppendServer
 from streams.producing.producers import Producers
@@ -51,11 +54,15 @@ class Streams:
         self.reads = ReadServer(port, self.hosts.leading, self.hosts.replica, wall)
         self.readers = Readers(port, incarnation, self.locator)
         self.explaining = RowExplaining(port, self.locator, self.hosts.leading)
+        self.groups = GroupServer(port, self.hosts.leading, self.hosts.replica, wall)
+        self.members = Members(port, incarnation, self.locator)
+        self._group_commands = GroupCommands(port, self.locator)
         self.captures = Captures(port, self.hosts, ask, close, wall)
         self.hosts.intake = self.captures.status
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
             *(self.appends, self.producers, self.reads, self.readers),
+            *(self.groups, self.members, self._group_commands),
             *(self.explaining, self.captures),
         )
 
@@ -66,9 +73,13 @@ class Streams:
             **self.producers.commands(),
             **self.readers.commands(),
             **self.explaining.commands(),
+            **self.members.commands(),
+            **self._group_commands.commands(),
         }
 
     def client_gone(self, client: int) -> None:
         """A program has gone."""
         self.producers.client_gone(client)
         self.readers.client_gone(client)
+        self.members.client_gone(client)
+        self._group_commands.client_gone(client)

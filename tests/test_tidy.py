@@ -127,6 +127,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *(*STREAMS, "streams.directory", "streams.hosting"),
         "streams.producing",
     ),
+    "streams.groups": (*STREAMS, "streams.directory", "streams.consuming"),
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),
     "canopy.client": (*CLIENT, *CLIENT_SIDE),

@@ -15,6 +15,7 @@ programs.
   anything in, by their zone maps.
 * `reading`: what a shard's leader knows of one reading. `history`: a reading on its way through the
   log. `tail`: all readings that are at its end, matched together.
+* `positions`: which offsets are there, and single rows.
 * `durable`: durable consumers in the log: attaching, fencing, positions, expiry.
 * `shard_readings`: all readings at one shard that this node leads. `read_server`: all such shards.
 * `explaining`: what became of one row.

@@ -15,20 +15,18 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-import msgspec
-
 from matching import SelectorError, compile_selector
 from overlay.machine import Port
 from streams.consuming.messages import EXPIRED, FENCED, FULL, OUT_OF_RANGE, SELECTOR, Durable
 from streams.log.chunk import POSITIONS
 from streams.log.state import (
-    STATE_PIECE,
     ConsumerAttached,
     ConsumerExpired,
     ConsumerPosition,
     Entry,
     PositionMoved,
     encode_entries,
+    split_entries,
 )
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
@@ -90,7 +88,7 @@ class DurableConsumers:
             return None
         if wanted.resume and known.token != wanted.token:
             return Refusal(FENCED, f"another program reads as {wanted.name} now")
-        if not _same(known.selector, selector):
+        if not same_selector(known.selector, selector):
             return Refusal(
                 SELECTOR, f"{wanted.name} has another selector: {known.selector or 'all rows'}"
             )
@@ -166,7 +164,7 @@ class DurableConsumers:
         self._attaching.clear()
         if not entries or not self.replica.is_led_by(self.leading):
             return
-        for run in _runs(entries):
+        for run in split_entries(entries):
             encoded = encode_entries(run)
             chunk = self.leading.append_chunk(POSITIONS, encoded, time=self._clock())
         self.port.count("stream_position_chunks")
@@ -208,21 +206,7 @@ class DurableConsumers:
             self._waiting.popleft()[1]()
 
 
-def _runs(entries: Iterable[Entry]) -> Iterable[list[Entry]]:
-    """Entries as the chunks that have room for them."""
-    run: list[Entry] = []
-    size = 0
-    for entry in entries:
-        length = len(msgspec.msgpack.encode(entry))
-        if run and size + length > STATE_PIECE:
-            yield run
-            run, size = [], 0
-        run.append(entry)
-        size += length
-    yield run
-
-
-def _same(one: str, other: str) -> bool:
+def same_selector(one: str, other: str) -> bool:
     """Whether two selectors say the same, as far as that is to be seen from their trees."""
     if one == other or not one or not other:
         return one == other

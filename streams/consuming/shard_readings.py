@@ -17,10 +17,8 @@ from streams.consuming.durable import DurableConsumers, Refusal
 from streams.consuming.history import FETCHED, MESSAGE_BYTES, HistoryScan
 from streams.consuming.messages import (
     FENCED,
-    FIRST,
     FULL,
     LISTED_MOST,
-    NEW,
     OFFSET,
     OUT_OF_RANGE,
     SELECTOR,
@@ -28,7 +26,6 @@ from streams.consuming.messages import (
     KeepReadings,
     Piece,
     PositionCommitted,
-    ReadFrom,
     ReadingBegan,
     ReadingRefused,
     ReadingsKept,
@@ -38,9 +35,10 @@ from streams.consuming.messages import (
     StreamRows,
     cost,
 )
+from streams.consuming.positions import Positions
 from streams.consuming.reading import Reading, ReadingKey
 from streams.consuming.tail import Matched, Tail
-from streams.log.chunk import Chunk, read
+from streams.log.chunk import Chunk
 from streams.log.state import ConsumerPosition
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
@@ -73,6 +71,7 @@ class ShardReadings:
         self.replica = replica
         self.leading = leading
         self.readings: dict[ReadingKey, Reading] = {}
+        self._positions = Positions(replica)
         self.durable = DurableConsumers(port, replica, leading, clock, wake_durable)
         self.tail = Tail(replica.committed + 1, self.end)
         self._wake = wake
@@ -81,14 +80,12 @@ class ShardReadings:
     @property
     def end(self) -> int:
         """The offset after the last committed row."""
-        line = self.replica.log.line(self.replica.committed)
-        assert line is not None, "the last chunks have their lines in memory"
-        return line.first + line.offsets
+        return self._positions.end
 
     @property
     def first(self) -> int:
         """The oldest offset that is kept."""
-        return max(self.replica.state.floor, self.replica.log.first_offset)
+        return self._positions.first
 
     # -- beginning and ending --------------------------------------------------------------------
 
@@ -109,42 +106,7 @@ class ShardReadings:
             if self.replica.is_led_by(self.leading):
                 self._open_at(sender, message, predicate, position)
 
-        self._resolve(message.start, found)
-
-    def _resolve(self, start: ReadFrom, then: Callable[[int], None]) -> None:
-        """Find the offset at which a reading begins."""
-        if start.kind == FIRST:
-            then(self.first)
-        elif start.kind == NEW:
-            then(self.end)
-        elif start.kind == OFFSET:
-            then(start.at)
-        else:
-            self._find_time(start.at, self.replica.log.before_time(start.at)[0], then)
-
-    def _find_time(self, time: int, number: int, then: Callable[[int], None]) -> None:
-        """Read from chunk `number` on for the first that is not older than `time`."""
-
-        def found(chunks: tuple[bytes, ...]) -> None:
-            last = number
-            for data in chunks:
-                chunk = read(data)
-                assert chunk is not None, "a replica hands over valid chunks"
-                if chunk.number > self.replica.committed:
-                    break
-                if chunk.time >= time:
-                    then(max(chunk.first, self.first))
-                    return
-                last = chunk.number + 1
-            if last == number:
-                then(self.end)
-            else:
-                self._find_time(time, last, then)
-
-        if time > self.replica.log.time or number > self.replica.committed:
-            then(self.end)
-        else:
-            self.replica.read_chunks(number, found)
+        self._positions.resolve(message.start, found)
 
     def _open_at(
         self, sender: Peer, message: ReadShard, predicate: Predicate | None, position: int

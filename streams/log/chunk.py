@@ -45,8 +45,7 @@ KINDS: Final = {
     STATE: "State",
     PRODUCERS: "Producers",
 }
-"""The kinds by number. Dead has a number and no meaning yet: such chunks
-are copied and hashed like all others, and no leader writes them."""
+"""The kinds by number."""
 
 BEGINS: Final = 1
 """Flag of the first chunk of a segment."""

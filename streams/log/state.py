@@ -1,4 +1,5 @@
-"""What a shard's log says beside its rows: producers, consumers, replicas, the floor of retention.
+"""What a shard's log says beside its rows: producers, consumers, groups, replicas, the floor of
+retention.
 
 It is the fold of the chunks in their order. Each segment begins with the whole of it, in one chunk
 of kind State or, where it is large, in several; so recovery reads the newest segment only, and
@@ -8,7 +9,7 @@ compare them (`canopy stream verify`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from overlay.machine import Peer
 from streams.log.batches import BatchHead, MalformedChunkError, heads_of
 from streams.log.chunk import (
     CUT,
+    DEAD,
     DECIDED,
     EVENTS,
     POSITIONS,
@@ -27,6 +29,7 @@ from streams.log.chunk import (
     STATE,
     Chunk,
 )
+from streams.log.group_state import GROUP_ENTRIES, GroupEntry, GroupStates
 from streams.log.half_state import HALF_ENTRIES, HalfEntry, HalfStates
 from streams.log.origins import CAPTURED, COPIED, ORIGIN_ENTRIES, OriginEntry, OriginStates
 
@@ -150,6 +153,7 @@ Entry = (
     | ConsumerExpired
     | HalfEntry
     | OriginEntry
+    | GroupEntry
 )
 _ENTRIES: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
 
@@ -166,6 +170,20 @@ def entries_of(chunk: Chunk) -> tuple[Entry, ...]:
         return _ENTRIES.decode(chunk.rows)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MalformedChunkError(f"chunk {chunk.number}: {error}") from None
+
+
+def split_entries(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Entries as the chunks that have room for them: at least one."""
+    run: list[Entry] = []
+    size = 0
+    for entry in entries:
+        length = len(msgspec.msgpack.encode(entry))
+        if run and size + length > STATE_PIECE:
+            yield run
+            run, size = [], 0
+        run.append(entry)
+        size += length
+    yield run
 
 
 class StatePiece(NamedTuple):
@@ -188,6 +206,7 @@ class ShardState:
         known."""
         self.transactions = HalfStates()
         self.origins = OriginStates()
+        self.groups = GroupStates()
         self._loading: ShardState | None = None  # a state whose last chunk has not come
 
     def apply(self, chunk: Chunk) -> None:
@@ -202,13 +221,13 @@ class ShardState:
                     self.producers, self.replicas = loaded.producers, loaded.replicas
                     self.floor, self.stream = loaded.floor, loaded.stream
                     self.transactions, self.origins = loaded.transactions, loaded.origins
-                    self.consumers = loaded.consumers
+                    self.consumers, self.groups = loaded.consumers, loaded.groups
         elif chunk.kind == EVENTS:
             offset = chunk.first
             for head in heads_of(chunk):
                 self._appended(head, offset, chunk)
                 offset += head.count
-        elif chunk.kind in (REPLICAS, CUT, PRODUCERS, POSITIONS, PREPARED, DECIDED):
+        elif chunk.kind in (REPLICAS, CUT, PRODUCERS, POSITIONS, DEAD, PREPARED, DECIDED):
             self._take(chunk)
 
     def entries(self) -> Iterator[Entry]:
@@ -223,18 +242,11 @@ class ShardState:
         yield from self.origins.entries()
         for name in sorted(self.consumers):
             yield self.consumers[name]
+        yield from self.groups.entries()
 
     def pieces(self) -> list[StatePiece]:
         """The state as the chunks with which a segment begins: at least one."""
-        runs: list[list[Entry]] = [[]]
-        size = 0
-        for entry in self.entries():
-            length = len(msgspec.msgpack.encode(entry))
-            if runs[-1] and size + length > STATE_PIECE:
-                runs.append([])
-                size = 0
-            runs[-1].append(entry)
-            size += length
+        runs = list(split_entries(self.entries()))
         last = len(runs) - 1
         return [StatePiece(encode_entries(run), place == last) for place, run in enumerate(runs)]
 
@@ -258,6 +270,8 @@ class ShardState:
                 self.transactions.take(entry, chunk)
             elif isinstance(entry, ORIGIN_ENTRIES):
                 self.origins.take(entry)
+            elif isinstance(entry, GROUP_ENTRIES):
+                self.groups.take(entry, chunk)
             elif isinstance(entry, ProducerExpired):
                 self.producers.pop(entry.name, None)
             else:

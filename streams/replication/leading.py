@@ -126,6 +126,8 @@ class Leading:
             floor = floor_of(mine.log.segments, keep, now)
         if keep.time:
             mine.learn_times()
+        held = mine.state.groups.floor()
+        floor = floor if held is None else min(floor, held)
         if floor > mine.state.floor:
             self.append_chunk(CUT, encode_entries([Floor(floor)]), time=now)
 

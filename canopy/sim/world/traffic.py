@@ -87,6 +87,11 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         *("KeepReadings", "ReadingsKept", "ReadingsMoved", "EndReadings"),
         *("CommitPosition", "PositionCommitted"),
     ),
+    "stream_groups": (
+        *("JoinGroup", "GroupJoined", "LeasedRows", "SettleLeases", "LeasesSettled"),
+        *("KeepMembers", "MembersKept", "LeaveGroup", "MemberRefused", "MembersMoved"),
+        *("ConfirmLeader", "LeaderConfirmed"),
+    ),
     "shard_logs": (
         *("ShardSeal", "ShardSealed", "ShardFenced", "ShardFetch", "ShardFetched"),
         *("ShardAppend", "ShardAck", "ShardBehind"),
@@ -97,6 +102,8 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "inspection": (
         *("AskRow", "RowFacts"),
         *("AskStreams", "StreamsReport", "AskShards", "ShardsStatus"),
+        *("AskGroups", "GroupsReport", "EndDeadLetters", "ForgetGroup"),
+        *("GroupChanged", "GroupRefused"),
         *("AskTrees", "Trees", "AskEvent", "EventFacts"),
         *("FindHosts", "HostsFound", "AskMatches", "MatchesFound"),
     ),

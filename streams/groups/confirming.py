@@ -1,0 +1,68 @@
+"""Whether a leader is still one: asked of a majority of the shard's replicas.
+
+A leader that has been replaced without knowing it commits nothing, but it could go on giving rows
+to members, of a key that its successor gives to others. So rows of groups that are ordered by key
+are leased only within `FRESH` seconds of the beginning of a round in which a majority has said that
+it has promised no higher epoch; and a new leader, whose own majority has a replica in common with
+every such round, waits for `FRESH` seconds and the length of a lease before it gives any.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from overlay.machine import NodeId, Port
+from streams.groups.messages import ConfirmLeader, LeaderConfirmed
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica
+
+FRESH: Final = 4.0
+"""Seconds for which a round counts: some rounds may fail before leases stop. Guess."""
+
+ROUND: Final = 1.0
+"""Seconds between two rounds."""
+
+
+class Confirmation:
+    """The rounds of one leader."""
+
+    def __init__(self, port: Port, replica: Replica, leading: Leading) -> None:
+        self.port = port
+        self.replica = replica
+        self.leading = leading
+        self._ticket = 0
+        self._began = float("-inf")
+        self._confirmed = float("-inf")
+        self._heard: set[NodeId] = set()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody else can have led for as long as a new leader waits."""
+        return self.port.now <= self._confirmed + FRESH
+
+    def ask(self) -> None:
+        """Begin a round, if it is time for one."""
+        if self.port.now < self._began + ROUND:
+            return
+        self._ticket += 1
+        self._began = self.port.now
+        self._heard = {self.port.me.id}
+        for peer in self.replica.replicas:
+            if peer.id != self.port.me.id:
+                asked = ConfirmLeader(self.replica.shard, self.leading.epoch, self._ticket)
+                self.port.send(peer, asked)
+        self._count()
+
+    def heard(self, node: NodeId, message: LeaderConfirmed) -> bool:
+        """A replica's answer. Returns whether it completes the round."""
+        if (message.epoch, message.ticket) != (self.leading.epoch, self._ticket):
+            return False
+        before = self._confirmed
+        self._heard.add(node)
+        self._count()
+        return self._confirmed > before
+
+    def _count(self) -> None:
+        inside = {peer.id for peer in self.replica.replicas}
+        if 2 * len(self._heard & inside) > len(inside):
+            self._confirmed = max(self._confirmed, self._began)

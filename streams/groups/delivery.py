@@ -1,0 +1,382 @@
+"""One group at one shard that this node leads: rows found, given to members, settled.
+
+The group's selector goes over the log from the group's floor on; what matches enters the window,
+which has `WINDOW` rows at most, and goes on to members that have room. What a member says of a row
+counts only while it has the lease. Rows that are done with are gathered and written as runs; a row
+that was delivered too often is written as a dead letter, in the same log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from matching import Predicate
+from overlay.machine import Peer
+from streams.consuming.history import HistoryScan
+from streams.consuming.messages import Piece
+from streams.groups.group_log import GroupLog
+from streams.groups.member import Member, MemberKey
+from streams.groups.messages import (
+    LISTED_MOST,
+    LeasedRow,
+    LeasedRows,
+    LeasesSettled,
+    Settlement,
+)
+from streams.groups.window import NANOSECONDS, Pending, Window, delay_of, pending
+from streams.log.batches import decode_rows, encode_rows
+from streams.log.group_state import DeadLetter, Group, GroupEntry, RowsDone
+
+WINDOW: Final = 10_000
+"""Rows that a group has found and is not done with, at most, and those of one chunk: in flight,
+waiting or delayed. While there are so many, the selector goes no further. Guess."""
+
+WINDOW_BYTES: Final = 16 * 1024 * 1024
+"""The same in bytes of rows, roughly."""
+
+AHEAD: Final = 1_000
+"""Rows that are looked for ahead of what members take, where no priority is to be chosen by."""
+
+DEAD_MOST: Final = 1_000
+"""Dead letters of a group at one shard. Beyond it rows are delivered again and again until somebody
+deals with some: nothing is dropped for want of room."""
+
+JUMP: Final = 1_000
+"""Rows that are done with behind one another, for which it is worth to begin to read elsewhere."""
+
+SENT_BYTES: Final = 256 * 1024
+"""Bytes of rows in one message, unless one row has more."""
+
+
+class GroupDelivery:
+    """The soft state of one group at one shard, under one epoch."""
+
+    def __init__(
+        self,
+        log: GroupLog,
+        name: str,
+        predicate: Predicate | None,
+        leases: Callable[[], int],
+        wake: Callable[[], None],
+    ) -> None:
+        """`predicate`: None for all rows; `leases` makes the numbers of leases; `wake`: have `scan`
+        called in a turn of its own."""
+        self.log = log
+        self.port = log.port
+        self.replica = log.replica
+        self.name = name
+        self.number = self.group.number
+        self.members: dict[MemberKey, Member] = {}
+        self.window = Window()
+        self.scanned = self.group.done.floor
+        """All rows below it have been looked at."""
+        self._predicate = predicate
+        self._leases = leases
+        self._wake = wake
+        self._scan: HistoryScan | None = None
+        self._by_place: dict[int, Member] = {}
+        self._settled: dict[int, Pending] = {}  # by offset: to be written as done with
+        self._dead: dict[int, DeadLetter] = {}  # to be written
+        self._answers: dict[MemberKey, tuple[list[int], list[int]]] = {}  # done, lost
+        self._turn = 0
+
+    @property
+    def group(self) -> Group:
+        """What the log says of it. (A new object after each segment's beginning.)"""
+        return self.replica.state.groups.groups[self.name]
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the log still has this very group."""
+        known = self.replica.state.groups.groups.get(self.name)
+        return known is not None and known.number == self.number
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def join(self, member: Member, held: dict[int, int]) -> tuple[int, ...]:
+        """A member comes, or comes back with rows that it has `held` (offset by lease). Returns
+        those leases that go on."""
+        for lease, offset in held.items():
+            row = self.window.rows.get(offset)
+            if row is not None and row.lease == lease:
+                row.holder = member.place
+                self._hold(member, row)
+        self.members[member.key] = self._by_place[member.place] = member
+        return tuple(member.leases)
+
+    def succeed(self, former: Member, member: Member) -> None:
+        """`member` is the program that was `former`. What was on its way to that is given anew."""
+        self._remove(former)
+        for lease, offset in former.leases.items():
+            row = self.window.rows.get(offset)
+            if lease not in member.leases and row is not None and row.lease == lease:
+                row.deliveries -= 1
+                self.window.give_back(row)
+
+    def leave(self, member: Member, untouched: set[int], at_once: bool = True) -> None:
+        """A member goes. What it has goes to others at once, or when the leases are over."""
+        self._remove(member)
+        if not at_once:
+            return
+        for lease, offset in member.leases.items():
+            row = self.window.rows.get(offset)
+            if row is not None and row.lease == lease:
+                row.deliveries -= lease in untouched
+                self._again(row, 0.0, "the member has gone")
+
+    def _remove(self, member: Member) -> None:
+        if self.members.get(member.key) is member:
+            del self.members[member.key]
+        self._by_place.pop(member.place, None)
+        self._answers.pop(member.key, None)
+
+    def _hold(self, member: Member, row: Pending) -> None:
+        member.leases[row.lease] = row.offset
+        member.bytes += len(row.row)
+
+    def _let_go(self, row: Pending) -> None:
+        """Its member has a row no more."""
+        member = self._by_place.get(row.holder)
+        if member is not None and member.leases.pop(row.lease, None) is not None:
+            member.bytes -= len(row.row)
+
+    # -- finding rows ----------------------------------------------------------------------------
+
+    @property
+    def wants_rows(self) -> bool:
+        """Whether the selector is to go on."""
+        window = self.window
+        if len(window) >= WINDOW or window.bytes >= WINDOW_BYTES or not self.members:
+            return False
+        if self._scan is not None and self._scan.waits:
+            return False
+        if not self.group.options.priority and window.ready >= AHEAD:
+            return False
+        return self._scan is None or not self._scan.is_at(self.replica.committed + 1)
+
+    def scan(self, budget: int) -> int:
+        """Look at rows, for `budget` rows' worth of work; returns the work done."""
+        work = 0
+        while work < budget and self.wants_rows:
+            work += self._scan_chunk(budget - work)
+        return work
+
+    def _scan_chunk(self, budget: int) -> int:
+        """Look at rows up to the end of the next chunk that has some which match."""
+        scan = self._scan
+        if scan is None:
+            scan = self._scan = self._scan_from(self.scanned)
+        if scan.is_lost:
+            self._pass_over(self._first_kept())
+            return 1
+        pieces, work = scan.step(self.replica.committed + 1, budget, 1)
+        for piece in pieces:
+            self._add(piece)
+        self.scanned = max(self.scanned, scan.position)
+        end = self.group.done.end_of(self.scanned)
+        if end - self.scanned > JUMP and end <= self.replica.log.next_offset:
+            self.scanned = end
+            self._scan = None
+        return work + 1
+
+    def _scan_from(self, position: int) -> HistoryScan:
+        if position < self._first_kept():
+            self._pass_over(self._first_kept())
+            position = self.scanned
+        number = self.replica.log.before_offset(position)[0]
+        return HistoryScan(self.replica, number, position, self._predicate, self._wake)
+
+    def _first_kept(self) -> int:
+        return max(self.replica.state.floor, self.replica.log.first_offset)
+
+    def _pass_over(self, offset: int) -> None:
+        """What stands below `offset` is not kept any more."""
+        if offset > self.scanned:
+            self.port.count("stream_group_rows_lost")
+            self.scanned = offset
+        self._scan = None
+
+    def _add(self, piece: Piece) -> None:
+        options, done = self.group.options, self.group.done
+        rows = decode_rows(piece.rows, piece.count)
+        places = (0, *piece.places) if piece.places else range(piece.count)
+        now, clock = self.port.now, self.log.clock()
+        for place, row in zip(places, rows, strict=True):
+            offset = piece.first + place
+            if offset in done or self.window.has(offset):
+                continue
+            found = pending(options, offset, piece.time, row.attributes, encode_rows((row,)))
+            delay = delay_of(options, row.attributes)
+            if delay and (left := delay - (clock - piece.time) / NANOSECONDS) > 0.0:
+                found.due = now + left
+            self.window.add(found)
+
+    def fetched(self, offset: int, piece: Piece | None) -> None:
+        """A dead letter's row is to be delivered again; None: it is not kept any more."""
+        if piece is None:
+            self.window.done(offset)
+            self._settled_without(offset)
+            return
+        options = self.group.options
+        (row,) = decode_rows(piece.rows, 1)
+        self.window.add(pending(options, offset, piece.time, row.attributes, piece.rows))
+
+    def _settled_without(self, offset: int) -> None:
+        self._settled[offset] = Pending(offset, 0, b"", None, 0.0)
+        self.log.wake()
+
+    # -- giving rows to members ------------------------------------------------------------------
+
+    def give(self) -> None:
+        """Give waiting rows to members that have room, in turns."""
+        if not self.members:
+            return
+        every = list(self.members.values())
+        self._turn %= len(every)
+        free = [m for m in (*every[self._turn :], *every[: self._turn]) if m.has_room]
+        given: dict[Member, list[LeasedRow]] = {}
+        now, lease, place = self.port.now, self.group.options.lease, 0
+        while free and (row := self.window.next(now)) is not None:
+            place %= len(free)
+            member = free[place]
+            number = self._leases()
+            self.window.lease(row, number, member.place, now + lease)
+            self._hold(member, row)
+            leased = LeasedRow(row.offset, number, row.deliveries, row.time, row.row)
+            given.setdefault(member, []).append(leased)
+            self._turn += 1
+            if member.has_room:
+                place += 1
+            else:
+                del free[place]
+        for member, rows in given.items():
+            self._send(member, rows)
+
+    def _send(self, member: Member, rows: list[LeasedRow]) -> None:
+        self.port.count("stream_group_rows", len(rows))
+        start = size = 0
+        for place, row in enumerate(rows):
+            if place > start and (size + len(row.row) > SENT_BYTES or place - start >= LISTED_MOST):
+                self._send_some(member, rows[start:place])
+                start, size = place, 0
+            size += len(row.row)
+        self._send_some(member, rows[start:])
+
+    def _send_some(self, member: Member, rows: list[LeasedRow]) -> None:
+        shard = self.replica.shard
+        self.port.send(member.peer, LeasedRows(shard, member.number, member.at, tuple(rows)))
+
+    def expire(self) -> None:
+        """Take back the rows whose leases are over."""
+        for row in self.window.take_expired(self.port.now):
+            self.port.count("stream_leases_expired")
+            self._again(row, 0.0, "the lease ran out")
+
+    def _again(self, row: Pending, delay: float, reason: str) -> None:
+        """A row that is leased is to be delivered again, unless it was too often."""
+        most = self.group.options.deliveries
+        if row.deliveries >= most and self._has_room_for_dead():
+            self._bury(row, reason)
+            return
+        if row.deliveries >= most:
+            delay = max(delay, self.group.options.lease)
+        row.reason = reason
+        self._let_go(row)
+        self.window.give_back(row, self.port.now + delay if delay > 0.0 else 0.0)
+
+    def _has_room_for_dead(self) -> bool:
+        return len(self.group.dead) + len(self._dead) < DEAD_MOST
+
+    def _bury(self, row: Pending, reason: str) -> None:
+        """A row becomes a dead letter."""
+        self.port.count("stream_dead_letters")
+        about = (row.offset, row.deliveries, reason, self.log.clock())
+        self._dead[row.offset] = DeadLetter(self.name, self.number, *about)
+        self._done(row)
+
+    def _done(self, row: Pending) -> None:
+        self._let_go(row)
+        self.window.settle(row)
+        self._settled[row.offset] = row
+        self.log.wake()
+
+    # -- what members say ------------------------------------------------------------------------
+
+    def settle(self, member: Member, settled: tuple[Settlement, ...], may_extend: bool) -> None:
+        """What becomes of rows that a member has, or had."""
+        done, lost = self._answers.setdefault(member.key, ([], []))
+        extended = []
+        for one in settled:
+            row = self.window.rows.get(one.offset)
+            if row is not None and row.lease == one.lease:
+                if one.what != "extend":
+                    self._carry_out(row, one)
+                    done.append(one.lease)
+                elif may_extend:
+                    self.window.extend(row, self.port.now + self.group.options.lease)
+                    extended.append(one.lease)
+            elif one.what == "ack" and self._is_done(one.offset):
+                done.append(one.lease)
+            else:
+                lost.append(one.lease)
+        if extended:
+            told = (self.replica.shard, member.number, member.at, (), tuple(extended), ())
+            self.port.send(member.peer, LeasesSettled(*told))
+        self.log.wake()
+
+    def _is_done(self, offset: int) -> bool:
+        """Whether the row was acknowledged."""
+        if offset in self._dead or offset in self.group.dead:
+            return False
+        return offset in self._settled or offset in self.group.done
+
+    def _carry_out(self, row: Pending, one: Settlement) -> None:
+        if one.what == "ack":
+            self._done(row)
+        elif one.what == "release":
+            row.deliveries -= 1
+            self._let_go(row)
+            self.window.give_back(row)
+        elif one.what == "reject" and self._has_room_for_dead():
+            self._bury(row, one.reason or "rejected")
+        else:
+            self._again(row, one.delay, one.reason or "sent back")
+
+    # -- the log ---------------------------------------------------------------------------------
+
+    def flush(self) -> list[GroupEntry]:
+        """What is to be written now."""
+        entries: list[GroupEntry] = list(self._dead.values())
+        self._dead.clear()
+        settled, self._settled = list(self._settled), {}
+        for offset in settled:
+            self.window.done(offset)
+        runs = self.window.runs_around(settled, self.scanned)
+        if runs:
+            entries.append(RowsDone(self.name, self.number, tuple(runs)))
+        return entries
+
+    def passed(self) -> list[GroupEntry]:
+        """That the floor has moved on over rows that do not match, to be written now."""
+        floor = self.window.floor(self.scanned)
+        if self._settled or floor <= self.group.done.floor:
+            return []
+        return [RowsDone(self.name, self.number, ((0, floor),))]
+
+    def take_answers(self) -> list[tuple[Peer, LeasesSettled]]:
+        """What members are to be told when the log up to here is committed."""
+        found = []
+        for key, (done, lost) in self._answers.items():
+            member = self.members.get(key)
+            if member is None or not (done or lost):
+                continue
+            for start in range(0, max(len(done), len(lost)), LISTED_MOST):
+                some = slice(start, start + LISTED_MOST)
+                told = LeasesSettled(
+                    *(self.replica.shard, member.number, member.at),
+                    *(tuple(done[some]), (), tuple(lost[some])),
+                )
+                found.append((member.peer, told))
+        self._answers.clear()
+        return found

@@ -1,0 +1,65 @@
+"""What the groups of one shard write to its log, and what waits until that is committed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from overlay.machine import Port
+from streams.log.chunk import DEAD, POSITIONS
+from streams.log.group_state import DeadLetter, GroupEntry
+from streams.log.state import encode_entries, split_entries
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica
+
+GATHER: Final = 0.05
+"""Seconds in which acknowledgements are gathered before they are written: twenty chunks a second at
+most, however many members there are."""
+
+
+class GroupLog:
+    """The entries of one shard's groups, under one epoch of this node's."""
+
+    def __init__(
+        self,
+        port: Port,
+        replica: Replica,
+        leading: Leading,
+        clock: Callable[[], int],
+        wake: Callable[[float], None],
+    ) -> None:
+        """`clock`: nanoseconds since 1970; `wake`: have `flush` called after so many seconds."""
+        self.port = port
+        self.replica = replica
+        self.leading = leading
+        self.clock = clock
+        self._wake = wake
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
+
+    def wake(self, seconds: float = GATHER) -> None:
+        """Have what is queued written soon."""
+        self._wake(seconds)
+
+    def write(self, entries: list[GroupEntry]) -> None:
+        """Append entries: dead letters first, since a run of rows that are done with may have them
+        in it, and must not be all that is left of them."""
+        dead = [entry for entry in entries if isinstance(entry, DeadLetter)]
+        others = [entry for entry in entries if not isinstance(entry, DeadLetter)]
+        for kind, some in ((DEAD, dead), (POSITIONS, others)):
+            for run in split_entries(some) if some else ():
+                self.leading.append_chunk(kind, encode_entries(run), time=self.clock())
+                self.port.count("stream_group_chunks")
+
+    def when_committed(self, then: Callable[[], None]) -> None:
+        """Call `then` when the log up to here is committed."""
+        number = self.replica.log.end.number
+        if number <= self.replica.committed:
+            then()
+        else:
+            self._waiting.append((number, then))
+
+    def committed(self) -> None:
+        """More of the log is committed."""
+        while self._waiting and self._waiting[0][0] <= self.replica.committed:
+            self._waiting.popleft()[1]()

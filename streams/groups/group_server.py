@@ -1,0 +1,249 @@
+"""The groups of all shards that this node leads.
+
+A `ShardGroups` is made when the first request comes for a shard that this node leads, and ended
+when it leads no more, or under another epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from overlay.machine import Machine, Peer, Port, Timer, by_id
+from streams.groups.messages import (
+    MOVED,
+    AskGroups,
+    ConfirmLeader,
+    EndDeadLetters,
+    ForgetGroup,
+    GroupRefused,
+    JoinGroup,
+    KeepMembers,
+    LeaderConfirmed,
+    LeaveGroup,
+    MembersMoved,
+    SettleLeases,
+)
+from streams.groups.shard_groups import OperatorAsks, ShardGroups
+from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
+
+BUDGET: Final = 2_000
+"""Rows' worth of work in a turn, as `streams.consuming.read_server.BUDGET`."""
+
+LOOK: Final = 0.25
+"""Seconds between two looks at leases and delays."""
+
+LOOKS: Final = 4
+"""Looks between two words of the log on floors that have moved on without acknowledgements."""
+
+
+class LookForRows(Timer, frozen=True):
+    """Go on looking for rows, in a turn of its own."""
+
+
+class LookAtLeases(Timer, frozen=True):
+    """Time to look at leases and delays."""
+
+
+class WriteGroups(Timer, frozen=True):
+    """Time to write what groups are done with."""
+
+
+class GroupServer(Machine):
+    """Serves members of groups at the shards that this node leads."""
+
+    def __init__(
+        self,
+        port: Port,
+        leading: Callable[[str], Replica | None],
+        replica: Callable[[str], Replica | None],
+        clock: Callable[[], int],
+    ) -> None:
+        """`leading`: a shard's replica if this node leads it and a chunk of its epoch is
+        committed; `replica`: its replica if this node has one; `clock`: nanoseconds since 1970."""
+        super().__init__(port)
+        self._leading = leading
+        self._replica = replica
+        self._clock = clock
+        self._shards: dict[str, ShardGroups] = {}
+        self._led_at: dict[str, tuple[int, float]] = {}  # (epoch, since when)
+        self._is_awake = False
+        self._writes_at = float("inf")
+        self._looks = 0
+
+    @property
+    def shards(self) -> Mapping[str, ShardGroups]:
+        """By shard, those that have had a request."""
+        return self._shards
+
+    def shard(self, name: str) -> ShardGroups | None:
+        """Of a shard that this node leads; None: it does not."""
+        replica = self._leading(name)
+        known = self._shards.get(name)
+        if known is not None and (replica is None or replica.leading is not known.leading):
+            self._end(name)
+            known = None
+        if known is None and replica is not None and replica.leading is not None:
+            if not self._shards:
+                self.port.set_timer(LOOK, LookAtLeases())
+            epoch, led_at = self._led_at.get(name, (0, 0.0))
+            known = self._shards[name] = ShardGroups(
+                *(self.port, replica, replica.leading, self._clock),
+                *(self._wake_writing, self._wake),
+                led_at if epoch == replica.leading.epoch else self.port.now,
+            )
+        return known
+
+    def _who_leads(self, shard: str) -> Peer | None:
+        """Whom this node's replica of the shard follows."""
+        replica = self._replica(shard)
+        if replica is None or replica.promise.candidate == self.port.me.id:
+            return None
+        return by_id(replica.replicas).get(replica.promise.candidate)
+
+    def _end(self, shard: str) -> None:
+        """This node leads the shard no more."""
+        known = self._shards.pop(shard, None)
+        if known is not None:
+            known.end_all(self._who_leads(shard))
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def on_join_group(self, sender: Peer, message: JoinGroup) -> None:
+        """A program becomes a member."""
+        shard = self.shard(message.shard)
+        if shard is None:
+            self._refuse(sender, message.shard, message.member)
+        else:
+            shard.join(sender, message)
+
+    def on_settle_leases(self, sender: Peer, message: SettleLeases) -> None:
+        """What becomes of rows."""
+        shard = self.shard(message.shard)
+        if shard is None or not shard.settle(sender, message):
+            self._refuse(sender, message.shard, message.member)
+
+    def on_keep_members(self, sender: Peer, message: KeepMembers) -> None:
+        """Members that are there."""
+        shard = self.shard(message.shard)
+        if shard is None:
+            self._refuse(sender, message.shard, *message.members)
+        else:
+            shard.keep(sender, message)
+
+    def on_leave_group(self, sender: Peer, message: LeaveGroup) -> None:
+        """A program has gone."""
+        shard = self.shard(message.shard)
+        if shard is not None:
+            shard.leave(sender, message)
+
+    def _refuse(self, sender: Peer, shard: str, *members: int) -> None:
+        self.port.send(sender, MembersMoved(shard, members, self._who_leads(shard)))
+
+    # -- operators -------------------------------------------------------------------------------
+
+    def on_ask_groups(self, sender: Peer, message: AskGroups) -> None:
+        """Describe groups."""
+        if shard := self._operated(sender, message):
+            shard.report(sender, message)
+
+    def on_end_dead_letters(self, sender: Peer, message: EndDeadLetters) -> None:
+        """Dead letters are to be delivered again, or dropped."""
+        if shard := self._operated(sender, message):
+            shard.end_dead(sender, message)
+
+    def on_forget_group(self, sender: Peer, message: ForgetGroup) -> None:
+        """A group is to be forgotten."""
+        if shard := self._operated(sender, message):
+            shard.forget(sender, message)
+
+    def _operated(self, sender: Peer, message: OperatorAsks) -> ShardGroups | None:
+        found = self.shard(message.shard)
+        if found is None:
+            leader = self._who_leads(message.shard)
+            reason = "this node does not lead the shard"
+            refused = GroupRefused(message.ticket, message.place, MOVED, reason, leader)
+            self.port.send(sender, refused)
+        return found
+
+    # -- leaders ---------------------------------------------------------------------------------
+
+    def on_confirm_leader(self, sender: Peer, message: ConfirmLeader) -> None:
+        """A leader asks whether it is one still."""
+        replica = self._replica(message.shard)
+        if replica is None or not replica.ready or replica.barred:
+            return
+        if (replica.promise.epoch, replica.promise.candidate) == (message.epoch, sender.id):
+            confirmed = LeaderConfirmed(message.shard, message.epoch, message.ticket)
+            self.port.send(sender, confirmed)
+
+    def on_leader_confirmed(self, sender: Peer, message: LeaderConfirmed) -> None:
+        """A replica follows this leader still."""
+        shard = self.shard(message.shard)
+        if shard is not None:
+            shard.confirmed(sender, message)
+
+    def on_led(self, event: ShardLed) -> None:
+        """From now on leases of former leaders run out."""
+        self._led_at[event.shard] = (event.epoch, self.port.now)
+
+    def on_unled(self, event: ShardUnled) -> None:
+        """This node leads a shard no more."""
+        if self._leading(event.shard) is None:
+            self._led_at.pop(event.shard, None)
+            self._end(event.shard)
+
+    # -- what goes on ----------------------------------------------------------------------------
+
+    def on_committed(self, event: ShardCommitted) -> None:
+        """More of a shard's log is committed."""
+        known = self._shards.get(event.shard)
+        if known is not None and self.shard(event.shard) is known:
+            known.committed()
+
+    def _wake(self) -> None:
+        if not self._is_awake:
+            self._is_awake = True
+            self.port.set_timer(0.0, LookForRows())
+
+    def on_look_for_rows(self, timer: LookForRows) -> None:
+        """Do a turn's work, and go on in another one."""
+        self._is_awake = False
+        left = BUDGET
+        for name in list(self._shards):
+            known = self.shard(name)
+            if known is None or not known.has_work:
+                continue
+            if left <= 0:
+                self._wake()
+                break
+            left -= known.step(left)
+            self._shards[name] = self._shards.pop(name)  # it comes last next time
+            if known.has_work:
+                self._wake()
+
+    def on_look_at_leases(self, timer: LookAtLeases) -> None:
+        """End leases, give what is due, and from time to time note floors."""
+        self._looks += 1
+        for name in list(self._shards):
+            known = self.shard(name)
+            if known is not None:
+                known.look()
+                if self._looks % LOOKS == 0:
+                    known.note_floors()
+        if self._shards:
+            self.port.set_timer(LOOK, timer)
+
+    def _wake_writing(self, seconds: float) -> None:
+        due = self.port.now + seconds
+        if due < self._writes_at:
+            self._writes_at = due
+            self.port.set_timer(seconds, WriteGroups())
+
+    def on_write_groups(self, timer: WriteGroups) -> None:
+        """Write what groups are done with."""
+        self._writes_at = float("inf")
+        for name in list(self._shards):
+            known = self.shard(name)
+            if known is not None:
+                known.flush()

@@ -1,0 +1,146 @@
+"""One shard of a program's membership, at the program's node: what it has, and until when."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from overlay.machine import Peer
+from overlay.stream_client import GroupRow
+from streams.groups.messages import Attachment, LeasedRow, Settlement
+from streams.log.batches import decode_rows
+
+NANOSECONDS: Final = 1e9
+
+
+class Held(NamedTuple):
+    """A row that the member has, until some time by the node's clock."""
+
+    offset: int
+    until: float
+
+
+class Settling:
+    """Something that a program has said of rows, and that is not answered. Rows of several shards
+    are told of together."""
+
+    def __init__(self, request: int) -> None:
+        self.request = request
+        self.open: set[tuple[int, int]] = set()  # (shard, lease)
+        self.lost: list[tuple[int, int]] = []  # (shard, offset)
+
+
+class Seat:
+    """One shard."""
+
+    def __init__(self, place: int, shard: str) -> None:
+        self.place = place
+        """The shard's number in its stream."""
+        self.shard = shard
+        self.number = 0
+        """That of the member at the leader; 0: it is none."""
+        self.leader: Peer | None = None
+        self.hint: Peer | None = None
+        """Who leads now, as the former leader says."""
+        self.has_joined = False
+        self.attachment: Attachment = (0, 0)
+        self.heard_at = float("-inf")
+        self.lease = 0.0
+        self.rows: deque[LeasedRow] = deque()
+        """Rows that the program has not taken."""
+        self.held: dict[int, Held] = {}
+        """By lease, with those that the program has not taken."""
+        self.settling: dict[int, tuple[Settlement, list[Settling]]] = {}
+        """What the program has said of rows, by lease, and who waits for the answer."""
+        self.extending: dict[int, tuple[Settlement, list[Settling]]] = {}
+        """The same of leases that are to be extended."""
+
+    def open(self, leader: Peer, number: int, now: float) -> None:
+        """Membership is asked for at `leader`."""
+        self.leader, self.number, self.hint = leader, number, None
+        self.has_joined, self.heard_at = False, now
+
+    def close(self) -> None:
+        """It is a member at no leader."""
+        self.leader, self.number, self.has_joined = None, 0, False
+
+    def joined(self, attachment: Attachment, lease: float, kept: Iterable[int]) -> None:
+        """It is a member; of its leases those in `kept` go on."""
+        self.has_joined, self.attachment, self.lease = True, attachment, lease
+        there = set(kept)
+        self.held = {lease: held for lease, held in self.held.items() if lease in there}
+        self._forget_others()
+
+    def _forget_others(self) -> None:
+        self.rows = deque(row for row in self.rows if row.lease in self.held)
+
+    def take_in(self, rows: Iterable[LeasedRow], at: float, now: float) -> None:
+        """Rows have come, whose leases began when it was `at`, or later."""
+        until = at + self.lease
+        for row in rows:
+            if until > now:  # else it is another's by now, perhaps
+                self.held[row.lease] = Held(row.offset, until)
+                self.rows.append(row)
+
+    def expire(self, now: float) -> None:
+        """Forget what the leader takes back about now."""
+        over = [lease for lease, held in self.held.items() if held.until <= now]
+        for lease in over:
+            del self.held[lease]
+        if over:
+            self._forget_others()
+
+    def to_extend(self, now: float) -> list[Settlement]:
+        """The leases of rows that wait here for the program, and are half over."""
+        waiting = [row for row in self.rows if self.held[row.lease].until - now < self.lease / 2]
+        return [Settlement(row.offset, row.lease, "extend") for row in waiting]
+
+    def extended(self, leases: Iterable[int], at: float) -> None:
+        """Leases began anew when it was `at`."""
+        for lease in leases:
+            held = self.held.get(lease)
+            if held is not None:
+                self.held[lease] = Held(held.offset, max(held.until, at + self.lease))
+            if lease in self.extending:
+                self._answer(self.extending.pop(lease)[1], lease)
+
+    def settled(self, leases: Iterable[int]) -> None:
+        """What was said of rows is in the log."""
+        for lease in leases:
+            self.held.pop(lease, None)
+            if lease in self.settling:
+                self._answer(self.settling.pop(lease)[1], lease)
+
+    def lost(self, leases: Iterable[int]) -> None:
+        """Leases were over before."""
+        for lease in leases:
+            self.held.pop(lease, None)
+            for table in (self.settling, self.extending):
+                if lease in table:
+                    settlement, waiting = table.pop(lease)
+                    for one in waiting:
+                        one.lost.append((self.place, settlement.offset))
+                    self._answer(waiting, lease)
+        self._forget_others()
+
+    def _answer(self, waiting: list[Settling], lease: int) -> None:
+        for one in waiting:
+            one.open.discard((self.place, lease))
+
+    def take(self, most: int, size: int, now: float) -> tuple[list[GroupRow], int]:
+        """At most `most` rows of some `size` bytes; returns them and their bytes."""
+        found: list[GroupRow] = []
+        taken = 0
+        while self.rows and len(found) < most and taken < size:
+            leased = self.rows.popleft()
+            (row,) = decode_rows(leased.row, 1)
+            taken += len(leased.row)
+            left = self.held[leased.lease].until - now
+            found.append(
+                GroupRow(
+                    *(self.place, leased.offset, leased.lease, leased.deliveries, left),
+                    *(leased.time / NANOSECONDS, row.attributes, row.payload, row.payload_type),
+                )
+            )
+        return found, taken

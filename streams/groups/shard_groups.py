@@ -1,0 +1,491 @@
+"""All groups at one shard that this node leads, under one epoch.
+
+Joining a group that is not known founds it, which is an entry of the log. Whatever is answered from
+the log is answered when the log up to here is committed, as in `streams.consuming.durable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from matching import SelectorError, compile_selector
+from overlay.machine import Peer, Port
+from streams.consuming.messages import Piece
+from streams.consuming.positions import Positions
+from streams.groups.confirming import FRESH, Confirmation
+from streams.groups.delivery import GroupDelivery
+from streams.groups.founding import Refusal, obstacle, options_of
+from streams.groups.group_log import GroupLog
+from streams.groups.member import Member, MemberKey
+from streams.groups.messages import (
+    FENCED,
+    FULL,
+    GONE,
+    LISTED_MOST,
+    NOT_DEAD,
+    SELECTOR,
+    UNKNOWN_GROUP,
+    AskGroups,
+    DeadReport,
+    EndDeadLetters,
+    ForgetGroup,
+    GroupChanged,
+    GroupJoined,
+    GroupRefused,
+    GroupReport,
+    GroupsReport,
+    JoinGroup,
+    KeepMembers,
+    LeaderConfirmed,
+    LeaveGroup,
+    MemberRefused,
+    MembersKept,
+    MembersMoved,
+    SettleLeases,
+)
+from streams.log.group_state import (
+    DeadLetter,
+    DeadLetterEnded,
+    Group,
+    GroupEntry,
+    GroupForgotten,
+    GroupFounded,
+)
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica
+
+OperatorAsks = AskGroups | EndDeadLetters | ForgetGroup
+
+GROUPS_MOST: Final = 1_000
+"""Groups of a shard at most. Guess: each looks at all rows for itself."""
+
+MEMBERS_MOST: Final = 1_000
+"""Members of a group at most. Guess."""
+
+KEPT: Final = 15.0
+"""Seconds after which a member ends of which its node has said nothing. It speaks every second; a
+link that is silent for longer is lost."""
+
+SHOWN_DEAD: Final = 200
+"""Dead letters in one report: 200 rows of 1 KiB fit into one frame between nodes. Larger rows leave
+without what is in them."""
+
+SHOWN_BYTES: Final = 512 * 1024
+"""Bytes of their rows."""
+
+
+class ShardGroups:
+    """The groups of one shard."""
+
+    def __init__(
+        self,
+        port: Port,
+        replica: Replica,
+        leading: Leading,
+        clock: Callable[[], int],
+        wake: Callable[[float], None],
+        wake_scan: Callable[[], None],
+        led_at: float,
+    ) -> None:
+        """`clock`: nanoseconds since 1970; `wake`: have `flush` called after so many seconds;
+        `wake_scan`: have `step` called in a turn of its own; `led_at`: when this node began to
+        lead."""
+        self.port = port
+        self.replica = replica
+        self.leading = leading
+        self.log = GroupLog(port, replica, leading, clock, wake)
+        self.confirmation = Confirmation(port, replica, leading)
+        self.positions = Positions(replica)
+        self.groups: dict[str, GroupDelivery] = {}
+        self._wake_scan = wake_scan
+        self._led_at = led_at
+        self._where: dict[MemberKey, GroupDelivery] = {}
+        self._entries: list[GroupEntry] = []  # to be written, beside those of the groups
+        self._then: list[Callable[[], None]] = []  # when what is to be written is committed
+        self._founding: dict[str, GroupFounded] = {}
+        self._places = 0
+        self._leases = 0
+
+    # -- members come and go ---------------------------------------------------------------------
+
+    def join(self, sender: Peer, message: JoinGroup) -> None:
+        """A program becomes a member, of a group that is there or is founded."""
+        name = message.group
+        if self._group(name) is not None or name in self._founding:
+            self._when_written(lambda: self._joined(sender, message))
+            return
+        options = options_of(message.wanted)
+        refused = options if isinstance(options, Refusal) else _fault(options.selector)
+        if refused is None and message.attachment != (0, 0):
+            refused = Refusal(UNKNOWN_GROUP, f"the group {name} is not known any more")
+        if refused is None and self._count() >= GROUPS_MOST:
+            refused = Refusal(FULL, f"the shard has {GROUPS_MOST} groups")
+        if refused is not None:
+            final = refused
+            self.log.when_committed(lambda: self._refuse(sender, message.member, final))
+            return
+
+        def found(position: int) -> None:
+            assert not isinstance(options, Refusal)
+            if not self.replica.is_led_by(self.leading):
+                return
+            first, end = self.positions.first, self.positions.end
+            if not first <= position <= end:
+                reason = f"offset {position} is not there: the shard has {first} to {end - 1}"
+                self._refuse(sender, message.member, Refusal(GONE, reason))
+                return
+            self._founding.setdefault(name, GroupFounded(name, options, position))
+            self._when_written(lambda: self._joined(sender, message))
+
+        self.positions.resolve(message.wanted.start, found)
+
+    def _count(self) -> int:
+        return len(self.replica.state.groups.groups) + len(self._founding)
+
+    def _group(self, name: str) -> Group | None:
+        """What the log says of a group, committed or not."""
+        return self.replica.state.groups.groups.get(name)
+
+    def _joined(self, sender: Peer, message: JoinGroup) -> None:
+        """The group is in the log for good."""
+        group = self._group(message.group)
+        refusal: Refusal | None
+        if group is None:
+            refusal = Refusal(UNKNOWN_GROUP, f"the group {message.group} was forgotten")
+        else:
+            refusal = obstacle(group.options, message.wanted) or _fault(group.options.selector)
+        if group is None or refusal is not None:
+            assert refusal is not None
+            self._refuse(sender, message.member, refusal)
+            return
+        delivery = self._delivery(group)
+        former = next((m for m in delivery.members.values() if m.name == message.name), None)
+        if former is not None and (0, 0) < message.attachment < former.attachment:
+            reason = f"another program is the member {message.name} now"
+            self._refuse(sender, message.member, Refusal(FENCED, reason))
+            return
+        if former is None and len(delivery.members) >= MEMBERS_MOST:
+            reason = f"the group has {MEMBERS_MOST} members"
+            self._refuse(sender, message.member, Refusal(FULL, reason))
+            return
+        self._attach(sender, message, delivery, former)
+
+    def _attach(
+        self, sender: Peer, message: JoinGroup, delivery: GroupDelivery, former: Member | None
+    ) -> None:
+        self._places += 1
+        attachment = (self.leading.epoch, self._places)
+        member = Member(sender, message.member, message.name, attachment, message.credit)
+        member.at, member.kept_at = message.at, self.port.now
+        is_same = former is not None and message.attachment == former.attachment
+        if former is not None:
+            self._where.pop(former.key, None)
+            if not is_same:
+                self._fence(delivery, former)
+        held = {lease: offset for offset, lease in message.held}
+        kept = delivery.join(member, held)
+        if former is not None and is_same:
+            delivery.succeed(former, member)
+        self._where[member.key] = delivery
+        options = delivery.group.options
+        self.port.send(
+            sender, GroupJoined(self.replica.shard, message.member, attachment, options, kept)
+        )
+        self.port.count("stream_members")
+        self._give(delivery)
+
+    def _fence(self, delivery: GroupDelivery, former: Member) -> None:
+        """Another program is this member: what the former one has goes to others, at once unless a
+        key must not be with two."""
+        delivery.leave(former, set(), at_once=not delivery.group.options.by)
+        reason = f"another program is the member {former.name} now"
+        self._refuse(former.peer, former.number, Refusal(FENCED, reason))
+
+    def _delivery(self, group: Group) -> GroupDelivery:
+        known = self.groups.get(group.name)
+        if known is not None and known.number != group.number:
+            self._drop(known)
+            known = None
+        if known is None:
+            selector = group.options.selector
+            predicate = compile_selector(selector) if selector else None
+            known = self.groups[group.name] = GroupDelivery(
+                self.log, group.name, predicate, self._next_lease, self._wake_scan
+            )
+        return known
+
+    def _next_lease(self) -> int:
+        """The number of a lease: no other one of the shard has it, under this leader or another of
+        the last million. At most 2**52."""
+        self._leases += 1
+        return ((self.leading.epoch & 0xFFFFF) << 32) + self._leases
+
+    def _drop(self, delivery: GroupDelivery) -> None:
+        """A group is there no more: its members learn that."""
+        del self.groups[delivery.name]
+        for member in delivery.members.values():
+            self._where.pop(member.key, None)
+            reason = f"the group {delivery.name} was forgotten"
+            self._refuse(member.peer, member.number, Refusal(UNKNOWN_GROUP, reason))
+
+    def leave(self, sender: Peer, message: LeaveGroup) -> None:
+        """A program has gone."""
+        delivery = self._where.pop((sender.id, message.member), None)
+        if delivery is not None:
+            member = delivery.members[sender.id, message.member]
+            delivery.leave(member, set(message.untouched))
+            self._give(delivery)
+
+    def keep(self, sender: Peer, message: KeepMembers) -> None:
+        """A node has these members."""
+        present, missing = [], []
+        for number in message.members:
+            delivery = self._where.get((sender.id, number))
+            if delivery is None:
+                missing.append(number)
+            else:
+                present.append(number)
+                member = delivery.members[sender.id, number]
+                member.kept_at = self.port.now
+                member.at = max(member.at, message.at)
+        kept = MembersKept(self.replica.shard, tuple(present), tuple(missing))
+        self.port.send(sender, kept)
+
+    def _refuse(self, sender: Peer, number: int, refusal: Refusal) -> None:
+        self.port.count("stream_members_refused")
+        refused = MemberRefused(self.replica.shard, number, refusal.code, refusal.reason[:500])
+        self.port.send(sender, refused)
+
+    def end_all(self, leader: Peer | None) -> None:
+        """This node leads the shard no more."""
+        by_peer: dict[Peer, list[int]] = {}
+        for delivery in self.groups.values():
+            for member in delivery.members.values():
+                by_peer.setdefault(member.peer, []).append(member.number)
+        for peer, numbers in by_peer.items():
+            for start in range(0, len(numbers), LISTED_MOST):
+                some = tuple(numbers[start : start + LISTED_MOST])
+                self.port.send(peer, MembersMoved(self.replica.shard, some, leader))
+        self.groups.clear()
+        self._where.clear()
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def settle(self, sender: Peer, message: SettleLeases) -> bool:
+        """What becomes of rows of a member. Returns whether that is known here."""
+        delivery = self._where.get((sender.id, message.member))
+        if delivery is None:
+            return False
+        member = delivery.members[sender.id, message.member]
+        member.at = max(member.at, message.at)
+        delivery.settle(member, message.settled, self._may_lease(delivery))
+        self._give(delivery)
+        return True
+
+    def _may_lease(self, delivery: GroupDelivery) -> bool:
+        """Whether rows may be given to members: of a group that is ordered by key only when no
+        other leader can have given rows of the same key."""
+        options = delivery.group.options
+        if not options.by:
+            return True
+        waits = self._led_at + FRESH + options.lease
+        if delivery.number < self.leading.first and self.port.now < waits:
+            return False
+        self.confirmation.ask()
+        return self.confirmation.is_fresh
+
+    def _give(self, delivery: GroupDelivery) -> None:
+        if delivery.members and delivery.is_there and self._may_lease(delivery):
+            delivery.give()
+        if delivery.wants_rows:
+            self._wake_scan()
+
+    def confirmed(self, sender: Peer, message: LeaderConfirmed) -> None:
+        """A replica follows this leader still."""
+        if self.confirmation.heard(sender.id, message):
+            for delivery in self.groups.values():
+                if delivery.group.options.by:
+                    self._give(delivery)
+
+    def committed(self) -> None:
+        """More of the log is committed."""
+        self.log.committed()
+        if any(delivery.wants_rows for delivery in self.groups.values()):
+            self._wake_scan()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do."""
+        return any(delivery.wants_rows for delivery in self.groups.values())
+
+    def step(self, budget: int) -> int:
+        """Look for rows, for `budget` rows' worth of work; returns the work done."""
+        work = 0
+        for name in list(self.groups):
+            delivery = self.groups[name]
+            if delivery.wants_rows and work < budget:
+                work += delivery.scan(budget - work)
+                self._give(delivery)
+                self.groups[name] = self.groups.pop(name)  # it comes last next time
+        return work
+
+    def look(self) -> None:
+        """End leases that are over and members that nobody has kept; give what is due."""
+        before = self.port.now - KEPT
+        for delivery in list(self.groups.values()):
+            if not delivery.is_there:
+                self._drop(delivery)
+                continue
+            for member in [m for m in delivery.members.values() if m.kept_at < before]:
+                del self._where[member.key]
+                delivery.leave(member, set(), at_once=False)
+            delivery.expire()
+            self._give(delivery)
+
+    def note_floors(self) -> None:
+        """Write how far floors have moved on without acknowledgements."""
+        for delivery in self.groups.values():
+            if delivery.is_there:
+                self._entries += delivery.passed()
+        if self._entries:
+            self.flush()
+
+    # -- the log ---------------------------------------------------------------------------------
+
+    def _when_written(self, then: Callable[[], None]) -> None:
+        self._then.append(then)
+        self.log.wake(0.0)
+
+    def flush(self) -> None:
+        """Write what is to be written, and answer when that is committed."""
+        if not self.replica.is_led_by(self.leading):
+            return
+        entries, self._entries = [*self._founding.values(), *self._entries], []
+        self._founding.clear()
+        answers = []
+        for delivery in self.groups.values():
+            if delivery.is_there:
+                entries += delivery.flush()
+                answers += delivery.take_answers()
+        thens, self._then = self._then, []
+        if entries:
+            self.log.write(entries)
+        for peer, answer in answers:
+            self.log.when_committed(lambda p=peer, a=answer: self.port.send(p, a))  # type: ignore[misc]
+        for then in thens:
+            self.log.when_committed(then)
+
+    # -- what operators ask ----------------------------------------------------------------------
+
+    def report(self, sender: Peer, message: AskGroups) -> None:
+        """Describe all groups, or one with its dead letters."""
+        name = message.group
+        if name and self._group(name) is None:
+            self._refuse_operator(sender, message, UNKNOWN_GROUP, f"there is no group {name}")
+            return
+        names = [name] if name else sorted(self.replica.state.groups.groups)
+        reports = tuple(self._report(self.replica.state.groups.groups[each]) for each in names)
+        dead: list[DeadReport] = []
+        waiting = sorted(self.replica.state.groups.groups[name].dead) if name else []
+
+        def go_on() -> None:
+            if waiting and len(dead) < SHOWN_DEAD and self.replica.is_led_by(self.leading):
+                letter = self.replica.state.groups.groups[name].dead.get(waiting.pop(0))
+                if letter is None:
+                    go_on()
+                else:
+                    self.positions.find_row(letter.offset, lambda piece: found(letter, piece))
+                return
+            shard, end = self.replica.shard, self.positions.end
+            self.port.send(sender, GroupsReport(message.ticket, shard, end, reports, tuple(dead)))
+
+        def found(letter: DeadLetter, piece: Piece | None) -> None:
+            size = sum(len(each.row) for each in dead)
+            row = b"" if piece is None or size + len(piece.rows) > SHOWN_BYTES else piece.rows
+            about = (letter.offset, letter.deliveries, letter.reason, letter.time)
+            dead.append(DeadReport(*about, row))
+            go_on()
+
+        go_on()
+
+    def _report(self, group: Group) -> GroupReport:
+        delivery = self.groups.get(group.name)
+        counts = (0, 0, 0, 0)
+        members: tuple[str, ...] = ()
+        if delivery is not None and delivery.number == group.number:
+            window = delivery.window
+            counts = (delivery.scanned, len(window), window.leased, window.delayed())
+            members = tuple(sorted(member.name for member in delivery.members.values()))
+        return GroupReport(
+            *(group.name, group.options, group.done.floor, *counts, len(group.dead), members)
+        )
+
+    def end_dead(self, sender: Peer, message: EndDeadLetters) -> None:
+        """Have dead letters delivered again, or drop them."""
+        group = self._group(message.group)
+        if group is None:
+            reason = f"there is no group {message.group}"
+            self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)
+            return
+        offsets = message.offsets or tuple(group.dead)
+        for offset in offsets:
+            if offset not in group.dead:
+                reason = f"{message.group} has no dead letter at offset {offset}"
+                self._refuse_operator(sender, message, NOT_DEAD, reason)
+                return
+            if message.retry and offset < self.positions.first:
+                if message.offsets:
+                    reason = f"offset {offset} is not kept any more"
+                    self._refuse_operator(sender, message, GONE, reason)
+                    return
+                offsets = tuple(each for each in offsets if each != offset)
+        for offset in offsets:
+            ended = DeadLetterEnded(group.name, group.number, offset, message.retry)
+            self._entries.append(ended)
+        delivery = self.groups.get(group.name)
+        if message.retry and delivery is not None and delivery.number == group.number:
+            for offset in offsets:
+                self._fetch(delivery, offset)
+        changed = GroupChanged(message.ticket, message.place, len(offsets))
+        self._when_written(lambda: self.port.send(sender, changed))
+        self.flush()
+
+    def _fetch(self, delivery: GroupDelivery, offset: int) -> None:
+        delivery.window.expect(offset)
+
+        def found(piece: Piece | None) -> None:
+            if self.groups.get(delivery.name) is delivery:
+                delivery.fetched(offset, piece)
+                self._give(delivery)
+
+        self.positions.find_row(offset, found)
+
+    def forget(self, sender: Peer, message: ForgetGroup) -> None:
+        """Forget a group."""
+        if self._group(message.group) is None:
+            reason = f"there is no group {message.group}"
+            self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)
+            return
+        self._entries.append(GroupForgotten(message.group))
+        changed = GroupChanged(message.ticket, message.place)
+        self._when_written(lambda: self.port.send(sender, changed))
+        self.flush()
+        delivery = self.groups.get(message.group)
+        if delivery is not None:
+            self._drop(delivery)
+
+    def _refuse_operator(self, sender: Peer, message: OperatorAsks, code: str, reason: str) -> None:
+        refused = GroupRefused(message.ticket, message.place, code, reason[:500])
+        self.port.send(sender, refused)
+
+
+def _fault(selector: str) -> Refusal | None:
+    """Why a group cannot have this selector. One that cannot be read matches nothing, rather than
+    everything."""
+    try:
+        if selector:
+            compile_selector(selector)
+    except SelectorError as error:
+        return Refusal(SELECTOR, str(error))
+    return None

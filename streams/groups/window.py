@@ -1,0 +1,264 @@
+"""The rows of one group that its leader has found and that are not done with: which comes next.
+
+Soft state: a later leader finds the rows again. A row is *waiting*, *delayed*, *leased* to a
+member, or *settled*, which is that it is done with and the log does not say so yet.
+
+The order is that of ranks: the offset, or with a priority the time of appending less `AGEING` for
+each step of priority. So a row of low priority waits for a bounded time only, and nothing has to be
+sorted again as rows grow older. With a key, only the lowest offset of each key may be leased, and
+while one is, no other of that key.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from math import isfinite
+from typing import Final
+
+from matching import Value
+from streams.log.group_state import GroupOptions, Run
+
+AGEING: Final = 5.0
+"""Seconds that one step of priority is worth: a row waits at most `PRIORITY_MOST` times as long for
+rows that came later. Guess: half a minute is what people wait for at most."""
+
+PRIORITY_MOST: Final = 9
+"""Priorities are 0 to 9, as those of JMS (Message.setJMSPriority); others count as the nearest."""
+
+DELAY_MOST: Final = 30 * 86_400.0
+"""Seconds that a row may be delayed; longer ones count as this. Guess."""
+
+NANOSECONDS: Final = 1e9
+
+Key = tuple[type, Value]
+
+
+class Pending:
+    """A row that is not done with."""
+
+    __slots__ = (
+        *("offset", "time", "row", "key", "rank", "due"),
+        *("deliveries", "lease", "holder", "until", "is_settled", "reason"),
+    )
+
+    def __init__(self, offset: int, time: int, row: bytes, key: Key | None, rank: float) -> None:
+        self.offset = offset
+        self.time = time
+        self.row = row
+        self.key = key
+        self.rank = rank
+        self.due = 0.0
+        """Not to be delivered before, by the node's clock."""
+        self.deliveries = 0
+        self.lease = 0
+        self.holder = 0
+        """The member that has it, by the leader's count of members; 0: nobody."""
+        self.until = 0.0
+        self.is_settled = False
+        self.reason = ""
+        """Why it was sent back last."""
+
+
+def pending(
+    options: GroupOptions,
+    offset: int,
+    time: int,
+    attributes: dict[str, Value | None],
+    row: bytes,
+) -> Pending:
+    """A row as the window of a group with these options has it."""
+    value = attributes.get(options.by) if options.by else None
+    key = None if value is None else (bool if isinstance(value, bool) else _kind(value), value)
+    rank: float = offset
+    if options.priority:
+        steps = min(max(_number(attributes.get(options.priority)), 0), PRIORITY_MOST)
+        rank = time / NANOSECONDS - AGEING * steps
+    return Pending(offset, time, row, key, rank)
+
+
+def delay_of(options: GroupOptions, attributes: dict[str, Value | None]) -> float:
+    """Seconds after its appending in which a row is not to be delivered."""
+    found = _number(attributes.get(options.delay)) if options.delay else 0.0
+    return min(max(found, 0.0) + options.delay_seconds, DELAY_MOST)
+
+
+def _kind(value: Value) -> type:
+    return str if isinstance(value, str) else float  # 1 and 1.0 are the same key
+
+
+def _number(value: Value | None) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return 0.0
+    return value
+
+
+class Window:
+    """The rows of one group."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Pending] = {}
+        self.bytes = 0
+        self.leased = 0
+        self._offsets: list[int] = []  # of all rows, and of such as are being fetched
+        self._ready: list[tuple[float, int]] = []  # heaps, with entries that do not count any more
+        self._delayed: list[tuple[float, int]] = []
+        self._leases: list[tuple[float, int, int]] = []
+        self._by_key: dict[Key, list[int]] = {}
+        self._held: dict[Key, int] = {}  # the offset that is leased
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    # -- coming and going ------------------------------------------------------------------------
+
+    def expect(self, offset: int) -> None:
+        """A row is not done with, and is still being fetched."""
+        if not self.has(offset):
+            insort(self._offsets, offset)
+
+    def has(self, offset: int) -> bool:
+        """Whether the row is here, or expected."""
+        place = bisect_left(self._offsets, offset)
+        return self._offsets[place : place + 1] == [offset]
+
+    def add(self, row: Pending) -> None:
+        """A row was found."""
+        self.rows[row.offset] = row
+        self.bytes += len(row.row)
+        if self._offsets and row.offset <= self._offsets[-1]:
+            self.expect(row.offset)
+        else:
+            self._offsets.append(row.offset)
+        if row.key is not None:
+            heappush(self._by_key.setdefault(row.key, []), row.offset)
+        self._offer(row)
+
+    def done(self, offset: int) -> None:
+        """The log says that the group is done with a row."""
+        if self.has(offset):
+            del self._offsets[bisect_left(self._offsets, offset)]
+        row = self.rows.pop(offset, None)
+        if row is not None:
+            self.bytes -= len(row.row)
+
+    def settle(self, row: Pending) -> None:
+        """A row is done with: it is leased to nobody any more, and what comes behind it may go."""
+        row.is_settled = True
+        self._unlease(row)
+        if row.key is not None:
+            self._next_of(row.key)
+
+    def runs_around(self, offsets: Iterable[int], scanned: int) -> list[Run]:
+        """What the group is done with around rows that have been taken out, where all rows below
+        `scanned` have been looked at: up to the next rows that are not done with."""
+        runs: dict[Run, None] = {}
+        for offset in offsets:
+            first, end = offset, offset + 1
+            if offset < scanned:
+                place = bisect_left(self._offsets, offset)
+                first = self._offsets[place - 1] + 1 if place else 0
+                end = min(*self._offsets[place : place + 1], scanned, scanned)
+            runs[first, end] = None
+        return list(runs)
+
+    def floor(self, scanned: int) -> int:
+        """The lowest offset that is not done with."""
+        return min(*self._offsets[:1], scanned, scanned)
+
+    # -- what comes next -------------------------------------------------------------------------
+
+    def _offer(self, row: Pending) -> None:
+        if row.due > 0.0:
+            heappush(self._delayed, (row.due, row.offset))
+        else:
+            heappush(self._ready, (row.rank, row.offset))
+
+    def _next_of(self, key: Key) -> None:
+        """Offer the lowest row of a key."""
+        offsets = self._by_key.get(key, [])
+        while offsets and ((row := self.rows.get(offsets[0])) is None or row.is_settled):
+            heappop(offsets)
+        if not offsets:
+            self._by_key.pop(key, None)
+        elif row is not None:
+            self._offer(row)
+
+    def _may_go(self, row: Pending) -> bool:
+        if row.lease or row.is_settled:
+            return False
+        return row.key is None or (
+            row.key not in self._held and self._by_key[row.key][0] == row.offset
+        )
+
+    def next(self, now: float) -> Pending | None:
+        """The row that is to be delivered next; None: none can be."""
+        while self._delayed and self._delayed[0][0] <= now:
+            row = self.rows.get(heappop(self._delayed)[1])
+            if row is not None and row.due <= now:
+                row.due = 0.0
+                self._offer(row)
+        while self._ready:
+            row = self.rows.get(self._ready[0][1])
+            if row is not None and row.due <= 0.0 and self._may_go(row):
+                return row
+            heappop(self._ready)
+        return None
+
+    @property
+    def ready(self) -> int:
+        """How many rows may be waiting, at most."""
+        return len(self._ready)
+
+    @property
+    def next_due(self) -> float:
+        """When something happens by itself: a delay or a lease ends; inf: nothing does."""
+        first = self._delayed[0][0] if self._delayed else float("inf")
+        return min(first, self._leases[0][0] if self._leases else float("inf"))
+
+    def delayed(self) -> int:
+        """How many rows wait for their time."""
+        return sum(row.due > 0.0 and not row.lease for row in self.rows.values())
+
+    # -- leases ----------------------------------------------------------------------------------
+
+    def lease(self, row: Pending, lease: int, holder: int, until: float) -> None:
+        """Give a row, which `next` has named, to a member."""
+        row.lease, row.holder = lease, holder
+        row.deliveries += 1
+        self.leased += 1
+        if row.key is not None:
+            self._held[row.key] = row.offset
+        self.extend(row, until)
+
+    def extend(self, row: Pending, until: float) -> None:
+        """A lease ends then, and not before."""
+        row.until = until
+        heappush(self._leases, (until, row.offset, row.lease))
+
+    def give_back(self, row: Pending, due: float = 0.0) -> None:
+        """A leased row is to be delivered again, at `due` at the earliest (0: at once)."""
+        self._unlease(row)
+        row.due = due
+        if row.key is None:
+            self._offer(row)
+        else:
+            self._next_of(row.key)
+
+    def _unlease(self, row: Pending) -> None:
+        if row.lease:
+            row.lease = row.holder = 0
+            self.leased -= 1
+            if row.key is not None:
+                self._held.pop(row.key, None)
+
+    def take_expired(self, now: float) -> list[Pending]:
+        """The rows whose leases are over; they are leased still."""
+        found = []
+        while self._leases and self._leases[0][0] <= now:
+            _, offset, lease = heappop(self._leases)
+            row = self.rows.get(offset)
+            if row is not None and row.lease == lease and lease and row.until <= now:
+                found.append(row)
+        return found
