@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -35,6 +36,22 @@ PAUSE: Final = 0.2
 """Seconds between two looks for a node that is away."""
 
 L = TypeVar("L", bound=Link)
+
+
+def parse_start(text: str) -> tuple[Start | int, int]:
+    """`start` and `at` of `Client.read` for first, new, an offset, or a time such as
+    2026-11-23T08:00. ValueError if it is none of these."""
+    if text == "new":
+        return "new", 0
+    if text == "first":
+        return "first", 0
+    if text.isascii() and text.isdigit():
+        return int(text), 0
+    try:
+        return "time", int(datetime.fromisoformat(text).timestamp() * 1e9)
+    except ValueError:
+        wanted = "first, new, an offset, or a time such as 2026-11-23T08:00"
+        raise ValueError(f"{wanted} is wanted, not {text}") from None
 
 
 def wanted_reading(

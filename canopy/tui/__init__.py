@@ -3,7 +3,7 @@
 - ``model/`` talks to the node in threads and keeps what the screens show; it does not use Textual.
 - ``widgets/`` draw, one per file, and post messages to their screen.
 - ``screens/`` compose widgets, handle their messages and call the model.
-- ``app`` has the two main screens, the tick, and the command palette (``palette``); ``themes`` the
+- ``app`` has the main screens, the tick, and the command palette (``palette``); ``themes`` the
   colours, ``constants`` the numbers.
 
 Threads put deliveries and replies into one bounded inbox, and the app empties it at most ten times

@@ -1,4 +1,4 @@
-"""The application: two main screens over one attachment, the tick, and `run` with exit codes."""
+"""The application: three main screens over one attachment, the tick, and `run` with exit codes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.help import HelpScreen
 from canopy.tui.screens.live import LiveScreen
 from canopy.tui.screens.overlay import OverlayScreen
+from canopy.tui.screens.streams import StreamsScreen
 from canopy.tui.themes import DARK, LIGHT
 from overlay.client import Done, Failed, Feed, Reply
 
@@ -54,6 +55,13 @@ class CanopyApp(App[int]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("1", "switch_mode('live')", "Events", show=False),
         Binding("2", "switch_mode('overlay')", "Overlay", show=False),
+        Binding(
+            "3",
+            "switch_mode('streams')",
+            "Streams",
+            show=False,
+            tooltip="Streams: shards, leaders, consumers, rows",
+        ),
         Binding("question_mark,f1", "help", "Help", tooltip="What the keys do"),
         Binding("t", "toggle_light", "Light or dark", show=False, tooltip="Light or dark theme"),
         Binding("q", "quit", "Quit", tooltip="Leave; subscriptions are saved for the next start"),
@@ -77,6 +85,7 @@ class CanopyApp(App[int]):
         self.animation_level = "none"
         self.add_mode("live", lambda: LiveScreen(self.attachment, time.monotonic, as_object))
         self.add_mode("overlay", lambda: OverlayScreen(self.attachment, time.monotonic))
+        self.add_mode("streams", lambda: StreamsScreen(self.attachment, time.monotonic))
 
     def on_mount(self) -> None:
         """Register the themes, connect to the node, start the tick."""

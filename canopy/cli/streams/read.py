@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -36,18 +35,12 @@ class Wanted(NamedTuple):
 
 def place_of(text: str | None) -> tuple[Start | int, int]:
     """`start` and `at` of `Client.read` for the value of --from. Raises UsageError."""
-    if text is None or text == "new":
-        return "new", 0
-    if text == "first":
-        return "first", 0
-    if text.isascii() and text.isdigit():
-        return int(text), 0
+    from canopy.client.reading import parse_start
+
     try:
-        return "time", int(datetime.fromisoformat(text).timestamp() * 1e9)
-    except ValueError:
-        raise click.UsageError(
-            f"--from takes first, new, an offset, or a time such as 2026-11-23T08:00, not {text}"
-        ) from None
+        return parse_start(text or "new")
+    except ValueError as error:
+        raise click.UsageError(f"--from: {error}") from None
 
 
 def read_stream(wanted: Wanted, show: Show, as_json: bool, connect: str | None, wait: float) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
+from canopy.client.reading import Start
 from canopy.tui.constants import REQUEST_TIMEOUT, SUBSCRIPTIONS
 from canopy.tui.model.client import Connector
 from canopy.tui.model.inbox import Inbox
@@ -18,10 +19,11 @@ from canopy.tui.model.log import EventLog
 from canopy.tui.model.rates import Rate
 from canopy.tui.model.requester import OnReply, Requester
 from canopy.tui.model.saved import SavedSubscription, SavedSubscriptions
+from canopy.tui.model.stream_reader import StreamReader
 from canopy.tui.model.subscriber import Subscriber, SubscriptionState
 from canopy.tui.model.undo import Change, UndoStack
 from matching import compile_selector
-from overlay.client import Command, GetStatus, Reply, Status
+from overlay.client import Command, GetStatus, Reply, Status, StreamEvent
 from overlay.wording import counted
 
 
@@ -113,6 +115,22 @@ class Attachment:
     ) -> None:
         """Send the command that `make(request number)` returns; `on_reply` may get a `Failed`."""
         self._requester.ask(make(next(self._requests)), on_reply, poll, timeout)
+
+    def read_stream(
+        self,
+        stream: str,
+        selector: str,
+        start: Start | int,
+        at: int,
+        on_events: Callable[[list[StreamEvent]], None],
+        on_state: Callable[[bool, str], None],
+    ) -> StreamReader:
+        """Read a stream from a place on (`Client.read`), until the reader is stopped."""
+        reader = StreamReader(
+            *(self._connect, self._inbox, stream, selector, start, at), on_events, on_state
+        )
+        reader.start()
+        return reader
 
     def poll_status(self) -> None:
         """Request the node's status, which is in `status` at a later tick."""

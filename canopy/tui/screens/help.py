@@ -17,7 +17,7 @@ _KEYS = (
     (
         "Everywhere",
         (
-            ("1  2  o", "events / overlay / the other one"),
+            ("1  2  3  o", "events / overlay / streams / the other one"),
             ("Ctrl+P", "command palette: every action by name"),
             ("Tab  Shift+Tab", "next pane, previous pane (heavy border)"),
             ("u", "undo: what was removed, changed or cleared"),
@@ -57,6 +57,14 @@ _KEYS = (
         (
             ("← →", "tabs: node, ring, trees, incidents"),
             ("Enter", "a cluster's members, an attribute's tree"),
+        ),
+    ),
+    (
+        "Streams",
+        (
+            ("l  p", "follow the selected stream; replay it from a place or time"),
+            ("s", "stop reading; the rows stay"),
+            ("w  Enter", "what became of the selected row: kept, read by whom"),
         ),
     ),
     (

@@ -9,16 +9,20 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 from canopy.client.errors import CommandFailed, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from matching import SelectorError, compile_selector
 from overlay.client import (
     Attributes,
+    BeginReading,
     Command,
     Delivery,
     Done,
+    EndReading,
     Event,
+    EventsTaken,
     Explained,
     Failed,
     Feed,
@@ -27,6 +31,7 @@ from overlay.client import (
     GetPeers,
     GetRing,
     GetStatus,
+    GetStreams,
     GetSubscriptions,
     Incidents,
     Located,
@@ -34,26 +39,35 @@ from overlay.client import (
     Peers,
     Publish,
     Published,
+    ReadingReady,
     Reply,
     RingClusters,
     SessionOpened,
     Status,
+    StreamEvent,
+    Streams,
     Subscribe,
     Subscribed,
     Subscriptions,
+    TakeEvents,
     Unsubscribe,
     Where,
     Why,
 )
 from overlay.info import (
     ClusterInfo,
+    ConsumerInfo,
     ExplanationLine,
     Incident,
     PeerInfo,
     Reason,
+    ReplicaInfo,
+    ShardInfo,
+    StreamInfo,
     SubscriptionInfo,
     VirtualNodeInfo,
 )
+from overlay.stream_client import RowExplained, RowReader, WhyRow
 
 NODES = tuple(f"{n:x}" * 16 for n in range(1, 10))
 ME = NODES[0]
@@ -78,6 +92,8 @@ class FakeNode:
         self.commands: list[Command] = []
         self.sequence = 0
         self.subscribed = 0
+        self.streams = [stream("orders"), stream("quakes", capture="magnitude > 6")]
+        self.rows: list[dict[str, Any]] = [{"n": n} for n in range(5)]  # of every stream
         self.refuse: Failed | None = None  # the next Subscribe gets this
         self.incidents = (
             Incident(75.0, "elected", NODES[1], key(0.2), 4, f"in place of {NODES[0]}"),
@@ -169,7 +185,14 @@ class FakeNode:
                 return self._where(command.attribute)
             case Why():
                 return self._why(command.event)
-            case Feed():
+            case GetStreams():
+                found = [s for s in self.streams if command.name in ("", s.name)]
+                return Streams(0, tuple(found))
+            case WhyRow():
+                reader = RowReader("billing", "n > 1", 2, "read")
+                place = (0, len(self.rows), "@" + ME, 7, 3, 9, 1.7e9)
+                return RowExplained(0, "kept", *place, {}, (reader,))
+            case EndReading() | Feed():
                 return Done(0)
             case OpenSession():
                 return SessionOpened(0, "", 0.0)
@@ -225,15 +248,71 @@ class FakeNode:
         return Explained(0, event, "e1", {"magnitude": 6.1}, path, reasons)
 
 
+def stream(name: str, **more: Any) -> StreamInfo:
+    leader = ReplicaInfo(
+        *(ME, "127.0.0.1:4000", "leads", 3, 0, 5, 9, 9, 4_096, 1.7e9),
+        behind=((NODES[1], 2),),
+        consumers=(ConsumerInfo("billing", "n > 1", 2),),
+    )
+    other = ReplicaInfo(NODES[1], "", "follows", 3, 0, 5, 7, 7, 4_000, 1.7e9, damaged=True)
+    lost = ReplicaInfo(NODES[2], "127.0.0.1:4002", "silent")
+    shards = (ShardInfo(0, ME, (leader, other, lost)),)
+    return StreamInfo(name, "id", "", 3, 0.0, 0, shards, **more)
+
+
 class FakeClient:
     """One connection; the interface of ControlClient as far as the TUI uses it."""
 
     def __init__(self, node: FakeNode) -> None:
         self.node = node
-        self.position = None
+        self.place = None
         self.notices: deque[Failed] = deque()
         self.subscriptions: dict[str, tuple[str, str]] = {}
         self.queue: deque[Delivery] = deque()
+        self.reading: BeginReading | None = None
+        self.position = 0
+        self.open: dict[int, Command] = {}
+
+    def begin(self, command: Command, timeout: float = 30.0) -> int:
+        with self.node.lock:
+            self._check()
+            self.node.commands.append(command)
+            number = len(self.open) + 1
+            self.open[number] = command
+            return number
+
+    def is_answered(self, number: int, timeout: float) -> bool:
+        with self.node.lock:
+            taking = isinstance(self.open[number], TakeEvents)
+            rows = self.node.rows
+            self.node.lock.wait_for(lambda: not taking or len(rows) > self.position, timeout)
+            return not taking or len(rows) > self.position or self not in self.node.clients
+
+    def finish(self, number: int, timeout: float = 30.0) -> Reply:
+        with self.node.lock:
+            self._check()
+            command = self.open[number]
+            if isinstance(command, BeginReading):
+                if command.stream == "gone":
+                    raise CommandFailed("unknown", "there is no stream gone")
+                end = len(self.node.rows)
+                self.reading = command
+                start = {"first": 0, "new": end}.get(command.start, command.at)
+                self.position = dict(command.positions).get(0, start)
+                return ReadingReady(0, ((self.position, end),), "", "id")
+            assert isinstance(command, TakeEvents)
+            assert self.reading is not None
+            wanted = compile_selector(self.reading.selector or "TRUE")
+            found = tuple(
+                StreamEvent(0, at, 1.7e9 + at, row)
+                for at, row in enumerate(self.node.rows)
+                if at >= self.position and wanted.matches(row)
+            )
+            self.position = len(self.node.rows)
+            return EventsTaken(0, found, ((0, self.position),))
+
+    def abandon(self, number: int) -> None:
+        pass
 
     def _check(self) -> None:
         if self not in self.node.clients:

@@ -1,0 +1,103 @@
+"""The thread that reads one stream, from a place on, and hands over what comes.
+
+It takes more only when the app has taken what was there, so that a replay of millions of rows is
+as fast as the screen and needs no memory. The client library's `Reading` goes on where it was when
+the node comes back.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.reading import Start, wanted_reading
+from canopy.client.synchronous import Reading
+from canopy.tui.constants import REQUEST_TIMEOUT, STOP_CHECK
+from canopy.tui.model.client import Connector, reason_of
+from canopy.tui.model.inbox import Inbox
+from overlay.client import Command, StreamEvent
+
+
+class StreamReader:
+    """Start it once; `stop` ends it. The callbacks are called in the app's thread."""
+
+    def __init__(
+        self,
+        connect: Connector,
+        inbox: Inbox,
+        stream: str,
+        selector: str,
+        start: Start | int,
+        at: int,
+        on_events: Callable[[list[StreamEvent]], None],
+        on_state: Callable[[bool, str], None],
+    ) -> None:
+        """`on_state` gets whether it reads, and where from, or why not."""
+        self._connect = connect
+        self._inbox = inbox
+        self._on_events = on_events
+        self._on_state = on_state
+        self._stop = threading.Event()
+        self._link: ControlClient | None = None
+        wanted = wanted_reading(stream, selector, start, at, {}, "", 0.0)
+        self._reading = Reading(self._begin, self._stop.wait, math.inf, wanted, REQUEST_TIMEOUT)
+        self._thread = threading.Thread(target=self._run, name="canopy-stream", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Nothing is handed over from now on; the thread ends soon after."""
+        self._stop.set()
+
+    def _begin(self, command: Command, timeout: float) -> tuple[ControlClient, int]:
+        try:
+            if self._link is None:
+                self._link = self._connect()
+            return self._link, self._link.begin(command, timeout)
+        except (UnreachableError, OSError):
+            self._link = None
+            raise
+
+    def _run(self) -> None:
+        try:
+            self._reading.open()
+            begins = self._reading.begins.items()
+            where = ", ".join(f"{shard}: {first:,}" for shard, first in begins)
+            self._report(
+                True, f"from offset {where.removeprefix('0: ') if len(begins) == 1 else where}"
+            )
+            while not self._stop.is_set():
+                events = self._reading.take(STOP_CHECK)
+                if events:
+                    self._hand_over(events)
+            self._reading.close()
+        except (ControlError, OSError) as error:
+            self._report(False, reason_of(error))
+        finally:
+            if self._link is not None:
+                self._link.close()
+
+    def _hand_over(self, events: list[StreamEvent]) -> None:
+        """Wait until the app has them."""
+        taken = threading.Event()
+
+        def callback() -> None:
+            if not self._stop.is_set():
+                self._on_events(events)
+            taken.set()
+
+        self._inbox.call_in_app(callback)
+        while not taken.wait(STOP_CHECK) and not self._stop.is_set():
+            pass
+
+    def _report(self, reads: bool, text: str) -> None:
+        def callback() -> None:
+            if not self._stop.is_set():
+                self._on_state(reads, text)
+
+        self._inbox.call_in_app(callback)

@@ -1,0 +1,245 @@
+"""The streams: their shards, who leads, who lags, durable consumers; and the rows of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+
+from canopy.client.reading import Start
+from canopy.tui.model.attachment import Attachment
+from canopy.tui.model.log import EventLog
+from canopy.tui.model.stream_reader import StreamReader
+from canopy.tui.model.text import one_line, short, show_time
+from canopy.tui.screens.base import MainScreen
+from canopy.tui.screens.replay import ReplayDialog, ReplayRequest
+from canopy.tui.widgets.event_columns import EventColumns
+from canopy.tui.widgets.event_stream import EventStream
+from canopy.tui.widgets.synced_table import SyncedTable
+from overlay.client import Delivery, Event, Failed, GetStreams, Reply, StreamEvent, Streams
+from overlay.info import ReplicaInfo, ShardInfo, StreamInfo
+from overlay.stream_client import RowExplained, WhyRow
+from overlay.wording import counted
+
+STREAM_COLUMNS = ("stream", "shards", "copies", "captures")
+SHARD_COLUMNS = ("", "shard", "node", "state", "offsets", "lag", "bytes")
+CONSUMER_COLUMNS = ("durable consumer", "shard", "position", "lag", "selector")
+
+PLACE = "#"
+"""The column with an event's offset, behind its shard where there are several."""
+
+
+class StreamsScreen(MainScreen):
+    """Streams on the left, the shards and consumers of one beside them, its events below."""
+
+    TITLE = "streams"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("l", "live", "Live", tooltip="Follow the selected stream from now on"),
+        Binding("p", "replay", "Replay", tooltip="Read the selected stream from a place on"),
+        Binding("s", "stop", "Stop", tooltip="Read the stream no more"),
+        Binding("w", "why", "Why", tooltip="What became of the selected row?"),
+        Binding("r", "poll", "Refresh", tooltip="Request the streams now", show=False),
+        Binding("escape,o", "app.switch_mode('live')", "Events", tooltip="To the events"),
+    ]
+
+    def __init__(self, attachment: Attachment, clock: Callable[[], float]) -> None:
+        super().__init__(attachment, clock)
+        self.log_of_rows = EventLog()
+        self._streams: dict[str, StreamInfo] = {}
+        self._reader: StreamReader | None = None
+        self._read = ""  # the stream that is read
+        self._several = False  # whether that has several shards
+
+    def body(self) -> ComposeResult:
+        """The tables, and the rows under them."""
+        with Vertical(id="streams"):
+            with Horizontal(id="stream-tables"):
+                with Vertical(classes="box", id="streams-box"):
+                    yield SyncedTable(STREAM_COLUMNS, "stream-table", (1, 2))
+                with Vertical(id="stream-side"):
+                    with Vertical(classes="box", id="shards-box"):
+                        yield SyncedTable(SHARD_COLUMNS, "shard-table", (1, 4, 5, 6))
+                    with Vertical(classes="box", id="consumers-box"):
+                        yield SyncedTable(CONSUMER_COLUMNS, "consumer-table", (1, 2, 3))
+            yield EventStream(self.log_of_rows, id="rows")
+
+    def on_mount(self) -> None:
+        """Set the titles of the boxes."""
+        self.query_one("#streams-box").border_title = "Streams"
+        self.query_one("#shards-box").border_title = "Shards"
+        self.query_one("#consumers-box").border_title = "Durable consumers"
+        rows = self.query_one("#rows", EventStream)
+        rows.border_title = "Rows: l follows the selected stream, p replays it"
+        rows.set_columns(EventColumns((), False, {}, (PLACE,)))
+        self.query_one("#stream-table").focus()
+
+    def on_unmount(self) -> None:
+        """The widgets are being removed."""
+        super().on_unmount()
+        self.action_stop()
+
+    @property
+    def chosen(self) -> str:
+        """The name of the stream under the cursor, or ""."""
+        return self.query_one("#stream-table", SyncedTable).chosen
+
+    # -- what there is -----------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """Request all streams, then the selected one closely."""
+        self.attachment.ask(GetStreams, self._on_streams, poll=True)
+
+    def action_poll(self) -> None:
+        """Request the streams now."""
+        self.poll()
+
+    def _on_streams(self, reply: Reply) -> None:
+        box = self.query_one("#streams-box")
+        if isinstance(reply, Failed):
+            box.border_title = f"Streams: {reply.reason}"
+        if not isinstance(reply, Streams):
+            return
+        known = self._streams
+        self._streams = {one.name: known.get(one.name, one) for one in reply.streams}
+        part = "" if reply.complete else ", incomplete"
+        box.border_title = f"{counted(len(reply.streams), 'stream')}{part}"
+        rows = []
+        for one in reply.streams:
+            cells = (f"{len(one.shards)}", f"{one.replicas}", one_line(one.capture))
+            rows.append((one.name, (one_line(one.name), *cells)))
+        self.query_one("#stream-table", SyncedTable).sync(rows)
+        self._ask_chosen()
+
+    def _ask_chosen(self) -> None:
+        name = self.chosen
+        if name:
+            self.attachment.ask(lambda n: GetStreams(n, name), self._on_stream, poll=True)
+        self._show_chosen()
+
+    def _on_stream(self, reply: Reply) -> None:
+        if isinstance(reply, Streams) and len(reply.streams) == 1:
+            self._streams[reply.streams[0].name] = reply.streams[0]
+            self._show_chosen()
+
+    def on_synced_table_chosen(self, event: SyncedTable.Chosen) -> None:
+        """Another stream was selected."""
+        if event.table.id == "stream-table":
+            self._ask_chosen()
+
+    def _show_chosen(self) -> None:
+        stream = self._streams.get(self.chosen)
+        name = "" if stream is None else f" of {one_line(stream.name)}"
+        self.query_one("#shards-box").border_title = f"Shards{name}"
+        self.query_one("#consumers-box").border_title = f"Durable consumers{name}"
+        shards, consumers = [], []
+        for shard in () if stream is None else stream.shards:
+            for replica in shard.replicas:
+                shards.append((f"{shard.number} {replica.node}", replica_cells(shard, replica)))
+                for each in replica.consumers:
+                    lag = max(0, replica.next - each.position)
+                    cells = (f"{shard.number}", f"{each.position:,}", f"{lag:,}")
+                    selector = one_line(each.selector) or "all"
+                    row = (one_line(each.name), *cells, selector)
+                    consumers.append((f"{shard.number} {each.name}", row))
+        self.query_one("#shard-table", SyncedTable).sync(shards)
+        self.query_one("#consumer-table", SyncedTable).sync(consumers)
+
+    # -- rows --------------------------------------------------------------------------------
+
+    def action_live(self) -> None:
+        """Follow the selected stream from now on."""
+        self._begin(ReplayRequest("new", 0, ""))
+
+    def action_replay(self) -> None:
+        """Ask from where to read the selected stream."""
+        if self.chosen:
+            self.app.push_screen(ReplayDialog(self.chosen), self._begin)
+
+    def _begin(self, request: ReplayRequest | None) -> None:
+        name = self.chosen
+        if request is None or not name:
+            return
+        self.action_stop()
+        self.log_of_rows.clear()
+        known = self._streams.get(name)
+        self._read, self._several = name, known is not None and len(known.shards) > 1
+        start: Start | int = request.start
+        what = f" where {request.selector}" if request.selector else ""
+        rows = self.query_one("#rows", EventStream)
+        rows.border_title = f"Rows of {one_line(name)}{what}"
+        rows.border_subtitle = "asking the leaders …"
+        rows.new_view()
+        self._reader = self.attachment.read_stream(
+            *(name, request.selector, start, request.at), self._on_rows, self._on_reading
+        )
+
+    def action_stop(self) -> None:
+        """Read no more; the rows stay."""
+        if self._reader is not None:
+            self._reader.stop()
+            self._reader = None
+            if self.drawable:
+                self.query_one("#rows").border_subtitle = "stopped"
+
+    def _on_reading(self, reads: bool, text: str) -> None:
+        self.query_one("#rows").border_subtitle = one_line(text if reads else f"✗ {text}")
+
+    def _on_rows(self, events: list[StreamEvent]) -> None:
+        self.log_of_rows.add((0, self._delivery(event)) for event in events)
+        self.query_one("#rows", EventStream).update_view()
+
+    def _delivery(self, event: StreamEvent) -> Delivery:
+        """The event as lists of events have it; its identity is stream, shard and offset."""
+        place = f"{event.shard}/{event.offset}" if self._several else event.offset
+        attributes = {PLACE: place, **event.attributes}
+        identity = (self._read, event.shard, event.offset)
+        whole = Event(*identity, event.time, attributes, event.payload, event.payload_type)
+        return Delivery("", whole, "", "", "", 0)
+
+    def on_event_stream_opened(self) -> None:
+        """Enter was pressed on a row."""
+        self.action_why()
+
+    def action_why(self) -> None:
+        """Ask what became of the selected (or newest) row."""
+        row = self.query_one("#rows", EventStream).ensure_cursor()
+        if row is None:
+            self.notify("No row yet.", timeout=2)
+            return
+        event = row.event
+        name, shard, offset = event.publisher, event.incarnation, event.sequence
+        self.attachment.ask(
+            lambda request: WhyRow(request, name, shard, offset),
+            lambda reply: self.notify(explanation(offset, reply), timeout=15, markup=False),
+        )
+
+
+def replica_cells(shard: ShardInfo, replica: ReplicaInfo) -> tuple[str, ...]:
+    """A replica's row in the table of shards."""
+    mark = "★" if replica.node == shard.leader else " "
+    if replica.state == "silent":
+        return (mark, f"{shard.number}", short(replica.node), "✗ silent", "", "", "")
+    behind = {node: chunks for one in shard.replicas for node, chunks in one.behind}
+    offsets = f"{replica.first:,}…{replica.next - 1:,}" if replica.next > replica.first else "none"
+    lag = "" if replica.node == shard.leader else f"{behind.get(replica.node, 0):,}"
+    state = "✗ damaged" if replica.damaged else replica.state
+    if replica.intake is not None and replica.intake.state != "captures":
+        state += f", {replica.intake.state}"
+    return (mark, f"{shard.number}", short(replica.node), state, offsets, lag, f"{replica.bytes:,}")
+
+
+def explanation(offset: int, reply: Reply) -> str:
+    """What became of a row, in lines."""
+    if isinstance(reply, Failed):
+        return reply.reason
+    assert isinstance(reply, RowExplained), reply
+    there = f"offsets {reply.first:,} to {reply.next - 1:,} are there"
+    lines = [f"row {offset:,}: {reply.state} ({there})"]
+    if reply.state == "kept":
+        by = one_line(reply.producer) or "nobody who is known"
+        lines.append(f"appended {show_time(reply.time)} by {by}, number {reply.number:,}")
+    lines += [f"{one_line(each.name)}: {each.what}" for each in reply.readers]
+    return "\n".join(lines if reply.readers else [*lines, "there are no durable consumers"])
