@@ -158,7 +158,7 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
 
     node: NodeId
     address: str
-    state: str  # leads, follows, opening, barred or silent
+    state: str  # leads, follows, opening, mending, barred or silent
     epoch: int = 0
     first: int = 0  # the oldest offset that is kept
     next: int = 0  # the offset of the next row, committed or not

@@ -20,6 +20,7 @@ from streams.disk import LogDisk
 from streams.groups.group_commands import GroupCommands
 from streams.groups.group_server import GroupServer
 from streams.groups.members import Members
+from streams.hosting.log_checks import LogChecks
 from streams.hosting.shard_hosts import ShardHosts
 from streams.producing.append_server import AppendServer
 from streams.producing.producers import Producers
@@ -59,11 +60,12 @@ class Streams:
         self._group_commands = GroupCommands(port, self.locator)
         self.captures = Captures(port, self.hosts, ask, close, wall)
         self.hosts.intake = self.captures.status
+        self.checks = LogChecks(port, self.hosts.replicas)
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
             *(self.appends, self.producers, self.reads, self.readers),
             *(self.groups, self.members, self._group_commands),
-            *(self.explaining, self.captures),
+            *(self.explaining, self.captures, self.checks),
         )
 
     def commands(self) -> dict[type, Callable[..., None]]:

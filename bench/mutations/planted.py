@@ -20,7 +20,12 @@ from bench.mutations import (
 )
 from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.node import registering_faults
-from bench.streams import consuming_faults, producing_faults, transaction_faults
+from bench.streams import (
+    consuming_faults,
+    mending_faults,
+    producing_faults,
+    transaction_faults,
+)
 from bench.streams import faults as stream_faults
 
 __all__ = [
@@ -33,6 +38,7 @@ __all__ = [
     "host_faults",
     "hot_value_faults",
     "lower_faults",
+    "mending_faults",
     "order_faults",
     "plant",
     "process_faults",

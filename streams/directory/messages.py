@@ -154,7 +154,7 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
     """A shard at one node, for people. Numbers are of chunks, `first` and `next` are offsets."""
 
     shard: Shard
-    state: str  # leads, follows, opening, or barred
+    state: str  # leads, follows, opening, mending, or barred
     epoch: Uint53
     first: Uint53
     next: Uint53

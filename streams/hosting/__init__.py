@@ -7,5 +7,6 @@ own log no longer names this node (docs/design/streams.md).
 *Called by*: `node.py` builds it; `streams.producing` and `streams.consuming` ask it for the replica
 that leads a shard.
 
-*Read in this order*: `shard_hosts`: replicas by shard, orders and reports.
+*Read in this order*: `shard_hosts`: replicas by shard, orders and reports. `log_checks`: their logs
+read slowly, to find damage.
 """

@@ -134,6 +134,10 @@ class ShardHosts(Machine):
         held = self.held.get(shard)
         return None if held is None else held.replica
 
+    def replicas(self) -> list[Replica]:
+        """Those of all shards that this node has."""
+        return [held.replica for held in self.held.values()]
+
     def leading(self, shard: str) -> Replica | None:
         """The replica of a shard that this node leads and may append to; None: it does not."""
         found = self.replica(shard)
@@ -309,7 +313,8 @@ def _status(replica: Replica, intake: IntakeInfo | None) -> ShardStatus:
         for name in sorted(replica.state.consumers)[:CONSUMERS_SHOWN]:
             known = replica.state.consumers[name]
             consumers.append(ConsumerInfo(name, known.selector, known.position))
-    state = "barred" if replica.barred else "follows" if replica.ready else "opening"
+    not_ready = "opening" if replica.mending is None else "mending"
+    state = "barred" if replica.barred else "follows" if replica.ready else not_ready
     return ShardStatus(
         *(replica.shard, "leads" if replica.serves else state, replica.promise.epoch),
         max(replica.state.floor, log.segments[0].offset if log.segments else 0),

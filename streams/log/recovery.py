@@ -91,14 +91,14 @@ def recover(
 def _missing(name: str, before: Scan, there: Scan) -> list[FoundHole]:
     """The chunks between the end of the segment `name` and the first chunk of the next one: the
     former is damaged at its end, or was cut off."""
-    last = before.last
-    if last is None or not there.chunks:
-        return []
+    if not there.chunks or (there.holes[:1] and there.holes[0].at == 0):
+        return []  # what it follows on is known when that is mended
+    first = _number(name) if before.last is None else before.last.number + 1
     follower = there.chunks[0].chunk
-    if last.number + 1 >= follower.number or (there.holes[:1] and there.holes[0].at == 0):
+    if first >= follower.number:
         return []
-    span = (before.end, before.size, last.number + 1, follower.number - 1)
-    return [FoundHole(name, Hole(*span, follower.previous))]
+    span = (before.end, before.size, first, follower.number - 1)
+    return [FoundHole(name, Hole(*span, follower.previous, is_last=True))]
 
 
 def _number(name: str) -> int:

@@ -33,6 +33,8 @@ class Hole(NamedTuple):
     first: int
     last: int
     hash: bytes
+    is_last: bool = False
+    """No chunk of the segment stands behind it."""
 
 
 class Scan(NamedTuple):

@@ -7,7 +7,7 @@ chunk number, offset and time. Both can be built again from the files.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -158,10 +158,13 @@ class ShardLog:
 
     def line(self, number: int) -> Line | None:
         """The line of a chunk; None if there is none in memory."""
-        if not self.lines:
+        if not self.lines or not self.lines[0].number <= number <= self.lines[-1].number:
             return None
         place = number - self.lines[0].number
-        return self.lines[place] if 0 <= place < len(self.lines) else None
+        if place >= len(self.lines) or self.lines[place].number != number:
+            place = bisect_left(self.lines, number, key=lambda line: line.number)  # behind a hole
+        there = self.lines[place]
+        return there if there.number == number else None
 
     def has(self, chunk: ChunkId) -> bool | None:
         """Whether this log has that very chunk; None if it would have to be looked up on disk."""
@@ -176,6 +179,10 @@ class ShardLog:
     def start(self) -> int:
         """Number of the first chunk that is kept; 0: there is none."""
         return self.segments[0].number if self.segments else 0
+
+    def size_of(self, name: str) -> int:
+        """Bytes of a segment; 0 if it is not kept."""
+        return next((segment.size for segment in self.segments if segment.name == name), 0)
 
     def state_at(self, committed: int) -> int:
         """Number of the chunk with which the newest state begins that is complete in the chunks up

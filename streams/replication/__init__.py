@@ -15,4 +15,5 @@ hash; replicas have the same bytes up to what is committed; an epoch has at most
 * `takeover`: `Seal`: from a majority's promises to the furthest log. `leading`: append, replicate,
   commit, change the replicas.
 * `retention`: what is not kept any more.
+* `mending`: what is damaged, from other replicas. `checking`: a log read from end to end.
 """

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from overlay.machine import Peer, Port
+from streams.disk import LogDisk
 from streams.log.chunk import Chunk
 from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
@@ -16,6 +17,7 @@ class LocalReplica(Protocol):
     """`replica.Replica`."""
 
     port: Port
+    disk: LogDisk
     shard: str
     founders: tuple[Peer, ...]
     stream: bytes

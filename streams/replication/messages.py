@@ -87,6 +87,24 @@ class ShardBehind(Message, frozen=True):
     committed: Uint53
 
 
+class ShardMissing(Message, frozen=True):
+    """A replica has a hole where chunks `first` to `last` were, of which the last has `hash`: it
+    asks another one for them. Answered by ShardMissingSent."""
+
+    shard: Shard
+    first: Uint53
+    last: Uint53
+    hash: bytes
+
+
+class ShardMissingSent(Message, frozen=True):
+    """Chunks in order, whole, up to chunk `last`; none: the sender does not have that chunk."""
+
+    shard: Shard
+    last: Uint53
+    chunks: tuple[bytes, ...]
+
+
 class Promise(msgspec.Struct, frozen=True, array_like=True):
     """On disk: this replica takes nothing of a lower epoch, and of this one from `candidate` only.
     `suspect`: its log may lack what it had acknowledged, until a leader has completed it."""

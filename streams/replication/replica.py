@@ -7,9 +7,12 @@ A follower compares each chunk with its own by number and hash. It truncates onl
 its leader and is not committed; then its log is read again from disk, so that the fold of its state
 is that of the chunks that are left. It never decodes rows.
 
-After a torn tail or damage the replica is *suspect*, which is stored before the tail is cut off: it
-follows and acknowledges what it has, but in a takeover its log proves nothing by what it lacks,
-until a leader has brought it up to a chunk of the leader's own epoch.
+Where something is damaged in the middle of its log, the replica takes part in nothing until others
+have sent what was there (streams/replication/mending.py).
+
+After a torn tail, or damage that nobody can mend, the replica is *suspect*, which is stored before
+the tail is cut off: it follows and acknowledges what it has, but in a takeover its log proves
+nothing by what it lacks, until a leader has brought it up to a chunk of the leader's own epoch.
 
 When the disk fails, nothing that was not answered counts: the replica ends what it leads, and reads
 its folder again after `REOPEN` seconds.
@@ -27,9 +30,11 @@ import msgspec
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer, Version, by_id
 from streams.disk import DiskFailed, LogDisk, Opened, ReadDone, Written
 from streams.log.chunk import CHUNK_MOST, Chunk, ChunkId, genesis, number_of, read
+from streams.log.recovery import FoundHole
 from streams.log.shard_log import Place, ShardLog
 from streams.log.state import ShardState
 from streams.replication.leading import Leading
+from streams.replication.mending import ATTEMPTS, Mending, send_missing
 from streams.replication.messages import (
     Promise,
     ShardAck,
@@ -38,6 +43,8 @@ from streams.replication.messages import (
     ShardFenced,
     ShardFetch,
     ShardFetched,
+    ShardMissing,
+    ShardMissingSent,
     ShardSeal,
     ShardSealed,
 )
@@ -84,6 +91,13 @@ class ShardUnled(LocalEvent, frozen=True):
     shard: str
 
 
+class DamageSeen(LocalEvent, frozen=True):
+    """Something was read from a segment that is not what was written."""
+
+    shard: str
+    segment: str
+
+
 class Replica(Machine):
     """One shard at one node."""
 
@@ -105,6 +119,8 @@ class Replica(Machine):
         self.ready = False  # its folder has been read
         self.durable = 0  # number of the last chunk on disk
         self.committed = 0
+        self.mending: Mending | None = None
+        """While there are holes in the log."""
         self.leading: Leading | None = None
         self.takeover: Takeover | None = None
         self.recent: deque[Chunk] = deque()
@@ -116,6 +132,9 @@ class Replica(Machine):
         self._cuts: deque[tuple[int, int]] = deque()  # Cuts: number of the chunk, and the floor
         self._floor = 0  # of the last that is committed
         self._learning = False
+        self.readings = 0
+        """Times that its log has been another one than before, from some chunk on."""
+        self._mends = 0  # that were tried since the log had no holes
         self._when_written: deque[tuple[int, Callable[[], None]]] = deque()
         self._when_read: dict[int, Callable[[bytes], None]] = {}
 
@@ -176,6 +195,7 @@ class Replica(Machine):
 
     def _open(self) -> None:
         self.ready = self._learning = False
+        self.mending = None
         self._when_written.clear()
         self._when_read.clear()
         self._cuts.clear()
@@ -194,13 +214,16 @@ class Replica(Machine):
         self.barred = event.damaged or (stored is None and found.log.end.number > 0)
         self.promise = stored or Promise(0, "", False)
         self.log, self.state = found.log, found.state
+        self.readings += 1
         self.recent.clear()
         self._recent_bytes = self._matched = self._first = 0
+        if found.torn:
+            self._suspect(found.surplus)
+        if found.holes:
+            self._mend(found.holes)
+            return
         self.ready = True
-        if not found.intact:
-            self._suspect(found.surplus, [each.hole.first for each in found.holes])
-            if found.holes:
-                return
+        self._mends = 0
         self.durable = self.log.end.number
         self.committed = max(self.committed, found.committed)
         self._cuts.append((self.durable, self.state.floor))
@@ -208,30 +231,59 @@ class Replica(Machine):
         if self.takeover is not None:
             self.takeover.go_on()
 
-    def _suspect(self, surplus: Sequence[str], holes: Sequence[int]) -> None:
-        """Store that the log may lack something, then cut off what is no log. Where there is a
-        hole, the log ends before it and is read again: what is behind comes from others."""
+    def _suspect(self, surplus: Sequence[str] = ()) -> None:
+        """Store that the log may lack something, then cut off what is no log."""
         self.port.count("shard_logs_suspect")
         self._put(Promise(self.promise.epoch, self.promise.candidate, True))
         for name in surplus:
             self.disk.drop(self.shard, name)
-        if holes:
-            self._cut_before(min(holes))
-            self._open()
-        elif self.log.segments:
+        if self.log.segments:
             newest = self.log.segments[-1]
             self.disk.cut(self.shard, newest.name, newest.size)
 
-    def _cut_before(self, number: int) -> None:
-        before = [line for line in self.log.lines if line.number < number]
-        keep = before[-1] if before else None
+    def _mend(self, holes: Sequence[FoundHole]) -> None:
+        """Take part in nothing until other replicas have sent what was in the holes."""
+        self.port.count("shard_holes_found", len(holes))
+        self._stop()
+        self.ready = False
+        self._mends += 1
+        self.mending = Mending(self, holes, self._open, lambda: self._end_before(holes))
+        if self._mends > ATTEMPTS:
+            self._end_before(holes)
+        else:
+            self.mending.ask()
+            self.port.set_timer(RETRY, ReplicaRetry(self.shard))
+
+    def damaged(self, holes: Sequence[FoundHole]) -> bool:
+        """Holes were found in a log that was read before. Returns whether it mends them. A shard's
+        only replica keeps what it has, and goes on: nobody can mend it."""
+        if self.ready and len(self.replicas) > 1:
+            self._mend(holes)
+            return True
+        self.port.count("shard_holes_left", len(holes))
+        return False
+
+    def _end_before(self, holes: Sequence[FoundHole]) -> None:
+        """No replica has what was in a hole, and this one had: the log ends before it, may lack
+        what was acknowledged, and is read again."""
+        self._suspect()
+        first = min(holes, key=lambda each: each.hole.first)
         for segment in reversed(self.log.segments):
-            if keep is not None and segment.name == keep.segment:
-                self.disk.cut(self.shard, segment.name, keep.at + keep.length)
-                break
-            if keep is None and segment.number < number:
-                break
-            self.disk.drop(self.shard, segment.name)
+            if segment.name == first.segment and first.hole.at:
+                self.disk.cut(self.shard, segment.name, first.hole.at)
+            elif segment.number >= first.hole.first or segment.name == first.segment:
+                self.disk.drop(self.shard, segment.name)
+        self._open()
+
+    def on_missing(self, sender: Peer, message: ShardMissing) -> None:
+        """A replica has a hole: send it what this one has."""
+        if message.shard == self.shard and (self.ready or self.mending is not None):
+            send_missing(self, sender, message)
+
+    def on_missing_sent(self, sender: Peer, message: ShardMissingSent) -> None:
+        """What was in a hole."""
+        if message.shard == self.shard and self.mending is not None:
+            self.mending.sent(sender, message)
 
     def on_written(self, event: Written) -> None:
         """What was asked for is durable: say what waited for it."""
@@ -251,14 +303,16 @@ class Replica(Machine):
         self._opening = 0
         self.port.count("shard_disk_failures")
         self._stop()
-        self.ready = False
+        self.ready, self.mending = False, None
         self._when_written.clear()
         self._when_read.clear()
         self.port.set_timer(REOPEN, ReplicaRetry(self.shard))
 
     def on_retry(self, timer: ReplicaRetry) -> None:
         """Ask again."""
-        if not self.ready and not self._opening:
+        if self.mending is not None:
+            self.mending.ask()
+        elif not self.ready and not self._opening:
             self._open()
         if self.takeover is not None:
             self.takeover.ask()
@@ -274,7 +328,8 @@ class Replica(Machine):
             then(self._piece([chunk.data for chunk in there]))
             return
         number = max(number, self.log.start)
-        place = self.log.at_number(number)
+        line = self.log.line(number)
+        place = Place(line.segment, line.at) if line is not None else self.log.at_number(number)
         if place is None:
             then(())
             return
@@ -302,13 +357,19 @@ class Replica(Machine):
                 if chunk.number >= number:
                     chunks.append(chunk.data)
                 at += len(chunk.data)
+            if not at and place.at < self.log.size_of(place.segment):
+                self.port.emit(DamageSeen(self.shard, place.segment))
             if chunks or not at:
                 then(self._piece(chunks))
             else:
                 self._read_on(Place(place.segment, place.at + at), number, then)
 
-        ticket = self.disk.read(self.shard, place.segment, place.at, 4 * PIECE)
-        self._when_read[ticket] = found
+        self.read_bytes(place.segment, place.at, 4 * PIECE, found)
+
+    def read_bytes(self, segment: str, at: int, size: int, then: Callable[[bytes], None]) -> None:
+        """Hand over bytes of a segment, as they are on disk; nothing is handed over if the folder
+        is opened anew meanwhile."""
+        self._when_read[self.disk.read(self.shard, segment, at, size)] = then
 
     def _piece(self, chunks: Sequence[bytes]) -> tuple[bytes, ...]:
         size = 0
@@ -435,6 +496,7 @@ class Replica(Machine):
             self.disk.drop(self.shard, segment.name)
         self.log, self.state = ShardLog(ChunkId(chunk.number - 1, chunk.previous)), ShardState()
         self.log.next_offset = chunk.first
+        self.readings += 1
         self.recent.clear()
         self._recent_bytes = 0
         self._cuts.clear()
@@ -455,6 +517,8 @@ class Replica(Machine):
 
     def on_append(self, sender: Peer, message: ShardAppend) -> None:
         """Take the leader's next chunks, and acknowledge when they are durable."""
+        if self.mending is not None:
+            self.mending.heard(sender)
         if message.shard != self.shard or not self.ready or self.barred:
             return
         if message.epoch < self.promise.epoch:
@@ -537,8 +601,7 @@ class Replica(Machine):
             if (chunk := read(data)) is not None:
                 segment.began = chunk.time
 
-        ticket = self.disk.read(self.shard, segment.name, 0, CHUNK_MOST)
-        self._when_read[ticket] = found
+        self.read_bytes(segment.name, 0, CHUNK_MOST, found)
 
     # -- what candidates and leaders hear --------------------------------------------------------
 

@@ -20,6 +20,7 @@ from streams.log import shard_log
 from streams.log.batches import Batch, heads_of
 from streams.log.chunk import EVENTS, read
 from streams.replication import messages
+from streams.replication.checking import Checking
 from streams.replication.replica import Replica, ShardCommitted
 from streams.replication.retention import EVERYTHING, Keep
 from tests.support.logs import SHARD, batch
@@ -217,9 +218,7 @@ class ShardWorld:
             elif what == 6:
                 self.cut.clear()
             elif what == 7 and victims:
-                self.crash(victims[0])
-                self.disks[victims[0]].damage(SHARD)
-                self.boot(victims[0])
+                self.spoil(victims[0])
             elif what == 8:
                 self.disks[node].fail = rng.choice((0.0, 0.02))
                 self.disks[node].slow = rng.choice((0.0, 0.05))
@@ -234,6 +233,23 @@ class ShardWorld:
                 self.run(rng.choice((0.0005, 0.002, 0.02)))
             self.run(rng.choice((0.002, 0.05, 0.5)))
 
+    def spoil(self, node: str) -> None:
+        """What a node has on disk is damaged, noticed or not."""
+        disk = self.disks[node]
+        how = self.rng.randrange(6)
+        if how < 3:
+            self.crash(node)
+        if how in (0, 3):
+            disk.damage(SHARD)
+        elif how in (1, 4):
+            disk.make_unreadable(SHARD, newest=how == 1)
+        elif how == 2:
+            disk.shorten(SHARD)
+        else:
+            disk.damage(SHARD, newest=False)
+        if how < 3:
+            self.boot(node)
+
     def heal(self) -> Replica:
         """All faults end; returns the leader after everything has been copied."""
         self.cut.clear()
@@ -244,6 +260,7 @@ class ShardWorld:
             if peer.id not in self.alive:
                 self.boot(peer.id)
         self.run(3.0)
+        self.check_logs()
         for place in range(40):
             self.elect(self.peers[place % len(self.peers)].id)
             self.run(2.0)
@@ -261,6 +278,18 @@ class ShardWorld:
             (r.ready, r.barred, r.promise, r.log.position, r.committed) for r in self.alive.values()
         ]
         raise WrongError(f"nothing is committed any more: {said}")
+
+    def check_logs(self) -> None:
+        """Every node reads its log from end to end, and mends what is damaged."""
+        walks = [Checking(replica) for replica in self.alive.values()]
+        for _ in range(2_000):
+            for walk in walks:
+                walk.step()
+            self.run(0.003)
+            again = [Checking(walk.replica) for walk in walks if walk.is_done and walk.again]
+            walks = [walk for walk in walks if not walk.is_done] + again
+            if not walks:
+                break
 
     def judge(self, leader: Replica) -> None:
         """Checkers 1, 2 and 9 on what is on disk at the end."""

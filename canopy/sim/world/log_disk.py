@@ -17,6 +17,7 @@ from streams.disk import DiskFailed, Opened, ReadDone, Written
 from streams.log.recovery import recover
 
 PROMISE = "promise"
+SECTOR = 512  # bytes that fail together
 
 
 class _Request(NamedTuple):
@@ -138,17 +139,48 @@ class SimulatedLogDisk:
         self._failed.clear()
         self._cached.clear()
 
-    def damage(self, shard: str) -> str | None:
-        """Flip a bit somewhere in the newest segment. Returns its name."""
+    def damage(self, shard: str, newest: bool = True) -> tuple[str, int] | None:
+        """Flip a bit somewhere in the newest segment, or in any. Returns its name and which
+        byte; None: there is nothing to damage."""
+        place = self._somewhere(shard, newest)
+        if place is not None:
+            name, at = place
+            bit = 1 << self._rng.randrange(8)
+            for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
+                if name in there and at < len(there[name]):
+                    there[name][at] ^= bit
+        return place
+
+    def make_unreadable(self, shard: str, newest: bool = True) -> tuple[str, int] | None:
+        """A sector fails: what is there reads as nothing until it is written again
+        (`canopy.wire.shards.shard_files` makes zeros of what the system answers with EIO)."""
+        place = self._somewhere(shard, newest)
+        if place is not None:
+            name, at = place
+            for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
+                if name in there:
+                    end = min(len(there[name]), at - at % SECTOR + SECTOR)
+                    there[name][at - at % SECTOR : end] = bytes(max(0, end - (at - at % SECTOR)))
+        return place
+
+    def shorten(self, shard: str) -> tuple[str, int] | None:
+        """An older segment loses its end."""
+        place = self._somewhere(shard, newest=False)
+        names = sorted(self.durable.get(shard, {}))
+        if place is None or place[0] == max(n for n in names if n != PROMISE):
+            return None
+        name, at = place
+        for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
+            if name in there:
+                del there[name][at:]
+        return place
+
+    def _somewhere(self, shard: str, newest: bool) -> tuple[str, int] | None:
         for files in (self.durable.get(shard, {}), self._cached.get(shard, {})):
             names = sorted(name for name in files if name != PROMISE and files[name])
             if names:
-                name = names[-1]
-                at, bit = self._rng.randrange(len(files[name])), 1 << self._rng.randrange(8)
-                for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
-                    if name in there and at < len(there[name]):
-                        there[name][at] ^= bit
-                return name
+                name = names[-1] if newest else self._rng.choice(names)
+                return name, self._rng.randrange(len(files[name]))
         return None
 
     def _files(self, shard: str) -> dict[str, bytearray]:

@@ -95,6 +95,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "shard_logs": (
         *("ShardSeal", "ShardSealed", "ShardFenced", "ShardFetch", "ShardFetched"),
         *("ShardAppend", "ShardAck", "ShardBehind"),
+        *("ShardMissing", "ShardMissingSent"),
     ),
     "appends": (
         *("OpenProducer", "AppendRows", "ProducerIsOpen", "RowsAppended", "AppendRefused"),

@@ -23,6 +23,9 @@ from streams.log.shard_log import parse_name
 
 PROMISE: Final = "promise"
 
+BLOCK: Final = 4096
+"""Bytes that a disk fails to read together."""
+
 DIGEST: Final = 4  # bytes of the CRC-32 before the promise
 
 
@@ -189,10 +192,27 @@ class ShardFiles:
 
 def _read(file: int, at: int, size: int) -> bytes:
     parts: list[bytes] = []
-    while size > 0 and (part := os.pread(file, size, at)):
+    while size > 0 and (part := _read_some(file, at, size)):
         parts.append(part)
         at, size = at + len(part), size - len(part)
     return b"".join(parts)
+
+
+def _read_some(file: int, at: int, size: int) -> bytes:
+    """What is there; zeros instead of a block that cannot be read (EIO), which are no chunk and so
+    count as damage of that place, and not of the file."""
+    try:
+        return os.pread(file, size, at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    most = min(size, BLOCK - at % BLOCK, os.fstat(file).st_size - at)
+    try:
+        return os.pread(file, most, at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return bytes(max(most, 0))
 
 
 def _digest(data: bytes) -> bytes:

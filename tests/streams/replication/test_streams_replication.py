@@ -7,7 +7,7 @@ import pytest
 from overlay.machine import Message
 from streams.log import shard_log
 from streams.log.shard_log import SEGMENT_AGE
-from streams.replication.messages import ShardAck, ShardSealed
+from streams.replication.messages import ShardAck, ShardSeal, ShardSealed
 from streams.replication.replica import Replica
 from streams.replication.retention import EVERYTHING, Keep
 from streams.replication.takeover import Takeover
@@ -110,6 +110,21 @@ def test_the_first_rows_are_in_the_first_segment() -> None:
     world.run(2 * SEGMENT_AGE / 1e9)
     world.append()
     assert len(leader.log.segments) == 2
+
+
+def test_a_promise_outlives_a_restart_and_holds_against_lower_epochs() -> None:
+    world, _ = led(3)
+    first, second, third = world.peers
+    world.alive[second.id].on_seal(third, ShardSeal(SHARD, 9))
+    world.run(0.1)
+    world.crash(second.id)
+    world.boot(second.id)
+    world.run(0.1)
+    replica = world.alive[second.id]
+    for sender, epoch in ((first, 8), (first, 9), (third, 8)):
+        replica.on_seal(sender, ShardSeal(SHARD, epoch))
+        world.run(0.1)
+        assert (replica.promise.epoch, replica.promise.candidate) == (9, third.id)
 
 
 def test_replicas_change_one_at_a_time() -> None:

@@ -406,6 +406,31 @@ def test_a_name_that_is_no_segment_is_refused(
         assert "no name of a segment" in one.answer(ask(), DiskFailed).reason
 
 
+def test_a_block_that_cannot_be_read_is_damage_of_that_place_only(
+    tmp_path: Path, rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, log = rigs(tmp_path), small_log(chunks=300)
+    one.opened()
+    one.answer(one.append(log), Written)
+    name, bad = log.log.segments[-1].name, 3 * 4096 + 17
+    pread = os.pread
+
+    def fails(file: int, size: int, at: int) -> bytes:
+        if at <= bad < at + size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(file, size, at)
+
+    monkeypatch.setattr(os, "pread", fails)
+    data = bytes(log.files[name])
+    expected = data[: 3 * 4096] + bytes(4096) + data[4 * 4096 :]
+    read = one.answer(one.disk.read(SHARD, name, 0, 1 << 20), ReadDone)
+    assert read.data == expected
+    found = one.opened().found
+    assert found.log.end == log.log.end
+    (hole,) = found.holes
+    assert hole.hole.at <= bad < hole.hole.end
+
+
 def test_a_damaged_promise_is_not_taken_for_none(tmp_path: Path, rigs: Callable[..., Rig]) -> None:
     one = rigs(tmp_path)
     one.opened()

@@ -1,0 +1,70 @@
+"""Faults in how a shard's replica finds and mends damage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.mutations.planting import fault, replace
+from streams.log import chunk as chunks
+from streams.log.chunk import HEAD, Chunk
+from streams.log.recovery import FoundHole
+from streams.replication.checking import Checking
+from streams.replication.mending import Mending
+from streams.replication.replica import Replica
+
+MENDING = "tests/streams/replication/test_streams_mending.py"
+PROMISE = "promise: damage is neither served nor counted, and is mended by hash"
+
+
+@fault(PROMISE, MENDING, "test_a_replica_with_a_hole_neither_answers_nor_leads_until_it_is_mended")
+def shard_damaged_replica_leads() -> None:
+    """A shard's replica takes part with holes in its log."""
+    original = Replica._mend
+
+    def _mend(self: Replica, holes: Sequence[FoundHole]) -> None:
+        original(self, holes)
+        self.ready = True
+        self.durable = self.log.end.number
+
+    replace(original, _mend)
+
+
+@fault(PROMISE, MENDING, "test_a_damaged_range_is_not_served_and_is_said")
+def shard_damaged_range_is_served() -> None:
+    """A shard's replica hands over chunks from its disk without a look at their CRC."""
+
+    def same(head: bytes, body: bytes) -> int:
+        return int(HEAD.unpack(head)[2])
+
+    replace(chunks._crc, same)
+
+
+@fault(PROMISE, MENDING, "test_what_is_sent_for_a_hole_is_proved_by_its_hash_before_it_is_written")
+def shard_repair_takes_bytes_unproved() -> None:
+    """A shard's replica mends a hole with any valid chunk of the right number."""
+
+    def _is_wanted(self: Mending, chunk: Chunk) -> bool:
+        return chunk.number == self._wanted()[0]
+
+    replace(Mending._is_wanted, _is_wanted)
+
+
+@fault(PROMISE, MENDING, "test_silent_damage_in_an_older_segment_is_found_and_mended")
+def shard_logs_are_read_and_not_compared() -> None:
+    """A walk over a shard's log passes over what is no chunk."""
+
+    def _look_behind(self: Checking, segment: object, size: int) -> None:
+        self.is_done = True
+
+    replace(Checking._look_behind, _look_behind)
+
+
+@fault(PROMISE, MENDING, "test_silent_damage_in_an_older_segment_is_found_and_mended")
+def shard_missing_segment_is_not_noticed() -> None:
+    """A walk over a shard's log does not ask whether a segment follows on the one before."""
+    original = Checking._segment_ends
+
+    def _segment_ends(self: Checking, segment: object, size: int) -> None:
+        self._go_on(self._following(segment))  # type: ignore[arg-type]
+
+    replace(original, _segment_ends)

@@ -1,0 +1,73 @@
+"""The logs of this node's shards, read slowly from end to end (streams/replication/checking.py).
+
+One piece of at most 960 KiB every half second, 2 MB/s, of one shard after another: 100 GB take 14
+hours. When somebody meets damage, that segment is read at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from overlay.machine import Machine, Port, Timer
+from streams.replication.checking import Checking
+from streams.replication.replica import DamageSeen, Replica
+
+PIECE_EVERY: Final = 0.5
+"""Seconds between pieces."""
+
+ROUND: Final = 24 * 3_600.0
+"""Seconds between the beginnings of two rounds, at least. (ZFS's users scrub monthly; a shard is
+smaller, and reading it once a day costs nothing.)"""
+
+FIRST_ROUND: Final = 600.0
+"""Seconds from the start to the first round: a node that begins has other things to do."""
+
+
+class CheckLogs(Timer, frozen=True):
+    """Time to read another piece."""
+
+
+class LogChecks(Machine):
+    """Walks over the logs of the replicas that `replicas` lists."""
+
+    def __init__(self, port: Port, replicas: Callable[[], Iterable[Replica]]) -> None:
+        super().__init__(port)
+        self._replicas = replicas
+        self._round: list[Replica] = []  # whose logs are still to be read in this round
+        self._walking: Replica | None = None
+        self._walk: Checking | None = None
+        self._seen: list[Checking] = []  # of segments that are damaged
+
+    def start(self) -> None:
+        """Set the timer."""
+        self.port.set_timer(FIRST_ROUND, CheckLogs())
+
+    def on_damage_seen(self, event: DamageSeen) -> None:
+        """Read that segment now."""
+        for replica in self._replicas():
+            if replica.shard == event.shard:
+                self._seen.append(Checking(replica, event.segment, alone=True))
+                self.port.set_timer(0.0, CheckLogs())
+
+    def on_check_logs(self, timer: CheckLogs) -> None:
+        """Read a piece."""
+        if self._seen:
+            self._seen[0].step()
+            if self._seen[0].is_done:
+                self._seen.pop(0)
+            self.port.set_timer(0.01, timer)
+            return
+        if self._walk is None:
+            if not self._round:
+                self._round = list(self._replicas())
+            self._walking = self._round.pop(0) if self._round else None
+            self._walk = Checking(self._walking) if self._walking is not None else None
+        if self._walk is not None:
+            self._walk.step()
+            if self._walk.is_done:
+                if self._walk.again and self._walking is not None:
+                    self._round.append(self._walking)
+                self._walk = None
+        is_over = self._walk is None and not self._round
+        self.port.set_timer(ROUND if is_over else PIECE_EVERY, timer)

@@ -1,0 +1,178 @@
+"""Holes in a replica's log, mended in place with the chunks of other replicas.
+
+A hole's last chunk is known by the hash that the chunk behind it names. So whatever another replica
+sends is proved before it is written: the last chunk by that hash, each one before it by the
+`previous` of the next. It does not matter
+who sends it, whether it is committed, or under which epoch. (The idea, to repair what was there by
+its checksum and not to take it for missing: Alagappan et al., Protocol-Aware Recovery for
+Consensus-Based Storage, FAST 2018.)
+
+While it mends, a replica takes no chunks, promises nothing and does not lead. It hands over what it
+has to others that mend, so that two replicas with holes at different places help each other. If no
+other replica has the chunks, the log ends before the hole, and is suspect (`Replica._suspect`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from overlay.machine import NodeId, Peer, by_id
+from streams.log.chunk import Chunk, number_of, read
+from streams.log.recovery import FoundHole
+from streams.log.shard_log import segment_name
+from streams.replication.local import LocalReplica
+from streams.replication.messages import ShardMissing, ShardMissingSent
+
+PIECE: Final = 512 * 1024
+"""Bytes of chunks in one message, unless one chunk has more: as `replica.PIECE`."""
+
+HOLE_MOST: Final = 16 * 1024 * 1024
+"""Bytes of a hole that is mended in place; they are in memory until all have come. A larger one is
+no flipped bit: then the log ends before it, and what follows comes from the leader."""
+
+PATIENCE: Final = 10.0
+"""Seconds for which those are waited for who do not answer, once another has said that it lacks the
+chunks: above a restart. As long as nobody answers, there is nobody to lead or follow either."""
+
+ATTEMPTS: Final = 3
+"""Times that the log is read and mended until it counts as a disk that does not keep what is
+written."""
+
+
+class Mending:
+    """One replica's holes, until all are mended or nobody has what they had."""
+
+    def __init__(
+        self,
+        replica: LocalReplica,
+        holes: Sequence[FoundHole],
+        mended: Callable[[], None],
+        hopeless: Callable[[], None],
+    ) -> None:
+        """`mended` is called when everything has been asked of the disk, `hopeless` when no replica
+        has the chunks of a hole."""
+        self.replica = replica
+        self.holes = deque(holes)
+        self._mended = mended
+        self._hopeless = hopeless
+        self._others: dict[NodeId, Peer] = {}
+        self._turn = 0  # whom to ask next
+        self._got: deque[Chunk] = deque()  # of the first hole, up to its last chunk
+        self._size = 0
+        self._lacking: dict[NodeId, None] = {}  # who said that they do not have them
+        self._since = 0.0  # when the first of them said so
+
+    def ask(self) -> None:
+        """Ask another replica for what comes before what is here already."""
+        mine = self.replica
+        self._others.update(by_id(mine.replicas, besides=mine.port.me.id))
+        rest = [peer for peer in self._others.values() if peer.id not in self._lacking]
+        waited = mine.port.now - self._since if self._lacking else 0.0
+        if not rest or waited > PATIENCE or self._size > HOLE_MOST:
+            self._hopeless()
+            return
+        self._turn += 1
+        number, digest = self._wanted()
+        first = self.holes[0].hole.first
+        mine.port.send(
+            rest[self._turn % len(rest)], ShardMissing(mine.shard, first, number, digest)
+        )
+
+    def heard(self, peer: Peer) -> None:
+        """Another node has this shard: it may have what is missing."""
+        self._others.setdefault(peer.id, peer)
+
+    def sent(self, sender: Peer, message: ShardMissingSent) -> None:
+        """Chunks, of which the last one was asked for: take those that are proved."""
+        number, _ = self._wanted()
+        if message.last != number or not self.holes:
+            return  # of a question before
+        taken = 0
+        for data in reversed(message.chunks):
+            chunk = read(data)
+            if chunk is None or not self._is_wanted(chunk):
+                self.replica.port.count("shard_repairs_refused")
+                break
+            self._got.appendleft(chunk)
+            self._size += len(data)
+            taken += 1
+            if chunk.number == self.holes[0].hole.first:
+                self._fill()
+                return
+        if not taken:
+            self._since = self._since if self._lacking else self.replica.port.now
+            self._lacking[sender.id] = None
+        self.ask()
+
+    def _wanted(self) -> tuple[int, bytes]:
+        """Number and hash of the chunk that comes before what is here already."""
+        if self._got:
+            return self._got[0].number - 1, self._got[0].previous
+        hole = self.holes[0].hole
+        return hole.last, hole.hash
+
+    def _is_wanted(self, chunk: Chunk) -> bool:
+        return (chunk.number, chunk.hash) == self._wanted()
+
+    def _fill(self) -> None:
+        """Write the chunks of the first hole where they were."""
+        segment, hole = self.holes[0]
+        at = hole.at
+        if not hole.is_last and sum(len(chunk.data) for chunk in self._got) != hole.end - at:
+            self._hopeless()  # these bytes were not where the hole is
+            return
+        self.holes.popleft()
+        for chunk in self._got:
+            if chunk.begins_segment and segment_name(chunk) != segment:
+                self.replica.disk.cut(self.replica.shard, segment, at)
+                segment, at = segment_name(chunk), 0
+            self.replica.disk.write(self.replica.shard, segment, at, chunk.data)
+            at += len(chunk.data)
+            self.replica.port.count("shard_chunks_mended")
+        if hole.is_last:  # of its segment: there may be more bytes than there were
+            self.replica.disk.cut(self.replica.shard, segment, at)
+        self._got.clear()
+        self._size = 0
+        self._lacking.clear()
+        if self.holes:
+            self.ask()
+        else:
+            self._mended()
+
+
+def send_missing(replica: LocalReplica, sender: Peer, message: ShardMissing) -> None:
+    """Answer a replica that mends: the chunks up to the one that it names, as many as fit into a
+    message, or none if this log does not have that very chunk."""
+    found: deque[bytes] = deque()
+    first = max(message.first, message.last - _SPAN + 1)
+    line = replica.log.line(message.last)
+
+    def answer(chunks: Sequence[bytes]) -> None:
+        sent = ShardMissingSent(replica.shard, message.last, tuple(chunks))
+        replica.port.send(sender, sent)
+
+    def take(chunks: tuple[bytes, ...]) -> None:
+        for data in chunks:
+            found.append(data)
+            while len(found) > 1 and sum(map(len, found)) > PIECE:
+                found.popleft()
+            if number_of(data) == message.last:
+                is_it = hashlib.sha256(data).digest() == message.hash
+                answer(found if is_it else ())
+                return
+        if chunks:
+            replica.read_chunks(number_of(chunks[-1]) + 1, take)
+        else:
+            answer(())
+
+    if line is not None and line.hash != message.hash:
+        answer(())
+    else:
+        replica.read_chunks(first, take)
+
+
+_SPAN: Final = 64
+"""Chunks that are read to find the last ones that fit into a message."""
