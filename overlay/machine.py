@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from random import Random
-from typing import Annotated, Any, Protocol, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -74,6 +74,10 @@ def by_id(peers: Iterable[Peer], besides: NodeId = "") -> dict[NodeId, Peer]:
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What one node sends to another; named by a noun or by what has happened. No other type can be
     decoded from the wire."""
+
+    overtakes: ClassVar[bool] = False
+    """Whether it may come before what was sent earlier and waits on a link whose peer does not keep
+    up: heartbeats, votes, questions that a person asks. They keep their order among themselves."""
 
     def data_units(self) -> int:
         """How many data-plane messages this counts for: the kind that is held against the lower
@@ -132,7 +136,8 @@ class Port(Protocol):
     def send(self, peer: Peer, message: Message) -> None:
         """Send over the link to `peer` (itself allowed: it is dispatched in this turn, uncounted).
 
-        FIFO per peer. Reliable until `LinkDown`, which names what may not have arrived.
+        FIFO per peer, but for what `overtakes`. Reliable until `LinkDown`, which names what may not
+        have arrived.
         """
 
     def set_timer(self, delay: float, timer: Timer) -> None:

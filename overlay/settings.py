@@ -36,9 +36,9 @@ class LinkSettings(SettingsGroup, frozen=True):
     retry_first: Seconds = 0.2  # first redial; doubles …
     retry_most: Seconds = 10.0  # … up to this; guess
     idle_close: Seconds = 60.0  # a link that was idle for so long is suspended; guess
-    retransmit_after: Seconds = 3.0  # unacknowledged for so long: sent again; doubles; less where
-    # round trips are measured to be short. TCP needs it only after a resume, the simulator's lossy
-    # links need it always
+    retransmit_after: Seconds = 3.0  # unacknowledged for so long: the peer is asked what it has;
+    # doubles; less where round trips are measured to be short. What it lacks is sent again: the
+    # simulator's lossy links need that
     frame: Bytes = 32 * 1024  # a batch is cut here; its receiver handles it in one turn
     window: Bytes = 4 * 1024 * 1024  # credit a receiver grants; guess
     queue: Bytes = 64 * 1024 * 1024  # waiting for credit, at most; what is beyond is dropped and

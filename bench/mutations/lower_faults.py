@@ -8,9 +8,12 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace
+from overlay.links.connections import LinkConnection
+from overlay.links.constants import MIN_RTO
 from overlay.links.deadlines import NEVER
 from overlay.links.messages import Batch
 from overlay.links.receive_buffer import Arrival, ReceiveBuffer
+from overlay.links.send_buffer import InFlightBatch, SendBuffer
 from overlay.links.session import Carrier, LinkSession, SessionState
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
@@ -21,6 +24,7 @@ from overlay.settings import ViewSettings
 
 CUT_TESTS = "tests/overlay/test_overlay_relaying.py"
 DETOUR_TESTS = "tests/links/test_links_detours.py"
+LATE_TESTS = "tests/links/test_links_late.py"
 
 
 @fault("M3")
@@ -193,3 +197,80 @@ def detour_taken_for_ever() -> None:
         return NEVER
 
     replace(LinkSession.look_back_due, look_back_due)
+
+
+@fault(
+    "M3",
+    LATE_TESTS,
+    "test_a_peer_that_is_late_all_the_time_is_asked_for_by_other_ways_only_at_first",
+)
+def late_peer_is_suspected() -> None:
+    """A peer that acknowledges late is suspected as if it had said nothing."""
+    original = LinkSession.restart_retransmission
+
+    def restart_retransmission(self: LinkSession, now: float) -> None:
+        original(self, now)
+        self._rto = MIN_RTO
+        self._await_acknowledgement(now)
+
+    replace(original, restart_retransmission)
+
+
+@fault("M3", LATE_TESTS, "test_to_a_peer_that_reads_late_nothing_goes_twice_nor_another_way")
+def late_answer_repeats_everything() -> None:
+    """After an answer all batches that are under way are sent again, those behind the question
+    too."""
+    original = SendBuffer.unacknowledged_before
+
+    def unacknowledged_before(self: SendBuffer, end: int) -> list[InFlightBatch]:
+        return original(self, self.number)
+
+    replace(original, unacknowledged_before)
+
+
+@fault(
+    "P3",
+    LATE_TESTS,
+    "test_the_answer_on_the_link_itself_counts_if_it_comes_just_behind_another_node_s",
+)
+def late_link_is_left_at_once() -> None:
+    """A session moves to another way as soon as another node has reached its peer."""
+
+    def answered(self: LinkConnection, now: float) -> None:
+        self.take_over_at = now
+
+    replace(LinkConnection.answered, answered)
+
+
+@fault("P3", LATE_TESTS, "test_who_looks_late_itself_reads_first_what_has_arrived")
+def late_look_counts_against_the_peer() -> None:
+    """A node that looks late at what should have been acknowledged suspects the peer at once."""
+    original = LinkSession.is_overdue
+
+    def is_overdue(self: LinkSession, now: float) -> bool:
+        self._is_excused = True
+        return original(self, now)
+
+    replace(original, is_overdue)
+
+
+@fault("M3", LATE_TESTS, "test_what_a_peer_does_not_handle_soon_waits_at_the_sender")
+def late_peer_gets_whole_windows() -> None:
+    """A sender has as much under way as the credit allows, however late it is acknowledged."""
+
+    def measured(self: SendBuffer, round_trip: float, size: int) -> None:
+        self.window = self._settings.window
+
+    replace(SendBuffer.measured, measured)
+
+
+@fault("M3", LATE_TESTS, "test_an_urgent_message_overtakes_what_waits_and_no_other_urgent_one")
+def late_link_holds_up_urgent_messages() -> None:
+    """A heartbeat waits behind everything that its link has not sent yet."""
+    original = SendBuffer.enqueue
+
+    def enqueue(self: SendBuffer, encoded: bytes, message: Message) -> bool:
+        self.is_blocked = False
+        return original(self, encoded, message)
+
+    replace(original, enqueue)

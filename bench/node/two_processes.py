@@ -165,19 +165,26 @@ class Program:
             [*command, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            bufsize=0,  # else `select` does not see what was read ahead
         )
 
     def line(self) -> str:
         """The next line that it says."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self.process.stdout.readline().decode().strip()
+
+    def last(self) -> str:
+        """The last of the lines that it has said since, or the next one if there is none."""
+        assert self.process.stdout is not None
+        last = self.line()
+        while select.select([self.process.stdout], [], [], 0)[0]:
+            last = self.line() or last
+        return last
 
     def ask(self) -> str:
         """Write to it; returns the next line."""
         assert self.process.stdin is not None
-        self.process.stdin.write("q")
-        self.process.stdin.flush()
+        self.process.stdin.write(b"q")
         return self.line()
 
     def end(self) -> str:
@@ -286,14 +293,7 @@ class Run:
 
     def _accepted(self) -> int:
         """Events accepted so far, as the publishers said last."""
-        total = 0
-        for program in self.publishers:
-            assert program.process.stdout is not None
-            last = program.line()
-            while select.select([program.process.stdout], [], [], 0)[0]:
-                last = program.line() or last
-            total += int(last.split()[-2] if last.startswith("end") else last)
-        return total
+        return sum(int(program.last()) for program in self.publishers)
 
 
 def measure(hosts: int, options: argparse.Namespace, progress: Progress) -> dict[str, Any]:

@@ -93,6 +93,8 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
 class Find(Message, frozen=True):
     """Who owns `key`? Passed on towards the owner, which answers `origin` itself."""
 
+    overtakes = True
+
     key: Key
     origin: Peer
     number: Uint53
@@ -101,6 +103,8 @@ class Find(Message, frozen=True):
 
 class FindReply(Message, frozen=True):
     """The owner of the key, by its own word."""
+
+    overtakes = True
 
     number: Uint53
     cluster: Cluster

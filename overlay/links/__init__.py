@@ -37,6 +37,12 @@ is unacknowledged.
 keep a connection's frames in order. A driver may lose, duplicate or delay frames: that costs time
 only.
 
+**Late or silent.** Nothing is sent twice on a guess: a peer that does not acknowledge in time is
+asked what it has, and its answer, on a connection that keeps the order, says what was lost. Who
+acknowledges or answers late is late; of whom nothing comes is silent, and only then another way is
+looked for. What a peer does not handle soon waits in the send buffer, where what `overtakes`
+(overlay/machine.py) goes first.
+
 **Failure detection.** A peer's silence counts while something sent to it is unacknowledged, or
 while the link is watched: a machine that needs a peer watched without talking to it pins the link
 (`pin`), once for all roles. A watched link that is quiet sends a probe per heartbeat, which the

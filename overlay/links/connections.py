@@ -7,7 +7,12 @@ from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 
-from overlay.links.constants import MAX_AWAITING_HELLO, MAX_HELLOS
+from overlay.links.constants import (
+    DETOUR_GRACE,
+    LATE_LEAST,
+    MAX_AWAITING_HELLO,
+    MAX_HELLOS,
+)
 from overlay.links.context import LinkContext
 from overlay.links.deadlines import NEVER, DeadlineQueue, HasDeadline
 from overlay.links.events import ConnectionId, Detours, Transport
@@ -33,6 +38,7 @@ class LinkConnection(HasDeadline):
     __slots__ = (
         *("id", "write", "shut", "is_direct", "stage", "give_up_at", "session", "seed"),
         *("candidate_for", "hello_again_at", "principal", "_hello_interval", "_hellos_received"),
+        *("take_over_at", "_is_excused"),
     )
 
     def __init__(
@@ -59,6 +65,8 @@ class LinkConnection(HasDeadline):
         self.hello_again_at = NEVER  # for transports that lose frames
         self._hello_interval = 0.0
         self._hellos_received = 0
+        self.take_over_at = NEVER  # when it takes over from a link that is silent until then
+        self._is_excused = False
 
     @property
     def is_open(self) -> bool:
@@ -78,6 +86,21 @@ class LinkConnection(HasDeadline):
     def ask_for(self, session: LinkSession) -> None:
         """This connection asks who is there, to carry `session` if it is the right node."""
         self.candidate_for = session
+
+    def answered(self, now: float) -> None:
+        """The right node answers by way of another one: its own link may speak for a moment
+        more."""
+        self.take_over_at = now + DETOUR_GRACE
+
+    def may_take_over(self, now: float) -> bool:
+        """That moment is over. False, once, if this node itself looks late: it may not have read
+        yet what the link says."""
+        late, self.take_over_at = now - self.take_over_at, NEVER
+        if late < LATE_LEAST or self._is_excused:
+            return True
+        self._is_excused = True
+        self.answered(now)
+        return False
 
     def become_candidate(self) -> None:
         """The right node answers: this connection is to take over its session."""
@@ -117,8 +140,8 @@ class LinkConnection(HasDeadline):
         self.hello_again_at = now + self._hello_interval
 
     def next_deadline(self) -> float:
-        """When to repeat the Hello or to give up."""
-        return min(self.hello_again_at, self.give_up_at)
+        """When to repeat the Hello, to take over, or to give up."""
+        return min(self.hello_again_at, self.give_up_at, self.take_over_at)
 
     def received_hello(self) -> None:
         """Raises ProtocolError if there were too many on this connection."""

@@ -18,9 +18,33 @@ ACK_SHARE = 4
 never runs out of credit. Guess; to be measured by the throughput of one link with a full window."""
 
 MIN_RTO = 0.5
-"""The least retransmission time-out: under load a node may take some tenths of a second to look at
-what arrived, and TCP loses nothing. TCP itself has 1 (RFC 6298) or 0.2 (Linux). Guess; to be
-measured by `link_resent` in a loaded overlay without loss."""
+"""The least time after which a peer that has not acknowledged is asked what it has: under load a
+node may take some tenths of a second to look at what arrived. TCP's retransmission time-out is 1
+(RFC 6298) or 0.2 (Linux). Guess; to be measured by `indirect_probes` in a loaded overlay."""
+
+LATE_LEAST = 0.05
+"""By so much this node looks late at what should have been acknowledged before it counts as late
+itself: longer than most turns, a tenth of `MIN_RTO`."""
+
+LATE_REMEMBERED = 10.0
+"""Half-life of the longest round trip, up to which a peer is not asked: processes that share a
+processor are late every few seconds. Guess; to be measured by `indirect_probes` as well."""
+
+QUEUE_DELAY = 0.25
+"""What is in flight beyond the link's own round trip, in seconds of the peer's work: half of
+`MIN_RTO`, and twice and a half the delay of acknowledgements, so that a link is never idle between
+two of them. What waits longer waits with the sender, where heartbeats overtake it."""
+
+LEAST_WINDOW = 64 * 1024
+"""… and so much in any case: two batches of `links.frame`, one under way while one is handled."""
+
+FIRST_WINDOW = 256 * 1024
+"""… and so much before a round trip was measured; it doubles with each that is short. Guess; to be
+measured by the time that a first megabyte takes."""
+
+WINDOW_GROWTH = 1.25
+"""… until it was once too large; then by so much: a sender pauses for a short time only when it is
+too large again, so that a congested link is seen to drain (`HOLD_BACK_MOST` of delivery)."""
 
 LIST_HEAD = 5
 """What joining adds to the messages' own bytes: MessagePack's longest array header."""
@@ -75,6 +99,14 @@ answers are missing. That leaves more than half of `links.dead_after`."""
 LOOK_AGAIN = 1.0
 """Between the first two looks for another way to a silent peer; then twice as long each. So there
 are three within `links.dead_after`, by other nodes each time."""
+
+LOOK_MOST = 4.0
+"""… up to this, which leaves one look within `links.dead_after` to a peer that was silent again and
+again. The next look is the first one again after twice as long without any."""
+
+DETOUR_GRACE = 0.05
+"""After another node has reached a silent peer its own link is given so long to speak: both answers
+may have come together, and be read in any order. A tenth of `MIN_RTO`."""
 
 DETOUR_TIMEOUT = 2.5
 """How long an answer by way of another node may take: four hops of half a second, and some.

@@ -117,9 +117,14 @@ class Handshake(LinkParts):
             self._connections.close(connection, reason)
             self._dialler.connection_lost(connection, reason)
             return
-        if connection.has_sent_hello and now >= connection.hello_again_at:
+        if now >= connection.take_over_at:
+            if connection.may_take_over(now):
+                self._take_over(connection)
+        elif connection.has_sent_hello and now >= connection.hello_again_at:
             connection.repeat_hello(now)
             self._say_hello(connection)
+        if connection not in self._connections:
+            return
         self._deadlines.schedule(connection, connection.next_deadline())
 
     def on_frame(self, connection: LinkConnection, frame: Frame) -> None:
@@ -320,7 +325,19 @@ class Handshake(LinkParts):
         and the session still needs it, the connection is to take over."""
         if connection.session is not None:
             return  # asked twice because the first answer took long; the Hello to it is out
-        if peer.id == wanted.peer.id and wanted.wants(connection, self._node.clock()):
+        now = self._node.clock()
+        if peer.id != wanted.peer.id:
+            self._connections.close(connection, "another node is there")
+        elif connection.is_direct or not wanted.wants(connection, now):
+            self._take_over(connection)
+        elif connection.take_over_at == NEVER:
+            connection.answered(now)
+            self._deadlines.schedule(connection, connection.next_deadline())
+
+    def _take_over(self, connection: LinkConnection) -> None:
+        """The right node answers: greet it, if the session still needs another connection."""
+        wanted = connection.candidate_for
+        if wanted is not None and wanted.wants(connection, self._node.clock()):
             connection.become_candidate()
             self._greet(connection)
         else:

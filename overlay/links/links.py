@@ -275,7 +275,7 @@ class Links:
             if type(frame) is Batch:
                 self._on_batch(found, session, frame)
             elif type(frame) is Ack:
-                self._on_ack(session, frame)
+                self._on_ack(found, session, frame)
             elif isinstance(frame, Hello | Welcome):
                 self._handshake.on_late_greeting(found, session, frame)
             elif isinstance(frame, Bye):
@@ -367,8 +367,8 @@ class Links:
         frame = session.make_batch(batch, self._clock(), self._hybrid.read())
         self._count("link_bytes", len(batch.body))
         connection.write(frame)
-        if session.retransmit_at < session.wake_at:
-            self._deadlines.schedule(session, session.retransmit_at)
+        if session.ask_at < session.wake_at:
+            self._deadlines.schedule(session, session.ask_at)
 
     def _retransmit(self, session: LinkSession, batches: Iterable[InFlightBatch]) -> None:
         connection = session.connection
@@ -397,20 +397,23 @@ class Links:
         for message in self._codec.decode(unpack(batch)):
             self._dispatch(peer, message)
 
-    def _on_ack(self, session: LinkSession, ack: Ack) -> None:
+    def _on_ack(self, connection: LinkConnection, session: LinkSession, ack: Ack) -> None:
         self._on_acknowledged(session, ack.acknowledged, ack.credit)
-        if ack.gap:
+        if ack.answers:
+            was_suspected = session.is_suspected
+            missing = session.answered(ack.answers, ack.acknowledged, ack.gap)
+            if was_suspected and not session.is_suspected:
+                self._emit(LinkRecovered(session.peer))
+            self._retransmit(session, missing)
+        elif ack.gap:
             self._retransmit(session, session.fill_gap(ack.acknowledged, ack.gap))
         if ack.asks:
-            session.was_probed()
-            self._to_flush[session.peer.id] = session
+            connection.write(session.make_answer(session.last_heard, ack.asks))
 
     def _on_acknowledged(self, session: LinkSession, acknowledged: int, credit: int) -> None:
         was_suspected = session.is_suspected
-        if session.acknowledge(acknowledged, credit):
-            if was_suspected:
-                self._emit(LinkRecovered(session.peer))
-            self._retransmit(session, session.recover())
+        if session.acknowledge(acknowledged, credit) and was_suspected:
+            self._emit(LinkRecovered(session.peer))
         if session.queued:
             self._to_flush[session.peer.id] = session
 
@@ -472,9 +475,7 @@ class Links:
         if now >= session.last_heard + settings.dead_after:
             self._dialler.close(session, f"silent for {settings.dead_after:g} s")
             return
-        if now >= session.retransmit_at:
-            self._retransmit(session, session.timed_out(now))
+        is_overdue = session.is_overdue(now)
         self._dialler.report_suspicion(session, now)
-        if now >= session.last_written + settings.heartbeat:
-            session.probes(now)
-            connection.write(session.make_ack(now, asks=True))
+        if is_overdue or now >= session.last_written + settings.heartbeat:
+            connection.write(session.make_question(now))

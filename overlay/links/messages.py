@@ -14,7 +14,7 @@ import msgspec
 
 from overlay.machine import NodeId, Peer, Uint53, Uint63
 
-PROTOCOL = 9
+PROTOCOL = 10
 """Version of the wire protocol; a peer with another version is refused with a reason."""
 
 MAX_BODY = (1 << 20) - 4_096
@@ -122,10 +122,11 @@ class Ack(Frame, frozen=True):
 
     acknowledged: Uint53
     credit: Uint53
-    gap: Uint53 = (
-        0  # this batch was received, those from `acknowledged` up to it were not; 0: no gap
-    )
-    asks: bool = False  # a keep-alive probe: the peer answers with a frame of any kind
+    gap: Uint53 = 0  # this batch was received, those from `acknowledged` up to it were not; 0: no
+    # gap
+    asks: Uint53 = 0  # the number of a question to the peer what it has: it answers at once
+    answers: Uint53 = 0  # the question that this answers: what was sent before it, and is not
+    # acknowledged here, is lost
 
 
 class Bye(Frame, frozen=True):

@@ -85,6 +85,10 @@ class ReceiveBuffer:
         self._reported_gaps = (*self._reported_gaps, end)
         return end
 
+    def gap_end(self) -> int:
+        """The number of the first batch that came after one that is missing; 0: none did."""
+        return min(self._buffered, default=0)
+
     def resume(self) -> None:
         """A new connection: everything that was not acknowledged comes again."""
         self._reported_gaps = ()

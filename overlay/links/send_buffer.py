@@ -2,21 +2,29 @@
 
 Messages are queued encoded. `next_batch` joins them to numbered batches as far as the credit
 allows; a batch is kept, encoded, until the peer has acknowledged it; what the peer reports as
-missing is sent again, and after a time-out the first batch that it may lack. The messages stay
-beside the bytes, so that a link that ends can name what may be lost.
+missing is sent again. The messages stay beside the bytes, so that a link that ends can name what
+may be lost.
 
 Credit is in bytes and granted by the receiver: what is in flight never exceeds it, except that a
-single message larger than the whole credit goes alone, since it would otherwise wait for ever. The
-queue is bounded in bytes, too.
+single message larger than the whole credit goes alone, since it would otherwise wait for ever. Nor
+does it exceed what the peer handles within `constants.QUEUE_DELAY` beyond the link's own round trip
+(`measured`): what waits longer waits here, where an urgent message overtakes it. The queue is
+bounded in bytes, too.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from overlay.links.constants import COMPRESS_FROM, LIST_HEAD
+from overlay.links.constants import (
+    COMPRESS_FROM,
+    FIRST_WINDOW,
+    LEAST_WINDOW,
+    LIST_HEAD,
+    QUEUE_DELAY,
+    WINDOW_GROWTH,
+)
 from overlay.links.events import Codec
 from overlay.links.messages import BATCH_OVERHEAD
 from overlay.machine import Message, ProtocolError
@@ -41,8 +49,9 @@ class SendBuffer:
     """
 
     __slots__ = (
-        *("_burst", "_codec", "_gap", "_recover_to", "_settings", "credit", "number"),
+        *("_codec", "_gap", "_settings", "_urgent", "_shortest", "_growth", "credit", "number"),
         *("in_flight", "in_flight_bytes", "queued", "queued_bytes", "queue_limit", "written"),
+        *("window", "is_blocked", "arrived_bytes"),
     )
 
     def __init__(self, settings: LinkSettings, codec: Codec) -> None:
@@ -54,10 +63,14 @@ class SendBuffer:
         self.written = 0  # bytes of messages, since they were last counted
         self.in_flight: list[InFlightBatch] = []
         self.in_flight_bytes = 0
+        self.arrived_bytes = 0  # which the peer has acknowledged so far
         self.number = 0  # of the next batch
         self.credit = 0  # granted by the peer; nothing before the handshake
-        self._recover_to = 0  # batches before this one may have been lost with the first
-        self._burst = 0  # how many of them were sent again last
+        self.window = min(FIRST_WINDOW, settings.window)  # bytes that the peer handles soon
+        self._growth = 2.0  # as in TCP's slow start, until it was once too large
+        self._shortest = float("inf")  # round trip, in seconds
+        self.is_blocked = False  # what is queued waits for an acknowledgement
+        self._urgent = 0  # how many messages at the front of the queue have overtaken others
         self._gap = (-1, 0)  # the last one that was filled: its first number, and that behind it
 
     @property
@@ -66,38 +79,48 @@ class SendBuffer:
         return self.number - len(self.in_flight)
 
     def enqueue(self, encoded: bytes, message: Message) -> bool:
-        """Queue one message; False (and nothing is queued) if the queue is full."""
+        """Queue one message; False (and nothing is queued) if the queue is full. An urgent one
+        comes before all that waits for an acknowledgement and is not."""
         size = self.queued_bytes + len(encoded)
         if size > self.queue_limit:
             return False
         self.queued_bytes = size
         self.written += len(encoded)
-        self.queued.append((encoded, message))
+        if self.is_blocked and message.overtakes:
+            self.queued.insert(self._urgent, (encoded, message))
+            self._urgent += 1
+        else:
+            self.queued.append((encoded, message))
         return True
 
     def next_batch(self) -> InFlightBatch | None:
         """The next batch, in flight from now on; None without credit or a message."""
         queued = self.queued
         if not queued:
+            self.is_blocked = False
             return None
-        room = self.credit - self.in_flight_bytes - BATCH_OVERHEAD - LIST_HEAD
+        used = self.in_flight_bytes + BATCH_OVERHEAD + LIST_HEAD
+        window = min(self.credit, self.window)
+        room, most = window - used, len(queued)
         frame = self._settings.frame
         # Small rests of credit are not used up in tiny batches (silly window avoidance, RFC 1122,
         # section 4.2.3.4): wait until the room is worth a batch.
-        worth = min(self.queued_bytes, frame, self.credit // 2)
+        worth = min(self.queued_bytes, frame, window // 2)
         alone = not self.in_flight and self.credit > 0
-        if room < worth and not alone:
+        if self._urgent and room < worth:  # these need not wait until the peer has caught up
+            room, worth, most = self.credit - used, 0, self._urgent
+        size = len(queued[0][0])
+        if (room < worth or size > room) and not alone:
+            self.is_blocked = True
             return None
         limit = min(frame, room)
-        size = len(queued[0][0])
-        if size > room and not alone:
-            return None
         count = 1
-        while count < len(queued) and size + len(queued[count][0]) <= limit:
+        while count < most and size + len(queued[count][0]) <= limit:
             size += len(queued[count][0])
             count += 1
         taken = queued[:count]
         del queued[:count]
+        self._urgent = max(0, self._urgent - count)
         self.queued_bytes -= size
         return self._launch([one for one, _ in taken], tuple(m for _, m in taken))
 
@@ -128,20 +151,20 @@ class SendBuffer:
         self.credit = credit
         if not arrived:
             return False
+        before = self.in_flight_bytes
         for batch in self.in_flight[:arrived]:
             self.in_flight_bytes -= len(batch.body) + BATCH_OVERHEAD
+        self.arrived_bytes += before - self.in_flight_bytes
         del self.in_flight[:arrived]
         return True
 
     def resume(self, expected: int, credit: int) -> list[InFlightBatch]:
         """A new connection: the peer expects the batch `expected` next. What to send again.
 
-        Raises ProtocolError if the peer has acknowledged that batch.
+        What it has acknowledged meanwhile on the former connection counts: on a busy node the
+        greeting may be the older news. Raises ProtocolError if the batch was never sent.
         """
-        if expected < self.acknowledged:
-            raise ProtocolError("wants batches that it has acknowledged")
-        self.acknowledge(expected, credit)
-        self._recover_to = 0
+        self.acknowledge(max(expected, self.acknowledged), credit)
         self._gap = (-1, 0)
         return list(self.in_flight)
 
@@ -159,32 +182,24 @@ class SendBuffer:
         if first == filled_first and end > filled_end:
             return []
         self._gap = (first, end)
-        self._recover_to = 0
         return self.in_flight[: max(0, end - first)]
 
-    def probe(self) -> Iterator[InFlightBatch]:
-        """The retransmission timer fired: the first batch again, to see what the peer lacks.
+    def unacknowledged_before(self, end: int) -> list[InFlightBatch]:
+        """The batches in flight before number `end`: lost, where the peer said that it lacks them
+        after `end` was the next."""
+        return self.in_flight[: max(0, end - self.acknowledged)]
 
-        All of them would be a flood if the peer is merely slow. While acknowledgements then show
-        that more was lost, `recover` doubles the number (as TCP's slow start).
-        """
-        self._recover_to = self.number
-        self._burst = 1
-        yield from self._first(1)
-
-    def recover(self) -> Iterator[InFlightBatch]:
-        """After an acknowledgement that follows `probe`: the next batches that were probably lost
-        with the first."""
-        if self._recover_to > self.acknowledged:
-            self._burst *= 2
-            yield from self._first(self._burst)
-
-    def _first(self, count: int) -> Iterator[InFlightBatch]:
-        for batch in self.in_flight:
-            if count == 0 or batch.number >= self._recover_to:
-                break
-            count -= 1
-            yield batch
+    def measured(self, round_trip: float, size: int) -> None:
+        """A batch was acknowledged after `round_trip` seconds, in which the peer acknowledged
+        `size` bytes: have in flight what it handles in the shortest round trip and `QUEUE_DELAY`.
+        (The window of TCP Vegas: Brakmo and Peterson 1995, section 3.2.)"""
+        self._shortest = min(self._shortest, round_trip)
+        target = self._shortest + QUEUE_DELAY
+        if round_trip > target:
+            self.window = max(LEAST_WINDOW, int(size * target / round_trip))
+            self._growth = WINDOW_GROWTH
+        elif 2 * size >= self.window:  # it was made use of
+            self.window = min(int(self.window * self._growth), self._settings.window)
 
     def take_queued(self) -> list[tuple[bytes, Message]]:
         """Take what was never sent, and so cannot have arrived, encoded and as a message."""

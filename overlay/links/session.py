@@ -21,7 +21,7 @@ written by its own methods only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum, auto
 from random import Random
 from typing import Final, Protocol
@@ -31,12 +31,16 @@ import msgspec
 from overlay.backlog import PERIOD as BACKLOG_PERIOD
 from overlay.backlog import Backlog
 from overlay.links.constants import (
+    ACK_DELAY,
     CONGESTED_SHARE,
     DIAL_SUSPECT_AFTER,
     FIRST_REPORT,
     FULL_REPORT_INTERVAL,
     LARGEST_REPORT,
+    LATE_LEAST,
+    LATE_REMEMBERED,
     LOOK_AGAIN,
+    LOOK_MOST,
     MAX_DOUBLINGS,
     MIN_RTO,
     RELIEVED_SHARE,
@@ -48,7 +52,7 @@ from overlay.links.events import REFUSED, Codec, ConnectionId
 from overlay.links.messages import Ack, Batch, Frame, Hello, ProcessName, Welcome
 from overlay.links.receive_buffer import ReceiveBuffer
 from overlay.links.send_buffer import InFlightBatch, SendBuffer
-from overlay.machine import Message, NodeId, Peer
+from overlay.machine import Message, NodeId, Peer, ProtocolError
 from overlay.settings import LinkSettings
 
 UNKNOWN: Final = ProcessName(0, 0)
@@ -98,10 +102,12 @@ class LinkSession(HasDeadline):
     __slots__ = (
         *("peer", "number", "state", "reason", "connection", "is_watched", "since"),
         *("peer_process", "peer_number", "peer_dials", "dials", "dial_at", "_attempts"),
-        *("last_heard", "last_written", "last_used", "retransmit_at", "report_at", "ack_due"),
+        *("last_heard", "last_written", "last_used", "ask_at", "report_at", "ack_due"),
         *("is_suspected", "is_congested", "_refusals", "_settings", "_codec", "_send_buffer"),
         *("_receive_buffer", "_backlog"),
         *("_rto", "_srtt", "_rttvar", "_timed", "_sent_once", "_timeouts", "_reported"),
+        *("_latest", "_latest_at", "_asked", "_asked_at", "_asked_before", "_is_answered"),
+        *("_waits_since", "_is_excused"),
         *("_replay", "_resize_at", "_out_since"),
         *("candidate", "_looked_at", "_looks", "_look_at", "_look_back_at", "_looks_back"),
         *("_report_limit", "_ack_timed", "_ack_bytes", "enqueue", "queued", "next_batch"),
@@ -146,6 +152,10 @@ class LinkSession(HasDeadline):
         self._out_since = NEVER  # when the peer fell silent or its connection was lost
         self._rto = settings.retransmit_after
         self._srtt = self._rttvar = 0.0  # RFC 6298; 0: not measured
+        self._latest = 0.0  # the longest round trip lately, halved every `LATE_REMEMBERED`, …
+        self._latest_at = now  # … and when that was measured
+        self._asked = 0  # the number of the last question to the peer …
+        self._asked_at = now  # … and when it was asked
         self.reset(number)
         self.report_at = now + DIAL_SUSPECT_AFTER
 
@@ -165,8 +175,13 @@ class LinkSession(HasDeadline):
         self.new_gap = self._receive_buffer.new_gap
         self.peer_process = UNKNOWN  # never connected
         self.peer_number = self.peer_dials = 0
-        self.retransmit_at = NEVER
-        self._timed: tuple[int, float] | None = None  # a batch's number, and when it was sent
+        self.ask_at = NEVER  # when what is in flight should have been acknowledged, …
+        self._waits_since = NEVER  # … as counted from here on, …
+        self._is_excused = False  # … or later, since this node was late itself
+        self._asked_before = 0  # what was sent before the last question comes before this batch
+        self._is_answered = True  # that question
+        # A batch's number, when it was sent, and what had arrived until then:
+        self._timed: tuple[int, float, int] | None = None
         self._sent_once = 0  # batches before this one were sent at least once
         self.ack_due = False  # something arrived that is not acknowledged
         self._ack_timed = False  # … and a delayed acknowledgement is scheduled
@@ -233,8 +248,9 @@ class LinkSession(HasDeadline):
         self.peer_number = greeting.session
         self.peer_dials = greeting.dials
         self._receive_buffer.resume()
+        self._is_answered = True  # nothing that comes on a former connection counts
         self.last_heard = self.last_used = now
-        self._looks = self._looks_back = 0
+        self._looks_back = 0
         self._look_back_at = now + self._settings.retry_first if self.is_detoured else NEVER
 
     def connection_failed(self, reason: str, now: float) -> int:
@@ -271,21 +287,12 @@ class LinkSession(HasDeadline):
         self.ack_due = True
         self._ack_bytes += size
 
-    def was_probed(self) -> None:
-        """The peer asks whether this node is there: the link is not idle, and answers."""
-        self.last_used = self.last_heard
-        self.ack_due = True
-
-    def probes(self, now: float) -> None:
-        """This node asks the peer: the link is not idle."""
-        self.last_used = now
-
     # --- frames ---
 
     def make_batch(self, batch: InFlightBatch, now: float, clock: int) -> Batch:
         """The frame for `batch`, first sent or sent again, with the acknowledgement of the other
-        direction and the hybrid logical `clock` on it; the retransmission timer runs for the oldest
-        batch in flight."""
+        direction and the hybrid logical `clock` on it; from the oldest batch in flight on the time
+        runs in which it should be acknowledged."""
         self.ack_due = False
         self._ack_bytes = 0
         self.last_used = self.last_written = now
@@ -295,9 +302,9 @@ class LinkSession(HasDeadline):
             self._timed = None  # which of the two is acknowledged cannot be known (Karn)
         else:
             self._sent_once = batch.number + 1
-            self._timed = self._timed or (batch.number, now)
-        if self.retransmit_at == NEVER:
-            self.retransmit_at = now + self._rto
+            self._timed = self._timed or (batch.number, now, self._send_buffer.arrived_bytes)
+        if self.ask_at == NEVER:
+            self._await_acknowledgement(now)
         return Batch(
             batch.number,
             self._receive_buffer.expected,
@@ -308,12 +315,29 @@ class LinkSession(HasDeadline):
             clock,
         )
 
-    def make_ack(self, now: float, gap: int = 0, asks: bool = False) -> Ack:
-        """An acknowledgement that goes alone; `gap` and `asks` as in `Ack`."""
+    def make_ack(self, now: float, gap: int = 0, answers: int = 0) -> Ack:
+        """An acknowledgement that goes alone; `gap` and `answers` as in `Ack`."""
         self.ack_due = False
         self._ack_bytes = 0
         self.last_written = now
-        return Ack(self._receive_buffer.expected, self._settings.window, gap, asks)
+        return Ack(self._receive_buffer.expected, self._settings.window, gap, 0, answers)
+
+    def make_question(self, now: float) -> Ack:
+        """A question to the peer what it has: the link is not idle, and is answered if the peer
+        lives."""
+        self.last_used = now
+        self._asked += 1
+        self._asked_at = now
+        self._asked_before = self._send_buffer.number
+        self._is_answered = False
+        return msgspec.structs.replace(self.make_ack(now), asks=self._asked)
+
+    def make_answer(self, now: float, question: int) -> Ack:
+        """The answer to the peer's question: what is here, and which batch comes after a gap."""
+        self.last_used = now
+        answer = self.make_ack(now, self._receive_buffer.gap_end(), question)
+        self.last_written = now + ACK_DELAY  # of two that watch each other only one asks
+        return answer
 
     def extend_queue(self, size: int, now: float) -> bool:
         """The queue has no room for so many bytes: whether more may wait by now, since so much is
@@ -398,45 +422,83 @@ class LinkSession(HasDeadline):
 
     def fill_gap(self, first: int, end: int) -> list[InFlightBatch]:
         """The peer lacks the batches from `first` up to `end`: what to send again."""
-        return self._send_buffer.fill_gap(first, end)
+        found = self._send_buffer.fill_gap(first, end)
+        if found:
+            self._asked_before = 0  # what is sent again comes after the last question
+        return found
 
-    def recover(self) -> Iterator[InFlightBatch]:
-        """After an acknowledgement that follows a time-out: what to send again."""
-        return self._send_buffer.recover()
+    def answered(self, question: int, acknowledged: int, gap: int) -> list[InFlightBatch]:
+        """The peer answers a question of this node. What was sent before that on this connection
+        and is missing there is lost, since a connection keeps the order: what to send again. Raises
+        ProtocolError if the peer lacks what it has acknowledged, or was never asked."""
+        if question > self._asked:
+            raise ProtocolError("answers what was never asked")
+        if question < self._asked or self._is_answered:
+            return []  # on a lossy network an answer may come late, or twice
+        if acknowledged < self._send_buffer.acknowledged:
+            raise ProtocolError("lacks batches that it has acknowledged")
+        self._is_answered = True
+        self._measure_round_trip(self.last_heard - self._asked_at, self.last_heard)
+        self.restart_retransmission(self.last_heard)
+        end = min(gap, self._asked_before) if gap else self._asked_before
+        return self._send_buffer.unacknowledged_before(end)
 
     def restart_retransmission(self, now: float) -> None:
-        """The peer acknowledged something new, or a new connection begins: measure the round trip,
-        and start the retransmission timer anew."""
+        """The peer acknowledged something new or answered, or a new connection begins: measure the
+        round trip, and count the time until the next acknowledgement anew."""
         self._clear_suspicion()
         if self._out_since != NEVER and self.state is SessionState.CONNECTED:
             self._replay.reconnected(now - self._out_since, now)
             self._out_since = NEVER
         if self._timed is not None and self._timed[0] < self._send_buffer.acknowledged:
-            self._measure_round_trip(now - self._timed[1])
+            self._measure_round_trip(now - self._timed[1], now)
+            self._send_buffer.measured(
+                now - self._timed[1], self._send_buffer.arrived_bytes - self._timed[2]
+            )
             self._timed = None
         most = self._settings.retransmit_after
-        wait = self._srtt + 4.0 * self._rttvar if self._srtt else most
+        wait = max(self._srtt + 4.0 * self._rttvar, self._latest) if self._srtt else most
         self._rto = min(max(wait, MIN_RTO), most)
-        self.retransmit_at = now + self._rto if self._send_buffer.in_flight else NEVER
+        self._await_acknowledgement(now)
 
-    def _measure_round_trip(self, round_trip: float) -> None:
-        """RFC 6298, section 2."""
+    def _await_acknowledgement(self, now: float) -> None:
+        """Count the time from now on until what is in flight should have been acknowledged."""
+        self._waits_since = now
+        self._is_excused = False
+        self.ask_at = now + self._rto if self._send_buffer.in_flight else NEVER
+
+    def _measure_round_trip(self, round_trip: float, now: float) -> None:
+        """RFC 6298, section 2; and remember the longest one for a while, since whoever is busy is
+        late again and again."""
         if not self._srtt:
             self._srtt, self._rttvar = round_trip, round_trip / 2.0
         else:
             self._rttvar += (abs(self._srtt - round_trip) - self._rttvar) / 4.0
             self._srtt += (round_trip - self._srtt) / 8.0
+        faded = self._latest * 0.5 ** ((now - self._latest_at) / LATE_REMEMBERED)
+        self._latest, self._latest_at = max(round_trip, faded), now
 
-    def timed_out(self, now: float) -> Iterator[InFlightBatch]:
-        """The retransmission timer fired: double it (RFC 6298, section 5.5). Returns what to send
-        again. The peer is suspected if it was silent meanwhile, or at the second time-out of the
-        same batch in any case."""
+    def is_overdue(self, now: float) -> bool:
+        """Whether what is in flight should have been acknowledged by now: the peer is to be asked.
+
+        The first time that this node itself looks late it waits as long again: what the peer said
+        meanwhile may not be read yet. Else the time doubles (RFC 6298, section 5.5), and the peer
+        is suspected if it was silent meanwhile, or if it was asked before and did not answer: who
+        acknowledges or answers late is not silent.
+        """
+        if now < self.ask_at:
+            return False
+        late = now - self.ask_at
+        if late >= LATE_LEAST and not self._is_excused:
+            self._is_excused = True
+            self.ask_at = now + min(late, self._rto)
+            return False
         self._timeouts += 1
-        if self._timeouts > 1 or self.last_heard <= self.retransmit_at - self._rto:
+        if self._timeouts > 1 or self.last_heard <= self._waits_since:
             self.report_at = min(self.report_at, now)
         self._rto = min(self._rto * 2.0, self._settings.retry_most * 2.0)
-        self.retransmit_at = now + self._rto
-        return self._send_buffer.probe()
+        self._await_acknowledgement(now)
+        return True
 
     # --- suspicion and death ---
 
@@ -491,13 +553,13 @@ class LinkSession(HasDeadline):
         return self._look_back_at if is_due else NEVER
 
     def looks(self, now: float) -> None:
-        """Another way is looked for now; again after a time that doubles while the peer is not
-        heard."""
-        if self.last_heard > self._looked_at:
+        """Another way is looked for now; again after a time that doubles, as long as that happens
+        again and again: a peer that is late often is not looked for each time."""
+        if now - self._looked_at >= 2.0 * LOOK_MOST:
             self._looks = 0
         self._looked_at = now
-        self._look_at = now + LOOK_AGAIN * 2.0 ** min(self._looks, MAX_DOUBLINGS)
-        self._looks += 1
+        self._look_at = now + min(LOOK_AGAIN * 2.0**self._looks, LOOK_MOST)
+        self._looks = min(self._looks + 1, MAX_DOUBLINGS)
 
     def looks_back(self, now: float, rng: Random) -> None:
         """The direct way is tried now; again with back-off."""
@@ -531,7 +593,7 @@ class LinkSession(HasDeadline):
         latest = now - self._settings.dead_after + patience
         self.last_heard = min(self.last_heard + seconds, latest)
         self.since = min(self.since + seconds, now)
-        self.retransmit_at += seconds
+        self.ask_at += seconds
         self.report_at += seconds
 
     def give_up_at(self) -> float:
@@ -554,7 +616,7 @@ class LinkSession(HasDeadline):
         return min(
             self.last_heard + settings.dead_after,
             self.last_written + settings.heartbeat,
-            self.retransmit_at,
+            self.ask_at,
             self.report_at,
             self.look_due(),
             self.look_back_due(),

@@ -18,12 +18,16 @@ class AskTrees(Message, frozen=True):
     """Which attributes does the receiver's cluster own? Where is the tree of `attribute` ("": of
     none in particular)?"""
 
+    overtakes = True
+
     number: Uint53
     attribute: str = ""
 
 
 class TreesReport(Message, frozen=True, tag="Trees"):
     """Answer to AskTrees. `entries` with the number of registrations in each."""
+
+    overtakes = True
 
     number: Uint53
     key: Key

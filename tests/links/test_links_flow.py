@@ -176,22 +176,6 @@ def test_a_gap_is_mended_once_for_the_same_number() -> None:
     assert box.fill_gap(3, 1) == [], "nonsense"
 
 
-def test_the_retransmission_timer_begins_with_one_batch_and_doubles() -> None:
-    box = send_buffer()
-    for number in range(10):
-        put(box, number)
-        box.next_batch()
-    assert [sent.number for sent in box.probe()] == [0]
-    box.acknowledge(1, 1 << 20)
-    assert [sent.number for sent in box.recover()] == [1, 2]
-    box.acknowledge(3, 1 << 20)
-    assert [sent.number for sent in box.recover()] == [3, 4, 5, 6]
-    box.acknowledge(10, 1 << 20)
-    put(box, 10)
-    box.next_batch()
-    assert list(box.recover()) == []
-
-
 def batch(number: int, body: bytes = b"\x90", compressed: bool = False) -> Batch:
     return Batch(number, 0, 1 << 20, zlib.crc32(body), compressed, body)
 

@@ -1,5 +1,6 @@
 """Links in virtual time on the simulator's network: dials that may fail, frames that are lost,
-repeated, damaged or delayed, connections that are cut. Deterministic by its seed.
+repeated, damaged or delayed, connections that are cut, other ways between two hosts than their link
+(`Detours`). Deterministic by its seed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ class Note(Message, frozen=True):
     text: str = ""
 
 
+class Urgent(Message, frozen=True):
+    """One that need not wait for those before it."""
+
+    overtakes = True
+
+    number: int
+
+
 class Host:
     """One node's links, their transport, and what they emitted and delivered."""
 
@@ -54,6 +63,10 @@ class Host:
         self.on_message: Callable[[Peer, Message], None] | None = None
         self._dialling: dict[int, None] = {}
         self.is_alive = True
+        self.late = 0.0
+        """Seconds after which it looks at a frame that has arrived, as a busy process does."""
+        self.busy_until = 0.0
+        """It looks at no frame before that."""
         self.name = name
         self.hybrid = HybridClock(lambda: world.now, wall)
         self.links = Links(
@@ -111,6 +124,13 @@ class Host:
         self._turn(lambda: self.links.on_accepted(connection))
 
     def arrived(self, connection: int, frame: Frame) -> None:
+        self.busy_until = max(self.busy_until, self.world.now + self.late)  # in order
+        if self.busy_until > self.world.now:
+            self.world.at(self.busy_until, self._read, connection, frame)
+        else:
+            self._read(connection, frame)
+
+    def _read(self, connection: int, frame: Frame) -> None:
         self._turn(lambda: self.links.on_frame(connection, frame))
 
     def closed(self, connection: int, reason: str) -> None:
@@ -142,7 +162,11 @@ class Host:
 
     def numbers(self, sender: Host) -> list[int]:
         """The numbers of the notes from `sender`, as they arrived."""
-        return [note.number for name, note in self.heard if name == sender.peer.id]
+        return [
+            note.number
+            for name, note in self.heard
+            if name == sender.peer.id and isinstance(note, Note)
+        ]
 
     def states(self) -> list[tuple[str, str]]:
         """Peer and state of each session."""
@@ -172,7 +196,7 @@ class LinkWorld(Scheduler):
     ) -> None:
         super().__init__(now=100.0)
         self.seed = seed
-        self.codec = ListCodec(Note)
+        self.codec = ListCodec(Note, Urgent)
         self.settings = settings or LinkSettings()
         self.delay = delay
         self.hosts: dict[str, Host] = {}
@@ -244,3 +268,79 @@ class LinkWorld(Scheduler):
         for host in list(self.hosts.values()):
             host.wake()
         super().run(seconds)
+
+
+class OtherWays:
+    """One host's ways around its links, by nobody in particular: each frame takes `delay`."""
+
+    def __init__(self, world: DetourWorld, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.delay = 0.04
+        self.helpers = 3
+        self.reaches: Callable[[], bool] = lambda: True
+        self.opened: list[tuple[float, str]] = []
+        self.frames = 0
+        self.ends: dict[int, tuple[str, int]] = {}  # the host and the number at the other end
+        self.last = 0
+
+    def open(self, peer: Peer) -> list[int]:
+        self.opened.append((self.world.now, peer.id))
+        numbers = []
+        for _ in range(self.helpers):
+            self.last -= 1
+            self.ends[self.last] = (peer.id, 0)
+            numbers.append(self.last)
+        return numbers
+
+    def write(self, connection: int, frame: Frame) -> None:
+        end = self.ends.get(connection)
+        if end is None or not self.reaches():
+            return
+        self.frames += 1
+        other, at = self.world.hosts.get(end[0]), self.world.now + self.delay
+        if other is not None:
+            at = max(at + other.late, other.busy_until)
+        self.world.at(at, self.arrive, connection, frame)
+
+    def arrive(self, connection: int, frame: Frame) -> None:
+        name, number = self.ends.get(connection, ("", 0))
+        other = self.world.hosts.get(name)
+        if other is None or not other.is_alive:
+            return
+        ways = self.world.ways[name]
+        if number == 0:
+            ways.last -= 1
+            number = ways.last
+            ways.ends[number] = (self.name, connection)
+            self.ends[connection] = (name, number)
+            other.links.on_detour_accepted(number)
+        if number in ways.ends:
+            other._turn(lambda: other.links.on_frame(number, frame))
+
+    def close(self, connection: int, reason: str) -> None:
+        self.ends.pop(connection, None)
+
+
+class DetourWorld(LinkWorld):
+    """With ways around the links of the hosts a and b, by their names."""
+
+    def __init__(self, delay: float) -> None:
+        super().__init__(delay=delay)
+        self.ways = {name: OtherWays(self, name) for name in "ab"}
+
+    def hosts_with_ways(self) -> tuple[Host, Host]:
+        """Hosts a and b, without a session."""
+        a, b = (self.host(name, detours=self.ways[name]) for name in "ab")
+        return a, b
+
+
+def connected_pair(*, pinned: bool = False, delay: float = 0.02) -> tuple[DetourWorld, Host, Host]:
+    """Hosts a and b, with other ways between them, and a session of a second."""
+    world = DetourWorld(delay)
+    a, b = world.hosts_with_ways()
+    if pinned:
+        a.links.pin("b")
+    a.send(b, 1)
+    world.run(1.0)
+    return world, a, b

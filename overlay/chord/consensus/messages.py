@@ -83,6 +83,8 @@ class ClusterHeartbeat(Message, frozen=True):
     """From the primary to the members: I live; wait for my next heartbeat for `timeout` seconds
     before you look for another primary."""
 
+    overtakes = True
+
     key: Key
     epoch: Uint53
     number: Uint53
@@ -91,6 +93,8 @@ class ClusterHeartbeat(Message, frozen=True):
 
 class ClusterHeartbeatReply(Message, frozen=True):
     """Answer: I follow you, and have voted for no epoch higher than `voted_epoch`."""
+
+    overtakes = True
 
     key: Key
     epoch: Uint53
