@@ -384,7 +384,7 @@ class Node:
             self.turns.begin()
             self.draining = True
             self.clients.leave()
-            self.streams.producers.leave()
+            self.streams.leave()
             self.clusters.leave()
             self.host_offers.leave()
             self.holding.leave()
@@ -403,7 +403,7 @@ class Node:
     @property
     def unfinished(self) -> Mapping[str, int]:
         """What keeps the node from being drained, by kind (overlay/reports.py)."""
-        appends = self.streams.producers.unanswered
+        appends = self.streams.unanswered
         return {**self.reports.unfinished, **({"appends": appends} if appends else {})}
 
     def leave(self, reason: str) -> None:

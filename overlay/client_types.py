@@ -60,14 +60,22 @@ from overlay.client import (
     Where,
     Why,
 )
-from overlay.stream_client import GROUP_COMMANDS, GROUP_REPLIES, EditStream, RowExplained, WhyRow
+from overlay.stream_client import (
+    GROUP_COMMANDS,
+    GROUP_REPLIES,
+    TRANSACTION_COMMANDS,
+    TRANSACTION_REPLIES,
+    EditStream,
+    RowExplained,
+    WhyRow,
+)
 
 COMMANDS = (
     Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
     | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
     | AddStream | EditStream | WhyRow | RemoveStream | GetStreams | BeginProducer | AppendEvents
     | BeginReading | TakeEvents | CommitReading | EndReading | Drain | Grant
-    | OpenSession | ResumeSession | CloseSession | GROUP_COMMANDS
+    | OpenSession | ResumeSession | CloseSession | GROUP_COMMANDS | TRANSACTION_COMMANDS
 )  # fmt: skip
 """The types that the control socket decodes; nothing else comes in."""
 
@@ -77,6 +85,6 @@ REPLIES = (
     | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
     | Recipients | Events | Streams | ProducerReady | EventsAppended | ReadingReady
     | EventsTaken | SessionOpened
-    | SessionResumed | GROUP_REPLIES
+    | SessionResumed | GROUP_REPLIES | TRANSACTION_REPLIES
 )  # fmt: skip
 """The types that the control socket sends."""

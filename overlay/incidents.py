@@ -25,7 +25,7 @@ from overlay.chord.messages import Cluster
 from overlay.client import Command, GetIncidents, Incidents
 from overlay.info import Incident
 from overlay.links.events import IdentityConflict, LinkDown, LinkUp
-from overlay.machine import Machine, NodeId, Port
+from overlay.machine import LocalEvent, Machine, NodeId, Port
 
 MAX_INCIDENTS: Final = 200
 """Incidents that a node remembers. Guess: an hour with faults; to be measured by how far back
@@ -47,6 +47,13 @@ class IncidentRecord(NamedTuple):
     what: str
     node: NodeId
     cluster: Cluster | None
+    text: str
+
+
+class Alarmed(LocalEvent, frozen=True):
+    """Something that an operator has to look at. `what`: two or three words."""
+
+    what: str
     text: str
 
 
@@ -152,6 +159,10 @@ class IncidentLog(Machine):
         """This node's ring has ended: two rings have become one."""
         text = f"{event.ring} has ended: over to {event.into}"
         self._note("ring ended", self.port.me.id, None, text)
+
+    def on_alarmed(self, event: Alarmed) -> None:
+        """A part of the node asks for an operator."""
+        self._note(event.what, self.port.me.id, None, event.text)
 
     def _note(self, what: str, node: NodeId, cluster: Cluster | None, text: str) -> None:
         last = self.records[-1] if self.records else None

@@ -174,6 +174,10 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     """Of the leader: how many chunks its followers have not acknowledged."""
     consumers: tuple[ConsumerInfo, ...] = ()
     """Of the leader: its durable consumers, the first 100 by name."""
+    halves: Uint53 = 0
+    """Transactions that are not decided."""
+    parked: Uint53 = 0
+    """Those of them that wait for an operator."""
 
 
 class HeldShard(msgspec.Struct, frozen=True):
@@ -234,6 +238,20 @@ class GroupInfo(msgspec.Struct, frozen=True):
     delay: str
     delay_seconds: float
     shards: tuple[GroupShardInfo, ...]
+
+
+class TransactionInfo(msgspec.Struct, frozen=True):
+    """A transaction that is not decided, in one shard: `count` events that `node` has prepared for
+    `producer`. `parked`: nobody could say what became of it; an operator has to."""
+
+    shard: int
+    transaction: str
+    producer: str
+    node: NodeId
+    count: int
+    bytes: int
+    time: float  # when it was prepared; seconds since 1970
+    parked: bool
 
 
 class AppendReceipt(msgspec.Struct, frozen=True):

@@ -52,6 +52,7 @@ LEAST: Final[dict[Role, str]] = {
         "FoundStream ChangeStream EraseStream "
         "AskStream AskStreams AskShards OpenProducer AppendRows "
         "ReadShard KeepReadings EndReadings CommitPosition AskRow "
+        "PrepareHalf DecideHalf HalfNotKnown AskHalves "
         "JoinGroup KeepMembers LeaveGroup SettleLeases AskGroups EndDeadLetters ForgetGroup"
     ),
     Role.MEMBER: (
@@ -64,7 +65,8 @@ LEAST: Final[dict[Role, str]] = {
         "AppendRefused ReadingBegan StreamRows ReadingsScanned ReadingsKept PositionCommitted "
         "ReadingRefused ReadingsMoved RowFacts GroupJoined LeasedRows LeasesSettled MembersKept "
         "MemberRefused MembersMoved ConfirmLeader LeaderConfirmed "
-        "GroupsReport GroupChanged GroupRefused"
+        "GroupsReport GroupChanged GroupRefused "
+        "HalfIsPrepared HalfDecided HalfRefused HalvesFound ReviewHalf"
     ),
     Role.VOTER: (
         "LogEntries LogSnapshot LogAck ClusterHello ClusterHelloReply ClusterHeartbeat "

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from matching import Value
-from overlay.client import Command, Reply
-from overlay.info import GroupInfo
+from overlay.client import Command, Draft, Reply
+from overlay.info import AppendReceipt, GroupInfo, TransactionInfo
 from overlay.machine import Uint53
 
 
@@ -215,4 +215,82 @@ GROUP_COMMANDS = (
 """What the control socket decodes of these."""
 
 GROUP_REPLIES = GroupReady | RowsTaken | RowsSettled | Groups | DeadEnded
+"""What the control socket sends of these."""
+
+
+class PrepareEvents(Command, frozen=True):
+    """Keep events, invisible, until their transaction is decided. Its id is the program's choice;
+    asked twice, it is the same. Answered by TransactionState when they are committed to the logs of
+    all shards that they belong to, or by Failed (unknown, event, usage, conflict, full, too-large,
+    leaving)."""
+
+    stream: str
+    transaction: str
+    producer: str
+    events: tuple[Draft, ...]
+
+
+class DecideTransaction(Command, frozen=True):
+    """Commit a transaction, so that its events are appended, or roll it back. Answered by
+    TransactionState with the first decision that was taken, whoever took it, or by Failed (unknown,
+    unknown-transaction, conflict: an operator has decided its shards differently)."""
+
+    stream: str
+    transaction: str
+    commit: bool
+
+
+class GetTransactions(Command, frozen=True):
+    """Ask for the transactions of a stream that are not decided, of one producer ("": of all).
+    Answered by Transactions."""
+
+    stream: str
+    producer: str = ""
+
+
+class TakeReviews(Command, frozen=True):
+    """This program says what became of transactions of `producer`. Answered by ReviewsAsked as soon
+    as that is asked of it, or by Failed (fenced: another program says it now). The answer is a
+    DecideTransaction or LeaveUnknown."""
+
+    stream: str
+    producer: str
+
+
+class LeaveUnknown(Command, frozen=True):
+    """Answer to a review: the program cannot say what became of the transaction. Answered by
+    Done."""
+
+    stream: str
+    transaction: str
+
+
+class TransactionState(Reply, frozen=True):
+    """A transaction's `outcome`, prepared, committed or rolled-back, in a stream with this id.
+    `receipts`: of one that is committed, for each shard where its events are; none where that was
+    long ago."""
+
+    outcome: str
+    stream: str
+    receipts: tuple[AppendReceipt, ...] = ()
+
+
+class Transactions(Reply, frozen=True):
+    """Transactions that are not decided, shard by shard."""
+
+    transactions: tuple[TransactionInfo, ...]
+
+
+class ReviewsAsked(Reply, frozen=True):
+    """Leaders want to know what became of these transactions."""
+
+    transactions: tuple[str, ...]
+
+
+TRANSACTION_COMMANDS = (
+    PrepareEvents | DecideTransaction | GetTransactions | TakeReviews | LeaveUnknown
+)
+"""What the control socket decodes of these."""
+
+TRANSACTION_REPLIES = TransactionState | Transactions | ReviewsAsked
 """What the control socket sends of these."""

@@ -24,6 +24,8 @@ from streams.hosting.log_checks import LogChecks
 from streams.hosting.shard_hosts import ShardHosts
 from streams.producing.append_server import AppendServer
 from streams.producing.producers import Producers
+from streams.transactions.transaction_server import TransactionServer
+from streams.transactions.transactors import Transactors
 
 
 class Streams:
@@ -61,11 +63,13 @@ class Streams:
         self.captures = Captures(port, self.hosts, ask, close, wall)
         self.hosts.intake = self.captures.status
         self.checks = LogChecks(port, self.hosts.replicas)
+        halves = TransactionServer(port, self.hosts.leading, self.hosts.replica, wall)
+        self.transactors = Transactors(port, self.locator)
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
             *(self.appends, self.producers, self.reads, self.readers),
             *(self.groups, self.members, self._group_commands),
-            *(self.explaining, self.captures, self.checks),
+            *(self.explaining, self.captures, self.checks, halves, self.transactors),
         )
 
     def commands(self) -> dict[type, Callable[..., None]]:
@@ -77,6 +81,7 @@ class Streams:
             **self.explaining.commands(),
             **self.members.commands(),
             **self._group_commands.commands(),
+            **self.transactors.commands(),
         }
 
     def client_gone(self, client: int) -> None:
@@ -85,3 +90,14 @@ class Streams:
         self.readers.client_gone(client)
         self.members.client_gone(client)
         self._group_commands.client_gone(client)
+        self.transactors.client_gone(client)
+
+    def leave(self) -> None:
+        """The node leaves: programs append and decide nothing new through it."""
+        self.producers.leave()
+        self.transactors.leave()
+
+    @property
+    def unanswered(self) -> int:
+        """What programs have asked for and no leader has answered."""
+        return self.producers.unanswered + self.transactors.unanswered

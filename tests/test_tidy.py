@@ -119,7 +119,12 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.log": ("overlay.machine", "matching"),
     "streams.disk": ("overlay.machine", "streams.log"),
     "streams.replication": ("overlay.machine", "matching", "streams.log", "streams.disk"),
-    "streams.transactions": (*STREAMS, "streams.producing"),
+    "streams.transactions": (
+        *STREAMS,
+        "streams.producing",
+        "streams.directory",
+        "overlay.incidents",
+    ),
     "streams.producing": (*STREAMS, "streams.directory", "overlay.upper_tree.publisher"),
     "streams.consuming": (*STREAMS, "streams.directory"),
     # A capture is a client of the node's own; it says where an event belongs as a producer does.
@@ -131,7 +136,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),
     "canopy.client": (*CLIENT, *CLIENT_SIDE),
-    "canopy.sinks": ("canopy.client",),
+    "canopy.sinks": ("canopy.client", "overlay.client"),
     "canopy.trio": ("canopy.client",),
     "canopy.aio": ("canopy.client",),
     "canopy.traces": (),

@@ -8,9 +8,9 @@ from bench.mutations.planting import fault, replace
 from overlay.machine import Peer
 from streams.log.batches import BatchHead, join_batches
 from streams.log.chunk import EVENTS
-from streams.log.half_state import HalfEntry, HalfStates
+from streams.log.half_state import Half, HalfEntry, HalfStates
 from streams.transactions.halves import Halves
-from streams.transactions.vocabulary import DecideHalf, HalfNotKnown, PrepareHalf
+from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf
 
 HALVES = "tests/streams/transactions/test_streams_halves.py"
 PROMISE = "promise: a half is seen if it is committed, and decided once"
@@ -57,8 +57,8 @@ def half_unknown_is_a_rollback() -> None:
 def half_is_dropped_after_so_many_reviews() -> None:
     """A half that would be parked is rolled back instead."""
 
-    def _park(self: Halves, transaction: str) -> None:
-        self.decide(self.port.me, DecideHalf(self.replica.shard, 0, transaction, False))
+    def _park(self: Halves, half: Half) -> None:
+        self.decide(self.port.me, DecideHalf(self.replica.shard, 0, half.transaction, False))
 
     replace(Halves._park, _park)
 

@@ -15,7 +15,7 @@ from typing import Generic, Self, TypeVar
 from canopy.client.appending import Appending, AppendResult, batches_of
 from canopy.client.async_link import AsyncLink, Runtime, carry_out
 from canopy.client.consumer import Consumer, ManySelectors, OneSelector
-from canopy.client.errors import UnreachableError
+from canopy.client.errors import CommandFailed, ControlError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import (
@@ -32,6 +32,12 @@ from canopy.client.resubscription import (
     Wanted,
 )
 from canopy.client.session import expected
+from canopy.client.transacting import (
+    UNKNOWN_TRANSACTION,
+    Decided,
+    Transacting,
+    TransactionCore,
+)
 from overlay.client import (
     CREDIT,
     Command,
@@ -42,6 +48,7 @@ from overlay.client import (
     Reply,
     StreamEvent,
 )
+from overlay.info import TransactionInfo
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -175,6 +182,20 @@ class AsyncClient:
 
         return Opening(opened)
 
+    def transaction(self, stream: str, producer: str, transaction: str = "") -> AsyncTransaction:
+        """A transaction, as `canopy.Client.transaction`."""
+        core = self._transacting(stream)
+        return AsyncTransaction(core, self._drafting, producer, transaction)
+
+    async def transactions(
+        self, stream: str, producer: str = "", *, timeout: float = 30.0
+    ) -> tuple[TransactionInfo, ...]:
+        """The transactions that are not decided, as `canopy.Client.transactions`."""
+        return await carry_out(self._transacting(stream).listing(producer, timeout))
+
+    def _transacting(self, stream: str) -> Transacting[AsyncLink]:
+        return Transacting(self._begin, self._pause, self._reconnect, stream)
+
     def _appending(self, stream: str, producer: str = "", first: int = -1) -> Appending[AsyncLink]:
         return Appending(*(self._begin, self._pause, self._reconnect, stream, producer, first))
 
@@ -288,6 +309,38 @@ class AsyncProducer:
         """As `canopy.Producer.append`."""
         batches = batches_of(self._drafting, events, atomic)
         return await carry_out(self._appending.steps(batches, timeout))
+
+
+class AsyncTransaction(TransactionCore[AsyncLink]):
+    """A transaction, as `canopy.Transaction`; enter it with ``async with``."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, *exc: object) -> None:
+        if self.decided is None:
+            try:
+                await self.roll_back()
+            except ControlError:  # it stays undecided, and is asked about
+                if kind is None:
+                    raise
+
+    async def prepare(self, events: Iterable[Attributes | Draft], timeout: float = 30.0) -> Decided:
+        """Have the events kept, as `canopy.Transaction.prepare`."""
+        return await carry_out(self._preparing(events, timeout))
+
+    async def commit(self, timeout: float = 30.0) -> Decided:
+        """Append the events, as `canopy.Transaction.commit`."""
+        return await carry_out(self._deciding(True, timeout))
+
+    async def roll_back(self, timeout: float = 30.0) -> Decided | None:
+        """Drop the events, as `canopy.Transaction.roll_back`."""
+        try:
+            return await carry_out(self._deciding(False, timeout))
+        except CommandFailed as error:
+            if error.code != UNKNOWN_TRANSACTION:
+                raise
+            return None
 
 
 class AsyncReading(ReadingCore[AsyncLink]):

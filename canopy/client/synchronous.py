@@ -13,7 +13,7 @@ from canopy.client.appending import Appending, AppendResult, batches_of
 from canopy.client.blocking import ControlClient, carry_out
 from canopy.client.consumer import Consumer, ManySelectors, OneSelector
 from canopy.client.contexts import node_of
-from canopy.client.errors import UnreachableError
+from canopy.client.errors import CommandFailed, ControlError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import (
@@ -30,6 +30,12 @@ from canopy.client.resubscription import (
     Wanted,
 )
 from canopy.client.session import expected
+from canopy.client.transacting import (
+    UNKNOWN_TRANSACTION,
+    Decided,
+    Transacting,
+    TransactionCore,
+)
 from overlay.client import (
     CREDIT,
     Command,
@@ -39,6 +45,7 @@ from overlay.client import (
     Reply,
     StreamEvent,
 )
+from overlay.info import TransactionInfo
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -193,6 +200,26 @@ class Client:
         reading.open()
         return reading
 
+    def transaction(self, stream: str, producer: str, transaction: str = "") -> Transaction:
+        """A transaction of `producer`, whose events nobody sees until it is committed; with an id
+        of its own, or that of a `transaction` which was begun before."""
+        core = self._transacting(stream)
+        return Transaction(core, self._drafting, producer, transaction)
+
+    def transactions(
+        self, stream: str, producer: str = "", *, timeout: float = 30.0
+    ) -> tuple[TransactionInfo, ...]:
+        """The transactions of a stream that are not decided, of one producer or of all. Raises
+        CommandFailed (unknown), and as `ask`."""
+        return carry_out(self._transacting(stream).listing(producer, timeout))
+
+    def reviews(self, stream: str, producer: str) -> Reviews:
+        """Answer for `producer` what became of its transactions (`canopy.outbox` does that)."""
+        return Reviews(self._transacting(stream), producer)
+
+    def _transacting(self, stream: str) -> Transacting[ControlClient]:
+        return Transacting(self._begin, self._closed.wait, self._reconnect, stream)
+
     def _appending(
         self, stream: str, producer: str = "", first: int = -1
     ) -> Appending[ControlClient]:
@@ -311,6 +338,64 @@ class Producer:
         sent again (to a stream with several shards it is not: the error says what is in doubt)."""
         batches = batches_of(self._drafting, events, atomic)
         return carry_out(self._appending.steps(batches, timeout))
+
+
+class Transaction(TransactionCore[ControlClient]):
+    """Events that are durable before it is decided whether they happen: `prepare` them, do
+    something else that can fail, and `commit` or `roll_back`.
+
+    A context manager: what is left without a decision is rolled back. A program that is killed in
+    between is asked what became of it (`Client.reviews`, `canopy.outbox`).
+    """
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        if self.decided is None:
+            try:
+                self.roll_back()
+            except ControlError:  # it stays undecided, and is asked about
+                if kind is None:
+                    raise
+
+    def prepare(self, events: Iterable[Attributes | Draft], timeout: float = 30.0) -> Decided:
+        """Have the events kept by a majority of the stream's replicas. Once for a transaction.
+        Raises CommandFailed (unknown, event, conflict, full, too-large), and as `Client.ask`: what
+        was not answered may be prepared, and is to be decided all the same."""
+        return carry_out(self._preparing(events, timeout))
+
+    def commit(self, timeout: float = 30.0) -> Decided:
+        """Append the events. The answer is the first decision, which may be another one. Raises
+        CommandFailed (unknown-transaction: it was never prepared, or decided long ago)."""
+        return carry_out(self._deciding(True, timeout))
+
+    def roll_back(self, timeout: float = 30.0) -> Decided | None:
+        """Drop the events. None if they were never prepared."""
+        try:
+            return carry_out(self._deciding(False, timeout))
+        except CommandFailed as error:
+            if error.code != UNKNOWN_TRANSACTION:
+                raise
+            return None
+
+
+class Reviews:
+    """What became of a producer's transactions, asked by the stream. One thread answers."""
+
+    def __init__(self, transacting: Transacting[ControlClient], producer: str) -> None:
+        self._transacting = transacting
+        self._producer = producer
+
+    def take(self, timeout: float = 60.0) -> tuple[str, ...]:
+        """The ids of which the stream wants to know; () if none came in time. Raises CommandFailed
+        (fenced: another program answers now). The answer is a decision, or `not_known`."""
+        return carry_out(self._transacting.taking_reviews(self._producer, timeout))
+
+    def not_known(self, transaction: str, timeout: float = 30.0) -> None:
+        """This program cannot say what became of it: it stays, is asked about again, and an
+        operator decides in the end."""
+        carry_out(self._transacting.leaving_unknown(transaction, timeout))
 
 
 class Reading(ReadingCore[ControlClient]):

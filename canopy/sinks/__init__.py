@@ -1,13 +1,18 @@
-"""Exactly-once effects: a consumer's position in the database that has its effects.
+"""Exactly-once effects: positions and transactions in the database that has a program's effects.
 
 *Promises*: what a program does to its database for the events of a stream, and the position behind
 these events, are committed in one transaction of that database. So each event changes it once, also
-if the program is killed at any point, or runs twice (docs/guide/streams.md#each-event-once).
+if the program is killed at any point, or runs twice. The other way round, events are appended to a
+stream exactly if a transaction of the database is committed
+(docs/guide/streams.md#each-event-once, docs/guide/streams.md#events-of-a-transaction).
 
 *Called by*: programs. It knows the client library, and nothing of a node.
 
 *Read in this order*:
 
-* `positions`: the table of positions, and when a transaction may commit; knows no database.
-* `sqlite`: for a connection of `sqlite3`. `alchemy`: for an engine of SQLAlchemy (extra `sync`).
+* `database`: what is used of a database.
+* `positions`: the table of positions, and when a transaction may commit. `sink`: a consumer.
+* `records`: the table of transactions, and what they may become. `outbox`: a producer.
+* `sqlite`: both for a connection of `sqlite3`. `alchemy`: both for an engine of SQLAlchemy (extra
+  `sync`).
 """

@@ -7,22 +7,20 @@ that read as the same consumer, one gets on, and no event takes effect twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+from canopy.sinks.database import Column, Run, SinkError
 
 TABLE: Final = "canopy_positions"
 
 COLUMNS: Final = (
-    ("stream", "VARCHAR(128)"),
-    ("shard", "INTEGER"),
-    ("durable", "VARCHAR(128)"),
-    ("stream_id", "VARCHAR(128)"),
-    ("selector", "TEXT"),
-    ("next_offset", "BIGINT"),
+    Column("stream", "VARCHAR(128)", is_key=True),
+    Column("shard", "INTEGER", is_key=True),
+    Column("durable", "VARCHAR(128)", is_key=True),
+    Column("stream_id", "VARCHAR(128)"),
+    Column("selector", "TEXT"),
+    Column("next_offset", "BIGINT"),
 )
-"""Columns with their SQL types, all NOT NULL."""
-
-KEY: Final = ("stream", "shard", "durable")
 
 FIND: Final = (
     f"SELECT shard, next_offset, stream_id, selector FROM {TABLE}"
@@ -38,10 +36,6 @@ MOVE: Final = (
 )
 
 
-class SinkError(Exception):
-    """What was read cannot take effect in this sink. The text says why, and what to do."""
-
-
 class SinkMovedError(SinkError):
     """Another process has moved the consumer's position: nothing was changed. To be read anew."""
 
@@ -54,17 +48,6 @@ class Followed(Protocol):
     selector: str
     begins: dict[int, int]
     positions: dict[int, int]
-
-
-class Answer(NamedTuple):
-    """Of a statement: rows that it changed, and rows that it found."""
-
-    changed: int
-    rows: Sequence[Sequence[Any]] = ()
-
-
-Run = Callable[[str, Mapping[str, object]], Answer]
-"""Carries out a statement with its `:named` parameters, in the transaction that is open."""
 
 
 class Positions:

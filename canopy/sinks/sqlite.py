@@ -1,4 +1,4 @@
-"""A sink in SQLite.
+"""Sinks and outboxes in SQLite.
 
 >>> import sqlite3, canopy
 >>> from canopy.sinks.sqlite import SqliteSink
@@ -14,79 +14,33 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from canopy.client.reading import Start
-from canopy.client.synchronous import Client, Reading
-from canopy.sinks.positions import COLUMNS, KEY, TABLE, Answer, Followed, Positions, SinkError
+from canopy.client.synchronous import Client
+from canopy.sinks.database import Answer, Column, Run, SinkError
+from canopy.sinks.outbox import Outbox
+from canopy.sinks.sink import Sink
 
 
-class SqliteSink:
-    """A consumer whose effects and positions are in one SQLite database. One thread uses it."""
+class SqliteDatabase:
+    """Implements `canopy.sinks.database.Database` on one connection, of one thread."""
 
-    def __init__(self, connection: sqlite3.Connection, durable: str) -> None:
-        """`durable`: the consumer's name in the table `canopy_positions`, which is made if it is
-        not there."""
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._positions = Positions(durable)
-        columns = ", ".join(f"{name} {kind} NOT NULL" for name, kind in COLUMNS)
-        with self._opened():
-            key = f"PRIMARY KEY ({', '.join(KEY)})"
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {TABLE} ({columns}, {key})")
 
-    def positions(self, stream: str) -> dict[int, int]:
-        """By shard, where the consumer is in a stream: the `positions` of `Client.read`."""
-        return self._positions.find(self._run, stream)
-
-    def read(
-        self,
-        client: Client,
-        stream: str,
-        selector: str = "",
-        *,
-        start: Start | int = "first",
-        at: int = 0,
-        timeout: float = 30.0,
-    ) -> Reading:
-        """Read where the sink is, and a shard that it does not know from `start` on. Raises as
-        `Client.read`, and SinkError."""
-        places = self.positions(stream)
-        reading = client.read(
-            stream, selector, start=start, at=at, positions=places, timeout=timeout
-        )
-        self.begin(reading)
-        return reading
-
-    def begin(self, reading: Followed) -> None:
-        """A reading has begun at the sink's `positions`: store those of shards that are new. To be
-        called once, by programs that do not use `read`. SinkError if it is another stream or
-        selector, or another process has gone on meanwhile."""
-        with self._opened():
-            self._positions.begin(self._run, reading)
+    def make(self, table: str, columns: Sequence[Column]) -> None:
+        """Make a table, unless it is there."""
+        parts = [f"{column.name} {column.kind} NOT NULL" for column in columns]
+        key = ", ".join(column.name for column in columns if column.is_key)
+        with self.opened() as cursor:
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(parts)}, PRIMARY KEY ({key}))"
+            )
 
     @contextmanager
-    def transaction(self, reading: Followed) -> Iterator[sqlite3.Cursor]:
-        """A transaction for the effects of all events that `reading` has handed out. At its end
-        effects and position are committed together; an error in it rolls both back, and it may be
-        tried again with the same events.
-
-        Raises SinkMovedError where another process reads as this consumer, SinkError after events
-        that have had no effect."""
-        self._positions.check(reading)
-        try:
-            with self._opened() as cursor:
-                yield cursor
-                if not self._connection.in_transaction:
-                    raise SinkError("the transaction was ended from inside: leave that to the sink")
-                wanted = self._positions.move(self._run, reading)
-        except BaseException:
-            self._positions.failed(reading)
-            raise
-        self._positions.moved(wanted)
-
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Cursor]:
+    def opened(self) -> Iterator[sqlite3.Cursor]:
+        """A transaction that locks the database for other writers."""
         connection = self._connection
         if connection.in_transaction:
             raise SinkError("the connection has a transaction that is not committed")
@@ -102,6 +56,35 @@ class SqliteSink:
         if self._connection.in_transaction:  # some errors have ended it already
             self._connection.execute("ROLLBACK")
 
-    def _run(self, statement: str, parameters: Mapping[str, object]) -> Answer:
-        cursor = self._connection.execute(statement, dict(parameters))
-        return Answer(cursor.rowcount, cursor.fetchall())
+    def runner(self, handle: sqlite3.Cursor) -> Run:
+        """How statements are carried out in a transaction that is open."""
+
+        def run(statement: str, parameters: Mapping[str, object]) -> Answer:
+            cursor = handle.connection.execute(statement, dict(parameters))
+            return Answer(cursor.rowcount, cursor.fetchall())
+
+        return run
+
+    def check_open(self) -> None:
+        """SinkError if a program has ended the transaction."""
+        if not self._connection.in_transaction:
+            raise SinkError("the transaction was ended from inside: leave that to the library")
+
+
+class SqliteSink(Sink[sqlite3.Cursor]):
+    """A consumer whose effects and positions are in one SQLite database. One thread uses it."""
+
+    def __init__(self, connection: sqlite3.Connection, durable: str) -> None:
+        """`durable`: the consumer's name in the table `canopy_positions`."""
+        super().__init__(SqliteDatabase(connection), durable)
+
+
+class SqliteOutbox(Outbox[sqlite3.Cursor]):
+    """A producer whose events belong to transactions of a SQLite database. One thread uses it;
+    another one, which answers reviews, has an outbox with a connection of its own."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, client: Client, stream: str, producer: str
+    ) -> None:
+        """The parameters are those of `Outbox`."""
+        super().__init__(SqliteDatabase(connection), client, stream, producer)

@@ -56,5 +56,5 @@ def replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
     return ReplicaInfo(
         *(peer.id, peer.address, status.state, status.epoch, status.first, status.next),
         *(status.durable, status.committed, status.size, status.time / 1e9, status.intake),
-        *(status.damaged, status.behind, status.consumers),
+        *(status.damaged, status.behind, status.consumers, status.halves, status.parked),
     )

@@ -167,6 +167,8 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
     damaged: bool = False
     behind: tuple[tuple[NodeId, Uint53], ...] = ()  # of the leader: chunks, by follower
     consumers: tuple[ConsumerInfo, ...] = ()  # of the leader: the durable ones
+    halves: Uint53 = 0  # that are not decided
+    parked: Uint53 = 0  # those of them that wait for an operator
 
 
 class ShardsStatus(Message, frozen=True):

@@ -315,10 +315,12 @@ def _status(replica: Replica, intake: IntakeInfo | None) -> ShardStatus:
             consumers.append(ConsumerInfo(name, known.selector, known.position))
     not_ready = "opening" if replica.mending is None else "mending"
     state = "barred" if replica.barred else "follows" if replica.ready else not_ready
+    halves = replica.state.transactions.halves.values()
     return ShardStatus(
         *(replica.shard, "leads" if replica.serves else state, replica.promise.epoch),
         max(replica.state.floor, log.segments[0].offset if log.segments else 0),
         *(log.next_offset, log.end.number, replica.durable, replica.committed),
         *(sum(segment.size for segment in log.segments), log.time, intake),
         *(replica.promise.suspect, tuple(behind), tuple(consumers)),
+        *(len(halves), sum(half.parked for half in halves)),
     )

@@ -192,7 +192,7 @@ class Producers(Machine):
         if not command.events:
             self.port.reply(client, EventsAppended(command.request, "", ()))
             return
-        if fault := _fault(command.events):
+        if fault := fault_of(command.events):
             self.port.count("refused")
             self._fail(client, command, "event", fault)
             return
@@ -212,7 +212,7 @@ class Producers(Machine):
 
     def _append(self, client: int, command: AppendEvents, session: _Session) -> None:
         entry = session.entry
-        places = _by_shard(command.events, entry)
+        places = by_shard(command.events, entry)
         sizes = {}
         encoded = {}
         for shard, mine in places.items():
@@ -442,7 +442,7 @@ class Producers(Machine):
             self._drop(session)
 
 
-def _fault(events: Sequence[Draft]) -> str:
+def fault_of(events: Sequence[Draft]) -> str:
     """Why these events cannot be appended; "": they can."""
     if uniform_batch(events) is None:
         for place, draft in enumerate(events):
@@ -451,7 +451,7 @@ def _fault(events: Sequence[Draft]) -> str:
     return ""
 
 
-def _by_shard(events: Sequence[Draft], entry: StreamEntry) -> dict[int, Sequence[int]]:
+def by_shard(events: Sequence[Draft], entry: StreamEntry) -> dict[int, Sequence[int]]:
     """The places of the events of each shard."""
     count = len(entry.places)
     if count == 1:

@@ -16,40 +16,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
-from overlay.machine import Peer, Port
+from overlay.incidents import Alarmed
+from overlay.machine import NodeId, Peer, Port
 from streams.log.batches import BatchHead, decode_rows, join_batches
 from streams.log.chunk import CHUNK_MOST, DECIDED, EVENTS, HEAD, PREPARED, Chunk, read
 from streams.log.half_state import Half, HalfParked, HalfRolledBack, PreparedHalf
 from streams.log.state import encode_entries, entries_of
 from streams.log.zones import encode_zones, zone_map
-from streams.producing.messages import (
-    BATCH_MOST,
-    FULL,
-    MALFORMED,
-    MOVED,
-    TOO_LARGE,
-    AppendRefused,
-    Run,
-)
+from streams.producing.messages import BATCH_MOST, FULL, MALFORMED, MOVED, TOO_LARGE, Run
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.transactions.vocabulary import (
+from streams.transactions.messages import (
+    BUSY,
     COMMITTED,
     CONFLICT,
+    HALVES_MOST,
     ROLLED_BACK,
     UNKNOWN_TRANSACTION,
+    AskHalves,
     DecideHalf,
     HalfDecided,
     HalfIsPrepared,
     HalfNotKnown,
+    HalfRefused,
+    HalvesFound,
     PrepareHalf,
     ReviewHalf,
+    WaitingHalf,
 )
-
-HALVES_MOST: Final = 1_000
-"""Halves of a shard that are not decided, at most."""
 
 HALVES_BYTES: Final = 64 * 1024 * 1024
 """Bytes of their rows, at most."""
@@ -68,6 +64,14 @@ WAITING_MOST: Final = 500
 """Answers that wait for a commit at most: fewer than the outcomes that are kept."""
 
 
+class _Waiting(NamedTuple):
+    chunk: int  # whose commit it waits for
+    sender: Peer
+    request: int
+    transaction: str
+    then: Callable[[], None]
+
+
 class Halves:
     """Prepares and decides under one epoch of this node's."""
 
@@ -79,7 +83,8 @@ class Halves:
         self.replica = replica
         self.leading = leading
         self._clock = clock
-        self._waiting: deque[tuple[int, Peer, int, Callable[[], None]]] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        self._asking: set[tuple[NodeId, int]] = set()  # requests that wait: a repeat adds nothing
         self._committing: dict[str, list[tuple[Peer, int]]] = {}  # whose rows are being read
         self._asked: dict[str, int] = {}  # when a review was asked last, by transaction
         self._unknown: dict[str, int] = {}  # answers *not known*, by transaction
@@ -95,27 +100,32 @@ class Halves:
             return
         if known is not None and known.producer != message.producer:
             reason = f"the transaction is one of producer {known.producer}"
-            self._refuse(sender, message.request, CONFLICT, reason)
+            self._refuse(sender, message.request, message.transaction, CONFLICT, reason)
             return
         if known is None:
             refused = self._unfit(message)
             if refused is not None:
-                self._refuse(sender, message.request, *refused)
+                self._refuse(sender, message.request, message.transaction, *refused)
                 return
             entry = PreparedHalf(
                 message.transaction, message.producer, sender, batch.count, batch.rows
             )
             self._append(PREPARED, encode_entries([entry]))
+            self.port.count("halves_prepared")
         answer = HalfIsPrepared(self.replica.shard, message.request, message.transaction)
-        self._when_committed(sender, message.request, lambda: self.port.send(sender, answer))
+        asked = (sender, message.request, message.transaction)
+        self._when_committed(*asked, lambda: self.port.send(sender, answer))
 
     def _unfit(self, message: PrepareHalf) -> tuple[str, str] | None:
         halves, batch = self.replica.state.transactions.halves, message.batch
         if len(batch.rows) > BATCH_MOST:
             return TOO_LARGE, f"a batch has {BATCH_MOST} bytes of rows at most"
         size = sum(half.size for half in halves.values()) + len(batch.rows)
-        if len(halves) >= HALVES_MOST or size > HALVES_BYTES or self._is_crowded():
-            return FULL, f"{len(halves)} halves are not decided"
+        if self._is_crowded():
+            return BUSY, "too much is not committed yet"
+        if len(halves) >= HALVES_MOST or size > HALVES_BYTES:
+            kept = f"at most {HALVES_MOST:,} and {HALVES_BYTES // 2**20} MiB are kept"
+            return FULL, f"{len(halves):,} halves of this shard are not decided; {kept}"
         try:
             decode_rows(batch.rows, batch.count)
         except ValueError as error:
@@ -134,13 +144,14 @@ class Halves:
             self._answer_decided(sender, message.request, transaction)
             return
         half = self.replica.state.transactions.halves.get(transaction)
+        asked = (sender, message.request, transaction)
         if half is None:
             reason = f"there is no half of transaction {transaction}"
-            refused = (sender, message.request, UNKNOWN_TRANSACTION, reason)
-            self._when_committed(sender, message.request, lambda: self._refuse(*refused))
+            refused = (*asked, UNKNOWN_TRANSACTION, reason)
+            self._when_committed(*asked, lambda: self._refuse(*refused))
             return
         if self._is_crowded():
-            self._refuse(sender, message.request, FULL, "too much is not committed yet")
+            self._refuse(*asked, BUSY, "too much is not committed yet")
             return
         self._asked.pop(transaction, None)
         self._unknown.pop(transaction, None)
@@ -149,6 +160,7 @@ class Halves:
             self.replica.read_chunks(half.chunk, lambda chunks: self._found(half, chunks))
         else:
             self._append(DECIDED, encode_entries([HalfRolledBack(transaction)]))
+            self.port.count("halves_rolled_back")
             self._answer_decided(sender, message.request, transaction)
 
     def _found(self, half: Half, chunks: tuple[bytes, ...]) -> None:
@@ -160,7 +172,8 @@ class Halves:
         entry = _prepared(chunk, half) if chunk is not None else None
         if entry is None:
             for sender, request in askers:
-                self._refuse(sender, request, FULL, "the half cannot be read just now")
+                reason = "the half cannot be read just now"
+                self._refuse(sender, request, half.transaction, BUSY, reason)
             return
         zones = encode_zones(zone_map(decode_rows(entry.rows, entry.count)))
         head = BatchHead(entry.producer, half.chunk, 0, entry.count, entry.transaction)
@@ -168,6 +181,7 @@ class Halves:
         if HEAD.size + len(zones) + len(body) > CHUNK_MOST:
             zones = b""
         self._append(EVENTS, body, entry.count, zones)
+        self.port.count("halves_committed")
         for sender, request in askers:
             self._answer_decided(sender, request, half.transaction)
 
@@ -189,7 +203,21 @@ class Halves:
             answer = HalfDecided(self.replica.shard, request, transaction, said, run)
             self.port.send(sender, answer)
 
-        self._when_committed(sender, request, tell)
+        self._when_committed(sender, request, transaction, tell)
+
+    def list(self, sender: Peer, message: AskHalves) -> None:
+        """Say which halves are not decided."""
+        found = tuple(
+            WaitingHalf(
+                *(half.transaction, half.producer, half.node, half.count),
+                *(half.size, half.time, half.parked),
+            )
+            for half in self.replica.state.transactions.halves.values()
+            if message.producer in ("", half.producer)
+        )
+        answer = HalvesFound(self.replica.shard, message.request, found)
+        asked = (sender, message.request, "")
+        self._when_committed(*asked, lambda: self.port.send(sender, answer))
 
     # -- reviews ---------------------------------------------------------------------------------
 
@@ -201,9 +229,10 @@ class Halves:
             if now - since >= REVIEW_AFTER:
                 self._asked[half.transaction] = now
                 self.port.count("half_reviews")
-                self.port.send(half.node, ReviewHalf(self.replica.shard, half.transaction))
+                review = ReviewHalf(self.replica.shard, half.transaction, half.producer)
+                self.port.send(half.node, review)
             if not half.parked and now - half.time >= PARK_AFTER:
-                self._park(half.transaction)
+                self._park(half)
 
     def not_known(self, message: HalfNotKnown) -> None:
         """The producer cannot say what became of a transaction: the half stays."""
@@ -212,46 +241,60 @@ class Halves:
             return
         answers = self._unknown[message.transaction] = self._unknown.get(message.transaction, 0) + 1
         if answers >= REVIEWS_MOST:
-            self._park(message.transaction)
+            self._park(half)
 
-    def _park(self, transaction: str) -> None:
+    def _park(self, half: Half) -> None:
         self.port.count("halves_parked")
-        self._append(PREPARED, encode_entries([HalfParked(transaction)]))
+        self._append(PREPARED, encode_entries([HalfParked(half.transaction)]))
+        text = f"{half.transaction} of producer {half.producer}, in shard {self.replica.shard}"
+        self.port.emit(Alarmed("half parked", text))
 
     # -- answers ---------------------------------------------------------------------------------
 
     def committed(self) -> None:
         """More of the log is committed."""
-        while self._waiting and self._waiting[0][0] <= self.replica.committed:
-            self._waiting.popleft()[3]()
+        while self._waiting and self._waiting[0].chunk <= self.replica.committed:
+            waiting = self._waiting.popleft()
+            self._asking.discard((waiting.sender.id, waiting.request))
+            waiting.then()
 
     def end(self, leader: Peer | None) -> None:
         """This node leads the shard no more: nobody here knows what becomes of what waits."""
-        waiting = [(sender, request) for _, sender, request, _ in self._waiting]
-        for askers in self._committing.values():
-            waiting += askers
+        waiting = [(each.sender, each.request, each.transaction) for each in self._waiting]
+        for transaction, askers in self._committing.items():
+            waiting += [(*asker, transaction) for asker in askers]
         self._waiting.clear()
+        self._asking.clear()
         self._committing.clear()
-        for sender, request in waiting:
+        for sender, request, transaction in waiting:
             reason = "the node has stopped leading the shard"
-            self._refuse(sender, request, MOVED, reason, leader)
+            self._refuse(sender, request, transaction, MOVED, reason, leader)
 
-    def _when_committed(self, sender: Peer, request: int, then: Callable[[], None]) -> None:
+    def _when_committed(
+        self, sender: Peer, request: int, transaction: str, then: Callable[[], None]
+    ) -> None:
         """Call `then` when the log as it is now is committed."""
         end = self.replica.log.end.number
         if end <= self.replica.committed:
             then()
-        else:
-            self._waiting.append((end, sender, request, then))
+        elif not request or (sender.id, request) not in self._asking:
+            self._asking.add((sender.id, request))
+            self._waiting.append(_Waiting(end, sender, request, transaction, then))
 
     def _is_crowded(self) -> bool:
         return len(self._waiting) >= WAITING_MOST
 
     def _refuse(
-        self, sender: Peer, request: int, code: str, reason: str, leader: Peer | None = None
+        self,
+        sender: Peer,
+        request: int,
+        transaction: str,
+        code: str,
+        reason: str,
+        leader: Peer | None = None,
     ) -> None:
-        refusal = AppendRefused(self.replica.shard, request, code, reason[:500], leader=leader)
-        self.port.send(sender, refusal)
+        shard = self.replica.shard
+        self.port.send(sender, HalfRefused(shard, request, transaction, code, reason[:500], leader))
 
 
 def _prepared(chunk: Chunk, half: Half) -> PreparedHalf | None:

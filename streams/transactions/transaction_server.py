@@ -7,10 +7,16 @@ from typing import Final
 
 from overlay.machine import Machine, Peer, Port, Timer, by_id
 from streams.disk import DiskFailed
-from streams.producing.messages import MOVED, AppendRefused
+from streams.producing.messages import MOVED
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 from streams.transactions.halves import Halves
-from streams.transactions.vocabulary import DecideHalf, HalfNotKnown, PrepareHalf
+from streams.transactions.messages import (
+    AskHalves,
+    DecideHalf,
+    HalfNotKnown,
+    HalfRefused,
+    PrepareHalf,
+)
 
 LOOK: Final = 5.0
 """Seconds between looks at halves that nobody decides."""
@@ -57,7 +63,7 @@ class TransactionServer(Machine):
         """A batch is to be kept until it is decided."""
         halves = self.halves(message.shard)
         if halves is None:
-            self._refuse(sender, message.shard, message.request)
+            self._refuse(sender, message.shard, message.request, message.transaction)
         else:
             halves.prepare(sender, message)
 
@@ -65,9 +71,17 @@ class TransactionServer(Machine):
         """A half is to be committed or rolled back."""
         halves = self.halves(message.shard)
         if halves is None:
-            self._refuse(sender, message.shard, message.request)
+            self._refuse(sender, message.shard, message.request, message.transaction)
         else:
             halves.decide(sender, message)
+
+    def on_ask_halves(self, sender: Peer, message: AskHalves) -> None:
+        """Somebody wants to know which halves are not decided."""
+        halves = self.halves(message.shard)
+        if halves is None:
+            self._refuse(sender, message.shard, message.request, "")
+        else:
+            halves.list(sender, message)
 
     def on_half_not_known(self, sender: Peer, message: HalfNotKnown) -> None:
         """A producer cannot say what became of a transaction."""
@@ -102,10 +116,10 @@ class TransactionServer(Machine):
         if halves is not None:
             halves.end(self._who_leads(shard))
 
-    def _refuse(self, sender: Peer, shard: str, request: int) -> None:
+    def _refuse(self, sender: Peer, shard: str, request: int, transaction: str) -> None:
         reason = "this node does not lead the shard"
         leader = self._who_leads(shard)
-        self.port.send(sender, AppendRefused(shard, request, MOVED, reason, leader=leader))
+        self.port.send(sender, HalfRefused(shard, request, transaction, MOVED, reason, leader))
 
     def _who_leads(self, shard: str) -> Peer | None:
         """Whom this node's replica of the shard follows."""

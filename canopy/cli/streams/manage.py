@@ -203,6 +203,12 @@ def troubles(stream: StreamInfo) -> list[str]:
             for replica in shard.replicas
             if replica.state == "barred"
         ]
+        waiting = [(r.halves, r.parked) for r in shard.replicas if r.state == "leads" and r.halves]
+        for halves, parked in waiting:
+            found.append(
+                f"shard {shard.number}: {counted(halves, 'transaction')} not decided, {parked} of "
+                f"them parked (`canopy tx ls {stream.name}`)"
+            )
         found += [
             f"shard {shard.number}: the capture at {replica.node} {what}"
             for replica in shard.replicas

@@ -99,9 +99,11 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     ),
     "appends": (
         *("OpenProducer", "AppendRows", "ProducerIsOpen", "RowsAppended", "AppendRefused"),
+        *("PrepareHalf", "HalfIsPrepared", "DecideHalf", "HalfDecided", "HalfRefused"),
+        *("ReviewHalf", "HalfNotKnown"),
     ),
     "inspection": (
-        *("AskRow", "RowFacts"),
+        *("AskRow", "RowFacts", "AskHalves", "HalvesFound"),
         *("AskStreams", "StreamsReport", "AskShards", "ShardsStatus"),
         *("AskGroups", "GroupsReport", "EndDeadLetters", "ForgetGroup"),
         *("GroupChanged", "GroupRefused"),

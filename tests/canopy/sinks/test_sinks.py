@@ -18,56 +18,14 @@ import sqlalchemy
 import canopy
 from canopy.client.errors import CommandFailed
 from canopy.sinks.alchemy import SqlAlchemySink
-from canopy.sinks.positions import Followed, SinkError, SinkMovedError
+from canopy.sinks.database import SinkError
+from canopy.sinks.positions import Followed, SinkMovedError
 from canopy.sinks.sqlite import SqliteSink
 from tests.canopy.sinks import killed_consumer
+from tests.canopy.sinks.doomed import Doom, KilledError, open_database
 from tests.support.real.scripted_stream import ScriptedStream
 
 ROWS = [[3, 1, 4, 1, 5], [9, 2, 6]]
-NEVER = 1 << 30
-
-
-class KilledError(BaseException):
-    """The program ends here, and nothing of it runs any more."""
-
-
-class Doom:
-    """Counts statements, and ends the program at one: before it is carried out, or after that."""
-
-    def __init__(self, at: int = NEVER) -> None:
-        self.at = at
-        self.count = 0
-
-    def carry_out(self, statement: Callable[..., Any], *arguments: Any) -> Any:
-        self.count += 1
-        if self.count >= self.at and (self.count > self.at or self.at % 2):
-            raise KilledError
-        found = statement(*arguments)
-        if self.count >= self.at:
-            raise KilledError
-        return found
-
-
-class DoomedCursor(sqlite3.Cursor):
-    doom: Doom
-
-    def execute(self, *arguments: Any) -> Any:
-        return self.doom.carry_out(super().execute, *arguments)
-
-
-class DoomedConnection(sqlite3.Connection):
-    """A connection of a program that is killed. What is not committed is rolled back when it is
-    closed, as SQLite does for a process that is gone."""
-
-    doom = Doom()
-
-    def execute(self, *arguments: Any) -> Any:
-        return self.doom.carry_out(super().execute, *arguments)
-
-    def cursor(self, *_: Any) -> Any:
-        found = super().cursor(DoomedCursor)
-        found.doom = self.doom
-        return found
 
 
 @pytest.fixture
@@ -85,13 +43,6 @@ def client(stream: ScriptedStream) -> Iterator[canopy.Client]:
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     return tmp_path / "sink.db"
-
-
-def open_database(path: Path, doom: Doom | None = None) -> sqlite3.Connection:
-    db = sqlite3.connect(path, factory=DoomedConnection)
-    db.execute("PRAGMA synchronous = OFF")  # no power is lost here
-    db.doom = doom or Doom()  # type: ignore[attr-defined]
-    return db
 
 
 def seen(path: Path) -> list[int]:
@@ -157,7 +108,7 @@ class PositionFirst(SqliteSink):
     def transaction(self, reading: Followed) -> Iterator[sqlite3.Cursor]:
         with super().transaction(reading):
             pass
-        with self._opened() as cursor:
+        with self._database.opened() as cursor:
             yield cursor
 
 
@@ -166,7 +117,7 @@ class EffectFirst(SqliteSink):
 
     @contextmanager
     def transaction(self, reading: Followed) -> Iterator[sqlite3.Cursor]:
-        with self._opened() as cursor:
+        with self._database.opened() as cursor:
             yield cursor
         with super().transaction(reading):
             pass

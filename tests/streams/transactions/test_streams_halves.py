@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 
-from canopy.wire.transport.codec import WireCodec, collect
 from overlay.machine import Peer
-from streams.log.batches import heads_of, rows_of
-from streams.log.chunk import CUT, EVENTS, read
+from streams.log.chunk import CUT
 from streams.log.state import Floor, encode_entries
-from streams.producing import messages as producing
-from streams.producing.messages import FULL, AppendRefused
-from streams.replication import messages as replication
-from streams.transactions import halves, vocabulary
-from streams.transactions.transaction_server import TransactionServer
-from streams.transactions.vocabulary import (
+from streams.producing.messages import FULL
+from streams.transactions import halves
+from streams.transactions.messages import (
     COMMITTED,
     CONFLICT,
     ROLLED_BACK,
@@ -26,66 +20,13 @@ from streams.transactions.vocabulary import (
     HalfDecided,
     HalfIsPrepared,
     HalfNotKnown,
+    HalfRefused,
     PrepareHalf,
     ReviewHalf,
 )
+from tests.streams.transactions.half_world import HalfWorld
 from tests.support.logs import SHARD
-from tests.support.producing_world import ProducingWorld, row_batch
-
-
-class HalfWorld(ProducingWorld):
-    """Every node serves transactions where it leads."""
-
-    codec = WireCodec(list(collect([replication, producing, vocabulary]).values()))
-
-    def __init__(self, seed: int, nodes: int = 4, replicas: int = 3) -> None:
-        self.transactions: dict[str, TransactionServer] = {}
-        super().__init__(seed, nodes, replicas)
-
-    def boot(self, node: str) -> None:
-        self.transactions[node] = TransactionServer(
-            self.ports[node],
-            lambda shard: self.led(node),
-            lambda shard: self.alive.get(node),
-            lambda: int(self.scheduler.now * 1e9),
-        )
-        super().boot(node)
-        self.transactions[node].start()
-
-    def machines(self, node: str) -> list[Any]:
-        return [*super().machines(node), self.transactions[node]]
-
-    def _tell(self, node: str, boot: int, event: Any) -> None:
-        super()._tell(node, boot, event)
-        if node in self.alive and self.ports[node].boot == boot:
-            self.transactions[node].on_committed(event)
-
-    def prepare(self, leader: Peer, transaction: str, number: int, producer: str = "p") -> Any:
-        half = PrepareHalf(SHARD, number, transaction, producer, row_batch(number, 2))
-        return self.only(self.ask(self.peers[-1], leader, half))
-
-    def decide(self, leader: Peer, transaction: str, commit: bool = True) -> Any:
-        return self.only(
-            self.ask(self.peers[-1], leader, DecideHalf(SHARD, 9, transaction, commit))
-        )
-
-    @staticmethod
-    def only(answers: list[Any]) -> Any:
-        (answer,) = [one for one in answers if not isinstance(one, ReviewHalf)]
-        return answer
-
-    def visible(self, node: str) -> dict[str, list[object]]:
-        """The rows of each transaction in the log of a node; none may be there twice."""
-        found: dict[str, list[object]] = {}
-        data, at = self.bytes_of(node), 0
-        while (chunk := read(data, at)) is not None:
-            at += len(chunk.data)
-            if chunk.kind == EVENTS:
-                rows = [row.attributes["n"] for row in rows_of(chunk)]
-                for head in heads_of(chunk):
-                    assert head.transaction not in found, "committed twice"
-                    found[head.transaction], rows = rows[: head.count], rows[head.count :]
-        return found
+from tests.support.producing_world import row_batch
 
 
 def led() -> tuple[HalfWorld, Peer]:
@@ -118,7 +59,7 @@ def test_the_first_decision_stays_and_touches_no_other_transaction() -> None:
     assert (late.outcome, late.run) == (ROLLED_BACK, None)
     assert isinstance(world.prepare(leader, "a", 0), HalfDecided), "it does not come again"
     unknown = world.decide(leader, "c")
-    assert isinstance(unknown, AppendRefused)
+    assert isinstance(unknown, HalfRefused)
     assert unknown.code == UNKNOWN_TRANSACTION
     assert world.prepare(leader, "b", 10, producer="q").code == CONFLICT
     assert world.visible(leader.id) == {}

@@ -16,6 +16,14 @@ from overlay.client import (
     StreamEvent,
     TakeEvents,
 )
+from overlay.stream_client import (
+    DecideTransaction,
+    LeaveUnknown,
+    PrepareEvents,
+    ReviewsAsked,
+    TakeReviews,
+    TransactionState,
+)
 from tests.support.real.fake_control import FakeControl
 
 
@@ -32,13 +40,45 @@ class ScriptedStream(FakeControl):
         self.first = 0  # oldest offset that is kept
         self.begun: list[dict[int, int]] = []
         self._places: dict[int, dict[int, int]] = {}  # by reading
+        self.halves: dict[str, list[int]] = {}  # the "n" of their events, by transaction
+        self.outcomes: dict[str, str] = {}
+        self.unknown: list[str] = []  # of which a program could not say what became
+        self.refusal = ""  # code with which nothing is prepared
+        self.operator = ""  # how somebody has decided before the program does
+        self.reviews: list[str] = []  # to be asked of the next program that takes some
 
     def _script(self, command: Command) -> Iterable[Reply]:
         if isinstance(command, BeginReading):
             return [self._begin(command)]
         if isinstance(command, TakeEvents):
             return self._take(command)
+        if isinstance(command, PrepareEvents | DecideTransaction):
+            return [self._transact(command)]
+        if isinstance(command, TakeReviews):
+            asked, self.reviews = tuple(self.reviews), []
+            return [ReviewsAsked(command.request, asked)] if asked else []
+        if isinstance(command, LeaveUnknown):
+            self.unknown.append(command.transaction)
         return [Done(command.request)]
+
+    def _transact(self, command: PrepareEvents | DecideTransaction) -> Reply:
+        """The first decision stays; a commit appends to the first shard."""
+        name = command.transaction
+        if self.refusal and isinstance(command, PrepareEvents):
+            return Failed(command.request, self.refusal, "there are as many as may be")
+        if name not in self.outcomes and isinstance(command, PrepareEvents):
+            rows = [event.attributes["n"] for event in command.events]
+            self.halves.setdefault(name, rows)  # type: ignore[arg-type]
+            return TransactionState(command.request, "prepared", self.stream_id)
+        if name not in self.outcomes:
+            assert isinstance(command, DecideTransaction)
+            half = self.halves.pop(name, None)
+            if half is None:
+                return Failed(command.request, "unknown-transaction", "there is none")
+            said = "committed" if command.commit else "rolled-back"
+            self.outcomes[name] = self.operator or said
+            self.shards[0].extend(half if self.outcomes[name] == "committed" else [])
+        return TransactionState(command.request, self.outcomes[name], self.stream_id)
 
     def _begin(self, command: BeginReading) -> Reply:
         given = dict(command.positions)

@@ -1,0 +1,107 @@
+"""`canopy tx ls` and `resolve`: transactions of streams that are not decided."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from canopy.cli.connect import node_options, open_client
+from canopy.cli.errors import CommandError
+from canopy.cli.output import console, duration, label, plain, print_json, table
+from overlay.wording import counted
+
+
+@click.group()
+def tx() -> None:
+    """Transactions of streams: which are not decided, and how to decide them by hand.
+
+    \b
+    canopy tx ls
+    canopy tx resolve orders till-4.5f21c0 commit
+    """
+
+
+@tx.command()
+@click.argument("stream", required=False, default="")
+@node_options
+def ls(stream: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+    """List the transactions that are not decided: of STREAM, or of all streams.
+
+    The stream asks their producers what became of them. Those that are *parked* nobody could say
+    anything of: they stay until somebody does.
+
+    \b
+    canopy tx ls orders
+    canopy tx ls --json | jq '.transactions[] | select(.parked)'
+    """
+    from overlay.client import GetStreams, Streams
+    from overlay.stream_client import GetTransactions, Transactions
+
+    with open_client(connect, wait) as client:
+        names = [stream] if stream else []
+        if not stream:
+            names = [one.name for one in client.ask(GetStreams(0), Streams, timeout).streams]
+        found = [
+            (name, one)
+            for name in names
+            for one in client.ask(GetTransactions(0, name), Transactions, timeout).transactions
+        ]
+    if as_json:
+        print_json({"transactions": [{"stream": name, **plain(one)} for name, one in found]})
+        return
+    rows = table("stream", ">shard", "transaction", "producer", "state", ">events", ">age", "=node")
+    for name, one in found:
+        rows.add_row(
+            *(label(name), f"{one.shard}", label(one.transaction), label(one.producer)),
+            *("parked" if one.parked else "waits", f"{one.count:,}"),
+            *(duration(max(0.0, time.time() - one.time)), one.node),
+        )
+    console().print(rows if found else "every transaction is decided")
+    if parked := sum(one.parked for _, one in found):
+        print_parked(parked)
+
+
+def print_parked(count: int) -> None:
+    """Say what to do about parked transactions."""
+    console().print(
+        f"[yellow]{counted(count, 'transaction')} nobody could say anything of: look at what their "
+        "producers have done, then `canopy tx resolve`[/]"
+    )
+
+
+@tx.command()
+@click.argument("stream")
+@click.argument("transaction")
+@click.argument("decision", type=click.Choice(["commit", "rollback"]))
+@node_options
+def resolve(
+    stream: str,
+    transaction: str,
+    decision: str,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+    wait: float,
+) -> None:
+    """Commit TRANSACTION of STREAM, or roll it back, in the place of its producer.
+
+    The first decision stays for ever. If it is another one, this says so (exit code 1).
+
+    \b
+    canopy tx resolve orders till-4.5f21c0 rollback
+    """
+    from overlay.stream_client import DecideTransaction, TransactionState
+
+    command = DecideTransaction(0, stream, transaction, decision == "commit")
+    with open_client(connect, wait) as client:
+        found = client.ask(command, TransactionState, timeout)
+    if as_json:
+        print_json(plain(found))
+    wanted = "committed" if decision == "commit" else "rolled-back"
+    if found.outcome != wanted:
+        raise CommandError(f"{transaction} was {found.outcome} before, and stays so")
+    if not as_json:
+        places = ", ".join(f"shard {r.shard} from offset {r.first}" for r in found.receipts)
+        where = f": {places}" if places else ""
+        console().print(f"{label(transaction)} is {found.outcome}{where}")

@@ -1,0 +1,49 @@
+"""What sinks and outboxes use of a program's database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+H = TypeVar("H")
+
+
+class SinkError(Exception):
+    """Something cannot take effect in this database. The text says why, and what to do."""
+
+
+class Answer(NamedTuple):
+    """Of a statement: rows that it changed, and rows that it found."""
+
+    changed: int
+    rows: Sequence[Sequence[Any]] = ()
+
+
+Run = Callable[[str, Mapping[str, object]], Answer]
+"""Carries out a statement with its `:named` parameters, in the transaction that is open."""
+
+
+class Column(NamedTuple):
+    """Of a table; never NULL."""
+
+    name: str
+    kind: str
+    """As in SQL: VARCHAR(128), INTEGER, BIGINT or TEXT."""
+    is_key: bool = False
+
+
+class Database(Protocol[H]):
+    """One database; `H` is what a program's statements go through."""
+
+    def make(self, table: str, columns: Sequence[Column]) -> None:
+        """Make a table, unless it is there."""
+
+    def opened(self) -> AbstractContextManager[H]:
+        """A transaction: committed at the end, rolled back by an error."""
+
+    def runner(self, handle: H) -> Run:
+        """How statements are carried out in a transaction that is open."""
+
+    def check_open(self) -> None:
+        """SinkError if a program has ended the transaction that was opened last."""

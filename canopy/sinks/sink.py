@@ -1,0 +1,73 @@
+"""A consumer whose effects and positions are in one database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Generic
+
+from canopy.client.reading import Start
+from canopy.client.synchronous import Client, Reading
+from canopy.sinks.database import Database, H
+from canopy.sinks.positions import COLUMNS, TABLE, Followed, Positions
+
+
+class Sink(Generic[H]):
+    """Used by one thread, for one reading at a time."""
+
+    def __init__(self, database: Database[H], durable: str) -> None:
+        """`durable`: the consumer's name in the table `canopy_positions`, which is made if it is
+        not there."""
+        self._database = database
+        self._positions = Positions(durable)
+        database.make(TABLE, COLUMNS)
+
+    def positions(self, stream: str) -> dict[int, int]:
+        """By shard, where the consumer is in a stream: the `positions` of `Client.read`."""
+        with self._database.opened() as handle:
+            return self._positions.find(self._database.runner(handle), stream)
+
+    def read(
+        self,
+        client: Client,
+        stream: str,
+        selector: str = "",
+        *,
+        start: Start | int = "first",
+        at: int = 0,
+        timeout: float = 30.0,
+    ) -> Reading:
+        """Read where the sink is, and a shard that it does not know from `start` on. Raises as
+        `Client.read`, and SinkError."""
+        places = self.positions(stream)
+        reading = client.read(
+            stream, selector, start=start, at=at, positions=places, timeout=timeout
+        )
+        self.begin(reading)
+        return reading
+
+    def begin(self, reading: Followed) -> None:
+        """A reading has begun at the sink's `positions`: store those of shards that are new. To be
+        called once, by programs that do not use `read`. SinkError if it is another stream or
+        selector, or another process has gone on meanwhile."""
+        with self._database.opened() as handle:
+            self._positions.begin(self._database.runner(handle), reading)
+
+    @contextmanager
+    def transaction(self, reading: Followed) -> Iterator[H]:
+        """A transaction for the effects of all events that `reading` has handed out. At its end
+        effects and position are committed together; an error in it rolls both back, and it may be
+        tried again with the same events.
+
+        Raises SinkMovedError where another process reads as this consumer, SinkError after events
+        that have had no effect."""
+        self._positions.check(reading)
+        try:
+            with self._database.opened() as handle:
+                yield handle
+                self._database.check_open()
+                wanted = self._positions.move(self._database.runner(handle), reading)
+        except BaseException:
+            self._positions.failed(reading)
+            raise
+        self._positions.moved(wanted)

@@ -1,0 +1,355 @@
+"""The transactions of a node's programs: prepared, decided and reviewed through this node.
+
+A transaction has one half in each shard to which its events belong. It is decided in all of them:
+whoever decides names the transaction only, so that any node can do it, also after a restart. What a
+leader asks about a half is handed to the program that has said that it answers for the producer; a
+node without such a program says nothing, and the half is parked in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from overlay.bounded import BoundedDict
+from overlay.client import (
+    LEAVING,
+    Command,
+    Done,
+    Failed,
+)
+from overlay.info import AppendReceipt, TransactionInfo
+from overlay.links.events import LinkDown
+from overlay.machine import Machine, Message, Peer, Port, Timer
+from overlay.stream_client import (
+    DecideTransaction,
+    GetTransactions,
+    LeaveUnknown,
+    PrepareEvents,
+    ReviewsAsked,
+    TakeReviews,
+    Transactions,
+    TransactionState,
+)
+from streams.directory.entry import StreamEntry
+from streams.directory.locator import StreamLocated, StreamMissing
+from streams.log.batches import Row, encode_rows
+from streams.producing.messages import BATCH_MOST, NAME_MOST, TOO_LARGE, RowBatch
+from streams.producing.producers import NODE_PREFIX, by_shard, fault_of
+from streams.transactions.messages import (
+    CONFLICT,
+    PREPARED,
+    TRANSACTION_MOST,
+    UNKNOWN_TRANSACTION,
+    AskHalves,
+    DecideHalf,
+    HalfDecided,
+    HalfIsPrepared,
+    HalfNotKnown,
+    HalfRefused,
+    HalvesFound,
+    PrepareHalf,
+    ReviewHalf,
+)
+from streams.transactions.questions import PAUSE, Question, Questions
+from streams.transactions.questions import Locator as Leaders
+
+REVIEWS_KEPT: Final = 10_000
+"""Reviews of which is kept who has asked, for the answer that it is not known."""
+
+NANOSECONDS: Final = 1e9
+
+
+class Locator(Leaders, Protocol):
+    """`streams.directory.locator.StreamLocator`."""
+
+    @property
+    def known(self) -> Mapping[str, StreamLocated]:
+        """Streams by name."""
+
+
+class LookAtTransactions(Timer, frozen=True):
+    """Time to look at what was not answered."""
+
+
+class Transactors(Machine):
+    """What this node's programs do with transactions."""
+
+    def __init__(self, port: Port, locator: Locator) -> None:
+        super().__init__(port)
+        self._locator = locator
+        self._questions = Questions(port, locator, self._wake)
+        self._held: dict[str, list[tuple[int, Command]]] = {}  # until their stream is located
+        self._takers: dict[tuple[str, str], tuple[int, int]] = {}  # by stream id and producer
+        self._reviews: BoundedDict[tuple[str, str], dict[str, Peer]] = BoundedDict(REVIEWS_KEPT)
+        """By stream id and transaction: which shards' leaders have asked."""
+        self._is_looking = self._leaving = False
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {
+            kind: self._located(method)
+            for kind, method in (
+                (PrepareEvents, self._prepare),
+                (DecideTransaction, self._decide),
+                (GetTransactions, self._list),
+                (TakeReviews, self._take_reviews),
+                (LeaveUnknown, self._leave_unknown),
+            )
+        }
+
+    @property
+    def unanswered(self) -> int:
+        """Questions that leaders have not answered."""
+        return len(self._questions)
+
+    def leave(self) -> None:
+        """The node leaves: take nothing new."""
+        self._leaving = True
+
+    def client_gone(self, client: int) -> None:
+        """A program has gone: what it has prepared stays, and is reviewed."""
+        self._questions.drop(lambda question: question.client == client)
+        self._takers = {key: taker for key, taker in self._takers.items() if taker[0] != client}
+        for name, held in list(self._held.items()):
+            self._held[name] = [each for each in held if each[0] != client]
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def _located(
+        self, method: Callable[[int, Command, StreamEntry], None]
+    ) -> Callable[[int, Command], None]:
+        """The handler of a command about a stream, which is located first."""
+
+        def handle(client: int, command: Command) -> None:
+            stream: str = command.stream  # type: ignore[attr-defined]
+            if self._leaving:
+                self._fail(client, command, LEAVING, "the node is leaving: it does nothing new")
+                return
+            located = self._locator.known.get(stream)
+            if located is None:
+                self._held.setdefault(stream, []).append((client, command))
+                self._locator.locate(stream)
+            else:
+                method(client, command, located.entry)
+
+        return handle
+
+    def _prepare(self, client: int, command: Command, entry: StreamEntry) -> None:
+        assert isinstance(command, PrepareEvents)
+        if fault := _unfit(command):
+            self._fail(client, command, *fault)
+            return
+        batches = {}
+        for shard, places in by_shard(command.events, entry).items():
+            drafts = [command.events[n] for n in places] if places else command.events
+            rows = encode_rows([Row(d.attributes, d.payload, d.payload_type) for d in drafts])
+            if len(rows) > BATCH_MOST:
+                reason = f"a batch of {len(rows):,} bytes; at most {BATCH_MOST:,} are allowed"
+                self._fail(client, command, TOO_LARGE, reason)
+                return
+            batches[shard] = RowBatch(len(drafts), rows)
+
+        def message(shard: int, number: int) -> Message:
+            half = (command.transaction, command.producer, batches[shard])
+            return PrepareHalf(entry.shard(shard), number, *half)
+
+        def answered(answers: dict[int, Message]) -> None:
+            self._answer_state(client, command, entry, answers)
+
+        self._ask_all(client, entry, list(batches), command.transaction, message, answered)
+
+    def _decide(self, client: int, command: Command, entry: StreamEntry) -> None:
+        assert isinstance(command, DecideTransaction)
+        transaction = command.transaction
+        self._reviews.pop((entry.id, transaction), None)
+        self._questions.drop(lambda q: q.client == client and _prepares(q, entry, transaction))
+
+        def message(shard: int, number: int) -> Message:
+            return DecideHalf(entry.shard(shard), number, transaction, command.commit)
+
+        def answered(answers: dict[int, Message]) -> None:
+            known = {shard: a for shard, a in answers.items() if not _is_unknown(a)}
+            self._answer_state(client, command, entry, known or answers)
+
+        self._ask_all(client, entry, range(len(entry.places)), transaction, message, answered)
+
+    def _answer_state(
+        self, client: int, command: Command, entry: StreamEntry, answers: Mapping[int, Message]
+    ) -> None:
+        """All shards have answered: a refusal counts most, then a decision."""
+        decided = {n: a for n, a in answers.items() if isinstance(a, HalfDecided)}
+        outcomes = dict.fromkeys(a.outcome for a in decided.values())
+        for refusal in answers.values():
+            if isinstance(refusal, HalfRefused):
+                self._fail(client, command, refusal.code, refusal.reason)
+                return
+        if len(outcomes) > 1:
+            said = ", ".join(f"shard {n}: {a.outcome}" for n, a in decided.items())
+            self._fail(client, command, CONFLICT, f"it was not decided as one: {said}")
+            return
+        receipts = tuple(
+            AppendReceipt(
+                *(shard, run.epoch, run.offset, run.count, run.chunk, run.hash.hex()),
+                run.replicas,
+            )
+            for shard, answer in sorted(decided.items())
+            if (run := answer.run) is not None and run.hash
+        )
+        outcome = next(iter(outcomes), PREPARED)
+        self.port.reply(client, TransactionState(command.request, outcome, entry.id, receipts))
+
+    def _list(self, client: int, command: Command, entry: StreamEntry) -> None:
+        assert isinstance(command, GetTransactions)
+
+        def message(shard: int, number: int) -> Message:
+            return AskHalves(entry.shard(shard), number, command.producer)
+
+        def answered(answers: dict[int, Message]) -> None:
+            found = []
+            for shard, answer in sorted(answers.items()):
+                if isinstance(answer, HalfRefused):
+                    self._fail(client, command, answer.code, answer.reason)
+                    return
+                assert isinstance(answer, HalvesFound)
+                found += [
+                    TransactionInfo(
+                        *(shard, half.transaction, half.producer, half.node.id, half.count),
+                        *(half.size, half.time / NANOSECONDS, half.is_parked),
+                    )
+                    for half in answer.halves
+                ]
+            self.port.reply(client, Transactions(command.request, tuple(found)))
+
+        self._ask_all(client, entry, range(len(entry.places)), "", message, answered)
+
+    def _take_reviews(self, client: int, command: Command, entry: StreamEntry) -> None:
+        assert isinstance(command, TakeReviews)
+        former = self._takers.get((entry.id, command.producer))
+        self._takers[entry.id, command.producer] = (client, command.request)
+        if former is not None:
+            reason = f"another program answers for {command.producer} now"
+            self.port.reply(former[0], Failed(former[1], "fenced", reason))
+
+    def _leave_unknown(self, client: int, command: Command, entry: StreamEntry) -> None:
+        assert isinstance(command, LeaveUnknown)
+        asked = self._reviews.pop((entry.id, command.transaction), {})
+        for shard, leader in asked.items():
+            self.port.send(leader, HalfNotKnown(shard, command.transaction))
+        self.port.reply(client, Done(command.request))
+
+    def _fail(self, client: int, command: Command, code: str, reason: str) -> None:
+        self.port.count("transactions_refused")
+        self.port.reply(client, Failed(command.request, code, reason))
+
+    # -- leaders ---------------------------------------------------------------------------------
+
+    def _ask_all(
+        self,
+        client: int,
+        entry: StreamEntry,
+        shards: Sequence[int],
+        transaction: str,
+        message: Callable[[int, int], Message],
+        then: Callable[[dict[int, Message]], None],
+    ) -> None:
+        """Ask the leaders of some shards; `then` gets all answers together."""
+        answers: dict[int, Message] = {}
+
+        def ask(shard: int) -> None:
+            def answered(answer: Message) -> None:
+                answers[shard] = answer
+                if len(answers) == len(shards):
+                    then(answers)
+
+            self._questions.ask(
+                Question(
+                    *(client, entry.name, shard, transaction),
+                    lambda number: message(shard, number),
+                    answered,
+                )
+            )
+
+        for shard in shards:
+            ask(shard)
+
+    def on_half_is_prepared(self, sender: Peer, message: HalfIsPrepared) -> None:
+        """A half is in the log."""
+        self._questions.answered(sender, message.request, message.transaction, message)
+
+    def on_half_decided(self, sender: Peer, message: HalfDecided) -> None:
+        """A half is decided."""
+        self._questions.answered(sender, message.request, message.transaction, message)
+
+    def on_half_refused(self, sender: Peer, message: HalfRefused) -> None:
+        """A leader does not do what it was asked."""
+        self._questions.answered(sender, message.request, message.transaction, message)
+
+    def on_halves_found(self, sender: Peer, message: HalvesFound) -> None:
+        """A shard's halves."""
+        self._questions.answered(sender, message.request, "", message)
+
+    def on_review_half(self, sender: Peer, message: ReviewHalf) -> None:
+        """A leader asks what became of a transaction: let the program say it, if there is one."""
+        stream = message.shard.rpartition("/")[0]
+        taker = self._takers.pop((stream, message.producer), None)
+        if taker is None:
+            return
+        self.port.count("half_reviews_passed_on")
+        self._reviews.setdefault((stream, message.transaction), {})[message.shard] = sender
+        self.port.reply(taker[0], ReviewsAsked(taker[1], (message.transaction,)))
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A leader is out of reach."""
+        self._questions.link_down(event.peer)
+
+    def on_located(self, event: StreamLocated) -> None:
+        """A stream is found, or its leaders are others."""
+        for client, command in self._held.pop(event.name, ()):
+            self.commands()[type(command)](client, command)
+        self._questions.located(event.name)
+
+    def on_missing(self, event: StreamMissing) -> None:
+        """There is no such stream, or nobody knows."""
+        for client, command in self._held.pop(event.name, ()):
+            self._fail(client, command, event.code, event.reason)
+
+    def on_look(self, timer: LookAtTransactions) -> None:
+        """Repeat what was not answered."""
+        self._questions.look()
+        self._is_looking = bool(len(self._questions))
+        if self._is_looking:
+            self.port.set_timer(PAUSE, timer)
+
+    def _wake(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self.port.set_timer(PAUSE, LookAtTransactions())
+
+
+def _prepares(question: Question, entry: StreamEntry, transaction: str) -> bool:
+    """Whether a question is to prepare this transaction: once it is decided, it must not be."""
+    is_same = (question.stream, question.transaction) == (entry.name, transaction)
+    return is_same and isinstance(question.make(question.number), PrepareHalf)
+
+
+def _is_unknown(answer: Message) -> bool:
+    return isinstance(answer, HalfRefused) and answer.code == UNKNOWN_TRANSACTION
+
+
+def _unfit(command: PrepareEvents) -> tuple[str, str] | None:
+    """(code, reason) why a transaction cannot be prepared."""
+    if not command.events:
+        return "usage", "a transaction has one event at least"
+    for what, name, most in (
+        ("a transaction's id", command.transaction, TRANSACTION_MOST),
+        ("a producer's name", command.producer, NAME_MOST),
+    ):
+        if not 0 < len(name) <= most or not name.isprintable() or name.startswith(NODE_PREFIX):
+            return (
+                "usage",
+                f"{what} has 1 to {most} printable characters, the first no {NODE_PREFIX}",
+            )
+    if fault := fault_of(command.events):
+        return "event", fault
+    return None
