@@ -206,6 +206,9 @@ class AddStream(Command, frozen=True):
 
     `capture`: the selector of events that it takes in; then the answer comes when all replicas that
     answer have registered it. On time-out the stream is there, and goes on registering.
+    `sources`: streams of which it takes in the rows that a selector is true for ("": all);
+    `mirror`: the stream whose rows it has, with the same offsets; nobody else appends to it.
+    `region`: its replicas are nodes of this region, as far as the owner knows some.
     """
 
     name: str
@@ -215,6 +218,9 @@ class AddStream(Command, frozen=True):
     keep_seconds: float = 0.0
     keep_bytes: int = 0
     capture: str = ""
+    sources: tuple[tuple[str, str], ...] = ()
+    mirror: str = ""
+    region: str = ""
 
 
 class RemoveStream(Command, frozen=True):
@@ -261,7 +267,7 @@ class BeginReading(Command, frozen=True):
     `at`; shards that are in `positions` begin at the offset there. `durable`: as this durable
     consumer, which begins at its own position where it is known; `token` names the program's start,
     and `resume` says that it was attached by this token and goes on at `positions`. It is forgotten
-    after `expire_after` seconds without a program, 0: never.
+    after `expire_after` seconds without a program, 0: never. `shard`: only this one, -1: all.
     """
 
     stream: str
@@ -273,6 +279,7 @@ class BeginReading(Command, frozen=True):
     token: Annotated[str, msgspec.Meta(max_length=128)] = ""
     resume: bool = False
     expire_after: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
+    shard: int = -1
 
 
 class TakeEvents(Command, frozen=True):

@@ -135,14 +135,25 @@ class EventRecipients(msgspec.Struct, frozen=True):
     """Trees that are not known to have been matched, by attribute, and why: others may get it."""
 
 
+class OriginInfo(msgspec.Struct, frozen=True):
+    """A shard of another stream that is copied: all its rows below `position` are dealt with.
+    `fault`: why it is not read just now."""
+
+    stream: str
+    shard: Uint53
+    position: Uint53
+    fault: str = ""
+
+
 class IntakeInfo(msgspec.Struct, frozen=True):
     """What a replica takes into its shard by itself. `state`: "captures", or "registers" while the
-    subscription is not acknowledged."""
+    subscription is not acknowledged; "copies" other streams, or "waits" for one."""
 
     state: str
     selector: str
     waiting: Uint53 = 0  # events that are not known to be committed
     gaps: Uint53 = 0  # how often this node may have missed events, since its start
+    origins: tuple[OriginInfo, ...] = ()
 
 
 class ConsumerInfo(msgspec.Struct, frozen=True):
@@ -208,6 +219,9 @@ class StreamInfo(msgspec.Struct, frozen=True):
     keep_bytes: int
     shards: tuple[ShardInfo, ...]
     capture: str = ""  # the selector of the events that it captures
+    sources: tuple[tuple[str, str], ...] = ()  # streams that are copied, with the selector of each
+    mirror: str = ""  # the stream that it has the rows of, with their offsets
+    region: str = ""  # where its replicas are to be
 
 
 class GroupShardInfo(msgspec.Struct, frozen=True):

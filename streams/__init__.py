@@ -11,5 +11,6 @@ Every node has all of it; `machines` builds the machines and puts them together
   this node.
 * `producing/`: appending rows, each once. `consuming/`: reading them by content. `groups/`: sharing
   them among members. `transactions/`: half messages, which no program can use yet.
-* `capturing/`: published events that a stream takes in by itself.
+* `capturing/`: published events that a stream takes in by itself. `copying/`: streams
+  that copy others.
 """

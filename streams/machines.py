@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from overlay.chord.ring.ring import Ring
 from overlay.client import Command
+from overlay.info import IntakeInfo
 from overlay.machine import Machine, Peer, Port
 from overlay.upper_tree.owner.owner import Owner
 from streams.capturing.captures import Captures
 from streams.consuming.explaining import RowExplaining
 from streams.consuming.read_server import ReadServer
 from streams.consuming.readers import Readers
+from streams.copying.copies import Copies
 from streams.directory.commands import StreamCommands
 from streams.directory.locator import StreamLocator
 from streams.directory.questions import OwnerQuestions
@@ -61,7 +65,8 @@ class Streams:
         self.members = Members(port, incarnation, self.locator)
         self._group_commands = GroupCommands(port, self.locator)
         self.captures = Captures(port, self.hosts, ask, close, wall)
-        self.hosts.intake = self.captures.status
+        self.copies = Copies(*(port, self.hosts, self.locator, ask, self.readers.client_gone, wall))
+        self.hosts.intake = self._intake
         self.checks = LogChecks(port, self.hosts.replicas)
         halves = TransactionServer(port, self.hosts.leading, self.hosts.replica, wall)
         self.transactors = Transactors(port, self.locator)
@@ -69,8 +74,16 @@ class Streams:
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
             *(self.appends, self.producers, self.reads, self.readers),
             *(self.groups, self.members, self._group_commands),
-            *(self.explaining, self.captures, self.checks, halves, self.transactors),
+            *(self.explaining, self.captures, self.copies, self.checks),
+            *(halves, self.transactors),
         )
+
+    def _intake(self, shard: str) -> IntakeInfo | None:
+        """What a shard takes in here by itself."""
+        captured, copied = self.captures.status(shard), self.copies.status(shard)
+        if captured is None or copied is None:
+            return captured or copied
+        return replace(captured, gaps=captured.gaps + copied.gaps, origins=copied.origins)
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""

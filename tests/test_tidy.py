@@ -127,6 +127,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "streams.producing": (*STREAMS, "streams.directory", "overlay.upper_tree.publisher"),
     "streams.consuming": (*STREAMS, "streams.directory"),
+    # What copies reads as a program does, and says where a row belongs as a producer does.
+    "streams.copying": (
+        *(*STREAMS, "streams.directory", "streams.hosting", "streams.consuming"),
+        "streams.producing",
+    ),
     # A capture is a client of the node's own; it says where an event belongs as a producer does.
     "streams.capturing": (
         *(*STREAMS, "streams.directory", "streams.hosting"),

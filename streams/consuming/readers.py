@@ -458,6 +458,10 @@ class Readers(Machine):
             if reading.entry is None:
                 reading.entry = entry
                 reading.cursors = _cursors(reading.command, entry)
+                if not reading.cursors:
+                    reason = f"{event.name} has no shard {reading.command.shard}"
+                    self._end(reading, "usage", reason)
+                    continue
             for cursor in reading.cursors:
                 if not cursor.number:
                     self._open(reading, cursor)
@@ -482,6 +486,7 @@ def _cursors(command: BeginReading, entry: StreamEntry) -> list[Cursor]:
             window,
         )
         for place, shard in enumerate(entry.shards())
+        if command.shard in (-1, place)
     ]
 
 
@@ -498,6 +503,8 @@ def _fault(command: BeginReading) -> tuple[str, str] | None:
         return "usage", "a durable consumer's name has printable characters only"
     if command.resume and not (command.durable and command.token):
         return "usage", "only a durable consumer with a token can go on"
+    if command.shard >= 0 and command.durable:
+        return "usage", "a durable consumer reads all shards"
     if any(position < 0 for _, position in command.positions):
         return "usage", "an offset is 0 or more"
     return None

@@ -32,6 +32,8 @@ def stream_info(
     return StreamInfo(
         *(entry.name, entry.id, options.by, options.replicas),
         *(options.keep_seconds, options.keep_bytes, tuple(shards), options.capture),
+        tuple((source.stream, source.where) for source in options.sources),
+        *(options.mirror, options.region),
     )
 
 

@@ -30,6 +30,17 @@ PREFIX: Final = "stream:"
 """Before a stream's name in the directory."""
 
 
+SOURCES_MOST: Final = 64
+"""Streams that one stream copies. Guess."""
+
+
+class StreamSource(msgspec.Struct, frozen=True, array_like=True):
+    """A stream that is copied: the rows that the selector `where` is true for, "": all."""
+
+    stream: Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
+    where: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
+
+
 class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a stream was founded with."""
 
@@ -44,6 +55,12 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """Bytes of a shard's log that are kept; 0: without a bound."""
     capture: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
     """The selector of published events that are appended; "": none are."""
+    sources: Annotated[tuple[StreamSource, ...], msgspec.Meta(max_length=SOURCES_MOST)] = ()
+    """Streams whose rows are appended."""
+    mirror: Annotated[str, msgspec.Meta(max_length=NAME_MOST)] = ""
+    """The stream whose rows it has, with the offsets that they have there; "": none."""
+    region: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """Where its replicas are to be; "": anywhere."""
 
 
 class ShardPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -109,9 +126,14 @@ def fault_in_options(options: StreamOptions) -> str:
             f"{options.replicas} replicas stand the loss of as many nodes as "
             f"{options.replicas - 1} do: take an odd number"
         )
-    if options.capture:
+    if options.mirror and (options.capture or options.sources):
+        return "a mirror has the rows of its origin only: no --capture, no --source"
+    if len({source.stream for source in options.sources}) < len(options.sources):
+        return "a stream is named twice as a source"
+    for selector in (options.capture, *(source.where for source in options.sources)):
         try:
-            compile_selector(options.capture)
+            if selector:
+                compile_selector(selector)
         except SelectorError as error:
             return f"{error}\n{error.caret()}"
     return ""
@@ -131,6 +153,16 @@ def decode_entry(value: bytes) -> StreamEntry | None:
         return _DECODER.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def inside(region: str, candidates: dict[NodeId, Peer]) -> dict[NodeId, Peer]:
+    """The candidates that lie in a region; all where it is "", or has none of them."""
+    found = {
+        node: peer
+        for node, peer in candidates.items()
+        if peer.region == region or peer.region.startswith(f"{region}/")
+    }
+    return found if region and found else candidates
 
 
 def choose_replicas(

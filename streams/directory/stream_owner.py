@@ -8,6 +8,7 @@ leads the cluster from now on, that one begins by asking, and deposes nobody who
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -30,6 +31,7 @@ from streams.directory.entry import (
     encode_entry,
     fault_in_name,
     fault_in_options,
+    inside,
     stream_key,
 )
 from streams.directory.messages import (
@@ -109,8 +111,10 @@ class StreamOwner(Machine):
         change = DirectoryChanged(directory_name(entry.name), encode_entry(entry))
         return self.owner.append(change)
 
-    def _candidates(self) -> dict[NodeId, Peer]:
-        return by_id((*self.owner.clusters.members(), *self.neighbours(), self.port.me))
+    def _candidates(self, options: StreamOptions) -> dict[NodeId, Peer]:
+        """The nodes that may have shards of a stream."""
+        known = by_id((*self.owner.clusters.members(), *self.neighbours(), self.port.me))
+        return inside(options.region, known)
 
     # -- what others ask -------------------------------------------------------------------------
 
@@ -131,8 +135,8 @@ class StreamOwner(Machine):
             reason = f"this part of the directory has {STREAMS_MOST} streams already"
             self._refuse(sender, message.ticket, "full", reason)
         else:
-            candidates = self._candidates()
             options = message.options
+            candidates = self._candidates(options)
             places = tuple(
                 ShardPlace(choose_replicas(message.id, shard, options.replicas, candidates))
                 for shard in range(options.shards)
@@ -287,7 +291,7 @@ class StreamOwner(Machine):
                 place = supervision.place(entry, now)
                 if place is not None:
                     entry = entry.placed(number, place)
-                order = supervision.order(entry, self._candidates, now)
+                order = supervision.order(entry, partial(self._candidates, entry.options), now)
                 nodes = by_id((*entry.places[number].replicas, *order.replicas))
                 for peer in nodes.values():
                     _give(orders, peer, order, entry)

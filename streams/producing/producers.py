@@ -156,6 +156,9 @@ class Producers(Machine):
             self._hold(client, command.stream, command)
             return
         entry = known.entry
+        if fault := closed(entry):
+            self._fail(client, command, "usage", fault)
+            return
         if command.first > 0 and len(entry.places) > 1:
             reason = "the events of several shards have numbers of their own; begin with 0 or -1"
             self._fail(client, command, "usage", reason)
@@ -206,6 +209,9 @@ class Producers(Machine):
             located = self._locator.known.get(command.stream)
             if located is None:
                 self._hold(client, command.stream, command)
+                return
+            if fault := closed(located.entry):
+                self._fail(client, command, "usage", fault)
                 return
             session = self._own_session(located.entry)
         self._append(client, command, session)
@@ -449,6 +455,12 @@ def fault_of(events: Sequence[Draft]) -> str:
             if reason := refusal(draft):
                 return f"event {place}: {reason}"
     return ""
+
+
+def closed(entry: StreamEntry) -> str:
+    """Why programs append nothing to a stream; "": they may."""
+    origin = entry.options.mirror
+    return f"{entry.name} is a mirror of {origin}: append to that" if origin else ""
 
 
 def by_shard(events: Sequence[Draft], entry: StreamEntry) -> dict[int, Sequence[int]]:

@@ -35,7 +35,7 @@ from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
 from streams.log.batches import Row, encode_rows
 from streams.producing.messages import BATCH_MOST, NAME_MOST, TOO_LARGE, RowBatch
-from streams.producing.producers import NODE_PREFIX, by_shard, fault_of
+from streams.producing.producers import NODE_PREFIX, by_shard, closed, fault_of
 from streams.transactions.messages import (
     CONFLICT,
     PREPARED,
@@ -139,6 +139,9 @@ class Transactors(Machine):
         assert isinstance(command, PrepareEvents)
         if fault := _unfit(command):
             self._fail(client, command, *fault)
+            return
+        if is_closed := closed(entry):
+            self._fail(client, command, "usage", is_closed)
             return
         batches = {}
         for shard, places in by_shard(command.events, entry).items():

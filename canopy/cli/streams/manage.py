@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,7 +16,7 @@ from canopy.cli.output import console, duration, label, plain, print_json, table
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from overlay.info import IntakeInfo, ReplicaInfo, StreamInfo
 
@@ -65,6 +66,16 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
 @click.option(
     "--capture", default="", metavar="SELECTOR", help="Append the published events that match."
 )
+@click.option(
+    "--source", "sources", multiple=True, metavar="STREAM", help="Append the rows of STREAM, too."
+)
+@click.option(
+    "--where", default="", metavar="SELECTOR", help="With --source: only rows that match."
+)
+@click.option(
+    "--mirror", default="", metavar="STREAM", help="Have the rows of STREAM, with their offsets."
+)
+@click.option("--region", default="", help="Have the replicas at nodes of this region.")
 @node_options
 def add(
     name: str,
@@ -74,6 +85,10 @@ def add(
     keep_for: float,
     keep_size: int,
     capture: str,
+    sources: tuple[str, ...],
+    where: str,
+    mirror: str,
+    region: str,
     as_json: bool,
     timeout: float,
     connect: str | None,
@@ -85,16 +100,27 @@ def add(
     With --capture the stream takes in by itself what programs publish and SELECTOR matches, each
     event once: all that is published after this command has returned.
 
+    With --source (repeatable) it copies the rows of other streams that --where matches, each once;
+    with --mirror it is another copy of a stream, with the same offsets, for another --region.
+
     A name that is taken is refused (exit code 1).
 
     \b
     canopy stream add alarms
     canopy stream add quakes --capture "mag > 5 AND place LIKE '%Japan%'"
+    canopy stream add hot --source line1 --source line2 --where "celsius > 80"
+    canopy stream add orders-us --mirror orders --region us
     canopy stream add readings --shards 4 --by sensor --keep-for 30d --keep-size 20G
     """
+    from msgspec.structs import replace
+
     from overlay.client import AddStream, Streams
 
     command = AddStream(0, name, shards, by, replicas, keep_for, keep_size, capture)
+    if where and not sources:
+        raise click.UsageError("--where goes with --source")
+    pairs = tuple((source, where) for source in sources)
+    command = replace(command, sources=pairs, mirror=mirror, region=region)
     with open_client(connect, wait) as client:
         found = client.ask(command, Streams, timeout).streams[0]
     if as_json:
@@ -144,10 +170,17 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
     \b
     canopy stream info alarms
     """
+    from canopy.client.errors import CommandFailed
     from overlay.client import GetStreams, Streams
 
     with open_client(connect, wait) as client:
         found = client.ask(GetStreams(0, name), Streams, timeout).streams[0]
+        origins = {}
+        for origin in dict.fromkeys((*(one for one, _ in found.sources), found.mirror)):
+            if origin:
+                with suppress(CommandFailed):
+                    known = client.ask(GetStreams(0, origin), Streams, timeout).streams[0]
+                    origins[origin] = known
     if as_json:
         print_json(plain(found))
         return
@@ -155,6 +188,8 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
     out.print(f"[bold]{label(found.name)}[/], id {found.id}, {counted(len(found.shards), 'shard')}")
     if found.capture:
         out.print(f"captures {label(found.capture)}")
+    for line in lags(found, origins):
+        out.print(line)
     for shard in found.shards:
         rows = table("=replica", "state", ">offsets", ">chunks", ">on disk", ">bytes", ">newest")
         for replica in shard.replicas:
@@ -164,6 +199,27 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
         out.print(rows)
     for trouble in troubles(found):
         out.print(f"[yellow]{trouble}[/]")
+
+
+def lags(stream: StreamInfo, origins: Mapping[str, StreamInfo]) -> Iterator[str]:
+    """What is copied, and how far that is behind, by what the origins say of themselves."""
+    wheres = dict(stream.sources)
+    for shard in stream.shards:
+        for intake in (r.intake for r in shard.replicas if r.intake is not None):
+            for origin in intake.origins:
+                known = origins.get(origin.stream)
+                ends = {s.number: max((r.next for r in s.replicas), default=0)
+                        for s in (known.shards if known else ())}  # fmt: skip
+                what = "mirrors" if stream.mirror else "copies"
+                where = (
+                    f" where {label(wheres[origin.stream])}" if wheres.get(origin.stream) else ""
+                )
+                line = f"shard {shard.number} {what} {label(origin.stream)}/{origin.shard}{where}"
+                line += f" up to offset {origin.position:,}"
+                if origin.shard in ends:
+                    behind = max(0, ends[origin.shard] - origin.position)
+                    line += f", {counted(behind, 'row')} behind"
+                yield line + (f"; [yellow]{label(origin.fault)}[/]" if origin.fault else "")
 
 
 def _replica_row(replica: ReplicaInfo) -> tuple[str, ...]:
@@ -178,9 +234,11 @@ def _replica_row(replica: ReplicaInfo) -> tuple[str, ...]:
 
 
 def _gaps(intake: IntakeInfo) -> Iterator[str]:
-    if intake.state != "captures":
+    if intake.state == "registers":
         yield "is not acknowledged: events that come now are captured by other replicas only"
-    if intake.gaps:
+    if intake.gaps and intake.origins:
+        yield f"has {counted(intake.gaps, 'gap')}: an origin had removed rows before they came"
+    elif intake.gaps:
         times = "once" if intake.gaps == 1 else f"{intake.gaps} times"
         yield f"may have missed events, {times}; they are in the stream if another replica had them"
 

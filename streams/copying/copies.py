@@ -1,0 +1,225 @@
+"""All shards of this node that copy others, while it leads them.
+
+An origin's shard is read as a program reads (`streams.consuming.readers`), from the offset on that
+the own log says; that goes on where it was when the origin's leader changes or is out of reach. A
+new leader of the own shard begins anew, from its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from overlay.client import BeginReading, Command, EventsTaken, Failed, ReadingReady, TakeEvents
+from overlay.info import IntakeInfo, OriginInfo
+from overlay.inner import InnerReply
+from overlay.machine import Machine, Port, Timer
+from streams.consuming.messages import OUT_OF_RANGE
+from streams.copying.origin import OriginReading
+from streams.copying.shard_copy import ShardCopy
+from streams.directory.entry import StreamSource
+from streams.directory.locator import StreamLocated, StreamLocator
+from streams.disk import Opened
+from streams.hosting.shard_hosts import ShardHosts
+from streams.replication.replica import ShardCommitted, ShardLed, ShardUnled
+
+LOOK: Final = 0.25
+"""Seconds between looks at which shards are led here."""
+
+AGAIN: Final = 2.0
+"""Seconds after which an origin that cannot be read is tried again."""
+
+FIRST_CLIENT: Final = -1_000_000_000
+"""Clients of this machine have numbers below it, those of captures above it."""
+
+
+class LookAtCopies(Timer, frozen=True):
+    """Time to look at what is to be copied."""
+
+
+class Copies(Machine):
+    """What this node copies."""
+
+    def __init__(
+        self,
+        port: Port,
+        hosts: ShardHosts,
+        locator: StreamLocator,
+        ask: Callable[[int, Command], None],
+        close: Callable[[int], None],
+        clock: Callable[[], int],
+    ) -> None:
+        """`ask` carries out a client's command, `close` ends a client's readings; `clock`:
+        nanoseconds since 1970."""
+        super().__init__(port)
+        self._hosts = hosts
+        self._locator = locator
+        self._ask, self._close = ask, close
+        self._clock = clock
+        self._shards: dict[str, ShardCopy] = {}
+        self._by_client: dict[int, tuple[ShardCopy, OriginReading]] = {}
+        self._client = FIRST_CLIENT
+        self._is_looking = False
+
+    @property
+    def copies(self) -> Mapping[str, ShardCopy]:
+        """By shard, those that this node leads and copies into."""
+        return self._shards
+
+    def status(self, shard: str) -> IntakeInfo | None:
+        """How far copying into a shard is; None: this node copies nothing into it."""
+        copy = self._shards.get(shard)
+        if copy is None:
+            return None
+        readings = copy.origins.values()
+        is_fine = bool(readings) and all(origin.has_begun for origin in readings)
+        origins = tuple(
+            OriginInfo(origin.stream, origin.number, copy.floor(origin), origin.fault)
+            for origin in readings
+        )
+        return IntakeInfo("copies" if is_fine else "waits", "", 0, copy.gaps, origins)
+
+    # -- which shards ----------------------------------------------------------------------------
+
+    def on_opened(self, event: Opened) -> None:
+        """This node has a shard."""
+        if not self._is_looking:
+            self._is_looking = True
+            self.port.set_timer(LOOK, LookAtCopies())
+
+    def on_look(self, timer: LookAtCopies) -> None:
+        """Begin with shards that this node leads now, end with others; try again what failed."""
+        for shard in self._hosts.held:
+            self._look_at(shard)
+        for shard in [one for one in self._shards if one not in self._hosts.held]:
+            self._end(shard)
+        for shard, copy in list(self._shards.items()):
+            for origin in copy.origins.values():
+                copy.note(origin)
+            wanted = {source.stream for source in sources(copy)}
+            for name in sorted(wanted):
+                known = [o for (stream, _), o in copy.origins.items() if stream == name]
+                if not known or any(not o.client and self.port.now >= o.retry_at for o in known):
+                    self._locator.locate(name)
+            self._go_on(shard)
+        self._is_looking = bool(self._hosts.held)
+        if self._is_looking:
+            self.port.set_timer(LOOK, timer)
+
+    def _look_at(self, shard: str) -> None:
+        id_, _, number = shard.rpartition("/")
+        entry = self._hosts.entries.get(id_)
+        replica = self._hosts.leading(shard)
+        known = self._shards.get(shard)
+        if known is not None and (replica is None or replica.leading is not known.leading):
+            self._end(shard)
+            known = None
+        if known is not None or replica is None or replica.leading is None or entry is None:
+            return
+        if (entry.options.sources or entry.options.mirror) and not entry.removed:
+            copy = ShardCopy(
+                *(self.port, replica, replica.leading, entry, int(number)), self._clock
+            )
+            self._shards[shard] = copy
+
+    def _end(self, shard: str) -> None:
+        """This node leads the shard no more, or has it no more."""
+        copy = self._shards.pop(shard, None)
+        for origin in () if copy is None else copy.origins.values():
+            self._stop(origin)
+
+    def on_led(self, event: ShardLed) -> None:
+        """This node leads a shard."""
+        self._look_at(event.shard)
+
+    def on_unled(self, event: ShardUnled) -> None:
+        """Another node copies from now on."""
+        self._end(event.shard)
+
+    # -- origins ---------------------------------------------------------------------------------
+
+    def on_located(self, event: StreamLocated) -> None:
+        """A stream is found: read it where it is an origin."""
+        for copy in self._shards.values():
+            for source in sources(copy):
+                if source.stream == event.name:
+                    for number in range(len(event.entry.places)):
+                        if not copy.entry.options.mirror or number == copy.number:
+                            self._read(copy, source, event.entry.id, number)
+
+    def _read(self, copy: ShardCopy, source: StreamSource, id_: str, number: int) -> None:
+        """Read one shard of an origin, unless that is done."""
+        origin = copy.origins.get((source.stream, number))
+        if origin is None or origin.id != id_:
+            if origin is not None:
+                self._stop(origin)
+            origin = OriginReading(source.stream, id_, number, source.where)
+            copy.origins[source.stream, number] = origin
+        if origin.client or self.port.now < origin.retry_at:
+            return
+        self._client -= 1
+        origin.client, origin.has_begun = self._client, False
+        self._by_client[self._client] = (copy, origin)
+        floor = copy.floor(origin)
+        positions = ((number, floor),) if floor and not origin.from_first else ()
+        self._ask(
+            origin.client,
+            BeginReading(
+                1, source.stream, source.where, "first", positions=positions, shard=number
+            ),
+        )
+
+    def _stop(self, origin: OriginReading, fault: str = "") -> None:
+        """Read an origin no more; what was taken and not appended is read again."""
+        client, origin.client, origin.has_begun = origin.client, 0, False
+        origin.taken, origin.fault = None, fault
+        origin.retry_at = self.port.now + (AGAIN if fault else 0.0)
+        if self._by_client.pop(client, None) is not None:
+            self._close(client)
+
+    def on_inner_reply(self, event: InnerReply) -> None:
+        """What a program would be sent."""
+        found = self._by_client.get(event.client)
+        if found is None:
+            return
+        copy, origin = found
+        reply = event.reply
+        if isinstance(reply, ReadingReady):
+            ((position, _),) = reply.shards
+            fault = copy.begin(origin, position) if reply.stream == origin.id else "another stream"
+            if fault:
+                self.port.count("copies_refused")
+                self._stop(origin, fault)
+                return
+            origin.has_begun, origin.from_first, origin.fault = True, False, ""
+            self._ask(origin.client, TakeEvents(2, 1))
+        elif isinstance(reply, EventsTaken):
+            origin.taken = reply
+            self._append(copy, origin)
+        elif isinstance(reply, Failed):
+            origin.from_first = reply.code == OUT_OF_RANGE and not origin.from_first
+            self._stop(origin, f"{reply.code}: {reply.reason}")
+            if origin.from_first:
+                origin.retry_at = self.port.now
+
+    def _append(self, copy: ShardCopy, origin: OriginReading) -> None:
+        """Append what waits, and take more."""
+        if origin.taken is not None and copy.has_room:
+            copy.take(origin)
+            self._ask(origin.client, TakeEvents(2, 1))
+
+    def _go_on(self, shard: str) -> None:
+        copy = self._shards.get(shard)
+        if copy is not None and copy.has_room:
+            for origin in list(copy.origins.values()):
+                self._append(copy, origin)
+
+    def on_committed(self, event: ShardCommitted) -> None:
+        """A shard has room for more."""
+        self._go_on(event.shard)
+
+
+def sources(copy: ShardCopy) -> tuple[StreamSource, ...]:
+    """What is copied into a shard."""
+    options = copy.entry.options
+    return (StreamSource(options.mirror),) if options.mirror else options.sources
