@@ -3,6 +3,7 @@
     python -m bench.streams.search --seeds 2000          # until one is bad
     python -m bench.streams.search --seed 17 --seeds 1   # this one again
     python -m bench.streams.search --programs            # of those who append, with their nodes
+    python -m bench.streams.search --transactions        # of those with transactions, likewise
     make stream-search SEARCH="--seeds 2000"
 
 Each seed is a world of 3 to 5 nodes with crashes, losses of power, cut links, slow, failing and
@@ -16,6 +17,7 @@ import argparse
 import os
 import sys
 import time
+from collections import Counter
 
 from bench.mutations.planting import VARIABLE
 from tests.support.shard_world import WrongError, trial
@@ -27,6 +29,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=500, help="how many at most")
     parser.add_argument("--rounds", type=int, default=30, help="faults and pauses of each")
     parser.add_argument("--programs", action="store_true", help="look at programs that append")
+    parser.add_argument("--transactions", action="store_true", help="at programs' transactions")
     arguments = parser.parse_args()
     if os.environ.get(VARIABLE):
         from bench.mutations.planted import plant
@@ -34,6 +37,8 @@ def main() -> int:
         plant(os.environ[VARIABLE])
     if arguments.programs:
         return search_programs(arguments.seed, arguments.seeds, arguments.rounds)
+    if arguments.transactions:
+        return search_transactions(arguments.seed, arguments.seeds, arguments.rounds)
     chunks = rows = suspect = truncated = anew = removed = 0
     began = time.process_time()
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
@@ -76,6 +81,23 @@ def search_programs(first: int, seeds: int, rounds: int) -> int:
         f"{seeds} seeds, none bad: {events} events of programs acknowledged, {refused} refused; "
         f"{seconds:.1f} s of CPU"
     )
+    return 0
+
+
+def search_transactions(first: int, seeds: int, rounds: int) -> int:
+    """Worlds with programs' transactions (tests/streams/transactions/half_world.py)."""
+    from tests.streams.transactions.half_world import trial_of_transactions
+
+    began, found = time.process_time(), Counter[str]()
+    for seed in range(first, first + seeds):
+        try:
+            found.update(trial_of_transactions(seed, rounds))
+        except WrongError as error:
+            print(f"seed {seed}: {error}")
+            return 1
+    said = ", ".join(f"{count} {outcome}" for outcome, count in found.items())
+    seconds = time.process_time() - began
+    print(f"{seeds} seeds, none bad: {said}; {seconds:.1f} s of CPU")
     return 0
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from bench.mutations.planting import fault, replace
 from overlay.machine import Peer
+from overlay.stream_client import DecideTransaction, LeaveUnknown
+from streams.directory.entry import StreamEntry
 from streams.log.batches import BatchHead, join_batches
 from streams.log.chunk import EVENTS
 from streams.log.half_state import Half, HalfEntry, HalfStates
 from streams.transactions.halves import Halves
-from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf
+from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf, ReviewHalf
+from streams.transactions.transactors import Transactors
 
 HALVES = "tests/streams/transactions/test_streams_halves.py"
+THROUGH_NODES = "tests/streams/transactions/test_streams_transactors.py"
 PROMISE = "promise: a half is seen if it is committed, and decided once"
 
 
@@ -82,3 +87,61 @@ def halves_are_missing_from_the_state() -> None:
         return iter(self.outcomes.values())
 
     replace(original, entries)
+
+
+@fault(PROMISE, THROUGH_NODES, "test_transactions_are_whole_and_decided_as_their_programs_say")
+def half_decided_though_its_program_does_not_know() -> None:
+    """A program's node takes "not known" for a rollback."""
+
+    def leave(self: Transactors, client: int, command: LeaveUnknown, entry: StreamEntry) -> None:
+        self._decide(client, DecideTransaction(0, entry.name, command.transaction, False), entry)
+
+    replace(Transactors._leave_unknown, leave)
+
+
+@fault(PROMISE, THROUGH_NODES, "test_a_transaction_in_several_shards_is_decided_anywhere")
+def half_prepared_again_when_it_is_decided() -> None:
+    """A half that comes once more after its decision is kept anew."""
+    original = Halves.prepare
+
+    def prepare(self: Halves, sender: Peer, message: PrepareHalf) -> None:
+        self.replica.state.transactions.outcomes.pop(message.transaction, None)
+        original(self, sender, message)
+
+    replace(original, prepare)
+
+
+@fault(PROMISE, THROUGH_NODES, "test_a_transaction_in_several_shards_is_decided_anywhere")
+def transaction_decided_in_one_shard_only() -> None:
+    """A decision goes to the first shard of the stream, and not to the others."""
+    original = Transactors._ask_all
+
+    def ask_all(self: Transactors, *arguments: Any) -> None:
+        client, entry, shards, transaction, message, then = arguments
+        if isinstance(message(0, 0), DecideHalf):
+            shards = shards[:1]
+        original(self, client, entry, shards, transaction, message, then)
+
+    replace(original, ask_all)
+
+
+@fault(PROMISE, THROUGH_NODES, "test_the_stream_asks_the_program_and_parks_what_it_does_not_know")
+def review_not_passed_on() -> None:
+    """A program's node keeps to itself what a leader asks about a half."""
+
+    def on_review_half(self: Transactors, sender: Peer, message: ReviewHalf) -> None:
+        return
+
+    replace(Transactors.on_review_half, on_review_half)
+
+
+@fault(PROMISE, HALVES, "test_transactions_are_decided_once_through_crashes_and_cut_links")
+def half_answered_before_it_is_committed() -> None:
+    """A leader answers before a majority has what it says."""
+
+    def when_committed(
+        self: Halves, sender: Peer, request: int, name: str, then: Callable[[], None]
+    ) -> None:
+        then()
+
+    replace(Halves._when_committed, when_committed)

@@ -5,6 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +20,9 @@ import canopy
 import canopy.aio
 from canopy.cli.main import main
 from canopy.client.errors import CommandFailed, EventRefusedError
+from canopy.sinks.sqlite import SqliteOutbox
 from overlay.client import AddStream, GetStreams, Streams
+from tests.canopy.sinks import killed_producer
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 
 pytestmark = pytest.mark.process
@@ -106,6 +112,32 @@ def test_tasks_append_as_threads_do(node: Node) -> None:
             return done.count, mine.receipts[0].count
 
     assert asyncio.run(run()) == (300, 5)
+
+
+def test_what_a_killed_producer_has_committed_is_read_and_nothing_else(
+    node: Node, tmp_path: Path
+) -> None:
+    database = tmp_path / "shop.db"
+    with sqlite3.connect(database) as made:
+        made.execute("CREATE TABLE sold (n)")
+    begin, points = node.next(), ("prepared", "committed")
+    for where in points:
+        script = [sys.executable, "-m", killed_producer.__name__]
+        ended = subprocess.run([*script, str(node.data), str(database), where], check=False)
+        assert ended.returncode == -signal.SIGKILL
+    with canopy.connect(node.data) as client:
+        left = client.transactions("orders")
+        assert {one.producer for one in left} == {"shop prepared", "shop committed"}
+        assert node.next() == begin, "halves are seen by nobody"
+        db = sqlite3.connect(database)
+        for where in points:
+            assert SqliteOutbox(db, client, "orders", f"shop {where}").relay() == 1
+        assert client.transactions("orders") == ()
+        with client.read("orders", start=begin) as reading:
+            found = [event.attributes["sold"] for event in reading.take(PATIENCE)]
+    assert found == ["committed"]
+    assert db.execute("SELECT n FROM sold").fetchall() == [("committed",)]
+    assert db.execute("SELECT * FROM canopy_outbox").fetchall() == []
 
 
 def test_a_feed_is_appended_once_and_its_receipts_are_proved(

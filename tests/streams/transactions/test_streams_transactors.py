@@ -63,7 +63,7 @@ def refused(reply: Any) -> str:
     return reply.code
 
 
-def test_a_transaction_in_several_shards_is_read_when_it_is_committed_anywhere() -> None:
+def test_a_transaction_in_several_shards_is_decided_anywhere() -> None:
     world = grown(4, 1)
     founded(world, "orders", shards=3, by="who")
     prepared(world, "n1", "a", drafts(*range(9)))
