@@ -40,6 +40,7 @@ from overlay.links.messages import Frame
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.relaying import Relaying, RelayPorts
+from overlay.lower_random.revocations import Revocations, RevocationStore
 from overlay.lower_random.view import View
 from overlay.machine import LocalEvent, Machine, Message, Peer
 from overlay.reports import Reports
@@ -91,6 +92,7 @@ class Node:
         restored: Sequence[bytes] = (),
         boot: int = 0,
         role: Role | None = None,
+        revocations: RevocationStore | None = None,
     ) -> None:
         """`incarnation` grows with each start, `boot` as in `Links`; `restored` is what was stored,
         in order. `role`: this node's own, where nodes have keys: then no peer is believed that the
@@ -116,6 +118,7 @@ class Node:
         self._watched: dict[str, tuple[Peer, ...]] = {}
         self._ready = self._ring_known = False
         self._boot = boot
+        self.revocations = Revocations(self, revocations, lambda: self.view.peers())
         self.guard = Guard(me.id, role, self.turns.dispatch, self.count, self.trace)
         self._build(codec, overlay, founder=not seeds, restored=restored)
 
@@ -186,7 +189,7 @@ class Node:
             self.host_offers, self.finder, self.publisher, self.registrar, self.receiver,
             self.delegation, self.notices, self.holding, self.clients, self.inspection,
             self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
-            self.arc_merge, *self.streams.machines,
+            self.arc_merge, self.revocations, *self.streams.machines,
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()
@@ -334,6 +337,10 @@ class Node:
         for event in events:
             self.emit(event)
         self._finish_turn()
+
+    def on_revocations(self) -> None:
+        """The list of revoked nodes has perhaps changed on disk."""
+        self._turn(self.revocations.changed)
 
     def client_gone(self, client: int, unread_for: float = 0.0) -> None:
         """A client has gone: its subscriptions end. `unread_for`: seconds for which its session

@@ -111,6 +111,11 @@ class DrivenNode(Protocol):
     def on_disk(self, events: Sequence[LocalEvent]) -> None:
         """Answers of `Driver.logs` that came together, in order."""
 
+    # --- keys ---
+
+    def on_revocations(self) -> None:
+        """The list of revoked nodes has perhaps changed on disk."""
+
     # --- clients ---
 
     def commands(self, client: int, commands: Sequence[Command]) -> None:

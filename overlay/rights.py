@@ -46,7 +46,7 @@ ROLES: Final = {role.name.lower(): role for role in Role}
 
 LEAST: Final[dict[Role, str]] = {
     Role.LEAF: (
-        "Shuffle Walk Find Contact AskNeighbourhood "
+        "RevocationsKnown Shuffle Walk Find Contact AskNeighbourhood "
         "Register Unregister Renew AskTree Invalidated CacheReport Visit "
         "FindHosts AskMatches AskTrees AskEvent EventFacts "
         "FoundStream ChangeStream EraseStream "
@@ -56,12 +56,14 @@ LEAST: Final[dict[Role, str]] = {
         "JoinGroup KeepMembers LeaveGroup SettleLeases AskGroups EndDeadLetters ForgetGroup"
     ),
     Role.MEMBER: (
-        "Relayed ShuffleReply WalkHit WalkMiss StalePoint FindReply Moved RingMet RingEnded "
+        "RevocationList Relayed ShuffleReply WalkHit WalkMiss StalePoint FindReply Moved "
+        "RingMet RingEnded "
         "RecruitReply StillHosting HostAnswer StopsHosting Assigned Installed ServingReply "
         "PartTaken Accepted TreeMoved Deliver Undelivered DeliveriesGivenUp NoticeHandedOver "
         "HostsFound MatchesFound TreesReport NotOwner Observed RecoverReply "
         "ShardsReport ShardsOrphaned ShardsStatus ShardSeal ShardSealed ShardFenced ShardFetch "
         "ShardFetched ShardAppend ShardAck ShardBehind ProducerIsOpen RowsAppended "
+        "ShardMissing ShardMissingSent "
         "AppendRefused ReadingBegan StreamRows ReadingsScanned ReadingsKept PositionCommitted "
         "ReadingRefused ReadingsMoved RowFacts GroupJoined LeasedRows LeasesSettled MembersKept "
         "MemberRefused MembersMoved ConfirmLeader LeaderConfirmed "

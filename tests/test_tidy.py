@@ -193,6 +193,7 @@ HOMES = {
     "trio": ("canopy.wire", "canopy.trio"),
     "kademlia": ("canopy.wire",),
     "rpcudp": ("canopy.wire",),
+    "cryptography": ("canopy.wire",),
     "textual": ("canopy.tui",),
     "pyspark": ("canopy.traces",),
     "pyarrow": ("canopy.traces",),

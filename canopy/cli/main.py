@@ -29,6 +29,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "Subscribe, and watch events and the overlay, in the terminal.",
         ),
         "sim": ("canopy.cli.sim.command:sim", "Run the overlay in a simulated network."),
+        "keys": (
+            "canopy.cli.keys.command:keys",
+            "Make an overlay's keys, invite nodes, revoke them.",
+        ),
     },
     "Events": {
         "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print the matching events."),

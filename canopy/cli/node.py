@@ -37,6 +37,7 @@ import click
 @click.option("--trace-dir", metavar="DIR", type=click.Path(), help="Folder of the trace records.")
 @click.option("--trace-sample", type=float, metavar="SHARE", help="Share of events traced, 0 to 1.")
 @click.option("--log", metavar="LEVEL", help="debug, info, warning or error.")
+@click.option("--join", metavar="TOKEN", help="Join with a token of `canopy keys invite`.")
 @click.option(
     "--insecure", is_flag=True, default=None, help="Listen beyond loopback without a key."
 )

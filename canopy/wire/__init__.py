@@ -7,7 +7,8 @@ Read in this order:
   text, what a user may set, fixed numbers, the log, the data folder (lock, identity), with
   ``id_lock`` (one process per id on a machine), ``state_file`` (its records) and ``durable`` (how
   its files are written, and what a disk refuses);
-- ``transport/`` frames, codec, and TCP connections;
+- ``transport/`` frames, codec, and TCP connections, in TLS where the node has keys;
+- ``keys/`` keys and certificates: who signs, how a node joins, who is revoked;
 - ``driver`` runs a `node.Node` over trio: inputs, timer, and the order of the steps of a turn;
 - ``shards/`` the disk of the shards of streams: a list, files, and a thread that writes them;
 - ``control/`` the Unix socket for programs (their side is canopy/client/);

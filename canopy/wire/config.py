@@ -95,6 +95,7 @@ class NodeConfig(Settings, frozen=True):
     name: Name = ""
     overlay: Name = "canopy"  # two overlays never link
     insecure: bool = False  # listen beyond loopback without key or certificate
+    join: str = ""  # a token: get a certificate with it, unless there is one
     log: typing.Literal["debug", "info", "warning", "error"] = "info"
     drain_timeout: Seconds = 10.0  # leave after so long even if not drained; guess, to be measured
     # by the time that a primary with full logs takes to hand over its arc
@@ -115,6 +116,11 @@ class NodeConfig(Settings, frozen=True):
     def folder(self) -> Path:
         """The data folder, the default one if `data` is empty."""
         return Path(self.data).expanduser() if self.data else default_folder()
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether the node has keys, or is about to get them."""
+        return bool(self.join) or (self.folder / "keys" / "node.key").exists()
 
     @property
     def trace_folder(self) -> Path:
@@ -330,11 +336,13 @@ def check_addresses(config: NodeConfig) -> None:
             if port == 0 and key != "listen":
                 raise ConfigError(f"{key}: {address!r}: port 0 cannot be dialled")
     host, _ = split_address(config.listen)
-    if not is_loopback(host) and not config.insecure:
+    if not is_loopback(host) and not config.insecure and not config.is_secured:
         raise ConfigError(
             f"listen: {config.listen} can be reached by other machines, and this node has neither "
-            f"a key nor a certificate: any program could join, read and forge. Listen on "
-            f"127.0.0.1, or add --insecure if you trust all users of the network"
+            f"a key nor a certificate: any program could join, read and forge. For a new overlay: "
+            f"canopy keys init --data {config.folder}; to join one: canopy keys invite at its "
+            f"first node, and canopy node --join TOKEN here. Or listen on 127.0.0.1, or add "
+            f"--insecure if you trust all users of the network"
         )
     if host in ("0.0.0.0", "::") and not config.advertise:
         raise ConfigError(

@@ -22,6 +22,12 @@ a host with a backlog works in its ticks (overlay/upper_tree/host/visit_schedule
 READ_SIZE: Final = 32 * 1024
 """Asked for in one receive, and handled in one turn; larger ones were not faster."""
 
+INSECURE_LOG: Final = 3600.0
+"""Seconds between two warnings of a node that others can reach, and that has no keys."""
+
+RECHECK: Final = 2.0
+"""Seconds between two looks at the certificates of live connections: one may expire."""
+
 QUEUE_LIMIT: Final = 16 << 20
 """Bytes queued for one connection. Links grant each other 4 MiB of credit (`LinkSettings.window`),
 so a peer that lets more than this wait violates the protocol."""

@@ -22,6 +22,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -29,13 +30,14 @@ import trio
 
 from canopy.traces.writer import TraceWriter
 from canopy.wire.addresses import split_address
-from canopy.wire.constants import CONNECTIONS, TICK_LEAST
+from canopy.wire.constants import CONNECTIONS, READ_SIZE, TICK_LEAST
 from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.shards.log_disk import FileLogDisk
 from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.outlet import Counters
+from canopy.wire.transport.tls import Doorkeeper, TlsError, TlsPipe
 from overlay.client import Event, Reply
 from overlay.driving import DrivenNode
 from overlay.hybrid_clock import HybridClock
@@ -101,6 +103,7 @@ class TrioDriver:
         connect_timeout: float = 5.0,
         hybrid: HybridClock | None = None,
         shards: FileLogDisk | None = None,
+        security: Doorkeeper | None = None,
     ) -> None:
         self.counters = Counters()
         self.hybrid = hybrid or hybrid_clock()
@@ -112,6 +115,7 @@ class TrioDriver:
         self._folder = folder
         self._traces = traces
         self._connect_timeout = connect_timeout
+        self._security = security
         self._node: DrivenNode | None = None
         self._nursery: trio.Nursery | None = None
         self._connections: dict[int, Connection] = {}
@@ -277,6 +281,19 @@ class TrioDriver:
             else:
                 await answered.park()
 
+    def recheck(self) -> None:
+        """Look again at who is at the other end of each connection: its certificate may have
+        expired, or been revoked. Those who are not believed any more are cut off."""
+        for connection in list(self._connections.values()):
+            tls = connection.tls
+            if self._security is None or tls is None or not tls.certificate:
+                continue
+            try:
+                self._security.identify(tls.certificate)
+            except TlsError as error:
+                self._log.warning("cut_off", address=connection.address, reason=error)
+                connection.cut_off(str(error))
+
     async def settle(self) -> None:
         """Wait until the node has closed its connections and what was written has left."""
         while self._connections:
@@ -286,10 +303,11 @@ class TrioDriver:
         assert self._nursery is not None, "a node may dial only after start"
         self._nursery.start_soon(job, connection)
 
-    def _connection(self, address: str) -> Connection:
+    def _connection(self, address: str, is_server: bool = False) -> Connection:
         self._last_number += 1
+        tls = None if self._security is None else TlsPipe(self._security, is_server)
         connection = Connection(
-            self._last_number, address, self.counters, self._on_frames, self._on_garbage
+            self._last_number, address, self.counters, self._on_frames, self._on_garbage, tls
         )
         self._connections[connection.number] = connection
         return connection
@@ -310,13 +328,14 @@ class TrioDriver:
                 return await trio.open_tcp_stream(host, port)
             raise OSError(0, f"no answer within {self._connect_timeout:g} s")
 
-        opened = partial(self.turn, self.node.on_opened)
-        self._ended(connection, await connection.run(connect, opened))
+        opened = partial(self._opened, connection, self.node.on_opened)
+        self._ended(connection, await connection.run(connect, opened, self._connect_timeout))
+
+    def _opened(self, connection: Connection, handler: Callable[..., None], number: int) -> None:
+        principal = connection.principal
+        self.turn(handler, number, *(() if principal is None else (principal,)))
 
     async def _accept(self, stream: trio.SocketStream) -> None:
-        async def connect() -> trio.SocketStream:
-            return stream
-
         try:
             host, port = stream.socket.getpeername()[:2]
         except OSError:  # it has disconnected already
@@ -326,14 +345,64 @@ class TrioDriver:
             self._log.warning("refused", address=f"{host}:{port}", reason="too many connections")
             await trio.aclose_forcefully(stream)
             return
-        connection = self._connection(f"{host}:{port}")
-        accepted = partial(self.turn, self.node.on_accepted)
-        self._ended(connection, await connection.run(connect, accepted))
+        if self._security is None:
+            await self._serve(stream, f"{host}:{port}", b"")
+        elif self._security.limits(host).admits(host, self.clock()):
+            await self._greet(stream, host, port, self._security)
+        else:
+            self.counters.accepts_refused += 1
+            await trio.aclose_forcefully(stream)
+
+    async def _greet(
+        self, stream: trio.SocketStream, host: str, port: int, security: Doorkeeper
+    ) -> None:
+        """A stranger, until it has authenticated itself."""
+        waits = True
+
+        def authenticated() -> None:
+            nonlocal waits
+            if waits:
+                waits = False
+                security.limits(host).done(host)
+
+        try:
+            first = b""
+            with trio.move_on_after(self._connect_timeout), suppress(trio.BrokenResourceError):
+                first = await stream.receive_some(READ_SIZE)
+            if not first:
+                self.counters.tls_refused += 1
+            elif security.is_join(first):
+                await security.serve_join(stream, first)
+            else:
+                await self._serve(stream, f"{host}:{port}", first, authenticated)
+        finally:
+            authenticated()
+            await trio.aclose_forcefully(stream)
+
+    async def _serve(
+        self,
+        stream: trio.SocketStream,
+        address: str,
+        first: bytes,
+        authenticated: Callable[[], None] = lambda: None,
+    ) -> None:
+        async def connect() -> trio.SocketStream:
+            return stream
+
+        def accepted(number: int) -> None:
+            authenticated()
+            self._opened(connection, self.node.on_accepted, number)
+
+        connection = self._connection(address, is_server=True)
+        connection.first, connection.is_server = first, True
+        self._ended(connection, await connection.run(connect, accepted, self._connect_timeout))
 
     def _ended(self, connection: Connection, reason: str | None) -> None:
         del self._connections[connection.number]
-        if reason is not None:
-            self._log.debug("closed", address=connection.address, reason=reason)
+        if reason is None:
+            return
+        self._log.debug("closed", address=connection.address, reason=reason)
+        if connection.was_open or not connection.is_server:  # else the node has not heard of it
             self.turn(self.node.on_closed, connection.number, reason)
 
     async def _tick(self) -> None:

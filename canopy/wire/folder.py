@@ -32,7 +32,7 @@ from canopy.wire.durable import FolderError, refused, require_room, write_durabl
 from canopy.wire.id_lock import IdLock
 from canopy.wire.state_file import NodeIdentity, StateFile, StoredState, read_state
 
-NODE_ID: Final = re.compile(r"[0-9a-f]{16}")
+NODE_ID: Final = re.compile(r"[0-9a-f]{16}(?:[0-9a-f]{16})?")
 
 
 def default_folder() -> Path:
@@ -69,14 +69,16 @@ def read_identity(path: Path) -> NodeIdentity:
 class DataFolder:
     """An opened data folder: locked for this process, with identity and stored records.
 
-    `node` is 16 hex digits, `incarnation` counts the starts from 1, `restored` are the records of
-    earlier starts in order, `cut` the bytes of a torn tail that were removed, `lost` the id that
-    was given up because its state is damaged or missing, else "", `kept` the name under which a
-    damaged state was put aside, else "". Raises FolderError.
+    `node` is the id in the node's certificate (32 hex digits, the argument `node`), or 16 hex
+    digits that are drawn where there is none. `incarnation` counts the starts from 1, `restored`
+    are the records of earlier starts in order, `cut` the bytes of a torn tail that were removed,
+    `lost` the id that was given up because its state is damaged or missing, else "", `kept` the
+    name under which a damaged state was put aside, else "". Raises FolderError.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, node: str = "") -> None:
         self.path = path
+        self._wanted = node
         self.restored: list[bytes] = []
         self.cut = 0
         self.lost = ""
@@ -84,6 +86,8 @@ class DataFolder:
         self._id_lock: IdLock | None = None
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if path.stat().st_mode & 0o077:  # made by hand: others could read it
+                path.chmod(0o700)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise FolderError(f"cannot use the data folder {path}: {refused(error)}") from None
@@ -123,9 +127,14 @@ class DataFolder:
     def _identify(self, stored: StoredState) -> tuple[str, int]:
         """The node's id, and its incarnation, which is raised durably."""
         path = self.path / "node.json"
-        node, incarnation = secrets.token_hex(8), 0
+        node, incarnation = self._wanted or secrets.token_hex(8), 0
         if path.exists():
             node, incarnation = read_identity(path)
+            if self._wanted not in ("", node):
+                raise FolderError(
+                    f"{self.path} has the state of the node {node}, and its certificate is that of "
+                    f"{self._wanted}: move node.json and state away to start as that one"
+                )
             self._compare(NodeIdentity(node, incarnation), stored.owner)
         elif stored.size:
             whose = f" of the node {stored.owner.node}" if stored.owner else ""
@@ -167,7 +176,13 @@ class DataFolder:
         return StateFile(path, NodeIdentity(self.node, self.incarnation), stored)
 
     def _begin_anew(self, path: Path) -> None:
-        """Keep the damaged state aside and take another id."""
+        """Keep the damaged state aside and take another id. Raises FolderError where the id comes
+        from a certificate."""
+        if self._wanted:
+            raise FolderError(
+                f"{path} is damaged or missing, so that this node has to take another id, which "
+                f"its issuer has to sign: canopy keys renew --new-id --data {self.path}"
+            )
         if path.exists():
             self.kept = "state.damaged"
             path.replace(path.with_name(self.kept))

@@ -21,7 +21,7 @@ from canopy.wire.constants import STATE_LIMIT
 from canopy.wire.durable import DiskError, FolderError, refused, write_durably
 from overlay.records import Recovered, pack_block, recover
 
-OWNER: Final = re.compile(rb"owner:([0-9a-f]{16}):([1-9][0-9]{0,18})")
+OWNER: Final = re.compile(rb"owner:([0-9a-f]{16}(?:[0-9a-f]{16})?):([1-9][0-9]{0,18})")
 """The file's own record. The node's are MessagePack arrays, which begin with another byte."""
 
 

@@ -89,6 +89,19 @@ class Walk(Message, frozen=True):
         return len(self.attributes)
 
 
+class RevocationsKnown(Message, frozen=True):
+    """The version of the sender's list of revocations (0: none): who has a later one sends it, who
+    has an earlier one answers with its own."""
+
+    version: Uint53
+
+
+class RevocationList(Message, frozen=True):
+    """The list of revocations, signed; passed on by each node to which it is new."""
+
+    data: Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
+
+
 class WalkHit(Message, frozen=True):
     """To the origin of a walk: access points for some of its attributes, found at `hop`; those of
     one attribute one after the other, the preferred one first."""

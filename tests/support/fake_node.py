@@ -28,6 +28,7 @@ from overlay.client import (
 )
 from overlay.links.messages import Batch, Frame
 from overlay.machine import Peer
+from overlay.rights import Principal
 from overlay.settings import Settings
 
 ENCODE = msgspec.msgpack.Encoder().encode
@@ -81,11 +82,13 @@ class FakeNode:
         self.ticks.append(now)
         self.next_tick = now + 1 + self.rng.random()
 
-    def on_opened(self, connection: int) -> None:
+    def on_opened(self, connection: int, principal: Principal | None = None) -> None:
         self.connections.append(connection)
         self.ready = True
 
     on_accepted = on_opened
+
+    def on_revocations(self) -> None: ...
 
     def on_closed(self, connection: int, reason: str) -> None:
         self.closed.append(reason)

@@ -36,6 +36,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "views": ("Shuffle", "ShuffleReply"),
     "access_points": ("StalePoint",),
     "walk_answers": ("WalkHit", "WalkMiss"),
+    "keys": ("RevocationsKnown", "RevocationList"),
     "ring": (
         *("Find", "FindReply", "Stabilise", "Neighbourhood", "AskNeighbourhood", "Rectify"),
         *("Moved", "Contact", "RingMet", "Merge", "MergeReply", "RingEnded"),

@@ -32,6 +32,8 @@ from canopy.wire.constants import (
     FOLDER_CHECK,
     FOLDER_COPIED,
     FOLDER_REFUSED,
+    INSECURE_LOG,
+    RECHECK,
     SETTLE,
     SHARDS_CLOSE,
     TRACE_FLUSH,
@@ -49,6 +51,7 @@ from canopy.wire.process.health_watch import HealthWatch
 from canopy.wire.process.listening import StartError, listen, raise_file_limit
 from canopy.wire.process.machine_load import MachineLoad
 from canopy.wire.process.memory import freeze_heap, return_large_blocks
+from canopy.wire.process.security import NodeSecurity, prepare_keys
 from canopy.wire.shards.log_disk import FileLogDisk
 from overlay.client import (
     Command,
@@ -88,14 +91,17 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
     process: NodeProcess | None = None
     return_large_blocks()
     try:
-        folder = DataFolder(config.folder)
-    except FolderError as error:
+        security = prepare_keys(config, log)
+        if security is not None:
+            config = msgspec.structs.replace(config, overlay=security.overlay)
+        folder = DataFolder(config.folder, "" if security is None else security.own.principal.id)
+    except (FolderError, StartError) as error:
         return report(error, log)
     if folder.lost:
         event = "state_damaged" if folder.kept else "state_missing"
         log.warning(event, was=folder.lost, now=folder.node, kept=folder.kept or "nothing")
     try:
-        process = NodeProcess(config, folder, log, build or build_node)
+        process = NodeProcess(config, folder, log, build or build_node, security)
         freeze_heap()  # here nothing waits for it: it takes 0.1 s
         return trio.run(process.run, strict_exception_groups=True)
     except BaseException as error:
@@ -146,11 +152,13 @@ def build_node(process: NodeProcess) -> DrivenNode:
         random.Random(seed),
         WireCodec(),
         process.driver,
-        seeds=config.peers,
+        seeds=process.peers,
         overlay=config.overlay,
         name=config.name,
         restored=process.folder.restored,
         boot=process.boot,
+        role=None if process.security is None else process.security.own.principal.role,
+        revocations=process.security,
     )
 
 
@@ -161,8 +169,18 @@ class NodeProcess:
     node.
     """
 
-    def __init__(self, config: NodeConfig, folder: DataFolder, log: Log, build: Build) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        folder: DataFolder,
+        log: Log,
+        build: Build,
+        security: NodeSecurity | None = None,
+    ) -> None:
         self.config = config
+        self.security = security
+        """Its keys; None: it has none."""
+        self.peers = config.peers or (() if security is None else security.introducers)
         self.folder = folder
         self.log = log
         self.me = Peer(folder.node, "")  # the address follows when the port is open
@@ -173,8 +191,9 @@ class NodeProcess:
         self._traces = self._open_traces(hybrid)
         self._shards = FileLogDisk(folder.path, folder.node, log)
         self.driver = TrioDriver(
-            log, folder, self._traces, config.links.connect_timeout, hybrid, self._shards
-        )
+            log, folder, self._traces, config.links.connect_timeout, hybrid, self._shards,
+            security,
+        )  # fmt: skip
         self._control = ControlServer(
             self.driver.trace,
             self,
@@ -217,13 +236,15 @@ class NodeProcess:
                     nursery.start_soon(self._health.run)
                 nursery.start_soon(prepare_matching, self.log)
                 nursery.start_soon(self._feed.run)
+                nursery.start_soon(self._keep_secure)
                 self.log.info(
                     "listening",
                     node=self.me.id,
                     address=self.me.address,
                     data=self.folder.path,
                     incarnation=self.folder.incarnation,
-                    peers=",".join(self.config.peers),
+                    peers=",".join(self.peers),
+                    tls=self.security is not None,
                 )
                 await nursery.start(self.driver.run, listeners)
                 await nursery.start(self._control.serve, self.folder.prepare_socket())
@@ -315,7 +336,7 @@ class NodeProcess:
 
     def inform_other(self) -> None:
         """When it has stopped for another process with its node's id: make itself known there."""
-        if self._conflict is not None:
+        if self._conflict is not None and self.security is None:
             incarnation, overlay = self.folder.incarnation, self.config.overlay
             hello = Hello(PROTOCOL, overlay, self.me, incarnation, 0, 0, 0, boot=self.boot)
             trio.run(inform_other, self._conflict.peer.address, hello)
@@ -338,9 +359,9 @@ class NodeProcess:
         self._alone = alone
         if not alone:
             self.log.info("joined", neighbours=count)
-        elif self.config.peers:
+        elif self.peers:
             reason = "no peer answers: an overlay of its own; goes on dialling"
-            self.log.warning("alone", reason=reason, peers=",".join(self.config.peers))
+            self.log.warning("alone", reason=reason, peers=",".join(self.peers))
         else:
             self.log.info("alone", reason="the first node of its overlay")
 
@@ -425,6 +446,25 @@ class NodeProcess:
                 self.log.warning("traces", lost=self._traces.lost, reason=self._traces.error)
         self.log.info("left", node=self.me.id, drained=not unfinished, reason=reason)
 
+    async def _keep_secure(self) -> None:
+        """Renew the certificate, take revocations, look at who is connected; without keys beyond
+        this machine, say so once an hour."""
+        if self.security is None:
+            while not is_loopback(split_address(self.config.listen)[0]):
+                self.log.warning("insecure", reason="no keys: others can join, read and forge")
+                await trio.sleep(INSECURE_LOG)
+            return
+        self.security.changed = self._on_keys_changed
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.security.run)
+            while True:
+                await trio.sleep(RECHECK)
+                self.driver.recheck()
+
+    def _on_keys_changed(self) -> None:
+        self.driver.recheck()
+        self.driver.turn(self.driver.node.on_revocations)
+
     async def _write_traces(self) -> None:
         while True:
             await trio.sleep(TRACE_FLUSH)
@@ -480,6 +520,11 @@ class NodeProcess:
 
 
 def open_trace(path: str) -> TraceFile:
-    """Open a trace file for appending, and make its folders. What `write` takes is the system's."""
+    """Open a trace file for appending, readable for its owner alone, and make its folders. What
+    `write` takes is the system's."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    return open(path, "ab", buffering=0)  # TraceWriter buffers, and closes it
+
+    def private(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o600)
+
+    return open(path, "ab", buffering=0, opener=private)  # TraceWriter buffers, and closes it

@@ -20,8 +20,10 @@ from canopy.wire.constants import LINGER, QUEUE_LIMIT, READ_SIZE, SEND_TIMEOUT
 from canopy.wire.transport.framing import NODE_FRAMES, FrameReader, opens_session
 from canopy.wire.transport.inlet import Inlet
 from canopy.wire.transport.outlet import Counters, Outlet
+from canopy.wire.transport.tls import SecureInlet, TlsError, TlsPipe
 from overlay.links.events import REFUSED
 from overlay.links.messages import Bye, Frame
+from overlay.rights import Principal
 
 
 class Connection:
@@ -38,11 +40,21 @@ class Connection:
         counters: Counters,
         on_frames: Callable[[int, list[Frame]], None],
         on_garbage: Callable[[int, str], None],
+        tls: TlsPipe | None = None,
     ) -> None:
+        """`tls` encrypts it, and says who is at the other end (`principal`)."""
         self.number = number
         self.address = address
         self.closing = False
         """The node has closed it, and gets nothing of it any more."""
+        self.principal: Principal | None = None
+        """Who is at the other end, once it is open; None: that is not known."""
+        self.tls = tls
+        self.is_server = False
+        """Another process has dialled it."""
+        self.first = b""
+        """What was read of it already."""
+        self.was_open = False
         self._open = False
         self._counters = counters
         self._on_frames = on_frames
@@ -80,6 +92,11 @@ class Connection:
         self._scope.deadline = trio.current_time() + LINGER
         self._outlet.wake()
 
+    def cut_off(self, reason: str) -> None:
+        """End it at once: its peer is not believed any more."""
+        self._outlet.close()
+        self._fail(reason)
+
     def _fail(self, reason: str) -> None:
         self._reason = self._reason or reason
         self._scope.cancel()
@@ -94,9 +111,13 @@ class Connection:
             self._on_garbage(self.number, reason)
 
     async def run(
-        self, connect: Callable[[], Awaitable[trio.SocketStream]], on_open: Callable[[int], None]
+        self,
+        connect: Callable[[], Awaitable[trio.SocketStream]],
+        on_open: Callable[[int], None],
+        connect_timeout: float = 5.0,
     ) -> str | None:
-        """Connect, then read and write until the connection ends.
+        """Connect, then read and write until the connection ends. The peer has `connect_timeout`
+        seconds to authenticate itself.
 
         Returns the reason for which it ended, or None if the node closed it.
         """
@@ -106,9 +127,11 @@ class Connection:
             except (OSError, ValueError) as error:  # ValueError: a malformed address
                 self._reason = connect_fault(error)
                 return None if self.closing else self._reason
-            self._open = True
-            self._outlet.open(stream)
             try:
+                if not await self._authenticate(stream, connect_timeout):
+                    return None if self.closing else self._reason
+                self._open = self.was_open = True
+                self._outlet.open(stream, self.tls.encrypt if self.tls else None)
                 if not self.closing:
                     on_open(self.number)
                 async with trio.open_nursery() as nursery:
@@ -119,9 +142,24 @@ class Connection:
                 await trio.aclose_forcefully(stream)
         return None if self.closing else self._reason or "the connection ended"
 
+    async def _authenticate(self, stream: trio.SocketStream, timeout: float) -> bool:
+        """Greet the peer as TLS does, if need be. Whether it is somebody."""
+        if self.tls is None:
+            return True
+        with trio.move_on_after(timeout):
+            try:
+                self.principal = await self.tls.handshake(stream, self.first)
+            except TlsError as error:
+                self._reason = str(error)
+            else:
+                return True
+        self._reason = self._reason or f"no TLS handshake within {timeout:g} s"
+        self._counters.tls_refused += 1
+        return False
+
     async def _read(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
         reader = self._reader
-        inlet = Inlet(stream)
+        inlet = Inlet(stream) if self.tls is None else SecureInlet(Inlet(stream), self.tls)
         counters = self._counters
         while True:
             try:

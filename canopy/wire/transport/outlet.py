@@ -4,7 +4,8 @@ Waking a writer task costs some 20 µs in trio, and every other ready task runs 
 `send_now`, called at the end of a turn, writes to the non-blocking descriptor until the queue is
 empty or the socket is full. The writer task (`drain`) waits for room and writes the rest in the
 same way. Both take from the front of one list, so bytes stay in order. Nothing is copied: several
-sockets may queue the same bytes object.
+sockets may queue the same bytes object. Where the stream is encrypted (tls.py), that is done when
+it is written: once for all that a turn has queued.
 
 A write error in `send_now` leaves the bytes in the queue, and `drain` meets and reports the error
 when it writes them.
@@ -13,6 +14,7 @@ when it writes them.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import trio
@@ -23,7 +25,10 @@ from canopy.wire.constants import WRITE_PIECES
 class Counters:
     """Totals over the connections of one process (``wire_…`` in `canopy status`)."""
 
-    __slots__ = ("bytes_in", "bytes_out", "errors", "frames_in", "frames_out", "sends")
+    __slots__ = (
+        *("bytes_in", "bytes_out", "errors", "frames_in", "frames_out", "sends"),
+        *("tls_refused", "accepts_refused"),
+    )
 
     def __init__(self) -> None:
         self.bytes_in = 0
@@ -32,6 +37,8 @@ class Counters:
         self.frames_out = 0
         self.sends = 0
         self.errors = 0
+        self.tls_refused = 0  # connections whose peer did not authenticate itself
+        self.accepts_refused = 0  # those beyond what one address may have
 
 
 class Outlet:
@@ -42,6 +49,8 @@ class Outlet:
         """Bytes in the queue."""
         self._counters = counters
         self._pieces: list[bytes | memoryview] = []
+        self._encrypt: Callable[[Sequence[bytes | memoryview]], bytes] | None = None
+        self._encrypted = 0  # so many of the pieces are already
         self._file: int | None = None
         self._lot = trio.lowlevel.ParkingLot()
 
@@ -49,8 +58,14 @@ class Outlet:
         """Whether anything is queued."""
         return bool(self._pieces)
 
-    def open(self, stream: trio.SocketStream) -> None:
-        """Write to this stream's socket from now on."""
+    def open(
+        self,
+        stream: trio.SocketStream,
+        encrypt: Callable[[Sequence[bytes | memoryview]], bytes] | None = None,
+    ) -> None:
+        """Write to this stream's socket from now on, what `encrypt` makes of all pieces that are
+        there."""
+        self._encrypt = encrypt
         self._file = stream.socket.fileno()
 
     def close(self) -> None:
@@ -93,6 +108,12 @@ class Outlet:
     def _write(self) -> None:
         """Write until the queue is empty or the socket is full. Raises OSError of the socket."""
         pieces = self._pieces
+        if self._encrypt is not None and self._encrypted < len(pieces) and self._file is not None:
+            plain = pieces[self._encrypted :]
+            data = self._encrypt(plain)
+            self.waiting += len(data) - sum(map(len, plain))
+            pieces[self._encrypted :] = [data]
+            self._encrypted = len(pieces)
         while pieces and self._file is not None:
             some = pieces if len(pieces) <= WRITE_PIECES else pieces[:WRITE_PIECES]
             try:
@@ -110,5 +131,6 @@ class Outlet:
             if count:
                 pieces[done] = memoryview(some[done])[count:]
             del pieces[:done]
+            self._encrypted = max(0, self._encrypted - done)
             if is_full:
                 return

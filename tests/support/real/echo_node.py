@@ -31,6 +31,7 @@ from overlay.info import SubscriptionInfo
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import Frame
 from overlay.machine import LocalEvent
+from overlay.rights import Principal
 
 
 class EchoNode:
@@ -65,11 +66,14 @@ class EchoNode:
     def update_health(self, report: HealthReport) -> None:
         self.inputs.append(("health", report))
 
-    def on_opened(self, connection: int) -> None:
-        self.inputs.append(("opened", connection))
+    def on_opened(self, connection: int, principal: Principal | None = None) -> None:
+        self.inputs.append(("opened", connection, *([] if principal is None else [principal])))
 
-    def on_accepted(self, connection: int) -> None:
-        self.inputs.append(("accepted", connection))
+    def on_accepted(self, connection: int, principal: Principal | None = None) -> None:
+        self.inputs.append(("accepted", connection, *([] if principal is None else [principal])))
+
+    def on_revocations(self) -> None:
+        self.inputs.append(("revocations",))
 
     def on_frames(self, connection: int, frames: list[Frame]) -> None:
         self.inputs.append(("frames", connection, len(frames)))

@@ -1,0 +1,1 @@
+"""`canopy keys`: the keys of an overlay (``command``)."""

@@ -1,0 +1,225 @@
+"""`canopy keys`: the keys of an overlay, and who may take part in it (docs/guide/security.md)."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from canopy.cli.connect import json_option
+from canopy.cli.output import console, print_json, table
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+data_option = click.option(
+    "--data", metavar="DIR", type=click.Path(path_type=Path), help="The node's data folder."
+)
+
+
+@click.group()
+def keys() -> None:
+    """Make keys for an overlay, invite nodes into it, and revoke them.
+
+    Two commands make a safe overlay: `keys init` at its first node, and there `keys invite` for
+    each other one, which starts with `canopy node --join TOKEN`.
+
+    \b
+    canopy keys init --overlay acme
+    canopy keys invite --for 1h
+    canopy node --join canopy1.…
+    """
+
+
+@keys.command()
+@data_option
+@click.option("--overlay", default="canopy", help="The overlay's name.")
+def init(data: Path | None, overlay: str) -> None:
+    """Make a root, an issuer and the first node's key, in this node's data folder.
+
+    \b
+    canopy keys init --overlay acme
+    canopy node --overlay acme --listen 0.0.0.0:4470 --advertise first.example:4470
+    """
+    from canopy.wire.keys.authority import found_overlay
+
+    folder = key_folder(data)
+    node = found_overlay(folder, overlay)
+    console().print(f"the overlay {overlay} has keys; this node is {node}")
+    console().print(f"move {folder.path / 'root.key'} to a safe place, offline: only")
+    console().print("  another issuer needs it")
+
+
+@keys.command()
+@data_option
+@click.option("--role", default="voter", help="leaf, member, voter, issuer or admin.")
+@click.option("--tenant", default="", help="Whose node it is.")
+@click.option("--uses", default=1, type=click.IntRange(1, 10_000), help="For so many nodes.")
+@click.option("--for", "term", default="1h", metavar="TIME", help="How long: 30m, 1h, 7d.")
+@click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Where this node is reached; by default where it runs.",
+)
+def invite(
+    data: Path | None, role: str, tenant: str, uses: int, term: str, addresses: tuple[str, ...]
+) -> None:
+    """Print a token with which a new node gets a certificate from this one.
+
+    Who has the token can join, so treat it as a password. This node has to be running when it is
+    used.
+
+    \b
+    canopy keys invite
+    canopy keys invite --role leaf --tenant acme --uses 10 --for 7d
+    """
+    from canopy.wire.keys.authority import invite as new_token
+    from canopy.wire.keys.tokens import write_token
+    from overlay.rights import ROLES
+
+    if role not in ROLES:
+        raise click.UsageError(f"--role: expected one of {', '.join(ROLES)}")
+    folder = key_folder(data)
+    where = addresses or own_address(folder.path.parent)
+    token = new_token(folder, ROLES[role], tenant, uses, seconds_of(term), where)
+    click.echo(write_token(token))
+
+
+@keys.command()
+@data_option
+@json_option
+def ls(data: Path | None, as_json: bool) -> None:
+    """Show this node's certificate, open invitations and revoked nodes.
+
+    \b
+    canopy keys ls
+    """
+    folder = key_folder(data)
+    own = folder.certificate_or_none()
+    revoked = () if own is None else folder.revocations(own.holder.overlay)[0].ids
+    invitations = folder.invitations() if folder.is_issuer else {}
+    rows: list[tuple[str, ...]] = []
+    found: dict[str, Any] = {"node": None, "invitations": [], "revoked": list(revoked)}
+    if own is not None:
+        principal, ends = own.principal, when(own.ends)
+        role = principal.role.name.lower()
+        found["node"] = {
+            "id": principal.id, "overlay": own.holder.overlay, "role": role,
+            "tenant": principal.tenant, "until": own.ends,
+        }  # fmt: skip
+        rows.append(("node", principal.id, role, principal.tenant, f"until {ends}"))
+    for name, each in invitations.items():
+        left = each.uses - len(each.used_by)
+        found["invitations"].append(
+            {"name": name, "role": each.role, "tenant": each.tenant, "left": left,
+             "until": each.until, "used_by": list(each.used_by)}
+        )  # fmt: skip
+        rows.append(
+            ("invitation", name, each.role, each.tenant, f"{left} left, {when(each.until)}")
+        )
+        rows += [("  used by", node, "", "", "") for node in each.used_by]
+    rows += [("revoked", node, "", "", "") for node in revoked]
+    if as_json:
+        print_json(found)
+        return
+    if not rows:
+        console().print(f"no keys in {folder.path}")
+        return
+    shown = table("", "=id", "role", "tenant", "")
+    for row in rows:
+        shown.add_row(*row)
+    console().print(shown)
+
+
+@keys.command()
+@data_option
+@click.argument("nodes", nargs=-1, required=True, metavar="ID…")
+def revoke(data: Path | None, nodes: tuple[str, ...]) -> None:
+    """Have no node believe these ids any more: signed here, and spread while the overlay runs.
+
+    Their links are closed within seconds, and their certificates are not renewed.
+
+    \b
+    canopy keys revoke 0f3c9a…
+    """
+    from canopy.wire.keys.authority import revoke as sign
+
+    for node in nodes:
+        if not re.fullmatch(r"[0-9a-f]{32}", node):
+            raise click.UsageError(f"{node!r} is no id: 32 hex digits, as in `canopy peers`")
+    folder = key_folder(data)
+    own = folder.certificate_or_none()
+    if own is not None and own.principal.id in nodes:
+        raise click.UsageError("this is the node's own id: revoke it at another issuer")
+    changed = sign(folder, nodes)
+    console().print(f"list {changed.version}: {len(changed.ids)} revoked")
+
+
+@keys.command()
+@data_option
+@click.option("--new-id", is_flag=True, help="Become another node: the state here is given up.")
+def renew(data: Path | None, new_id: bool) -> None:
+    """Get the next certificate now; a running node does that by itself.
+
+    \b
+    canopy keys renew
+    canopy keys renew --new-id             # its state is damaged
+    """
+    from canopy.wire.keys.authority import sign_self
+    from canopy.wire.keys.joining import renew_now
+
+    folder = key_folder(data)
+    own = folder.certificate()
+    if own is None:
+        raise click.UsageError(f"{folder.path} has no certificate")
+    generation = own.holder.generation + new_id
+    if folder.is_issuer:
+        sign_self(folder, own.holder.overlay, generation, time.time())
+    else:
+        renew_now(folder, generation)
+    if new_id:
+        for name in ("node.json", "state"):
+            path = folder.path.parent / name
+            if path.exists():
+                path.replace(path.with_name(f"{name}.former"))
+    found = folder.certificate()
+    assert found is not None
+    console().print(f"node {found.principal.id}, until {when(found.ends)}")
+
+
+def key_folder(data: Path | None) -> Any:
+    """The key folder of this data folder, or of the default one."""
+    from canopy.wire.folder import default_folder
+    from canopy.wire.keys.key_folder import KeyFolder
+
+    folder = KeyFolder(data or default_folder())
+    folder.check()
+    return folder
+
+
+def own_address(folder: Path) -> tuple[str, ...]:
+    """Where the node of this data folder runs."""
+    try:
+        return ((folder / "address").read_text().strip(),)
+    except OSError:
+        raise click.UsageError(
+            "no node runs here: start it first, or say where it will be with --address HOST:PORT"
+        ) from None
+
+
+def seconds_of(term: str) -> float:
+    """A time such as 90s, 30m, 1h, 7d."""
+    found = re.fullmatch(r"(\d{1,6})([smhd])", term)
+    if found is None:
+        raise click.UsageError(f"--for {term!r}: expected a time such as 30m, 1h or 7d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def when(seconds: float) -> str:
+    """A point in time, for people."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

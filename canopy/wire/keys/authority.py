@@ -1,0 +1,120 @@
+"""Who signs: the root, its issuer, and what an issuer signs.
+
+The root signs issuers and nothing else, and is kept offline. An issuer is a node that has
+``issuer.key``; it signs nodes, invitations in the form of hashes, and the list of revocations.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from canopy.wire.keys.certificates import (
+    Holder,
+    authority_certificate,
+    check_name,
+    fingerprint,
+    node_certificate,
+)
+from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.revocations import Revocations, sign
+from canopy.wire.keys.tokens import SECRET_BYTES, Invitation, Token, hashed
+from overlay.machine import NodeId
+from overlay.rights import Role
+
+
+@dataclass(frozen=True)
+class Issuer:
+    """An issuer's key and certificate."""
+
+    key: Ed25519PrivateKey
+    certificate: x509.Certificate
+
+    def sign_node(
+        self, holder: Holder, key: Ed25519PublicKey, now: float
+    ) -> tuple[x509.Certificate, x509.Certificate]:
+        """A node's chain: its certificate, and this issuer's."""
+        return node_certificate(holder, key, self.key, self.certificate, now), self.certificate
+
+    def sign_revocations(self, revocations: Revocations) -> bytes:
+        """A list of revocations as it travels."""
+        return sign(revocations, self.key, self.certificate)
+
+
+def issuer_of(folder: KeyFolder) -> Issuer:
+    """The issuer whose key is in this folder. Raises KeyFolderError if there is none."""
+    chain = folder.chain("issuer")
+    if not folder.is_issuer or not chain:
+        raise KeyFolderError(
+            f"{folder.path} has no issuer's key: this is done where `canopy keys init` was"
+        )
+    return Issuer(folder.key("issuer"), chain[0])
+
+
+def found_overlay(folder: KeyFolder, overlay: str, now: float | None = None) -> NodeId:
+    """Make a root, an issuer and a first node in an empty key folder. Returns the node's id.
+    Raises KeyFolderError if there are keys."""
+    if folder.exists or folder.is_issuer or folder.chain("roots"):
+        raise KeyFolderError(f"{folder.path} has keys already")
+    check_name("overlay", overlay)
+    now = time.time() if now is None else now
+    root_key, issuer_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    root = authority_certificate(f"{overlay} root", root_key.public_key(), root_key, None, now)
+    folder.write_key("root", root_key)
+    folder.write_chain("roots", root)
+    folder.write_key("issuer", issuer_key)
+    certificate = authority_certificate(
+        f"{overlay} issuer", issuer_key.public_key(), root_key, root, now
+    )
+    folder.write_chain("issuer", certificate)
+    return sign_self(folder, overlay, 1, now)
+
+
+def sign_self(folder: KeyFolder, overlay: str, generation: int, now: float) -> NodeId:
+    """An issuer signs the certificate of its own node. Returns the node's id."""
+    issuer, key = issuer_of(folder), folder.node_key().public_key()
+    holder = Holder(overlay, Role.ADMIN, "", generation)
+    folder.write_chain("node", *issuer.sign_node(holder, key, now))
+    found = folder.certificate()
+    assert found is not None
+    return found.principal.id
+
+
+def invite(
+    folder: KeyFolder,
+    role: Role,
+    tenant: str,
+    uses: int,
+    seconds: float,
+    addresses: tuple[str, ...],
+) -> Token:
+    """A token for `uses` new nodes with this role. Raises KeyFolderError without an issuer."""
+    issuer_of(folder)
+    own = folder.certificate()
+    if own is None:
+        raise KeyFolderError(f"{folder.path} has no node's certificate")
+    if tenant:
+        check_name("tenant", tenant)
+    name, secret = secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES)
+    until = time.time() + seconds
+    folder.write_invitation(
+        name, Invitation(hashed(secret), role.name.lower(), tenant, uses, until)
+    )
+    root = fingerprint(folder.chain("roots")[0])
+    return Token(own.holder.overlay, root, addresses, name, secret)
+
+
+def revoke(folder: KeyFolder, ids: tuple[NodeId, ...]) -> Revocations:
+    """Sign the next list, with these ids as well, and keep it. Returns it."""
+    issuer, own = issuer_of(folder), folder.certificate()
+    if own is None:
+        raise KeyFolderError(f"{folder.path} has no node's certificate")
+    known, _ = folder.revocations(own.holder.overlay)
+    both = tuple(dict.fromkeys((*known.ids, *ids)))
+    changed = Revocations(own.holder.overlay, known.version + 1, both)
+    folder.write_revocations(issuer.sign_revocations(changed))
+    return changed

@@ -1,0 +1,229 @@
+"""What is in a node's certificate, and the id that follows from its key.
+
+A certificate names its holder by one URI, ``canopy://OVERLAY/ROLE/TENANT/GENERATION``. The node's
+id is BLAKE2b-128(key || generation): nobody else can have it, and a node that has lost its state
+becomes another node under the next generation, which its issuer has to sign.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from hashlib import blake2b, sha256
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from overlay.machine import NodeId
+from overlay.rights import ROLES, Principal, Role
+
+NODE_DAYS: Final = 7.0
+"""Days for which a node's certificate holds. A revocation that does not reach somebody is over
+then; nodes renew theirs after `RENEW_AFTER` of them."""
+
+RENEW_AFTER: Final = 2.0
+"""Days after which a node renews its certificate: five are left for an issuer that is away."""
+
+RENEW_UNTIL: Final = 90.0
+"""Days after its end for which a certificate can be renewed by proof of its key: a machine that
+was off comes back unaided."""
+
+AUTHORITY_DAYS: Final = 3650.0
+"""Days for which root and issuer hold; `canopy keys rotate` replaces them earlier."""
+
+SKEW: Final = datetime.timedelta(hours=1)
+"""By which clocks may differ: certificates hold from so long before they are made."""
+
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""What a name in a certificate is made of."""
+
+_URI: Final = re.compile(
+    r"canopy://([A-Za-z0-9._-]{1,64})/([a-z]{1,16})/([A-Za-z0-9._-]{0,64})/([0-9]{1,9})"
+)
+
+
+class CertificateError(Exception):
+    """A certificate is not one of this overlay; says why."""
+
+
+class Holder(NamedTuple):
+    """Whom a certificate is for."""
+
+    overlay: str
+    role: Role
+    tenant: str
+    generation: int
+
+    @property
+    def uri(self) -> str:
+        """As it is in the certificate."""
+        return f"canopy://{self.overlay}/{self.role.name.lower()}/{self.tenant}/{self.generation}"
+
+
+class NodeCertificate(NamedTuple):
+    """What others believe of who presents a certificate."""
+
+    principal: Principal
+    holder: Holder
+    key: bytes
+    begins: float
+    ends: float
+    """Seconds since 1970."""
+
+
+def raw_key(key: Ed25519PublicKey) -> bytes:
+    """The 32 bytes of a public key."""
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def node_id(key: bytes, generation: int) -> NodeId:
+    """The id of the node that has this public key, in this generation: 32 hex digits."""
+    return blake2b(key + generation.to_bytes(8, "big"), digest_size=16).hexdigest()
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """SHA-256 of a certificate, as hex digits: what a token names the root by."""
+    return sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
+
+
+def check_name(what: str, name: str) -> str:
+    """`name`, if it can be in a certificate. Raises CertificateError."""
+    if not NAME.fullmatch(name):
+        raise CertificateError(
+            f"{what} {name!r}: expected 1 to 64 letters, digits, dots, dashes or underscores"
+        )
+    return name
+
+
+def private_pem(key: Ed25519PrivateKey) -> bytes:
+    """A private key as it is kept in a file (PKCS #8; the file's mode protects it)."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def pem(*certificates: x509.Certificate) -> bytes:
+    """Certificates as text, one after the other."""
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
+
+
+def authority_certificate(
+    name: str,
+    key: Ed25519PublicKey,
+    signer: Ed25519PrivateKey,
+    signed_by: x509.Certificate | None,
+    now: float,
+) -> x509.Certificate:
+    """A certificate that may sign: a root if `signed_by` is None, else an issuer below it."""
+    subject = _name(name)
+    return (
+        _builder(subject, signed_by.subject if signed_by else subject, key, now, AUTHORITY_DAYS)
+        .add_extension(
+            x509.BasicConstraints(ca=True, path_length=None if signed_by is None else 0), True
+        )
+        .add_extension(_usage(signs=True), True)
+        .sign(signer, None)
+    )
+
+
+def node_certificate(
+    holder: Holder,
+    key: Ed25519PublicKey,
+    signer: Ed25519PrivateKey,
+    signed_by: x509.Certificate,
+    now: float,
+    days: float = NODE_DAYS,
+) -> x509.Certificate:
+    """A node's certificate, signed by an issuer, for both sides of TLS."""
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    names = [x509.UniformResourceIdentifier(holder.uri)]
+    return (
+        _builder(_name(f"{holder.overlay} node"), signed_by.subject, key, now, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        .add_extension(_usage(signs=False), True)
+        .add_extension(x509.ExtendedKeyUsage(usages), False)
+        .add_extension(x509.SubjectAlternativeName(names), False)
+        .sign(signer, None)
+    )
+
+
+def read_node(certificate: x509.Certificate) -> NodeCertificate:
+    """What a node's certificate says, whoever signed it. Raises CertificateError."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        (uri,) = names.value.get_values_for_type(x509.UniformResourceIdentifier)
+    except (x509.ExtensionNotFound, ValueError):
+        raise CertificateError("the certificate names no node") from None
+    found = _URI.fullmatch(uri)
+    key = certificate.public_key()
+    if found is None or found[2] not in ROLES or not isinstance(key, Ed25519PublicKey):
+        raise CertificateError(f"the certificate names no node: {uri[:200]!r}")
+    holder = Holder(found[1], ROLES[found[2]], found[3], int(found[4]))
+    raw = raw_key(key)
+    return NodeCertificate(
+        Principal(node_id(raw, holder.generation), holder.role, holder.tenant),
+        holder,
+        raw,
+        certificate.not_valid_before_utc.timestamp(),
+        certificate.not_valid_after_utc.timestamp(),
+    )
+
+
+def read_der(data: bytes) -> NodeCertificate:
+    """`read_node` of what TLS hands over. Raises CertificateError."""
+    try:
+        return read_node(x509.load_der_x509_certificate(data))
+    except ValueError as error:
+        raise CertificateError(f"not a certificate: {error}") from None
+
+
+def is_signed_by(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
+    """Whether one of these has signed it."""
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (InvalidSignature, ValueError, TypeError):
+            continue
+        return True
+    return False
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _usage(signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: Ed25519PublicKey, now: float, days: float
+) -> x509.CertificateBuilder:
+    begins = datetime.datetime.fromtimestamp(now, datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins - SKEW)
+        .not_valid_after(begins + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), False)
+    )

@@ -1,0 +1,102 @@
+"""The words between a node without a valid certificate and its issuer.
+
+They come on the port of the nodes, behind `PREAMBLE` and inside of TLS in which only the issuer
+presents a certificate. The issuer speaks first: a nonce that the other side has to sign, and the
+roots, so that a new node can compare them with its token before it says its secret (joining.py).
+Frames are as everywhere: a MessagePack value behind four bytes of length.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from overlay.machine import Uint53
+
+PREAMBLE: Final = b"canopy-join 1\n"
+"""What such a connection begins with. TLS begins with 0x16, so one port serves for both."""
+
+FRAME_MOST: Final = 64 * 1024 + 1024 * 512
+"""Bytes of a frame: a chain, two roots, and a full list of revocations."""
+
+REQUEST_MOST: Final = 16 * 1024
+"""Bytes of a request, which anybody can send."""
+
+Pem = Annotated[bytes, msgspec.Meta(max_length=16 * 1024)]
+Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+Signature = Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
+
+
+class Word(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """One frame."""
+
+
+class Greeting(Word, frozen=True):
+    """From the issuer, first: sign this, and believe these roots if your token says so."""
+
+    nonce: Annotated[bytes, msgspec.Meta(min_length=16, max_length=64)]
+    roots: Pem
+
+
+class Enrol(Word, frozen=True):
+    """A new node asks for a certificate. `signature`: of `claim`, by `key`."""
+
+    invitation: Annotated[str, msgspec.Meta(max_length=64)]
+    secret: Annotated[bytes, msgspec.Meta(max_length=64)]
+    key: Key
+    signature: Signature
+
+
+class Renew(Word, frozen=True):
+    """A node asks for a certificate after the one that it has, perhaps with the next generation of
+    its id."""
+
+    certificate: Pem
+    generation: Uint53
+    key: Key
+    signature: Signature
+
+
+class Issued(Word, frozen=True):
+    """The node's certificate with the issuer's; the roots, and the list of revocations."""
+
+    chain: Pem
+    roots: Pem
+    revocations: bytes
+
+
+class Denied(Word, frozen=True):
+    """Not granted, for a reason to be read."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=400)]
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_REQUESTS: Any = msgspec.msgpack.Decoder(Enrol | Renew)
+_ANSWERS: Any = msgspec.msgpack.Decoder(Greeting | Issued | Denied)
+LENGTH = struct.Struct(">I")
+
+
+def claim(nonce: bytes, key: bytes, generation: int) -> bytes:
+    """What a node signs to show that the key is its own."""
+    return b"canopy enrolment 1\n" + nonce + key + generation.to_bytes(8, "big")
+
+
+def frame(word: Word) -> bytes:
+    """One word as it travels."""
+    body = _ENCODER.encode(word)
+    return LENGTH.pack(len(body)) + body
+
+
+def request(body: bytes) -> Enrol | Renew:
+    """What a node asks. Raises msgspec.MsgspecError or ValueError."""
+    found: Enrol | Renew = _REQUESTS.decode(body)
+    return found
+
+
+def answer(body: bytes) -> Greeting | Issued | Denied:
+    """What the issuer says. Raises msgspec.MsgspecError or ValueError."""
+    found: Greeting | Issued | Denied = _ANSWERS.decode(body)
+    return found

@@ -1,0 +1,104 @@
+"""What an issuer answers to those who ask for a certificate. No IO but the key folder's."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from canopy.wire.keys.authority import issuer_of
+from canopy.wire.keys.certificates import (
+    RENEW_UNTIL,
+    CertificateError,
+    Holder,
+    is_signed_by,
+    node_id,
+    pem,
+    read_node,
+)
+from canopy.wire.keys.enrolment import Denied, Enrol, Issued, Renew, Word, claim
+from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.keys.tokens import hashed
+from overlay.rights import ROLES
+
+DAY = 86_400.0
+
+
+class RefusedError(Exception):
+    """A request is not granted, for a reason that the one who asks may read."""
+
+
+class Issuing:
+    """The issuer's side of enrolment."""
+
+    def __init__(
+        self, folder: KeyFolder, overlay: str, now: Callable[[], float] = time.time
+    ) -> None:
+        self._folder = folder
+        self._overlay = overlay
+        self._now = now
+
+    def answer(self, nonce: bytes, request: Enrol | Renew) -> Word:
+        """Grant or refuse what a node asks, which was sent `nonce` before."""
+        try:
+            key = Ed25519PublicKey.from_public_bytes(request.key)
+            generation = request.generation if isinstance(request, Renew) else 1
+            try:
+                key.verify(request.signature, claim(nonce, request.key, generation))
+            except InvalidSignature:
+                raise RefusedError("the request is not signed by its key") from None
+            if isinstance(request, Enrol):
+                return self._enrol(request, key)
+            return self._renew(request, key)
+        except (RefusedError, ValueError) as error:
+            return Denied(str(error)[:400])
+
+    def _enrol(self, request: Enrol, key: Ed25519PublicKey) -> Word:
+        found = self._folder.invitations().get(request.invitation)
+        if found is None or not hmac.compare_digest(found.hash, hashed(request.secret)):
+            raise RefusedError("the token is not known here: it was used, or withdrawn")
+        if found.until < self._now():
+            self._folder.remove_invitation(request.invitation)
+            raise RefusedError("the token has expired")
+        holder = Holder(self._overlay, ROLES[found.role], found.tenant, 1)
+        node = node_id(request.key, 1)
+        self._check_revoked(node)
+        if node not in found.used_by:  # who asks again has not heard the answer
+            if len(found.used_by) >= found.uses:
+                raise RefusedError("the token was used")
+            used = msgspec.structs.replace(found, used_by=(*found.used_by, node))
+            self._folder.write_invitation(request.invitation, used)
+        return self._issue(holder, key)
+
+    def _renew(self, request: Renew, key: Ed25519PublicKey) -> Word:
+        try:
+            certificate = x509.load_pem_x509_certificate(request.certificate)
+            known = read_node(certificate)
+        except (ValueError, CertificateError) as error:
+            raise RefusedError(f"no certificate: {error}") from None
+        if not is_signed_by(certificate, self._folder.chain("issuer")):
+            raise RefusedError("the certificate is not signed by this issuer")
+        if known.key != request.key or known.holder.overlay != self._overlay:
+            raise RefusedError("the certificate is of another key")
+        if known.ends + RENEW_UNTIL * DAY < self._now():
+            raise RefusedError(
+                f"it has ended more than {RENEW_UNTIL:g} days ago: ask for an invitation"
+            )
+        if request.generation not in (known.holder.generation, known.holder.generation + 1):
+            raise RefusedError("the generation is neither the present nor the next one")
+        self._check_revoked(known.principal.id)
+        return self._issue(known.holder._replace(generation=request.generation), key)
+
+    def _check_revoked(self, node: str) -> None:
+        if node in self._folder.revocations(self._overlay)[0].ids:
+            raise RefusedError("this node was revoked")
+
+    def _issue(self, holder: Holder, key: Ed25519PublicKey) -> Issued:
+        issuer, roots = issuer_of(self._folder), self._folder.chain("roots")
+        chain = issuer.sign_node(holder, key, self._now())
+        return Issued(pem(*chain), pem(*roots), self._folder.revocations(self._overlay)[1])

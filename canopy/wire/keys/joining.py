@@ -1,0 +1,220 @@
+"""How a node gets its certificate, and the next one: `join` with a token, `renew` with the old.
+
+The private key never leaves the node: it sends the public one, and signs what the issuer asks. To
+join it connects twice: the first time it believes nobody, and takes only the root that its token
+names by fingerprint; the second time the issuer has to show a certificate below that root before
+it hears the secret.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Sequence
+
+import msgspec
+import trio
+from cryptography import x509
+
+from canopy.wire.addresses import split_address
+from canopy.wire.keys.certificates import (
+    CertificateError,
+    fingerprint,
+    pem,
+    raw_key,
+    read_der,
+    read_node,
+)
+from canopy.wire.keys.enrolment import (
+    FRAME_MOST,
+    LENGTH,
+    PREAMBLE,
+    Denied,
+    Enrol,
+    Greeting,
+    Issued,
+    Renew,
+    Word,
+    answer,
+    claim,
+    frame,
+)
+from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.keys.revocations import read as read_revocations
+from canopy.wire.keys.tokens import Token
+from canopy.wire.transport.tls import TlsError, TlsPipe, new_context, tls_fault
+from overlay.rights import Principal, Role
+
+PATIENCE = 5.0
+"""Seconds for each attempt: connecting, TLS, and one question."""
+
+
+class JoinError(Exception):
+    """No certificate was to be had; says why."""
+
+
+class _Side:
+    """One connection to an issuer."""
+
+    def __init__(self, roots: Sequence[x509.Certificate]) -> None:
+        """`roots`: those to believe; none: whoever answers is heard, and told nothing."""
+        self._context = new_context(False)
+        self._believes = bool(roots)
+        if roots:
+            self._context.load_verify_locations(cadata=pem(*roots).decode())
+        else:
+            self._context.verify_mode = ssl.CERT_NONE
+        self._stream: trio.SocketStream
+        self._pipe: TlsPipe
+        self._buffer = b""
+
+    def context(self, is_server: bool) -> ssl.SSLContext:
+        """For `TlsPipe`."""
+        return self._context
+
+    def identify(self, certificate: bytes) -> Principal:
+        """Only an issuer may hear what is said here. Raises TlsError for others."""
+        try:
+            found = read_der(certificate).principal
+        except CertificateError as error:
+            raise TlsError(str(error)) from None
+        if self._believes and found.role < Role.ISSUER:
+            raise TlsError("the node there is no issuer")
+        return found
+
+    async def connect(self, address: str) -> Greeting:
+        """Connect, and hear what the issuer says first."""
+        host, port = split_address(address)
+        self._stream = await trio.open_tcp_stream(host, port)
+        await self._stream.send_all(PREAMBLE)
+        self._pipe = TlsPipe(self, False)
+        await self._pipe.handshake(self._stream)
+        found = await self.hear()
+        if not isinstance(found, Greeting):
+            raise JoinError(f"{address} does not greet as an issuer does")
+        return found
+
+    async def ask(self, word: Word) -> Issued:
+        """Ask, and hear the answer. Raises JoinError if it is no."""
+        await self._stream.send_all(self._pipe.encrypt([frame(word)]))
+        found = await self.hear()
+        if isinstance(found, Denied):
+            raise JoinError(found.reason)
+        if not isinstance(found, Issued):
+            raise JoinError("the issuer does not answer what was asked")
+        return found
+
+    async def hear(self) -> Word:
+        """The next word."""
+        self._buffer += self._pipe.decrypt(b"")
+        while True:
+            if len(self._buffer) >= LENGTH.size:
+                (length,) = LENGTH.unpack_from(self._buffer)
+                if length > FRAME_MOST:
+                    raise JoinError(f"an answer of {length} bytes")
+                end = LENGTH.size + length
+                if len(self._buffer) >= end:
+                    body, self._buffer = self._buffer[LENGTH.size : end], self._buffer[end:]
+                    return answer(body)
+            data = await self._stream.receive_some()
+            if not data:
+                raise JoinError("the issuer closed the connection")
+            self._buffer += self._pipe.decrypt(data)
+
+    async def close(self) -> None:
+        """Whether or not it was opened."""
+        if hasattr(self, "_stream"):
+            await trio.aclose_forcefully(self._stream)
+
+
+async def join(folder: KeyFolder, token: Token, now: float) -> None:
+    """Get the first certificate for the node whose key is in `folder`, and keep it. Raises
+    JoinError after all addresses of the token have failed."""
+    key = folder.node_key()
+    public = raw_key(key.public_key())
+
+    async def attempt(address: str) -> Issued:
+        stranger = _Side(())
+        try:
+            greeting = await stranger.connect(address)
+        finally:
+            await stranger.close()
+        roots = x509.load_pem_x509_certificates(greeting.roots)
+        wanted = [root for root in roots if fingerprint(root) == token.root]
+        if not wanted:
+            raise JoinError(f"{address} is not of the overlay that the token names")
+        side = _Side(wanted)
+        try:
+            greeting = await side.connect(address)
+            signature = key.sign(claim(greeting.nonce, public, 1))
+            return await side.ask(Enrol(token.invitation, token.secret, public, signature))
+        finally:
+            await side.close()
+
+    issued = await _first(token.addresses, attempt)
+    keep(folder, issued, token.overlay, now, token.root)
+    folder.write_issuer_place(token.addresses)
+
+
+async def renew(folder: KeyFolder, generation: int, now: float) -> None:
+    """Get the next certificate, and keep it. Raises JoinError."""
+    key, chain, place = folder.key(), folder.chain(), folder.issuer_place()
+    known = folder.certificate()
+    if place is None or known is None:
+        raise JoinError("it is not known where the issuer is")
+    public = raw_key(key.public_key())
+
+    async def attempt(address: str) -> Issued:
+        side = _Side(folder.chain("roots"))
+        try:
+            greeting = await side.connect(address)
+            signature = key.sign(claim(greeting.nonce, public, generation))
+            return await side.ask(Renew(pem(chain[0]), generation, public, signature))
+        finally:
+            await side.close()
+
+    issued = await _first(place.addresses, attempt)
+    keep(folder, issued, known.holder.overlay, now)
+
+
+def renew_now(folder: KeyFolder, generation: int) -> None:
+    """`renew`, for a program that does nothing else. Raises JoinError."""
+    trio.run(renew, folder, generation, time.time())
+
+
+async def _first(addresses: Sequence[str], attempt: object) -> Issued:
+    reasons = []
+    for address in addresses:
+        reason = f"no answer within {PATIENCE:g} s"
+        with trio.move_on_after(PATIENCE):
+            try:
+                found: Issued = await attempt(address)  # type: ignore[operator]
+                return found
+            except (
+                JoinError, TlsError, OSError, ValueError, ssl.SSLError, trio.BrokenResourceError,
+                msgspec.MsgspecError,
+            ) as error:  # fmt: skip
+                reason = tls_fault(error) if isinstance(error, ssl.SSLError) else str(error)
+        reasons.append(f"{address}: {reason}")
+    raise JoinError("; ".join(reasons))
+
+
+def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str = "") -> None:
+    """Check what the issuer sent, and write it into the folder. Raises JoinError. `root`: the
+    fingerprint of the one that has to be among the roots."""
+    try:
+        chain = x509.load_pem_x509_certificates(issued.chain)
+        roots = x509.load_pem_x509_certificates(issued.roots)
+        found = read_node(chain[0])
+        if issued.revocations:
+            read_revocations(issued.revocations, overlay, roots)
+    except (ValueError, CertificateError) as error:
+        raise JoinError(f"the issuer sent no certificate: {error}") from None
+    if found.key != folder.public_key() or found.holder.overlay != overlay or found.ends < now:
+        raise JoinError("the issuer sent a certificate for something else")
+    if root and root not in [fingerprint(each) for each in roots]:
+        raise JoinError("the issuer sent other roots than the token's")
+    folder.write_chain("roots", *roots)
+    folder.write_chain("node", *chain)
+    if issued.revocations:
+        folder.write_revocations(issued.revocations)

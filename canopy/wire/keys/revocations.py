@@ -1,0 +1,72 @@
+"""The list of node ids that are not believed any more, signed by the overlay's root or issuer.
+
+There is one list; each change makes the next version, with everything of the one before. A node
+takes a list with a higher version than its own, keeps it durably, and closes links with who is in
+it (canopy/wire/process/security).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from canopy.wire.keys.certificates import CertificateError, is_signed_by
+from overlay.machine import NodeId, Uint53
+
+IDS_MOST = 10_000
+"""Ids in a list, some 400 KiB. One can be left out again 90 days after its certificate has ended,
+when it cannot be renewed."""
+
+
+class Revocations(msgspec.Struct, frozen=True, array_like=True):
+    """What is signed."""
+
+    overlay: str
+    version: Uint53
+    ids: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=IDS_MOST)]
+
+
+class SignedRevocations(msgspec.Struct, frozen=True, array_like=True):
+    """The list as it travels and as it is kept: its bytes, a signature, and who signed (DER)."""
+
+    body: bytes
+    signature: bytes
+    signer: bytes
+
+
+NONE = Revocations("", 0, ())
+"""The list of an overlay in which nobody was revoked."""
+
+_CONTEXT = b"canopy revocations 1\n"
+
+
+def sign(revocations: Revocations, key: Ed25519PrivateKey, certificate: x509.Certificate) -> bytes:
+    """The list as it travels."""
+    body = msgspec.msgpack.encode(revocations)
+    signed = SignedRevocations(
+        body, key.sign(_CONTEXT + body), certificate.public_bytes(Encoding.DER)
+    )
+    return msgspec.msgpack.encode(signed)
+
+
+def read(data: bytes, overlay: str, roots: list[x509.Certificate]) -> Revocations:
+    """A list that an authority below one of `roots` has signed. Raises CertificateError."""
+    try:
+        signed = msgspec.msgpack.decode(data, type=SignedRevocations)
+        found = msgspec.msgpack.decode(signed.body, type=Revocations)
+        signer = x509.load_der_x509_certificate(signed.signer)
+        key = signer.public_key()
+        is_authority = signer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        if not (is_authority and isinstance(key, Ed25519PublicKey) and is_signed_by(signer, roots)):
+            raise CertificateError("the list of revocations is signed by no authority")
+        key.verify(signed.signature, _CONTEXT + signed.body)
+    except (msgspec.MsgspecError, ValueError, InvalidSignature, x509.ExtensionNotFound) as error:
+        raise CertificateError(f"no list of revocations: {error or type(error).__name__}") from None
+    if found.overlay != overlay:
+        raise CertificateError(f"the list of revocations is of the overlay {found.overlay!r}")
+    return found

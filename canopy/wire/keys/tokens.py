@@ -1,0 +1,72 @@
+"""Invitations: what `canopy keys invite` prints and `canopy node --join` takes.
+
+A token names the root by its fingerprint, so that the new node trusts nobody else, its issuer by
+addresses, and a secret, of which the issuer keeps only a hash. Since one issuer alone takes a
+token, it can be used once without any agreement between nodes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from hashlib import blake2b
+from typing import Annotated, Final
+
+import msgspec
+
+PREFIX: Final = "canopy1."
+"""What tokens begin with, so that they are recognised where they should not be."""
+
+SECRET_BYTES: Final = 16
+
+Short = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class TokenError(Exception):
+    """This is no token; says why."""
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """An invitation."""
+
+    overlay: Short
+    root: Short  # fingerprint
+    addresses: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=8)]
+    invitation: Short
+    secret: Annotated[bytes, msgspec.Meta(min_length=SECRET_BYTES, max_length=SECRET_BYTES)]
+
+
+class Invitation(msgspec.Struct, frozen=True):
+    """What the issuer keeps of a token. Times are seconds since 1970."""
+
+    hash: str
+    role: str
+    tenant: str
+    uses: int
+    until: float
+    used_by: tuple[str, ...] = ()
+    """Ids of the nodes that have used it."""
+
+
+def hashed(secret: bytes) -> str:
+    """What the issuer keeps of a secret. (It has 128 random bits: there is nothing to guess.)"""
+    return blake2b(secret, digest_size=32, person=b"canopy-invite").hexdigest()
+
+
+def write_token(token: Token) -> str:
+    """The token as text."""
+    data = msgspec.msgpack.encode(token)
+    return PREFIX + base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def read_token(text: str) -> Token:
+    """The token in a text. Raises TokenError."""
+    text = text.strip()
+    if not text.startswith(PREFIX):
+        raise TokenError(f"a token begins with {PREFIX}")
+    body = text[len(PREFIX) :]
+    try:
+        data = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+        return msgspec.msgpack.decode(data, type=Token)
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        raise TokenError("the token is damaged: copy all of it") from None

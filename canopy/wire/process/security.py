@@ -1,0 +1,297 @@
+"""What a running node does with its keys: TLS contexts, who is believed, renewals, revocations.
+
+The files in the key folder are the state. This reads them again when they change (another command
+may have changed them), and replaces the TLS contexts, so that nothing needs a restart.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import trio
+
+from canopy.wire.addresses import is_loopback
+from canopy.wire.config import NodeConfig
+from canopy.wire.keys.authority import sign_self
+from canopy.wire.keys.certificates import RENEW_AFTER, CertificateError, read_der
+from canopy.wire.keys.enrolment import LENGTH, PREAMBLE, REQUEST_MOST, Greeting, frame, request
+from canopy.wire.keys.issuing import DAY, Issuing
+from canopy.wire.keys.joining import JoinError, join, renew
+from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.revocations import read as read_revocations
+from canopy.wire.keys.tokens import TokenError, read_token
+from canopy.wire.log import Log
+from canopy.wire.process.listening import StartError
+from canopy.wire.transport.accept_limits import AcceptLimits
+from canopy.wire.transport.tls import TlsError, TlsPipe, new_context
+from overlay.machine import NodeId
+from overlay.rights import Principal, Role
+
+LOOK: Final = 1.0
+"""Seconds between two looks at the key folder, and at the certificates of live connections: a
+revocation closes links within 5."""
+
+RENEW_AGAIN: Final = 60.0
+"""Seconds until a renewal that failed is tried again."""
+
+LOCAL_PER_SECOND: Final = 500.0
+LOCAL_AWAITING: Final = 128
+"""`AcceptLimits` for this machine: some dozen nodes on it that start at once."""
+
+JOIN_PATIENCE: Final = 5.0
+"""Seconds for which one who asks for a certificate is heard."""
+
+
+class NodeSecurity:
+    """The keys of one running node: `canopy.wire.transport.tls.Security`."""
+
+    def __init__(
+        self, folder: KeyFolder, overlay: str, log: Log, now: Callable[[], float] = time.time
+    ) -> None:
+        """Raises KeyFolderError if the keys cannot be used."""
+        self._folder = folder
+        self.overlay = overlay
+        """Its name."""
+        self._log = log
+        self._now = now
+        self._issuing = Issuing(folder, overlay, now) if folder.is_issuer else None
+        self._seen: dict[str, int] = {}
+        self._renew_at = 0.0
+        self._limits = AcceptLimits()
+        self._local_limits = AcceptLimits(LOCAL_PER_SECOND, LOCAL_AWAITING)
+        self.changed: Callable[[], None] = lambda: None
+        """Called when the list of revocations, the roots or the own certificate have changed."""
+        self.load()
+
+    # --- what is on disk ---
+
+    def load(self) -> None:
+        """Read the folder. Raises KeyFolderError."""
+        folder = self._folder
+        folder.check()
+        own = folder.certificate()
+        if own is None:
+            raise KeyFolderError(
+                f"{folder.path} has a key and no certificate: give the token once more with --join"
+            )
+        if own.holder.overlay != self.overlay:
+            raise KeyFolderError(
+                f"the certificate in {folder.path} is of the overlay {own.holder.overlay!r}, and "
+                f"this node of {self.overlay!r}: set `overlay`"
+            )
+        if own.key != folder.public_key():
+            raise KeyFolderError(f"the certificate in {folder.path} is of another key")
+        self.own = own
+        self.revocations, self.revocations_data = folder.revocations(self.overlay)
+        self._revoked = frozenset(self.revocations.ids)
+        self._contexts = tuple(map(self._make_context, (False, True)))
+        self._join_context = self._make_context(True)
+        self._join_context.verify_mode = ssl.CERT_NONE
+        self._seen = self._times()
+
+    def _make_context(self, is_server: bool) -> ssl.SSLContext:
+        context, path = new_context(is_server), self._folder.path
+        try:
+            context.load_verify_locations(path / "roots.pem")
+            context.load_cert_chain(path / "node.pem", path / "node.key")
+        except (OSError, ssl.SSLError) as error:
+            raise KeyFolderError(f"cannot use the keys in {path}: {error}") from None
+        return context
+
+    def _times(self) -> dict[str, int]:
+        found = {}
+        for name in ("node.pem", "roots.pem", "revoked"):
+            try:
+                found[name] = (self._folder.path / name).stat().st_mtime_ns
+            except OSError:
+                found[name] = 0
+        return found
+
+    # --- what connections ask ---
+
+    def context(self, is_server: bool) -> ssl.SSLContext:
+        """With the certificate that holds now."""
+        return self._contexts[is_server]
+
+    def identify(self, certificate: bytes) -> Principal:
+        """Who presents this. The root's signature is TLS's business. Raises TlsError."""
+        try:
+            found = read_der(certificate)
+        except CertificateError as error:
+            raise TlsError(str(error)) from None
+        if found.holder.overlay != self.overlay:
+            raise TlsError(f"its certificate is of the overlay {found.holder.overlay!r}")
+        if found.principal.id in self._revoked:
+            raise TlsError("its certificate was revoked")
+        if found.ends < self._now():
+            raise TlsError("its certificate has expired")
+        return found.principal
+
+    @property
+    def introducers(self) -> tuple[str, ...]:
+        """Addresses of nodes to join at: the issuer's."""
+        place = self._folder.issuer_place()
+        return () if place is None else place.addresses
+
+    # --- `overlay.lower_random.revocations.RevocationStore` ---
+
+    def current(self) -> tuple[int, bytes]:
+        """The version of the list, and the list as it travels."""
+        return self.revocations.version, self.revocations_data
+
+    def limits(self, host: str) -> AcceptLimits:
+        """What connections from `host` count for: this machine may have many nodes."""
+        return self._local_limits if is_loopback(host) else self._limits
+
+    # --- revocations that other nodes bring ---
+
+    def accept(self, data: bytes) -> int:
+        """Keep a list that is newer than the own one. Returns the version of the list that holds
+        now."""
+        try:
+            found = read_revocations(data, self.overlay, self._folder.chain("roots"))
+        except (CertificateError, KeyFolderError) as error:
+            self._log.warning("revocations_refused", reason=error)
+            return self.revocations.version
+        if found.version > self.revocations.version:
+            self._folder.write_revocations(data)
+            self.load()  # connections are looked at within `constants.RECHECK`
+        return self.revocations.version
+
+    # --- tasks ---
+
+    async def run(self) -> None:
+        """Look at the folder, and renew the certificate when it is time, until cancelled."""
+        while True:
+            await trio.sleep(LOOK)
+            if self._times() != self._seen:
+                self._reload()
+            now = self._now()
+            if now >= max(self._renew_at, self.own.begins + RENEW_AFTER * DAY):
+                self._renew_at = now + RENEW_AGAIN
+                await self.renew(self.own.holder.generation)
+
+    async def renew(self, generation: int) -> bool:
+        """Get the next certificate. Whether there is one; else it is tried again later."""
+        try:
+            if self._issuing is not None:
+                sign_self(self._folder, self.overlay, generation, self._now())
+            else:
+                await renew(self._folder, generation, self._now())
+        except (JoinError, KeyFolderError) as error:
+            left = (self.own.ends - self._now()) / DAY
+            self._log.warning("renewal_failed", reason=error, days_left=round(left, 1))
+            return False
+        self._reload()
+        self._log.info("renewed", node=self.own.principal.id, until=int(self.own.ends))
+        return True
+
+    def _reload(self) -> None:
+        try:
+            self.load()
+        except KeyFolderError as error:
+            self._seen = self._times()
+            self._log.warning("keys_unchanged", reason=error)
+            return
+        self.changed()
+
+    # --- those who ask for a certificate ---
+
+    def is_join(self, first: bytes) -> bool:
+        """Whether a connection that begins so is of one who asks for a certificate."""
+        return first[:1] == PREAMBLE[:1]
+
+    async def serve_join(self, stream: trio.SocketStream, first: bytes) -> None:
+        """Hear one who asks for a certificate, and answer; at most `JOIN_PATIENCE` seconds."""
+        with trio.move_on_after(JOIN_PATIENCE):
+            try:
+                await self._serve_join(stream, first)
+            except (
+                TlsError, ssl.SSLError, ValueError, msgspec.MsgspecError, KeyFolderError,
+                trio.BrokenResourceError, trio.ClosedResourceError,
+            ) as error:  # fmt: skip
+                self._log.warning("join_refused", reason=error)
+
+    async def _serve_join(self, stream: trio.SocketStream, first: bytes) -> None:
+        while len(first) < len(PREAMBLE):
+            more = await stream.receive_some(len(PREAMBLE) - len(first))
+            if not more:
+                return
+            first += more
+        if not first.startswith(PREAMBLE) or self._issuing is None:
+            raise ValueError("this node signs no certificates")
+        pipe = TlsPipe(_JoinSide(self._join_context), True)
+        await pipe.handshake(stream, first[len(PREAMBLE) :])
+        nonce = secrets.token_bytes(32)
+        roots = (self._folder.path / "roots.pem").read_bytes()
+        await stream.send_all(pipe.encrypt([frame(Greeting(nonce, roots))]))
+        buffer = pipe.decrypt(b"")
+        while (
+            len(buffer) < LENGTH.size or len(buffer) < LENGTH.size + LENGTH.unpack_from(buffer)[0]
+        ):
+            if len(buffer) > REQUEST_MOST:
+                raise ValueError("a request that is too large")
+            data = await stream.receive_some()
+            if not data:
+                return  # it only wanted to know the root
+            buffer += pipe.decrypt(data)
+        answer = self._issuing.answer(nonce, request(buffer[LENGTH.size :]))
+        self._log.info("join_answered", answer=type(answer).__name__)
+        await stream.send_all(pipe.encrypt([frame(answer)]))
+
+
+class _JoinSide:
+    """TLS in which the other side presents no certificate."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+
+    def context(self, is_server: bool) -> ssl.SSLContext:
+        """For `TlsPipe`."""
+        return self._context
+
+    def identify(self, certificate: bytes) -> Principal:
+        """It is nobody yet."""
+        return Principal("", Role.LEAF, "")
+
+
+def prepare_keys(config: NodeConfig, log: Log) -> NodeSecurity | None:
+    """The keys of the node that is about to start; None: it has none. Joins or renews first where
+    that is needed. Raises StartError. (The overlay's name is in token and certificate, so that it
+    need not be configured.)"""
+    folder = KeyFolder(config.folder)
+    try:
+        folder.check()
+        if config.join and folder.certificate_or_none() is None:
+            token = read_token(config.join)
+            trio.run(join, folder, token, time.time())
+            log.info("joined_overlay", node=node_of(folder), overlay=token.overlay)
+        if not folder.exists:
+            return None
+        security = NodeSecurity(folder, overlay_of(config, folder), log)
+        if security.own.ends < time.time() and not trio.run(
+            security.renew, security.own.holder.generation
+        ):
+            raise StartError("the node's certificate has expired, and its issuer does not answer")
+    except (KeyFolderError, TokenError, JoinError) as error:
+        raise StartError(str(error)) from None
+    return security
+
+
+def overlay_of(config: NodeConfig, folder: KeyFolder) -> str:
+    """The overlay's name: the certificate's, unless another one is configured."""
+    found = folder.certificate()
+    if found is None or config.overlay != NodeConfig().overlay:
+        return config.overlay
+    return found.holder.overlay
+
+
+def node_of(folder: KeyFolder) -> NodeId:
+    """The id of the node whose certificate is in `folder`; "" if there is none."""
+    found = folder.certificate() if folder.exists else None
+    return "" if found is None else found.principal.id

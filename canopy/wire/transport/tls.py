@@ -1,0 +1,177 @@
+"""TLS 1.3 between two nodes, in front of the outlet and behind the inlet.
+
+`ssl.SSLObject` with memory BIOs does no IO by itself, so that the two stay what they are: all
+pieces of a turn are joined, encrypted by one call and sent by one system call; what was read
+from the socket is decrypted into a buffer that is kept. (trio's SSLStream would go around both: it
+takes three calls and two locks for each piece.)
+
+Both sides present certificates. There is no session resumption (`num_tickets = 0`): who resumes
+is not looked at again, and the sessions of overlay/links resume by themselves.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import trio
+
+from canopy.wire.constants import READ_SIZE
+from canopy.wire.transport.accept_limits import AcceptLimits
+from canopy.wire.transport.inlet import Inlet
+from overlay.rights import Principal
+
+BUFFER: Final = 64 * 1024
+"""Bytes that are decrypted by one call. `SSLObject.read` without a buffer allocates what was asked
+for: 20 µs for 256 KiB, and 1.4 with one that is kept."""
+
+
+class TlsError(Exception):
+    """The peer is refused, or does not speak TLS; says why."""
+
+
+class Security(Protocol):
+    """What a connection needs of the node's keys (canopy/wire/process/security)."""
+
+    def context(self, is_server: bool) -> ssl.SSLContext:
+        """With the certificate that holds now."""
+
+    def identify(self, certificate: bytes) -> Principal:
+        """Who presents this certificate (DER), which the overlay's root vouches for. Raises
+        TlsError if it is not to be believed (any more)."""
+
+
+class Doorkeeper(Security, Protocol):
+    """What the driver of a node with keys needs besides."""
+
+    def limits(self, host: str) -> AcceptLimits:
+        """What connections from `host` count for."""
+
+    def is_join(self, first: bytes) -> bool:
+        """Whether a connection that begins so is of one who asks for a certificate."""
+
+    async def serve_join(self, stream: trio.SocketStream, first: bytes) -> None:
+        """Hear one who asks for a certificate, and answer, for a bounded time."""
+
+
+class TlsPipe:
+    """The state of one connection's encryption. No IO, but for `handshake`."""
+
+    def __init__(self, security: Security, is_server: bool) -> None:
+        self._security = security
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = security.context(is_server).wrap_bio(
+            self._incoming, self._outgoing, server_side=is_server
+        )
+        self._buffer = bytearray(BUFFER)
+        self.certificate = b""
+        """The peer's (DER), after the handshake."""
+
+    async def handshake(self, stream: trio.SocketStream, first: bytes = b"") -> Principal:
+        """Greet the peer; `first` was read already. Returns who it is. Raises TlsError if it is
+        nobody."""
+        self._incoming.write(first)
+        try:
+            while True:
+                try:
+                    self._object.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    await self._send(stream)
+                data = await stream.receive_some(READ_SIZE)
+                if not data:
+                    raise TlsError("the peer closed it during the handshake")
+                self._incoming.write(data)
+            self.certificate = self._object.getpeercert(True) or b""
+            principal = self._security.identify(self.certificate)
+        except ssl.SSLError as error:
+            await self._tell(stream)
+            raise TlsError(tls_fault(error)) from None
+        except TlsError:
+            await self._tell(stream)
+            raise
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise TlsError(f"broken during the handshake: {error.__cause__ or error}") from None
+        await self._send(stream)
+        return principal
+
+    async def _send(self, stream: trio.SocketStream) -> None:
+        if self._outgoing.pending:
+            await stream.send_all(self._outgoing.read())
+
+    async def _tell(self, stream: trio.SocketStream) -> None:
+        """Send the alert that says why, as far as that goes at once."""
+        with trio.move_on_after(1.0):
+            try:
+                await self._send(stream)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return
+
+    def encrypt(self, pieces: Sequence[bytes | memoryview]) -> bytes:
+        """What to send for all these pieces."""
+        self._object.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        return self._outgoing.read()
+
+    def decrypt(self, data: bytes | bytearray) -> bytes:
+        """What the peer has said in these bytes, and those before that were no whole record; b"" if
+        that is nothing yet. Raises TlsError if it cannot be, or the peer has ended the stream."""
+        self._incoming.write(data)
+        found: list[bytes] = []
+        buffer = self._buffer
+        while True:
+            try:
+                count: Any = self._object.read(BUFFER, buffer)  # a number, with a buffer
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLError as error:
+                raise TlsError(tls_fault(error)) from None
+            if not count:
+                break
+            found.append(bytes(memoryview(buffer)[:count]))
+        return found[0] if len(found) == 1 else b"".join(found)
+
+
+class SecureInlet:
+    """The incoming bytes of a stream, decrypted; as `Inlet`."""
+
+    def __init__(self, inlet: Inlet, pipe: TlsPipe) -> None:
+        self._inlet = inlet
+        self._pipe = pipe
+        self._is_new = True  # some may have come with the end of the handshake
+
+    async def read(self, most: int) -> bytes | bytearray:
+        """Some bytes, as soon as there are any; b"" if the other side has closed. Raises
+        trio.BrokenResourceError and trio.ClosedResourceError as `Inlet.read` does."""
+        while True:
+            data: bytes | bytearray = b""
+            if not self._is_new and not (data := await self._inlet.read(most)):
+                return b""
+            self._is_new = False
+            try:
+                plain = self._pipe.decrypt(data)
+            except TlsError as error:
+                raise trio.BrokenResourceError(str(error)) from None
+            if plain:
+                return plain
+
+
+def new_context(is_server: bool) -> ssl.SSLContext:
+    """TLS 1.3 alone, both sides with certificates, without resumption."""
+    kind = ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT
+    context = ssl.SSLContext(kind)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # a certificate names a node, not a machine
+    context.verify_mode = ssl.CERT_REQUIRED
+    if is_server:
+        context.num_tickets = 0
+    return context
+
+
+def tls_fault(error: ssl.SSLError) -> str:
+    """OpenSSL's reason, in words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    reason = (error.reason or str(error) or type(error).__name__).lower().replace("_", " ")
+    return f"TLS failed: {reason}"

@@ -1,0 +1,307 @@
+"""What strangers do to the port of a node with keys: real sockets, one node in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+import trio
+
+from canopy.wire.keys.authority import revoke
+from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.process.security import NodeSecurity
+from canopy.wire.transport.accept_limits import AcceptLimits
+from canopy.wire.transport.framing import NODE_FRAMES
+from canopy.wire.transport.tls import TlsError, TlsPipe, new_context
+from overlay.links.messages import PROTOCOL, Ack, Batch, Hello
+from overlay.machine import Peer
+from overlay.rights import Principal, Role
+from tests.support.real.keys import Keys
+from tests.support.real.wire_rig import PATIENCE, Rig, rig
+
+pytestmark = pytest.mark.trio
+
+HELLO = NODE_FRAMES.encode(Hello(PROTOCOL, "canopy", Peer("x", "x:1"), 1, 0, 0, 1 << 20))
+HOUR = 3600.0
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path / "keys")
+
+
+async def closed(stream: trio.SocketStream) -> bytes:
+    """What comes until the node closes the connection."""
+    found = b""
+    with trio.fail_after(PATIENCE):
+        try:
+            while data := await stream.receive_some():
+                found += data
+        except trio.BrokenResourceError:
+            pass
+    return found
+
+
+def heard_nothing(node: Rig) -> bool:
+    """Whether nothing of any connection reached the node."""
+    return all(found[0] in ("start", "tick") for found in node.node.inputs)
+
+
+async def believed(node: Rig, folder: KeyFolder, keys: Keys) -> Principal:
+    """A node with these keys connects: as whom the other one knows it."""
+    stream = await node.dial()
+    pipe = TlsPipe(keys.security(folder), False)
+    await pipe.handshake(stream)
+    await stream.send_all(pipe.encrypt([NODE_FRAMES.encode(Ack(1, 2))]))
+    accepted = await node.has("accepted")
+    await node.has("frames")
+    principal = accepted[2]
+    assert isinstance(principal, Principal)
+    return principal
+
+
+async def refused(node: Rig, security: NodeSecurity | ssl.SSLContext) -> str:
+    """A connection with this is refused: what its side hears."""
+    stream = await node.dial()
+    pipe = TlsPipe(security if isinstance(security, NodeSecurity) else Bare(security), False)
+    try:
+        await pipe.handshake(stream)  # TLS 1.3: this side is done before the other has looked
+        while True:
+            data = await stream.receive_some()
+            if not data:
+                return "closed"
+            pipe.decrypt(data)
+    except (TlsError, trio.BrokenResourceError) as error:
+        return str(error)
+    finally:
+        with trio.fail_after(PATIENCE):
+            while not node.driver.counters.tls_refused:
+                await trio.sleep(0.01)
+        assert heard_nothing(node)
+
+
+class Bare:
+    """A side that believes anybody."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+
+    def context(self, is_server: bool) -> ssl.SSLContext:
+        return self._context
+
+    def identify(self, certificate: bytes) -> Principal:
+        return Principal("", Role.LEAF, "")
+
+
+def bare(*, versions: tuple[ssl.TLSVersion, ssl.TLSVersion] | None = None) -> ssl.SSLContext:
+    context = new_context(False)
+    context.verify_mode = ssl.CERT_NONE
+    if versions is not None:
+        context.minimum_version, context.maximum_version = versions
+    return context
+
+
+async def test_nodes_know_each_other_by_their_certificates(keys: Keys) -> None:
+    folder = keys.folder("b", Role.MEMBER)
+    async with rig(security=keys.security()) as node:
+        principal = await believed(node, folder, keys)
+    found = folder.certificate()
+    assert found is not None
+    assert principal == found.principal
+    assert (principal.role, len(principal.id)) == (Role.MEMBER, 32)
+
+
+async def test_frames_of_any_size_pass_in_both_directions(keys: Keys) -> None:
+    big = Batch(0, 0, 0, 0, False, random.Random(1).randbytes(900_000))
+    async with (
+        rig(security=keys.security()) as one,
+        rig(security=keys.security(keys.folder("b"))) as other,
+    ):
+        dialled = other.driver.dial(one.address)
+        await other.has("opened")
+        accepted = (await one.has("accepted"))[1]
+        for rig_, number in ((one, accepted), (other, dialled)):
+            rig_.driver._connections[number]._reader.open()
+        for rig_, number in ((one, accepted), (other, dialled)):
+
+            def write(rig_: Rig = rig_, number: object = number) -> None:
+                for count in range(5):
+                    rig_.driver.write(number, Ack(count, 1))  # type: ignore[arg-type]
+                    rig_.driver.write(number, big)  # type: ignore[arg-type]
+
+            rig_.driver.turn(write)
+        with trio.fail_after(PATIENCE):
+            while len(one.node.frames) < 10 or len(other.node.frames) < 10:
+                await trio.sleep(0.01)
+    expected = [frame for count in range(5) for frame in (Ack(count, 1), big)]
+    assert one.node.frames == expected
+    assert other.node.frames == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [HELLO, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00" + bytes(range(256)) * 3, b"\x16"],
+    ids=["plaintext", "http", "garbage", "half"],
+)
+async def test_what_is_no_tls_reaches_nobody(keys: Keys, words: bytes) -> None:
+    async with rig(security=keys.security(), connect_timeout=0.3) as node:
+        stream = await node.dial()
+        await stream.send_all(words)
+        assert len(await closed(stream)) < 100  # an alert at most
+        assert heard_nothing(node)
+        await believed(node, keys.folder("b"), keys)
+
+
+async def test_an_older_version_of_tls_is_refused(keys: Keys) -> None:
+    versions = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2)
+    async with rig(security=keys.security()) as node:
+        assert "version" in await refused(node, bare(versions=versions))
+
+
+async def test_nobody_without_a_certificate_is_heard(keys: Keys) -> None:
+    async with rig(security=keys.security()) as node:
+        assert "certificate required" in await refused(node, bare())
+
+
+async def test_nor_one_of_another_overlay_with_the_same_name(keys: Keys, tmp_path: Path) -> None:
+    other = Keys(tmp_path / "other")
+    folder = other.folder("b")
+    context = bare()
+    context.load_cert_chain(folder.path / "node.pem", folder.path / "node.key")
+    async with rig(security=keys.security()) as node:
+        assert "alert" in await refused(node, context)
+        assert "certificate" in await refused(node, other.security(folder))  # and the other way
+
+
+async def test_nor_a_node_that_signs_certificates_itself(keys: Keys, tmp_path: Path) -> None:
+    liar = keys.folder("b")
+    forged = Keys(tmp_path / "forged").folder("c", Role.ADMIN)
+    context = bare()
+    pem = tmp_path / "chain.pem"
+    pem.write_bytes((forged.path / "node.pem").read_bytes() + (liar.path / "node.pem").read_bytes())
+    context.load_cert_chain(pem, forged.path / "node.key")
+    async with rig(security=keys.security()) as node:
+        assert "alert" in await refused(node, context)
+
+
+@pytest.mark.parametrize(
+    ("begins", "days", "word"),
+    [(-8 * 24 * HOUR, 7.0, "expired"), (2 * HOUR, 7.0, "alert")],
+    ids=["expired", "not yet valid"],
+)
+async def test_a_certificate_holds_for_its_time(
+    keys: Keys, begins: float, days: float, word: str
+) -> None:
+    folder = keys.folder("b", begins=begins, days=days)
+    async with rig(security=keys.security()) as node:
+        assert word in await refused(node, keys.security(folder))
+
+
+async def test_clocks_may_differ_by_less_than_an_hour(keys: Keys) -> None:
+    async with rig(security=keys.security()) as node:
+        await believed(node, keys.folder("b", begins=0.9 * HOUR), keys)
+
+
+async def test_a_certificate_for_another_overlay_is_refused(keys: Keys) -> None:
+    folder = keys.folder("b", overlay="another")
+    context = bare()
+    context.load_cert_chain(folder.path / "node.pem", folder.path / "node.key")
+    async with rig(security=keys.security()) as node:
+        await refused(node, context)
+
+
+async def test_who_is_revoked_is_cut_off_and_not_let_in_again(keys: Keys) -> None:
+    folder, security = keys.folder("b"), keys.security()
+    found = folder.certificate()
+    assert found is not None
+    async with rig(security=security) as node:
+        await believed(node, folder, keys)
+        revoke(keys.issuer, (found.principal.id,))
+        security.load()
+        node.driver.recheck()
+        reason = (await node.has("closed"))[2]
+        assert "revoked" in str(reason)
+        node.node.inputs.clear()
+        await refused(node, keys.security(folder))
+
+
+async def test_a_list_of_revocations_needs_the_issuers_signature(
+    keys: Keys, tmp_path: Path
+) -> None:
+    other = Keys(tmp_path / "other")
+    node, security = keys.folder("b"), keys.security(keys.folder("c"))
+    found = node.certificate()
+    assert found is not None
+    revoke(other.issuer, (found.principal.id,))
+    forged = other.issuer.revocations("canopy")[1]
+    assert security.accept(forged) == 0
+    assert security.accept(b"garbage") == 0
+    revoke(keys.issuer, (found.principal.id,))
+    first = keys.issuer.revocations("canopy")[1]
+    assert security.accept(first) == 1
+    revoke(keys.issuer, ("0" * 32,))
+    assert security.accept(keys.issuer.revocations("canopy")[1]) == 2
+    assert security.accept(first) == 2  # an older one takes nothing back
+    assert security.revocations.ids == (found.principal.id, "0" * 32)
+
+
+async def test_no_session_can_be_resumed_past_the_checks(keys: Keys) -> None:
+    async with rig(security=keys.security()) as node:
+        host, port = node.address.split(":")
+        folder = keys.folder("b")
+        context = bare()
+        context.load_cert_chain(folder.path / "node.pem", folder.path / "node.key")
+
+        def look() -> ssl.SSLSession | None:
+            with (
+                socket.create_connection((host, int(port)), PATIENCE) as plain,
+                context.wrap_socket(plain) as wrapped,
+            ):
+                wrapped.settimeout(0.2)
+                with contextlib.suppress(TimeoutError):
+                    wrapped.recv(1)  # a ticket would come with what is read
+                return wrapped.session
+
+        session = await trio.to_thread.run_sync(look)
+        assert session is None or not session.has_ticket
+
+
+async def test_one_byte_at_a_time_is_not_waited_for(keys: Keys) -> None:
+    async with rig(security=keys.security(), connect_timeout=0.3) as node:
+        stream = await node.dial()
+        await stream.send_all(b"\x16")
+        with trio.move_on_after(PATIENCE) as scope:
+            try:
+                while True:
+                    await stream.send_all(b"\x03")
+                    await trio.sleep(0.05)
+            except trio.BrokenResourceError:
+                pass
+        assert not scope.cancelled_caught
+        assert heard_nothing(node)
+
+
+async def test_connections_beyond_what_an_address_may_have_are_not_looked_at(keys: Keys) -> None:
+    security = keys.security()
+    security._local_limits = AcceptLimits(per_second=1000.0, awaiting=8)
+    async with rig(security=security, connect_timeout=0.5) as node:
+        silent = [await node.dial() for _ in range(60)]
+        with trio.fail_after(PATIENCE):
+            while node.driver.counters.accepts_refused < 52:
+                await trio.sleep(0.01)
+        assert node.driver.connections <= 8
+        for stream in silent:
+            await closed(stream)
+        assert heard_nothing(node)
+        await believed(node, keys.folder("b"), keys)  # others wait no longer than these are heard
+
+
+async def test_an_address_has_so_many_accepts_in_a_second() -> None:
+    limits = AcceptLimits(per_second=20.0, awaiting=1000)
+    assert sum(limits.admits("a", 1.0) for _ in range(100)) == 20
+    assert limits.admits("b", 1.0)
+    assert sum(limits.admits("a", 1.5) for _ in range(100)) == 10

@@ -1,0 +1,73 @@
+"""Two commands make a safe overlay: real processes, from the first key to a revocation."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from canopy.cli.main import canopy
+from overlay.client import Draft, GetPeers, Peers, Publish, Subscribe
+from tests.support.real.real_overlay import (
+    PATIENCE,
+    Overlay,
+    delivered,
+    status,
+    wait_ready,
+)
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def overlay(tmp_path: Path) -> Iterator[Overlay]:
+    found = Overlay(tmp_path)
+    yield found
+    found.stop()
+
+
+def keys(overlay: Overlay, command: str, number: int, *arguments: str) -> str:
+    data = str(overlay.folder / str(number))
+    done = CliRunner().invoke(canopy, ["keys", command, "--data", data, *arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_from_the_first_key_to_a_revocation(overlay: Overlay) -> None:
+    keys(overlay, "init", 0, "--overlay", "acme")
+    first = overlay.start()
+    wait_ready(first)
+    token = keys(overlay, "invite", 0, "--uses", "2").strip()
+    os.environ["CANOPY_JOIN"] = token  # as `--join TOKEN`
+    try:
+        second, third = overlay.start(), overlay.start()
+        wait_ready(second, third)
+    finally:
+        del os.environ["CANOPY_JOIN"]
+    second.request(Subscribe(0, "a > 0"), PATIENCE)
+    third.request(Publish(0, (Draft({"id": "x", "a": 1}),)), PATIENCE)
+    assert delivered(second, 1) == ["x"]
+    ids = [status(client).node for client in (first, second, third)]
+    assert [len(node) for node in ids] == [32, 32, 32]
+    shown = json.loads(keys(overlay, "ls", 0, "--json"))
+    assert sorted(shown["invitations"][0]["used_by"]) == sorted(ids[1:])
+    for number in range(3):
+        assert token not in overlay.log(number)
+        assert (overlay.folder / str(number)).stat().st_mode & 0o777 == 0o700
+    keys(overlay, "revoke", 0, ids[1])
+    until = time.monotonic() + PATIENCE
+    while any(ids[1] in connected(client) for client in (first, third)):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert (overlay.folder / "2" / "keys" / "revoked").exists()  # it was passed on
+
+
+def connected(client: object) -> list[str]:
+    """Ids of the nodes with which this one has a live link."""
+    found = client.ask(GetPeers(0), Peers)  # type: ignore[attr-defined]
+    return [peer.node for peer in found.peers if peer.state == "CONNECTED"]
