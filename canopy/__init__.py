@@ -22,7 +22,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from canopy.client.appending import AppendResult
     from canopy.client.errors import (
         CommandFailed,
         CommandTimeoutError,
@@ -40,9 +39,11 @@ if TYPE_CHECKING:
     from canopy.client.frames import OpaqueEvent
     from canopy.client.notices import Disconnected, Gap
     from canopy.client.publishing import PublishResult
+    from canopy.client.streams.appending import AppendResult
     from canopy.client.synchronous import (
         Client,
         Gathering,
+        Member,
         Producer,
         Reading,
         Subscription,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     )
     from overlay.client import Delivery, Draft, Event, StreamEvent
     from overlay.info import AppendReceipt
+    from overlay.stream_client import GroupRow
 
 __all__ = [
     "AppendReceipt",
@@ -67,6 +69,8 @@ __all__ = [
     "EventRefusedError",
     "Gap",
     "Gathering",
+    "GroupRow",
+    "Member",
     "NodeFullError",
     "NodeLeavingError",
     "OpaqueEvent",
@@ -83,7 +87,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "canopy.client.appending": ("AppendResult",),
+    "canopy.client.streams.appending": ("AppendResult",),
     "canopy.client.errors": (
         "CommandFailed",
         "CommandTimeoutError",
@@ -104,6 +108,7 @@ _HOMES: Final = {
     "canopy.client.synchronous": (
         "Client",
         "Gathering",
+        "Member",
         "Producer",
         "Reading",
         "Subscription",
@@ -111,6 +116,7 @@ _HOMES: Final = {
     ),
     "overlay.client": ("Delivery", "Draft", "Event", "StreamEvent"),
     "overlay.info": ("AppendReceipt",),
+    "overlay.stream_client": ("GroupRow",),
 }
 
 

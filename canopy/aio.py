@@ -24,6 +24,7 @@ from canopy.client.async_link import Signal, Stream
 from canopy.client.asynchronous import (
     AsyncClient,
     AsyncGathering,
+    AsyncMember,
     AsyncReading,
     AsyncSubscription,
     Opening,
@@ -31,7 +32,14 @@ from canopy.client.asynchronous import (
 )
 from canopy.client.contexts import node_of
 
-__all__ = ["AsyncClient", "AsyncGathering", "AsyncReading", "AsyncSubscription", "connect"]
+__all__ = [
+    "AsyncClient",
+    "AsyncGathering",
+    "AsyncMember",
+    "AsyncReading",
+    "AsyncSubscription",
+    "connect",
+]
 
 
 class _Stream:

@@ -19,7 +19,8 @@ from canopy.cli.delivery.lines import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.node_search import NodeSearch
 from canopy.cli.output import on_reader_gone, visible
-from canopy.cli.streams.read import Wanted, read_stream
+from canopy.cli.streams.read import Wanted
+from canopy.cli.streams.share import Shared, from_stream, group_options
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     default="",
     help="With --stream: go on where NAME ended, and keep the position in the stream.",
 )
+@group_options
 @click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
 @click.option(
     "--for",
@@ -80,6 +82,7 @@ def sub(
     stream: str,
     start: str | None,
     durable: str,
+    shared: Shared,
     count: int | None,
     seconds: float | None,
     latency_level: int | None,
@@ -106,7 +109,8 @@ def sub(
 
     --stream reads what a stream has kept, and goes on with what comes: the events that SELECTOR
     matches (all, if there is none), in the order of their offsets. With --durable the position is
-    kept in the stream after each part that was printed.
+    kept in the stream after each part that was printed. The programs
+    of one --group share the events: who prints one acknowledges it.
 
     --diff compares two selectors without subscribing: on the node's last events (tree.history), and
     for any event by the values of single attributes.
@@ -118,6 +122,7 @@ def sub(
     canopy sub "mag > 4" --format '{time}\\t{mag}\\t{place}' > quakes.tsv
     canopy sub --stream alarms "mag >= 4.5" --from first
     canopy sub --stream alarms --durable archive --json >> alarms.jsonl
+    canopy sub --stream orders --group billing --lease 60s --by customer --json
     canopy sub --diff "mag >= 4.5" "mag >= 4 AND place LIKE '%Alaska%'"
     canopy sub "TRUE" --raw | canopy pub - --connect /tmp/b       # into another overlay
     """
@@ -127,10 +132,9 @@ def sub(
         if selector is not None or raw or template is not None:
             raise click.UsageError("--diff takes two selectors and, if at all, --json")
         return _compare(diff, as_json, timeout, connect, wait)
-    if stream or start is not None or durable:
-        wanted = Wanted(stream, selector or "", start, durable, count, seconds, timeout)
-        show = printer((), template, raw, as_json=False)
-        return read_stream(wanted, show, as_json, connect, wait)
+    if shared or stream or start is not None or durable:
+        wanted = Wanted(stream, selector, start, durable, count, seconds, timeout)
+        return from_stream(wanted, shared, template, raw, as_json, connect, wait)
     if selector is None:
         raise click.UsageError("Missing argument 'SELECTOR'.")
     shown = partial(printer, template=template, raw=raw, as_json=as_json)

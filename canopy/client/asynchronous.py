@@ -10,9 +10,8 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar, Unpack
 
-from canopy.client.appending import Appending, AppendResult, batches_of
 from canopy.client.async_link import AsyncLink, Runtime, carry_out
 from canopy.client.consumer import Consumer, ManySelectors, OneSelector
 from canopy.client.errors import CommandFailed, ControlError, UnreachableError
@@ -25,14 +24,16 @@ from canopy.client.publishing import (
     PublishResult,
     check_one,
 )
-from canopy.client.reading import ReadingCore, Start, patient, wanted_reading
 from canopy.client.resubscription import (
     SUBACK_TIMEOUT,
     Backoff,
     Wanted,
 )
 from canopy.client.session import expected
-from canopy.client.transacting import (
+from canopy.client.streams.appending import Appending, AppendResult, batches_of
+from canopy.client.streams.membership import GroupArguments, MembershipCore, wanted_membership
+from canopy.client.streams.reading import ReadingCore, Start, patient, wanted_reading
+from canopy.client.streams.transacting import (
     UNKNOWN_TRANSACTION,
     Decided,
     Transacting,
@@ -49,11 +50,14 @@ from overlay.client import (
     StreamEvent,
 )
 from overlay.info import TransactionInfo
+from overlay.stream_client import GroupRow
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 V = TypeVar("V")
-C = TypeVar("C", bound="AsyncClient | AsyncSubscription | AsyncGathering | AsyncReading")
+C = TypeVar(
+    "C", bound="AsyncClient | AsyncSubscription | AsyncGathering | AsyncReading | AsyncMember"
+)
 E = TypeVar("E")
 F = TypeVar("F", bound="AsyncSubscription | AsyncGathering")
 
@@ -195,6 +199,26 @@ class AsyncClient:
 
     def _transacting(self, stream: str) -> Transacting[AsyncLink]:
         return Transacting(self._begin, self._pause, self._reconnect, stream)
+
+    def group(
+        self,
+        stream: str,
+        group: str,
+        selector: str | None = None,
+        *,
+        timeout: float = 30.0,
+        **options: Unpack[GroupArguments],
+    ) -> Opening[AsyncMember]:
+        """Become a member of a consumer group, as `canopy.Client.group`: ``await`` it, or enter it
+        with ``async with``, which ends the membership."""
+        wanted = wanted_membership(stream, group, selector, options)
+
+        async def opened() -> AsyncMember:
+            member = AsyncMember(self._begin, self._pause, self._reconnect, wanted, timeout)
+            await member.open()
+            return member
+
+        return Opening(opened)
 
     def _appending(self, stream: str, producer: str = "", first: int = -1) -> Appending[AsyncLink]:
         return Appending(*(self._begin, self._pause, self._reconnect, stream, producer, first))
@@ -377,6 +401,58 @@ class AsyncReading(ReadingCore[AsyncLink]):
         if event is None:
             raise StopAsyncIteration
         return event
+
+
+class AsyncMember(MembershipCore[AsyncLink]):
+    """A member of a consumer group, as `canopy.Member`: an asynchronous iterable, and context
+    manager that ends the membership. One task takes rows."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[GroupRow]:
+        return Items(self._next, lambda row: row)
+
+    async def open(self) -> None:
+        """Become a member now. Raises as `canopy.Client.group`."""
+        await carry_out(self._attaching())
+
+    async def take(self, timeout: float | None = None, most: int = 64) -> list[GroupRow]:
+        """The next rows, as `canopy.Member.take`."""
+        return await carry_out(self._taking(patient(timeout), most))
+
+    async def ack(self, *rows: GroupRow) -> None:
+        """These rows are done with."""
+        await carry_out(self._saying("ack", rows))
+
+    async def nack(self, *rows: GroupRow, delay: float = 0.0, reason: str = "") -> None:
+        """These rows are to be delivered again."""
+        await carry_out(self._saying("nack", rows, delay, reason))
+
+    async def reject(self, *rows: GroupRow, reason: str = "") -> None:
+        """These rows become dead letters."""
+        await carry_out(self._saying("reject", rows, 0.0, reason))
+
+    async def extend(self, *rows: GroupRow) -> None:
+        """The leases of these rows begin anew."""
+        await carry_out(self._saying("extend", rows))
+
+    async def flush(self) -> None:
+        """Wait until what was said of rows is committed, as `canopy.Member.flush`."""
+        await carry_out(self._flushing())
+
+    async def close(self) -> None:
+        """Be a member no more."""
+        await carry_out(self._ending())
+
+    async def _next(self) -> GroupRow:
+        row = await carry_out(self._following())
+        if row is None:
+            raise StopAsyncIteration
+        return row
 
 
 class _AsyncConsumer(Consumer[AsyncLink, T, E]):

@@ -7,9 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
-from canopy.client.appending import Appending, AppendResult, batches_of
 from canopy.client.blocking import ControlClient, carry_out
 from canopy.client.consumer import Consumer, ManySelectors, OneSelector
 from canopy.client.contexts import node_of
@@ -23,14 +22,16 @@ from canopy.client.publishing import (
     PublishResult,
     check_one,
 )
-from canopy.client.reading import ReadingCore, Start, patient, wanted_reading
 from canopy.client.resubscription import (
     SUBACK_TIMEOUT,
     Backoff,
     Wanted,
 )
 from canopy.client.session import expected
-from canopy.client.transacting import (
+from canopy.client.streams.appending import Appending, AppendResult, batches_of
+from canopy.client.streams.membership import GroupArguments, MembershipCore, wanted_membership
+from canopy.client.streams.reading import ReadingCore, Start, patient, wanted_reading
+from canopy.client.streams.transacting import (
     UNKNOWN_TRANSACTION,
     Decided,
     Transacting,
@@ -46,6 +47,7 @@ from overlay.client import (
     StreamEvent,
 )
 from overlay.info import TransactionInfo
+from overlay.stream_client import GroupRow
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -219,6 +221,31 @@ class Client:
 
     def _transacting(self, stream: str) -> Transacting[ControlClient]:
         return Transacting(self._begin, self._closed.wait, self._reconnect, stream)
+
+    def group(
+        self,
+        stream: str,
+        group: str,
+        selector: str | None = None,
+        *,
+        timeout: float = 30.0,
+        **options: Unpack[GroupArguments],
+    ) -> Member:
+        """Become a member of a consumer group, whose members share the rows of a stream that
+        `selector` matches ("": all).
+
+        A group that is not known is founded with these options, and begins at `start` (as in
+        `read`): `lease` seconds (30) for a row, `max_deliver` deliveries (5) before it is a dead
+        letter, order `by` the value of an attribute, a `priority` attribute (0 to 9), a `delay`
+        attribute or seconds. Later None is whatever the group has. `name`: another member of this
+        name is fenced; `credit`: rows of each shard that this one may have at once.
+
+        Raises CommandFailed (unknown, selector, options: the group has others, fenced,
+        offset-out-of-range), and as `ask`."""
+        wanted = wanted_membership(stream, group, selector, options)
+        member = Member(self._begin, self._closed.wait, self._reconnect, wanted, timeout)
+        member.open()
+        return member
 
     def _appending(
         self, stream: str, producer: str = "", first: int = -1
@@ -434,6 +461,61 @@ class Reading(ReadingCore[ControlClient]):
 
     def close(self) -> None:
         """End the reading."""
+        carry_out(self._ending())
+
+
+class Member(MembershipCore[ControlClient]):
+    """A member of a consumer group, which has each row of the group for `lease` seconds.
+
+    A context manager, and an iterator of `GroupRow` that waits for more. One thread takes rows, and
+    says what becomes of them. While the node is away it is looked for; what the member had then
+    goes to others."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[GroupRow]:
+        while (row := carry_out(self._following())) is not None:
+            yield row
+
+    def open(self) -> None:
+        """Become a member now. Raises as `Client.group`."""
+        carry_out(self._attaching())
+
+    def take(self, timeout: float | None = None, most: int = 64) -> list[GroupRow]:
+        """The next rows; none when none came within `timeout` seconds. Raises CommandFailed when
+        this is no member any more (fenced, unknown-group), UnreachableError when the node does not
+        come back in time."""
+        return carry_out(self._taking(patient(timeout), most))
+
+    def ack(self, *rows: GroupRow) -> None:
+        """These rows are done with. Returns before that is committed, as the others here do:
+        `flush` waits for it, and `lost` has the rows whose leases were over."""
+        carry_out(self._saying("ack", rows))
+
+    def nack(self, *rows: GroupRow, delay: float = 0.0, reason: str = "") -> None:
+        """These rows are to be delivered again, `delay` seconds from now at the earliest, or become
+        dead letters if that was too often."""
+        carry_out(self._saying("nack", rows, delay, reason))
+
+    def reject(self, *rows: GroupRow, reason: str = "") -> None:
+        """These rows become dead letters."""
+        carry_out(self._saying("reject", rows, 0.0, reason))
+
+    def extend(self, *rows: GroupRow) -> None:
+        """The leases of these rows begin anew."""
+        carry_out(self._saying("extend", rows))
+
+    def flush(self) -> None:
+        """Wait until what was said of rows is committed. Raises UnreachableError when the node was
+        lost: then the program does not know, and rows may come again."""
+        carry_out(self._flushing())
+
+    def close(self) -> None:
+        """Be a member no more: what it has, and has said nothing of, goes to others."""
         carry_out(self._ending())
 
 

@@ -16,8 +16,8 @@ from typing import Final, Generic
 
 from canopy.client.errors import CommandFailed, ControlError
 from canopy.client.publishing import Attributes
+from canopy.client.streams.transacting import UNKNOWN_TRANSACTION, Decided
 from canopy.client.synchronous import Client, Transaction
-from canopy.client.transacting import UNKNOWN_TRANSACTION, Decided
 from canopy.sinks.database import Database, H, SinkError
 from canopy.sinks.records import COLUMNS, COMMITTED, KEPT, PREPARING, ROLLED_BACK, TABLE, Records
 from overlay.client import Draft

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic
 
-from canopy.client.reading import Start
+from canopy.client.streams.reading import Start
 from canopy.client.synchronous import Client, Reading
 from canopy.sinks.database import Database, H
 from canopy.sinks.positions import COLUMNS, TABLE, Followed, Positions

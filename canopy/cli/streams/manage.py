@@ -18,9 +18,11 @@ from overlay.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from overlay.info import IntakeInfo, ReplicaInfo, StreamInfo
+    from canopy.client.synchronous import Client
+    from overlay.info import GroupInfo, IntakeInfo, ReplicaInfo, StreamInfo
 
 UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+GROUPS_TIMEOUT: Final = 2.0  # seconds for which `info` waits to hear of groups
 SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
@@ -165,7 +167,9 @@ def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
 @click.argument("name", metavar="STREAM")
 @node_options
 def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
-    """Show a stream with all its replicas: who leads, how far each one is.
+    """Show a stream with all its replicas: who leads, how far each one is. Of its consumer groups,
+    below which offset of each shard they are done with everything, and how many events are in
+    flight, wait behind that, or are dead letters.
 
     \b
     canopy stream info alarms
@@ -181,8 +185,9 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
                 with suppress(CommandFailed):
                     known = client.ask(GetStreams(0, origin), Streams, timeout).streams[0]
                     origins[origin] = known
+        groups = _groups(client, name, min(timeout, GROUPS_TIMEOUT))
     if as_json:
-        print_json(plain(found))
+        print_json({**plain(found), "groups": plain(groups)})
         return
     out = console()
     out.print(f"[bold]{label(found.name)}[/], id {found.id}, {counted(len(found.shards), 'shard')}")
@@ -196,6 +201,13 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
             rows.add_row(*_replica_row(replica))
         epoch = max((replica.epoch for replica in shard.replicas), default=0)
         out.print(f"shard {shard.number}, epoch {epoch}")
+        out.print(rows)
+    if groups:
+        rows = table(
+            "group", "selector", ">done below", ">in flight", ">waiting", ">dead", ">members"
+        )
+        for group in groups:
+            rows.add_row(*_group_row(group))
         out.print(rows)
     for trouble in troubles(found):
         out.print(f"[yellow]{trouble}[/]")
@@ -220,6 +232,29 @@ def lags(stream: StreamInfo, origins: Mapping[str, StreamInfo]) -> Iterator[str]
                     behind = max(0, ends[origin.shard] - origin.position)
                     line += f", {counted(behind, 'row')} behind"
                 yield line + (f"; [yellow]{label(origin.fault)}[/]" if origin.fault else "")
+
+
+def _groups(client: Client, name: str, timeout: float) -> tuple[GroupInfo, ...]:
+    """The consumer groups of a stream; none where the leaders of its shards do not answer."""
+    from canopy.client.errors import CommandFailed, CommandTimeoutError
+    from overlay.stream_client import GetGroups, Groups
+
+    try:
+        return client.ask(GetGroups(0, name), Groups, timeout).groups
+    except (CommandFailed, CommandTimeoutError):
+        return ()
+
+
+def _group_row(group: GroupInfo) -> tuple[str, ...]:
+    shards = group.shards
+    floors = ", ".join(f"{shard.floor:,} of {shard.end:,}" for shard in shards)
+    return (
+        *(label(group.name), label(group.selector) or "all", floors),
+        f"{sum(shard.leased for shard in shards):,}",
+        f"{sum(shard.open - shard.leased for shard in shards):,}",
+        f"{sum(shard.dead for shard in shards):,}",
+        f"{len({name for shard in shards for name in shard.members})}",
+    )
 
 
 def _replica_row(replica: ReplicaInfo) -> tuple[str, ...]:

@@ -14,9 +14,10 @@ from canopy.cli.output import on_reader_gone, payload_fields, print_json
 
 if TYPE_CHECKING:
     from canopy.cli.delivery.lines import Show
-    from canopy.client.reading import Start
+    from canopy.client.streams.reading import Start
     from canopy.client.synchronous import Reading
     from overlay.client import StreamEvent
+    from overlay.stream_client import GroupRow
 
 LOOK = 0.5  # seconds between two looks whether there is still somebody who reads what is printed
 
@@ -25,7 +26,7 @@ class Wanted(NamedTuple):
     """The options of the command."""
 
     stream: str
-    selector: str
+    selector: str | None
     start: str | None
     durable: str
     most: int | None  # events
@@ -35,7 +36,7 @@ class Wanted(NamedTuple):
 
 def place_of(text: str | None) -> tuple[Start | int, int]:
     """`start` and `at` of `Client.read` for the value of --from. Raises UsageError."""
-    from canopy.client.reading import parse_start
+    from canopy.client.streams.reading import parse_start
 
     try:
         return parse_start(text or "new")
@@ -58,7 +59,7 @@ def read_stream(wanted: Wanted, show: Show, as_json: bool, connect: str | None, 
     with (
         open_client(connect, wait, reconnect=wanted.timeout) as client,
         client.read(
-            *(wanted.stream, wanted.selector),
+            *(wanted.stream, wanted.selector or ""),
             start=start,
             at=at,
             durable=wanted.durable,
@@ -102,7 +103,7 @@ def _follow(
     return left or 0
 
 
-def stream_object(stream: str, event: StreamEvent) -> dict[str, Any]:
+def stream_object(stream: str, event: StreamEvent | GroupRow) -> dict[str, Any]:
     """One event as the JSON object of `sub --stream --json`."""
     found: dict[str, Any] = {
         "stream": stream,
@@ -116,7 +117,7 @@ def stream_object(stream: str, event: StreamEvent) -> dict[str, Any]:
     return found
 
 
-def delivery_of(stream: str, event: StreamEvent) -> Any:
+def delivery_of(stream: str, event: StreamEvent | GroupRow) -> Any:
     """The event as what prints deliveries takes it: its identity is STREAM.SHARD.OFFSET."""
     from overlay.client import Delivery, Event
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from canopy.client.reading import Start
+from canopy.client.streams.reading import Start
 from canopy.tui.constants import REQUEST_TIMEOUT, SUBSCRIPTIONS
 from canopy.tui.model.client import Connector
 from canopy.tui.model.inbox import Inbox

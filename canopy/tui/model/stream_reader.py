@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError, UnreachableError
-from canopy.client.reading import Start, wanted_reading
+from canopy.client.streams.reading import Start, wanted_reading
 from canopy.client.synchronous import Reading
 from canopy.tui.constants import REQUEST_TIMEOUT, STOP_CHECK
 from canopy.tui.model.client import Connector, reason_of

@@ -10,7 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
-from canopy.client.reading import Start, parse_start
+from canopy.client.streams.reading import Start, parse_start
 from matching import SelectorError, compile_selector
 
 

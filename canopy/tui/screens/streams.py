@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
-from canopy.client.reading import Start
+from canopy.client.streams.reading import Start
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.stream_reader import StreamReader

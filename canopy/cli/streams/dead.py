@@ -1,0 +1,143 @@
+"""`canopy stream dead` and `canopy stream forget`: what groups have given up, and groups."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from canopy.cli.connect import node_options, open_client
+from canopy.cli.errors import CommandError
+from canopy.cli.output import console, duration, label, payload_fields, print_json, table
+from overlay.wording import counted
+
+if TYPE_CHECKING:
+    from overlay.stream_client import DeadLetter
+
+
+def _rows(
+    ctx: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[int, int], ...]:
+    found = []
+    for value in values:
+        place = re.fullmatch(r"(?:(\d+):)?(\d+)", value)
+        if place is None:
+            raise click.BadParameter(f"{value} is no offset: give 1207, or SHARD:OFFSET")
+        found.append((int(place[1] or 0), int(place[2])))
+    return tuple(found)
+
+
+@click.command()
+@click.argument("name", metavar="STREAM")
+@click.option("--group", required=True, metavar="NAME", help="The consumer group.")
+@click.option(
+    "--retry",
+    multiple=True,
+    callback=_rows,
+    metavar="[SHARD:]OFFSET",
+    help="Deliver this one again; may be given several times.",
+)
+@click.option(
+    "--drop",
+    multiple=True,
+    callback=_rows,
+    metavar="[SHARD:]OFFSET",
+    help="Give this one up; may be given several times.",
+)
+@click.option("--retry-all", is_flag=True, help="Deliver all of them again.")
+@click.option("--drop-all", is_flag=True, help="Give all of them up.")
+@node_options
+def dead(
+    name: str,
+    group: str,
+    retry: tuple[tuple[int, int], ...],
+    drop: tuple[tuple[int, int], ...],
+    retry_all: bool,
+    drop_all: bool,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+    wait: float,
+) -> None:
+    """List the dead letters of a group: events that its members have sent back, or not acknowledged
+    in time, too often. They are marks in the stream, and the events stay where they are.
+
+    \b
+    canopy stream dead orders --group billing
+    canopy stream dead orders --group billing --retry 1207
+    canopy stream dead orders --group billing --drop-all
+    """
+    from overlay.stream_client import DeadEnded, EndDead, GetGroups, Groups
+
+    if bool(retry) + bool(drop) + retry_all + drop_all > 1:
+        raise click.UsageError("give one of --retry, --drop, --retry-all and --drop-all")
+    with open_client(connect, wait) as client:
+        if retry or drop or retry_all or drop_all:
+            again = bool(retry) or retry_all
+            ended = client.ask(EndDead(0, name, group, retry or drop, again), DeadEnded, timeout)
+            what = "delivered again" if again else "dropped"
+            if as_json:
+                print_json({"group": group, "count": ended.count, "what": what})
+            else:
+                console().print(f"{counted(ended.count, 'dead letter')} of {label(group)}: {what}")
+            return
+        found = client.ask(GetGroups(0, name, group), Groups, timeout)
+    if as_json:
+        letters = [letter_object(letter) for letter in found.letters]
+        print_json({"group": group, "complete": found.complete, "letters": letters})
+    else:
+        rows = table(">offset", ">deliveries", "given up", "why", "event")
+        for letter in found.letters:
+            rows.add_row(*_row(letter))
+        console().print(rows if found.letters else f"{label(group)} has no dead letters")
+    if not found.complete:
+        raise CommandError("the leader of a shard did not answer: there may be others")
+
+
+def letter_object(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter as the JSON object of `dead --json`."""
+    found: dict[str, Any] = {
+        "shard": letter.shard,
+        "offset": letter.offset,
+        "deliveries": letter.deliveries,
+        "reason": letter.reason,
+        "time": letter.time,
+        "attributes": letter.attributes,
+    }
+    if letter.payload:
+        found |= payload_fields(letter.payload, letter.payload_type)
+    return found
+
+
+def _row(letter: DeadLetter) -> tuple[str, ...]:
+    place = f"{letter.shard}:{letter.offset}" if letter.shard else f"{letter.offset}"
+    age = duration(max(0.0, time.time() - letter.time))
+    event = "not kept any more, or too large"
+    if letter.attributes is not None:
+        event = ", ".join(f"{key}={value}" for key, value in letter.attributes.items())
+    return place, f"{letter.deliveries}", f"{age} ago", label(letter.reason), label(event)
+
+
+@click.command()
+@click.argument("name", metavar="STREAM")
+@click.option("--group", required=True, metavar="NAME", help="The consumer group.")
+@node_options
+def forget(
+    name: str, group: str, as_json: bool, timeout: float, connect: str | None, wait: float
+) -> None:
+    """Forget a consumer group: its members are ended, and the stream keeps nothing for it any more.
+
+    \b
+    canopy stream forget orders --group billing
+    """
+    from overlay.client import Done
+    from overlay.stream_client import RemoveGroup
+
+    with open_client(connect, wait) as client:
+        client.ask(RemoveGroup(0, name, group), Done, timeout)
+    if as_json:
+        print_json({"forgotten": group})
+    else:
+        console().print(f"{label(group)} is forgotten")

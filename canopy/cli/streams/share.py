@@ -1,0 +1,198 @@
+"""`canopy sub --stream --group`: events of a stream that programs share."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from canopy.cli.connect import open_client
+from canopy.cli.delivery.lines import printer
+from canopy.cli.errors import OK, TIME_OUT
+from canopy.cli.output import on_reader_gone, print_json
+from canopy.cli.streams.manage import parse_period
+from canopy.cli.streams.read import (
+    LOOK,
+    Wanted,
+    delivery_of,
+    place_of,
+    read_stream,
+    stream_object,
+)
+
+if TYPE_CHECKING:
+    from canopy.cli.delivery.lines import Show
+    from canopy.cli.delivery.template import Template
+    from canopy.client.synchronous import Member
+    from overlay.stream_client import GroupRow
+
+PART: Final = 64
+"""Events that are printed before they are acknowledged together."""
+
+
+class Shared(NamedTuple):
+    """What was said of a group; false: nothing was."""
+
+    group: str
+    lease: float | None
+    max_deliver: int | None
+    by: str | None
+    priority: str | None
+    delay: str | float | None
+
+    def __bool__(self) -> bool:
+        return bool(self.group) or any(value is not None for value in self[1:])
+
+
+def _delay(ctx: click.Context, option: click.Parameter, value: str | None) -> str | float | None:
+    """Seconds, or an attribute."""
+    number = value is not None and re.fullmatch(r"\d+(?:\.\d+)?", value)
+    return float(value) if value is not None and number else value
+
+
+OPTIONS: Final = (
+    click.option(
+        "--group", metavar="NAME", default="", help="With --stream: share its events in a group."
+    ),
+    click.option(
+        "--lease",
+        callback=parse_period,
+        metavar="PERIOD",
+        help="With --group: who has an event, has it so long. [default: 30s]",
+    ),
+    click.option(
+        "--max-deliver",
+        type=click.IntRange(1, 1_000),
+        help="With --group: deliveries before an event is a dead letter. [default: 5]",
+    ),
+    click.option("--by", metavar="ATTRIBUTE", help="With --group: in order, where it is the same."),
+    click.option(
+        "--priority", metavar="ATTRIBUTE", help="With --group: 0 to 9, the greatest first."
+    ),
+    click.option(
+        "--delay",
+        callback=_delay,
+        metavar="ATTRIBUTE|SECONDS",
+        help="With --group: how long an event waits before it is delivered.",
+    ),
+)
+
+
+def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of groups, as one parameter `shared`."""
+
+    @functools.wraps(command)
+    def called(*arguments: Any, **given: Any) -> Any:
+        shared = Shared(*(given.pop(name) for name in Shared._fields))
+        return command(*arguments, shared=shared, **given)
+
+    for option in reversed(OPTIONS):
+        called = option(called)
+    return called
+
+
+def from_stream(
+    wanted: Wanted,
+    shared: Shared,
+    template: Template | None,
+    raw: bool,
+    as_json: bool,
+    connect: str | None,
+    wait: float,
+) -> int:
+    """Print events of a stream, which are read, or shared. Returns the exit code. Raises
+    UsageError."""
+    show = printer((), template, raw, as_json=False)
+    if shared:
+        return share_stream(wanted, shared, show, as_json, connect, wait)
+    return read_stream(wanted, show, as_json, connect, wait)
+
+
+def share_stream(
+    wanted: Wanted,
+    shared: Shared,
+    show: Show,
+    as_json: bool,
+    connect: str | None,
+    wait: float,
+) -> int:
+    """Print the events that this member of the group is given. Returns the exit code. Raises
+    UsageError."""
+    from matching import compile_selector
+
+    if not (wanted.stream and shared.group):
+        raise click.UsageError(
+            "--lease, --max-deliver, --by, --priority and --delay need --group, "
+            "and that needs --stream"
+        )
+    if wanted.durable:
+        raise click.UsageError("give one of --durable and --group")
+    start, at = place_of(wanted.start)
+    if wanted.selector:
+        compile_selector(wanted.selector)
+    until = None if wanted.seconds is None else time.monotonic() + wanted.seconds
+    gone = threading.Event()
+    on_reader_gone(gone.set)
+    credit = PART if wanted.most is None else min(PART, wanted.most)
+    with (
+        open_client(connect, wait, reconnect=wanted.timeout) as client,
+        client.group(
+            *(wanted.stream, shared.group, wanted.selector),
+            timeout=wanted.timeout,
+            start=start,
+            at=at,
+            credit=credit,
+            lease=shared.lease,
+            max_deliver=shared.max_deliver,
+            by=shared.by,
+            priority=shared.priority,
+            delay=shared.delay,
+        ) as member,
+    ):
+        selector = member.selector or "all events"
+        click.echo(f"sharing {wanted.stream} in {shared.group}: {selector}", err=True)
+        left = _follow(member, wanted, until, gone, show, as_json)
+    return TIME_OUT if left else OK
+
+
+def _follow(
+    member: Member,
+    wanted: Wanted,
+    until: float | None,
+    gone: threading.Event,
+    show: Show,
+    as_json: bool,
+) -> int:
+    """Print until there were as many as wanted, the time is over or the reader has gone. Returns
+    how many are missing."""
+    left = wanted.most
+    while (left is None or left > 0) and not gone.is_set():
+        rest = LOOK if until is None else min(LOOK, until - time.monotonic())
+        if rest <= 0:
+            break
+        rows = member.take(rest, PART if left is None else min(PART, left))
+        for row in rows:
+            if as_json:
+                print_json(row_object(wanted.stream, row))
+            else:
+                show(delivery_of(wanted.stream, row))
+        if left is not None:
+            left -= len(rows)
+        if not gone.is_set():
+            member.ack(*rows)
+    member.flush()
+    for shard, offset in member.lost:
+        click.echo(
+            f"offset {offset} of shard {shard} was printed too late: it comes again", err=True
+        )
+    return left or 0
+
+
+def row_object(stream: str, row: GroupRow) -> dict[str, Any]:
+    """One event as the JSON object of `sub --group --json`."""
+    return {**stream_object(stream, row), "deliveries": row.deliveries}

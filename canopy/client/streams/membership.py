@@ -1,0 +1,211 @@
+"""A program's membership in a consumer group, across connections and nodes that come back (no IO).
+
+The faces carry the steps out: `canopy.client.synchronous.Member` blocks,
+`canopy.client.asynchronous.AsyncMember` awaits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Generic, Literal, TypedDict, TypeVar
+
+from msgspec.structs import replace
+
+from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.session import expected
+from canopy.client.steps import Link, Steps
+from canopy.client.streams.reading import PAUSE, Start
+from overlay.client import Done
+from overlay.stream_client import (
+    AttachGroup,
+    DetachGroup,
+    GroupReady,
+    GroupRow,
+    RowSettled,
+    RowsSettled,
+    RowsTaken,
+    SettleRows,
+    TakeRows,
+)
+
+AHEAD: Final = 64
+"""Words on rows that may be unanswered: with one for each row, what a node can gather into one
+chunk. Guess."""
+
+What = Literal["ack", "nack", "reject", "extend"]
+
+L = TypeVar("L", bound=Link)
+
+
+class GroupArguments(TypedDict, total=False):
+    """What `Client.group` may be given beside names and the selector."""
+
+    name: str
+    start: Start | int
+    at: int
+    credit: int
+    lease: float | None
+    max_deliver: int | None
+    by: str | None
+    priority: str | None
+    delay: str | float | None
+
+
+def wanted_membership(
+    stream: str, group: str, selector: str | None, options: GroupArguments
+) -> AttachGroup:
+    """The command for the arguments of `Client.group`."""
+    start, delay = options.get("start", "new"), options.get("delay")
+    return AttachGroup(
+        *(0, stream, group, options.get("name") or secrets.token_hex(8)),
+        start="offset" if isinstance(start, int) else start,
+        at=start if isinstance(start, int) else options.get("at", 0),
+        credit=options.get("credit", 64),
+        selector=selector,
+        lease=options.get("lease"),
+        deliveries=options.get("max_deliver"),
+        by=options.get("by"),
+        priority=options.get("priority"),
+        delay=delay if isinstance(delay, str) else None,
+        delay_seconds=None if isinstance(delay, str) or delay is None else float(delay),
+    )
+
+
+class MembershipCore(Generic[L]):
+    """Rows of a group, over connections `L`. Times are seconds."""
+
+    def __init__(
+        self,
+        begin: Callable[[Any, float], Any],
+        pause: Callable[[float], Any],
+        patience: float,
+        wanted: AttachGroup,
+        timeout: float,
+    ) -> None:
+        """`begin` sends a command within a time: its connection and number; `pause` waits so long,
+        and says whether the client was closed; `patience`: how long a lost node is looked for."""
+        self._begin = begin
+        self._pause = pause
+        self._patience = patience
+        self._wanted = wanted
+        self._timeout = timeout
+        self._link: L | None = None  # on which it is a member
+        self._number = 0  # of the membership, on this connection
+        self._take: int | None = None  # the question that is open
+        self._rest: deque[GroupRow] = deque()  # more rows than were asked for last
+        self._said: deque[int] = deque()  # words on rows that are not answered
+        self._is_closed = False
+        self.name = wanted.name
+        """The member's name: another program that attaches under it fences this one."""
+        self.selector = wanted.selector or ""
+        """What the group gets; "": everything."""
+        self.lease = 0.0
+        """Seconds for which a row is this member's."""
+        self.lost: list[tuple[int, int]] = []
+        """(shard, offset) of rows whose leases were over when something was said of them: they are
+        delivered again. The program may clear it."""
+
+    def _attaching(self) -> Steps[None]:
+        """Become a member, or be it again. Raises CommandFailed (unknown, selector, options,
+        offset-out-of-range, fenced, unknown-group), and as `Client.ask`."""
+        link, number = yield partial(self._begin, self._wanted, self._timeout)
+        ready = expected((yield partial(link.finish, number, self._timeout)), GroupReady)
+        self._link, self._number, self._take = link, number, None
+        self._said.clear()
+        self._rest.clear()
+        self.selector, self.lease = ready.selector, ready.lease
+        self._wanted = replace(self._wanted, attachments=ready.attachments)
+
+    def _taking(self, timeout: float, most: int) -> Steps[list[GroupRow]]:
+        """The next rows; none when none came in time."""
+        until = time.monotonic() + timeout
+        while not self._is_closed and not self._rest:
+            try:
+                if self._link is None:
+                    yield from self._attaching()
+                link = self._link
+                assert link is not None
+                if self._take is None:
+                    self._take = yield partial(link.begin, TakeRows(0, self._number, most))
+                assert self._take is not None
+                left = max(0.0, until - time.monotonic())
+                if not (yield partial(link.is_answered, self._take, left)):
+                    return []
+                number, self._take = self._take, None
+                taken = expected((yield partial(link.finish, number, 0.0)), RowsTaken)
+                self._rest.extend(taken.rows)
+            except UnreachableError:
+                yield from self._coming_back()
+        return [self._rest.popleft() for _ in range(min(most, len(self._rest)))]
+
+    def _following(self) -> Steps[GroupRow | None]:
+        """The next row; None: this is closed. One at a time, since the node extends the leases of
+        those that it has not handed over."""
+        while not self._is_closed:
+            for row in (yield from self._taking(math.inf, 1)):
+                return row
+        return None
+
+    def _saying(
+        self, what: What, rows: Sequence[GroupRow], delay: float = 0.0, reason: str = ""
+    ) -> Steps[None]:
+        """Say what becomes of rows, and wait for no answer, unless many are missing."""
+        said = tuple(
+            RowSettled(row.shard, row.offset, row.lease, what, delay, reason) for row in rows
+        )
+        link = self._link
+        if link is None or not said:
+            self.lost += [(row.shard, row.offset) for row in rows]
+            return
+        try:
+            self._said.append((yield partial(link.begin, SettleRows(0, self._number, said))))
+            while len(self._said) > AHEAD:
+                yield from self._hearing()
+        except UnreachableError:
+            yield from self._coming_back()
+
+    def _hearing(self) -> Steps[None]:
+        assert self._link is not None
+        number = self._said.popleft()
+        reply = yield partial(self._link.finish, number, self._timeout)
+        self.lost += expected(reply, RowsSettled).lost
+
+    def _flushing(self) -> Steps[None]:
+        """Wait until what was said of rows is committed."""
+        try:
+            while self._said:
+                yield from self._hearing()
+        except UnreachableError:
+            yield from self._coming_back()
+            raise
+
+    def _ending(self) -> Steps[None]:
+        """Be a member no more: what was said of rows counts, the others go to other members."""
+        self._is_closed = True
+        link = self._link
+        if link is not None:
+            with contextlib.suppress(ControlError):  # the node is away, and has ended it
+                while self._said:
+                    yield from self._hearing()
+                reply = yield partial(link.request, DetachGroup(0, self._number), self._timeout)
+                expected(reply, Done)
+        self._link = None
+
+    def _coming_back(self) -> Steps[None]:
+        """Wait for the node to come back. What the member had goes to others meanwhile."""
+        self._link = self._take = None
+        self._said.clear()
+        until = time.monotonic() + self._patience
+        while not self._is_closed:
+            try:
+                yield from self._attaching()
+                return
+            except UnreachableError:
+                if time.monotonic() > until or (yield partial(self._pause, PAUSE)):
+                    raise

@@ -1,0 +1,156 @@
+"""A member of a group over connections that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from canopy.client.errors import UnreachableError
+from canopy.client.streams.membership import AHEAD, GroupArguments, wanted_membership
+from canopy.client.synchronous import Member
+from overlay.client import Command, Done, Reply
+from overlay.stream_client import (
+    AttachGroup,
+    DetachGroup,
+    GroupReady,
+    GroupRow,
+    RowsSettled,
+    RowsTaken,
+    SettleRows,
+    TakeRows,
+)
+
+
+def row(offset: int) -> GroupRow:
+    return GroupRow(0, offset, 100 + offset, 1, 30.0, 0.0, {"n": offset})
+
+
+class FakeLink:
+    """A connection to a node that answers everything at once, until it is cut."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self.node = node
+        self.is_cut = False
+        self.replies: dict[int, Reply] = {}
+
+    def begin(self, command: Command) -> int:
+        self._look()
+        number = len(self.node.commands)
+        self.node.commands.append(command)
+        if (reply := self.node.reply(command)) is not None:
+            self.replies[number] = reply
+        return number
+
+    def is_answered(self, number: int, timeout: float) -> bool:
+        self._look()
+        return number in self.replies
+
+    def finish(self, number: int, timeout: float) -> Reply:
+        self._look()
+        return self.replies.pop(number)
+
+    def request(self, command: Command, timeout: float) -> Reply:
+        return self.finish(self.begin(command), timeout)
+
+    def _look(self) -> None:
+        if self.is_cut:
+            raise UnreachableError("the node is away")
+
+
+class FakeNode:
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.links: list[FakeLink] = []
+        self.waiting: list[list[GroupRow]] = []
+        self.lost: tuple[tuple[int, int], ...] = ()
+
+    def connect(self, command: Command, timeout: float) -> tuple[FakeLink, int]:
+        link = FakeLink(self)
+        self.links.append(link)
+        return link, link.begin(command)
+
+    def reply(self, command: Command) -> Reply | None:
+        if isinstance(command, AttachGroup):
+            attached = len(self.links)
+            return GroupReady(0, ((1, attached),), "n > 0", 30.0)
+        if isinstance(command, TakeRows):
+            return RowsTaken(0, tuple(self.waiting.pop(0))) if self.waiting else None
+        if isinstance(command, SettleRows):
+            return RowsSettled(0, self.lost)
+        return Done(0)
+
+    def of(self, kind: type[Command]) -> list[Any]:
+        return [command for command in self.commands if isinstance(command, kind)]
+
+
+@pytest.fixture
+def node() -> FakeNode:
+    return FakeNode()
+
+
+def member_of(node: FakeNode, pause: Callable[[float], bool] = lambda _: False) -> Member:
+    wanted = wanted_membership("s", "g", None, GroupArguments(name="worker"))
+    member = Member(node.connect, pause, 5.0, wanted, 5.0)  # type: ignore[arg-type]
+    member.open()
+    return member
+
+
+def test_rows_are_taken_settled_and_the_rest_is_kept_for_the_next_call(node: FakeNode) -> None:
+    node.waiting = [[row(0), row(1), row(2)]]
+    with member_of(node) as member:
+        assert (member.selector, member.lease, member.name) == ("n > 0", 30.0, "worker")
+        assert member.take(1.0, most=2) == [row(0), row(1)]
+        assert next(iter(member)) == row(2)
+        assert member.take(0.0) == []
+        member.ack(row(0), row(1))
+        member.nack(row(2), delay=2.0, reason="later")
+        member.flush()
+    ack, nack = node.of(SettleRows)
+    assert [(one.offset, one.lease, one.what) for one in ack.rows] == [
+        (0, 100, "ack"),
+        (1, 101, "ack"),
+    ]
+    assert (nack.rows[0].what, nack.rows[0].delay, nack.rows[0].reason) == ("nack", 2.0, "later")
+    assert isinstance(node.commands[-1], DetachGroup)
+
+
+def test_a_member_that_comes_back_names_its_attachment_and_has_nothing(node: FakeNode) -> None:
+    node.waiting = [[row(0), row(1)], [row(0)]]
+    member = member_of(node)
+    assert member.take(1.0, most=1) == [row(0)]
+    node.links[0].is_cut = True
+    member.ack(row(0))
+    assert [attach.attachments for attach in node.of(AttachGroup)] == [(), ((1, 1),)]
+    assert member.take(1.0) == [row(0)], "the row that was kept for the next call is another's"
+    member.ack(row(0))
+    node.links[1].is_cut = True
+    with pytest.raises(UnreachableError):
+        member.flush()
+    assert len(node.links) == 3
+
+
+def test_many_words_are_not_left_unanswered_and_what_is_lost_is_said(node: FakeNode) -> None:
+    member = member_of(node)
+    node.lost = ((0, 7),)
+    for _ in range(AHEAD + 3):
+        member.ack(row(7))
+    assert member.lost == [(0, 7)] * 3
+    member.flush()
+    assert len(member.lost) == AHEAD + 3
+    member.close()
+    member.extend(row(8))
+    assert member.lost[-1] == (0, 8), "after the end nothing can be said"
+
+
+def test_a_node_that_stays_away_is_not_looked_for_without_end(node: FakeNode) -> None:
+    member = member_of(node, pause=lambda _: True)
+    node.links[0].is_cut = True
+
+    def away(command: Command, timeout: float) -> Any:
+        raise UnreachableError("the node is away")
+
+    member._begin = away
+    with pytest.raises(UnreachableError):
+        member.take(1.0)
