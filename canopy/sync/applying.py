@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from canopy.sync.assembling import LONG, Assembler, Part
@@ -17,6 +17,7 @@ from canopy.sync.changes import (
     Change,
     change_of,
 )
+from canopy.sync.conflicts import Conflicts
 from canopy.sync.destinations.destination import Destination, Progress
 from canopy.sync.errors import SyncError
 from canopy.sync.filtering import RowFilter
@@ -41,8 +42,13 @@ class Apply:
         report: Report = lambda changes, progress: None,
         clock: Callable[[], float] = time.time,
         most: int = LONG,
+        conflicts: Mapping[str, str] | None = None,
     ) -> None:
-        """`clock`: seconds since 1970; `most`: changes of one transaction that are kept."""
+        """`clock`: seconds since 1970; `most`: changes of one transaction that are kept;
+        `conflicts`: by table, the rule for rows that were changed here, too."""
+        self._conflicts = Conflicts(conflicts or {}, destination.kind)
+        self.conflicts = 0
+        """How many changes have met another row than they were made from."""
         self._stream = stream
         self._destination = destination
         self._rows = rows
@@ -52,6 +58,8 @@ class Apply:
         self._events: Events | None = None
         self._assembler = Assembler(most)
         self.progress = Progress()
+        self.read_to = 0
+        """The offset behind everything that was read; what is not whole is not applied yet."""
         self._is_open = False  # a transaction of the destination
         self._count = 0  # changes in it
         self._cleared: set[str] = set()  # tables that a snapshot has emptied in it
@@ -73,6 +81,7 @@ class Apply:
             self._rows.learn(table)
         self._assembler = Assembler(self._most)
         self._events = self._stream.read(self.progress.offset)
+        self.read_to = self.progress.offset
         self._came = self._clock()
         self._stalled = False
 
@@ -96,6 +105,7 @@ class Apply:
             self.begin()  # what was taken back is read again, and with it its rest
             return True
         self._came = self._clock()
+        self.read_to = events[-1].offset + 1
         changes = [
             (event.offset, change_of(event.payload))
             for event in events
@@ -162,8 +172,30 @@ class Apply:
             for name, inserts in by_table.items():
                 self._destination.load(tables[name], (c.after for c in inserts if c.after))
             return
+        if any(self._conflicts.watches(change.table) for change in wanted):
+            wanted = self._without_conflicts(wanted)
         for step in fold(wanted, tables):
             self._destination.apply(step)
+
+    def _without_conflicts(self, changes: list[Change]) -> list[Change]:
+        """What is to be applied of changes of rows that may have been changed here, table by table:
+        these are independent of one another as far as the destination's rows go."""
+        by_table: dict[str, list[Change]] = {}
+        for change in changes:
+            by_table.setdefault(change.table, []).append(change)
+        applied: list[Change] = []
+        for name, found in by_table.items():
+            if self._conflicts.watches(name):
+                table = self.progress.tables[name]
+                images = [image for c in found for image in (c.before, c.after) if image]
+                keys = list(dict.fromkeys(table.key_of(image) for image in images))
+                rows = self._destination.fetch(table, keys)
+                found, conflicts = self._conflicts.decide(found, table, rows)
+                if conflicts:
+                    self.conflicts += len(conflicts)
+                    self._destination.note(conflicts)
+            applied += found
+        return applied
 
     def _undo(self) -> None:
         if self._is_open:

@@ -86,7 +86,7 @@ class Capture:
                 self._close(change.commit)
 
     def _hold(self, change: Change) -> None:
-        found = None if change.op == MARK else self._rows.admit(change)
+        found = None if change.op == MARK and not change.table else self._rows.admit(change)
         if found is not None:
             if self._held is not None:
                 self._add(self._held, None)

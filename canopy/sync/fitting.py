@@ -39,7 +39,7 @@ POSTGRES_TYPES: Final = {
     "time": "time",
     "timestamp": "timestamp",
     "instant": "timestamptz",
-    "json": "jsonb",
+    "json": "json",  # as it is written; jsonb orders the keys
     "uuid": "uuid",
 }
 
@@ -267,6 +267,28 @@ DUCKDB_FITS: Final[dict[str, Fit]] = {
     **{name: POSTGRES_FITS[name] for name in ("int", "float", "bool", "bytes", "date", "time")},
     "timestamp": to_timestamp,
 }
+
+
+def comparables(table: Table, destination: str) -> list[Fit]:
+    """For each column, what makes of a value of either side one that is equal where the databases'
+    values are. They raise UnfitError."""
+    return [
+        _comparable(fit, column.type == "decimal")
+        for column, fit in zip(table.columns, fits(table, destination), strict=True)
+    ]
+
+
+def _comparable(fit: Fit, is_number: bool) -> Fit:
+    def plain(value: Value) -> Value:
+        found = fit(value)
+        if is_number and type(found) in (int, float, str):  # a column that SQLite has converted
+            try:
+                found = Decimal(repr(found) if type(found) is float else found)
+            except InvalidOperation:
+                return found
+        return canonical(found)
+
+    return plain
 
 
 def canonical(value: Value) -> Value:

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from canopy.sync.changes import Commit, Table
+from canopy.sync.conflicts import Conflict
 from canopy.sync.folding import Step
 from canopy.sync.values import Row
 
@@ -61,6 +62,9 @@ class Destination(Protocol):
 
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
         """The rows with these keys, as this database keeps them."""
+
+    def note(self, conflicts: Sequence[Conflict]) -> None:
+        """Keep conflicts in the table `canopy_conflicts`."""
 
     def scan(self, table: Table) -> Iterator[Row]:
         """All rows, as this database keeps them."""

@@ -29,6 +29,7 @@ class PostgresDestination(SqlDestination):
     kind = "postgresql"
     mark = "%s"
     text_type, int_type = "text", "bigint"
+    begin_view = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
     def __init__(self, name: str, conninfo: str) -> None:
         connection: psycopg.Connection[Any] = psycopg.connect(
@@ -70,7 +71,7 @@ class PostgresDestination(SqlDestination):
         shown = ", ".join(f"{quoted(name)}::text" for name in table.names).replace("%", "%%")
         for key, fitted in zip(keys, found.fitted_keys(keys), strict=True):
             row = self._execute(
-                f"SELECT {shown} FROM {found.name} WHERE {found.key}", fitted
+                f"SELECT {shown} FROM {found.name} WHERE {found.key} FOR UPDATE", fitted
             ).fetchone()
             if row is not None:
                 rows[key] = tuple(

@@ -4,17 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from canopy.sync.changes import Column, Table
+from canopy.sync.conflicts import Conflict
 from canopy.sync.destinations.destination import Progress
 from canopy.sync.errors import FencedError, SchemaError, UnfitError
 from canopy.sync.fitting import Fit, column_type, fits
 from canopy.sync.folding import Step
 from canopy.sync.values import ABSENT, Row
 
+CONFLICTS = """
+CREATE TABLE IF NOT EXISTS canopy_conflicts (
+  name {text}, at {text}, tab {text}, row_key {text}, rule {text}, applied {text},
+  before {text}, incoming {text}, own {text})"""
 POSITIONS = """
 CREATE TABLE IF NOT EXISTS canopy_positions (
   name {text} PRIMARY KEY, next_offset {int} NOT NULL, progress {text} NOT NULL)"""
@@ -90,12 +97,25 @@ def _on_conflict(table: Table) -> str:
     )
 
 
+class SqlView:
+    """A destination in one transaction."""
+
+    def __init__(self, destination: SqlDestination, progress: Progress) -> None:
+        self.progress = progress
+        self._destination = destination
+
+    def rows(self, table: Table) -> Iterator[Row]:
+        """All rows of a table, as often as wanted."""
+        yield from self._destination.scan(table)
+
+
 class SqlDestination:
     """A destination over a DBAPI connection whose transactions are begun by hand."""
 
     kind = ""
     mark = "?"
     text_type, int_type = "TEXT", "BIGINT"
+    begin_view = "BEGIN"
     has_savepoints = True
 
     def __init__(self, name: str, connection: Any) -> None:
@@ -217,6 +237,29 @@ class SqlDestination:
         cursor = self._execute(self._statements[table.name].select)
         while rows := cursor.fetchmany(1_000):
             yield from map(tuple, rows)
+
+    def note(self, conflicts: Sequence[Conflict]) -> None:
+        """See `Destination`."""
+        self._execute(CONFLICTS.format(text=self.text_type))
+        marks = ", ".join([self.mark] * 9)
+        now = datetime.now(UTC).isoformat(" ", "seconds")
+        for one in conflicts:
+            self._execute(
+                f"INSERT INTO canopy_conflicts VALUES ({marks})",
+                [
+                    *(self._name, now, one.table, one.key, one.rule),
+                    *("yes" if one.applied else "no", one.before, one.incoming, one.own),
+                ],
+            )
+
+    @contextmanager
+    def view(self) -> Iterator[SqlView]:
+        """See `Destination`."""
+        self._execute(self.begin_view)
+        try:
+            yield SqlView(self, self.progress())
+        finally:
+            self._execute("ROLLBACK")
 
     def remove(self) -> None:
         """See `Destination`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 from typing import Final
 
 from canopy.sync.destinations.destination import Progress
@@ -20,9 +21,12 @@ class SqliteDestination(SqlDestination):
     text_type, int_type = "TEXT", "INTEGER"
 
     def __init__(self, name: str, path: str) -> None:
+        is_new = not Path(path).exists()
         connection = sqlite3.connect(
             path, timeout=BUSY, isolation_level=None, check_same_thread=False
         )
+        if is_new:
+            connection.execute("PRAGMA journal_mode = WAL")  # its readers need not wait
         super().__init__(name, connection)
         self._execute("PRAGMA foreign_keys = OFF")  # the source has seen to them
 

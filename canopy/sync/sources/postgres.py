@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -34,10 +35,13 @@ from canopy.sync.errors import SchemaError, SourceLostError, SyncError
 from canopy.sync.postgres_values import OTHER, SESSION, TYPES, Decoder, copied
 from canopy.sync.sources import pgoutput
 from canopy.sync.sources.replication import Replication, lsn_number, lsn_text
+from canopy.sync.sources.source import ASKED
 from canopy.sync.values import ABSENT, Row
 
 ECHO: Final = "canopy"
 """Prefix of the message with which a destination begins what it applies."""
+NOTE: Final = "canopy-note"
+"""Prefix of messages that are no changes: "mark" and "target"."""
 SCHEMA_NAME: Final = "public"
 PATIENCE: Final = 10.0
 """Seconds for the server to end another connection."""
@@ -94,9 +98,33 @@ class PostgresSource:
         self._link.close()
         self._sql.close()
 
-    def end(self) -> int:
+    def target(self) -> int:
         """See `Source`."""
-        return lsn_number(str(self._one("SELECT pg_current_wal_insert_lsn()")))
+        return self._note("target")
+
+    def reached(self, target: int) -> bool:
+        """See `Source`."""
+        return self._position >= target
+
+    def mark(self) -> int:
+        """See `Source`."""
+        return self._note("mark")
+
+    @contextmanager
+    def view(self) -> Iterator[PostgresView]:
+        """See `Source`. A slot for a moment says at which position the transaction is."""
+        link = Replication(self._conninfo)
+        reader = psycopg.connect(self._conninfo, autocommit=True, options=SESSION)
+        try:
+            name = f"canopy_view_{reader.info.backend_pid}"
+            position, snapshot = link.create_slot(name, for_a_moment=True)
+            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
+            link.close()
+            yield PostgresView(reader, position, [shape_of(reader, t) for t in self._published()])
+        finally:
+            link.close()
+            reader.close()
 
     def start(self) -> None:
         """See `Source`."""
@@ -164,6 +192,8 @@ class PostgresSource:
                     self._position = found.position
                 begun, held, wait = None, None, 0.0
             elif isinstance(found, pgoutput.Message):
+                if found.prefix == NOTE and found.content == b"mark":
+                    held = Change(MARK, ASKED)
                 echo = echo or (found.prefix == ECHO and not self._echoes)
             elif found is not None and not echo:
                 for change in self._changes_of(found):
@@ -277,9 +307,30 @@ class PostgresSource:
             self._known[found.name] = check_table(shape.table)
             yield Change(SCHEMA, found.name, schema=shape.table)
 
+    def _note(self, content: str) -> int:
+        """Commit a message of ours in the server's log: its position."""
+        found = self._one("SELECT pg_logical_emit_message(true, %s, %s)", NOTE, content)
+        return lsn_number(str(found))
+
     def _one(self, statement: str, *values: str) -> Any:
         row = self._sql.execute(statement, values or None).fetchone()
         return None if row is None else row[0]
+
+
+class PostgresView:
+    """See `SourceView`."""
+
+    def __init__(
+        self, link: psycopg.Connection[Any], position: int, shapes: Sequence[_Shape]
+    ) -> None:
+        self.position = position
+        self.tables = [shape.table for shape in shapes]
+        self._decoders = {shape.table.name: shape.decoders for shape in shapes}
+        self._link = link
+
+    def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
+        """See `SourceView`."""
+        yield from scan(self._link, table, self._decoders[table.name])
 
 
 def shape_of(

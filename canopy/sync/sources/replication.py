@@ -57,10 +57,12 @@ class Replication:
         found = self._ask("IDENTIFY_SYSTEM")
         return found[0], found[3]
 
-    def create_slot(self, name: str) -> tuple[int, str]:
+    def create_slot(self, name: str, for_a_moment: bool = False) -> tuple[int, str]:
         """Make a slot: the position with which it begins, and the name of the snapshot of just that
-        position, which is there until the next command."""
-        found = self._ask(f'CREATE_REPLICATION_SLOT "{name}" LOGICAL pgoutput EXPORT_SNAPSHOT')
+        position, which is there until the next command. `for_a_moment`: it goes with this
+        connection."""
+        kind = "TEMPORARY LOGICAL" if for_a_moment else "LOGICAL"
+        found = self._ask(f'CREATE_REPLICATION_SLOT "{name}" {kind} pgoutput EXPORT_SNAPSHOT')
         return lsn_number(found[1]), found[2]
 
     def start(self, slot: str, publication: str, position: int) -> None:

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
 
-from canopy.sync.changes import Change, Commit
+from canopy.sync.changes import Change, Commit, Table
+from canopy.sync.values import Row
+
+ASKED: Final = "canopy"
+"""What a MARK that was asked for (`Source.mark`) has instead of a table."""
+
+
+class SourceView(Protocol):
+    """A source in one transaction."""
+
+    position: int
+    tables: list[Table]
+
+    def rows(self, table: Table) -> Iterator[Row]:
+        """All rows of a table, as often as wanted."""
 
 
 class Source(Protocol):
@@ -36,8 +51,18 @@ class Source(Protocol):
     def confirm(self, position: int) -> None:
         """Everything up to `position` is in the stream for good, and may be forgotten."""
 
-    def end(self) -> int:
-        """The position of what was committed last."""
+    def target(self) -> int:
+        """A position that `reached` will say of when everything is read that is committed by
+        now."""
+
+    def reached(self, target: int) -> bool:
+        """Whether everything up to a `target` was read."""
+
+    def mark(self) -> int:
+        """Commit something of which the stream is told, though it is no row: its position."""
+
+    def view(self) -> AbstractContextManager[SourceView]:
+        """All rows at one position, in a transaction of their own."""
 
     def remove(self) -> None:
         """Take away what this has put into the database."""

@@ -31,6 +31,7 @@ from canopy.sync.changes import (
     check_table,
 )
 from canopy.sync.errors import SchemaError, SourceLostError, SyncError
+from canopy.sync.sources.source import ASKED
 from canopy.sync.sources.sqlite_triggers import (
     NOW,
     install,
@@ -71,6 +72,7 @@ class SqliteSource:
         self._name = name
         self._wanted = tuple(tables)
         self._echoes = echoes
+        self._path = path
         self._database = open_sqlite(path)
         self._shapes: dict[int, Table] = {}  # by the number under which changes are logged
         self._live: dict[str, int] = {}  # by name, the newest number
@@ -95,6 +97,39 @@ class SqliteSource:
             "SELECT seq FROM sqlite_sequence WHERE name = 'canopy_changes'"
         ).fetchone()
         return int(found[0]) if found else 0
+
+    def target(self) -> int:
+        """See `Source`."""
+        return self.end()
+
+    def reached(self, target: int) -> bool:
+        """See `Source`."""
+        return self._position >= target
+
+    def mark(self) -> int:
+        """See `Source`."""
+        done = self._database.execute(
+            f"INSERT INTO canopy_changes (tab, op, at) VALUES (0, {MARK}, {NOW})"
+        )
+        return int(done.lastrowid or 0)
+
+    @contextmanager
+    def view(self) -> Iterator[SqliteView]:
+        """See `Source`. Raises SyncError where a reader would keep all writers waiting."""
+        if self._database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            raise SyncError(
+                "a comparison would keep all writers of the source waiting: PRAGMA journal_mode = "
+                "WAL, once, and they go on"
+            )
+        self._refresh()
+        database = open_sqlite(self._path)
+        try:
+            database.execute("BEGIN")
+            found = database.execute("SELECT max(id) FROM canopy_changes").fetchone()[0]
+            tables = [self._shapes[number] for number in self._live.values()]
+            yield SqliteView(database, found or 0, tables)
+        finally:
+            database.close()
 
     def start(self) -> None:
         """See `Source`."""
@@ -210,6 +245,8 @@ class SqliteSource:
     def _change(self, row: tuple[Any, ...]) -> Change | None:
         if row[4] is not None and not self._echoes:
             return None
+        if row[2] == MARK:
+            return Change(MARK, ASKED)
         table = self._shapes.get(row[1])
         if table is None or (self._wanted and table.name not in self._wanted):
             return None
@@ -275,6 +312,19 @@ class SqliteSource:
             self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
+
+
+class SqliteView:
+    """See `SourceView`."""
+
+    def __init__(self, database: sqlite3.Connection, position: int, tables: list[Table]) -> None:
+        self.position = position
+        self.tables = tables
+        self._database = database
+
+    def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
+        """See `SourceView`."""
+        yield from scan(self._database, table)
 
 
 def scan(database: sqlite3.Connection, table: Table) -> Iterator[tuple[Any, ...]]:

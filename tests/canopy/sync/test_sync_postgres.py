@@ -101,9 +101,8 @@ def captured(capture: Capture) -> None:
     """Everything that is committed by now."""
     source = capture._source
     assert isinstance(source, PostgresSource)
-    source._sql.execute("SELECT pg_logical_emit_message(true, 'test', 'now')")
-    until = source.end()
-    while source._position < until and source._link.end < until:
+    target = source.target()
+    while not source.reached(target):
         capture.run_once(0.05)
     capture.run_once(0)
 

@@ -1,0 +1,158 @@
+"""Rows that were changed at both sides of a two-way sync, and what becomes of them (no IO).
+
+A change says what its row was before. If the destination's row is not that, somebody has changed it
+there, and a rule decides. So that both sides come to the same rows, the rules of the two directions
+have to fit: *incoming* here and *own* there, or *newest* at both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from canopy.sync.changes import DELETE, INSERT, UPDATE, Change, Table
+from canopy.sync.errors import SchemaError, SyncError
+from canopy.sync.fitting import Fit, comparables
+from canopy.sync.values import ABSENT, Row
+
+RULES: Final = ("incoming", "own", "newest", "park")
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """What becomes of a change that meets another row than it was made from.
+
+    incoming: it is applied all the same; own: it is passed over; newest: the row with the greater
+    value in `column` stays, and a row that one side has deleted and the other changed is there;
+    park: it is passed over, and somebody decides later.
+    """
+
+    kind: str
+    column: str = ""
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """A change that has met another row."""
+
+    table: str
+    key: str
+    rule: str
+    applied: bool
+    before: str
+    incoming: str
+    own: str
+
+
+def parse_rule(text: str) -> Rule:
+    """The rule that a text such as "newest updated_at" means. Raises SyncError."""
+    kind, _, column = text.strip().partition(" ")
+    if kind not in RULES or bool(column) != (kind == "newest"):
+        raise SyncError(f"{text!r} is no rule: incoming, own, park, or newest COLUMN")
+    return Rule(kind, column.strip())
+
+
+class Conflicts:
+    """Decides about changes, before they are applied."""
+
+    def __init__(self, rules: Mapping[str, str], kind: str) -> None:
+        """`rules`: by table, "" for any other; `kind`: of the destination. Raises SyncError."""
+        self._rules = {name: parse_rule(text) for name, text in rules.items()}
+        self._kind = kind
+        self._fits: dict[str, tuple[Table, list[Fit]]] = {}
+
+    def watches(self, table: str) -> bool:
+        """Whether there is a rule for a table."""
+        return table in self._rules or "" in self._rules
+
+    def decide(
+        self, changes: Sequence[Change], table: Table, rows: dict[Row, Row]
+    ) -> tuple[list[Change], list[Conflict]]:
+        """What is applied of `changes` to rows of `table`, and the conflicts. `rows`: by key, those
+        of the destination that they may meet."""
+        rule = self._rules.get(table.name) or self._rules[""]
+        if rule.column and rule.column not in table.names:
+            raise SchemaError(f"the rule of {table.name} asks for {rule.column}, no column of it")
+        state = {key: self._plain(table, row) for key, row in rows.items()}
+        applied, conflicts = [], []
+        for change in changes:
+            found, conflict = self._decide(change, table, rule, state)
+            if conflict is not None:
+                conflicts.append(conflict)
+            if found is None:
+                continue
+            applied.append(found)
+            if found.before is not None:
+                state.pop(table.key_of(found.before), None)
+            if found.op != DELETE and found.after is not None:
+                state[table.key_of(found.after)] = self._plain(table, found.after)
+        return applied, conflicts
+
+    def _decide(
+        self, change: Change, table: Table, rule: Rule, state: dict[Row, Row]
+    ) -> tuple[Change | None, Conflict | None]:
+        if change.op not in (INSERT, UPDATE, DELETE):
+            return change, None
+        if change.op == UPDATE and (change.before is None or ABSENT in change.before):
+            raise SchemaError(
+                f"the source does not say what a row of {table.name} was before, by which "
+                f"conflicts are found: ALTER TABLE … REPLICA IDENTITY FULL"
+            )
+        before = None if change.before is None else self._plain(table, change.before)
+        after = None if change.after is None else self._plain(table, change.after)
+        key = table.key_of(change.before or change.after or ())
+        own = state.get(key)
+        if own == before and self._has_room(change, table, state):
+            return change, None
+        if own == after and change.op != UPDATE:
+            return None, None  # both sides have done the same
+        if change.op == UPDATE and own == after and key == table.key_of(change.after or ()):
+            return None, None
+        wins = self._wins(rule, table, after, own)
+        conflict = Conflict(
+            *(table.name, repr(key), rule.kind, wins, repr(before), repr(after), repr(own))
+        )
+        if not wins:
+            return None, conflict
+        return (change if change.op == DELETE else _whole(change)), conflict
+
+    @staticmethod
+    def _has_room(change: Change, table: Table, state: dict[Row, Row]) -> bool:
+        """Whether a row that gets another key meets none there."""
+        if change.op != UPDATE or change.before is None or change.after is None:
+            return True
+        key = table.key_of(change.after)
+        return key == table.key_of(change.before) or key not in state
+
+    @staticmethod
+    def _wins(rule: Rule, table: Table, after: Row | None, own: Row | None) -> bool:
+        if rule.kind != "newest":
+            return rule.kind == "incoming"
+        if after is None or own is None:
+            return own is None
+        place = table.names.index(rule.column)
+        ours, theirs = own[place], after[place]
+        if ours == theirs or ours is None or theirs is None:
+            # Any order will do that both sides have.
+            return (theirs is not None, repr(after)) > (ours is not None, repr(own))
+        try:
+            return bool(theirs > ours)
+        except TypeError:
+            return str(theirs) > str(ours)
+
+    def _plain(self, table: Table, row: Row) -> Row:
+        """A row such that equal ones of source and destination are equal."""
+        known = self._fits.get(table.name)
+        if known is None or known[0] is not table:
+            known = self._fits[table.name] = (table, comparables(table, self._kind))
+        return tuple(
+            [
+                value if value is ABSENT else fit(value)
+                for fit, value in zip(known[1], row, strict=True)
+            ]
+        )
+
+
+def _whole(change: Change) -> Change:
+    """The change as an upsert that also removes the row's former key."""
+    return msgspec.structs.replace(change, op=UPDATE if change.before else INSERT)

@@ -1,0 +1,73 @@
+"""From the URLs of databases to what captures them, or applies to them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from canopy.sync.destinations.sql import SqlDestination
+from canopy.sync.errors import SyncError
+from canopy.sync.sources.source import Source
+
+
+def kind_of(url: str) -> str:
+    """The kind of database: sqlite, postgresql, duckdb, or SQLAlchemy's dialect. Raises
+    SyncError."""
+    found = re.match(r"([a-z0-9]+)(\+[a-z0-9_]+)?:", url)
+    if found is None:
+        raise SyncError(
+            f"{shown(url)} is no URL of a database: sqlite:FILE, duckdb:FILE, postgresql://…"
+        )
+    return "postgresql" if found[1] == "postgres" else found[1]
+
+
+def shown(url: str) -> str:
+    """`url` without its password."""
+    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:…@", url)
+
+
+def _path(url: str) -> str:
+    rest = url.partition(":")[2]
+    return rest[3:] if rest.startswith("///") else rest
+
+
+def _conninfo(url: str) -> str:
+    return "postgresql:" + url.partition(":")[2]
+
+
+def open_source(name: str, url: str, tables: tuple[str, ...] = (), forward: bool = False) -> Source:
+    """The database as a source. Raises SyncError, and what its driver does."""
+    kind = kind_of(url)
+    if kind == "sqlite":
+        from canopy.sync.sources.sqlite import SqliteSource
+
+        return SqliteSource(name, _path(url), tables, forward)
+    if kind == "postgresql":
+        from canopy.sync.sources.postgres import PostgresSource
+
+        return PostgresSource(name, _conninfo(url), tables, forward)
+    raise SyncError(f"{kind} is no source: changes are captured from sqlite and postgresql")
+
+
+def open_destination(name: str, url: str) -> SqlDestination | Any:
+    """The database as a destination. Raises as `open_source`."""
+    kind = kind_of(url)
+    if kind == "sqlite":
+        from canopy.sync.destinations.sqlite import SqliteDestination
+
+        return SqliteDestination(name, _path(url))
+    if kind == "postgresql":
+        from canopy.sync.destinations.postgres import PostgresDestination
+
+        return PostgresDestination(name, _conninfo(url))
+    if kind == "duckdb":
+        from canopy.sync.destinations.duckdb import DuckdbDestination
+
+        return DuckdbDestination(name, _path(url))
+    raise SyncError(f"{kind} is no destination: there are sqlite, postgresql and duckdb")
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether an error of a node or a driver may pass: the database is away, or busy."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"OperationalError", "UnreachableError", "CommandTimeoutError"})

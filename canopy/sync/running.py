@@ -1,0 +1,235 @@
+"""Runs the sides of syncs, each in a thread of its own, until they are asked to stop.
+
+A database or node that is away is tried again; what a person has to see to ends the side.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from typing import Final
+
+import msgspec
+
+from canopy.client.errors import CommandFailed, ControlError
+from canopy.client.synchronous import Client
+from canopy.sync.applying import Apply
+from canopy.sync.capturing import Capture
+from canopy.sync.changes import Commit
+from canopy.sync.definitions import Definition
+from canopy.sync.destinations.destination import Progress
+from canopy.sync.errors import SyncError
+from canopy.sync.filtering import RowFilter
+from canopy.sync.opening import is_passing, open_destination, open_source
+from canopy.sync.stream import ClientStream
+
+WAIT: Final = 0.25
+"""Seconds for which one side waits for changes before it looks whether it is to stop."""
+AGAIN: Final = 0.5
+"""Seconds until a database or node that is away is tried again, and twice as long each time."""
+AGAIN_MOST: Final = 10.0
+
+
+class SideStatus(msgspec.Struct):
+    """How one side is doing."""
+
+    name: str
+    side: str
+    """source or destination."""
+    state: str = "starting"
+    """starting, running, waiting (for a database or node), done, or failed."""
+    changes: int = 0
+    rate: float = 0.0
+    """Changes a second, lately."""
+    position: int = 0
+    lag: float | None = None
+    """Seconds from the source's commit to the destination's, of the newest."""
+    error: str = ""
+    conflicts: int = 0
+
+
+class Side:
+    """One side of a sync, and its thread."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        side: str,
+        client: Callable[[Definition], Client],
+        snapshot: bool = False,
+    ) -> None:
+        self.status = SideStatus(definition.name, side)
+        self._definition = definition
+        self._client = client
+        self._snapshot = snapshot
+        self._stop = threading.Event()
+        self._settled = threading.Event()  # end when there is nothing more
+        self._thread = threading.Thread(target=self._run, name=f"sync {definition.name} {side}")
+        self._counted = (time.monotonic(), 0)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after what is under way."""
+        self._stop.set()
+
+    def settle(self) -> None:
+        """End when everything is done that is there by now."""
+        self._settled.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for its end; whether it has ended."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        delay = AGAIN
+        while not self._stop.is_set():
+            try:
+                if self.status.side == "source":
+                    self._capture()
+                else:
+                    self._apply()
+                self.status.state = "done"
+                return
+            except Exception as error:
+                if self.status.state == "running":
+                    delay = AGAIN
+                self.status.error = _said(error)
+                if not (is_passing(error) or _is_leaving(error)):
+                    self.status.state = "failed"
+                    if not isinstance(error, SyncError | ControlError):
+                        raise
+                    return
+                self.status.state = "waiting"
+                self._stop.wait(delay)
+                delay = min(2 * delay, AGAIN_MOST)
+
+    def _capture(self) -> None:
+        one = self._definition
+        with ExitStack() as stack:
+            client = stack.enter_context(self._client(one))
+            source = open_source(one.name, one.source, one.tables, one.forward)
+            stack.enter_context(closing(source))
+            stream = ClientStream(client, one.stream, f"sync.{one.name}")
+            capture = Capture(source, stream, RowFilter(one.where), self._captured)
+            capture.begin(self._snapshot, from_now=not one.snapshot)
+            self._snapshot = False
+            self._running()
+            while not self._stop.is_set():
+                if self._settled.is_set():
+                    target = source.target()
+                    while not source.reached(target) and not self._stop.is_set():
+                        capture.run_once(WAIT)
+                    capture.run_once(0)
+                    return
+                capture.run_once(WAIT)
+                self._measure()
+
+    def _apply(self) -> None:
+        one = self._definition
+        with ExitStack() as stack:
+            client = stack.enter_context(self._client(one))
+            destination = open_destination(one.name, one.target)
+            stack.enter_context(closing(destination))
+            stream = ClientStream(client, one.stream)
+            rows = RowFilter({})
+            apply = Apply(*(stream, destination, rows, self._applied), conflicts=one.conflicts)
+            stack.enter_context(closing(apply))
+            apply.begin()
+            self._running()
+            while not self._stop.is_set():
+                if self._settled.is_set():
+                    end = stream.ends()[1]
+                    while apply.read_to < end and not self._stop.is_set():
+                        apply.run_once(WAIT)
+                    return
+                apply.run_once(WAIT)
+                self.status.conflicts = apply.conflicts
+                self._measure()
+
+    def _running(self) -> None:
+        self.status.state, self.status.error = "running", ""
+
+    def _captured(self, events: int, commit: Commit | None) -> None:
+        self.status.changes += events
+        if commit is not None:
+            self.status.position = commit.position
+
+    def _applied(self, changes: int, progress: Progress) -> None:
+        self.status.changes += changes
+        if progress.commit is not None:
+            self.status.position = progress.commit.position
+            if progress.commit.time:
+                self.status.lag = max(0.0, progress.applied - progress.commit.time)
+
+    def _measure(self) -> None:
+        began, count = self._counted
+        now = time.monotonic()
+        if now - began >= 1.0:
+            self.status.rate = (self.status.changes - count) / (now - began)
+            self._counted = now, self.status.changes
+
+
+class Runner:
+    """The sides of some syncs."""
+
+    def __init__(
+        self,
+        definitions: list[Definition],
+        client: Callable[[Definition], Client],
+        snapshots: tuple[str, ...] = (),
+    ) -> None:
+        """`client` connects to a definition's node; `snapshots`: names of those whose source is to
+        send all rows anew."""
+        self.sides: list[Side] = []
+        for one in definitions:
+            if one.source:
+                self.sides.append(Side(one, "source", client, one.name in snapshots))
+            if one.target:
+                self.sides.append(Side(one, "destination", client))
+
+    def __enter__(self) -> Runner:
+        for side in self.sides:
+            side.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for side in self.sides:
+            side.stop()
+        for side in self.sides:
+            side.join()
+
+    def statuses(self) -> list[SideStatus]:
+        """How all sides are doing."""
+        return [side.status for side in self.sides]
+
+    def is_alive(self) -> bool:
+        """Whether a side goes on."""
+        return any(not side.join(0) for side in self.sides)
+
+    def settle(self, interval: float, look: Callable[[], object]) -> None:
+        """Go on until what is committed by now at the sources is in the destinations, calling
+        `look` every `interval` seconds."""
+        for kind in ("source", "destination"):
+            waiting = [side for side in self.sides if side.status.side == kind]
+            for side in waiting:
+                side.settle()
+            while not all(side.join(0) for side in waiting):
+                look()
+                time.sleep(interval)
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    with suppress(AttributeError):
+        text = "; ".join([text, *error.__notes__])
+    return text
+
+
+def _is_leaving(error: BaseException) -> bool:
+    return isinstance(error, CommandFailed) and error.code in ("leaving", "time-out")

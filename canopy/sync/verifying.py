@@ -1,0 +1,289 @@
+"""Whether source and destination have the same rows, at one position.
+
+The source is read in a transaction at its position P, the destination in one at P' ≥ P. What the
+source has changed between is in the stream: those rows are expected as the stream has them. Rows
+are compared by hashes of ranges (of their keys' hashes), so that neither side has to sort them; of
+ranges that differ the rows are read again, in the same transactions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from hashlib import blake2b
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from canopy.sync.assembling import Assembler
+from canopy.sync.changes import DELETE, SNAPSHOT, TRUNCATE, Change, Table, change_of, merged
+from canopy.sync.destinations.destination import Progress
+from canopy.sync.errors import SyncError, UnfitError
+from canopy.sync.filtering import RowFilter
+from canopy.sync.fitting import Fit, canonical, comparables
+from canopy.sync.sources.source import Source, SourceView
+from canopy.sync.stream import TIMEOUT, Stream
+from canopy.sync.values import ABSENT, Row, pack
+
+RANGES: Final = 1 << 12
+LOOK: Final = 0.05
+"""Seconds between two looks how far the destination is."""
+SHOWN: Final = 100
+"""Rows that differ and are named, of a table."""
+
+
+class TargetView(Protocol):
+    """A destination in one transaction."""
+
+    progress: Progress
+
+    def rows(self, table: Table) -> Iterator[Row]:
+        """All rows of a table, as often as wanted."""
+
+
+class Comparable(Protocol):
+    """The destination."""
+
+    kind: str
+
+    def progress(self) -> Progress:
+        """How far it has come by now."""
+
+    def view(self) -> AbstractContextManager[TargetView]:
+        """One transaction."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A row that differs."""
+
+    table: str
+    key: str
+    what: str
+    """missing (at the destination), surplus (there only), different, or unfit."""
+
+
+class Verified(msgspec.Struct):
+    """What a comparison has found."""
+
+    position: int = 0
+    offset: int = 0
+    rows: dict[str, int] = msgspec.field(default_factory=dict)
+    """By table, the rows of the source that belong to the sync."""
+    differing: dict[str, int] = msgspec.field(default_factory=dict)
+    """By table, how many rows differ."""
+    differences: list[Difference] = msgspec.field(default_factory=list)
+
+    @property
+    def identical(self) -> bool:
+        """Whether nothing differs."""
+        return not any(self.differing.values())
+
+
+class _Changed:
+    """What the stream says of rows that were changed between the two positions."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[Row, Row | None]] = {}
+        self.cleared: set[str] = set()
+
+    def note(self, change: Change, table: Table) -> None:
+        rows = self.rows.setdefault(table.name, {})
+        if change.op == TRUNCATE:
+            rows.clear()
+            self.cleared.add(table.name)
+            return
+        if change.before is not None:
+            rows[table.key_of(change.before)] = None
+        if change.op != DELETE and change.after is not None:
+            key = table.key_of(change.after)
+            known = rows.get(key)
+            rows[key] = change.after if known is None else merged(known, change.after)
+
+    def expected(self, table: Table, rows: Iterable[Row]) -> Iterator[Row]:
+        """The source's rows as they are at the destination's position."""
+        changed = self.rows.get(table.name, {})
+        known: dict[Row, Row] = {}
+        if table.name not in self.cleared:
+            for row in rows:
+                key = table.key_of(row)
+                if key not in changed:
+                    yield row
+                else:
+                    known[key] = row
+        for key, found in changed.items():
+            if found is None:
+                continue
+            if any(value is ABSENT for value in found):
+                if key not in known:
+                    continue  # it had another key before: its large values are not known here
+                found = merged(known[key], found)
+            yield found
+
+
+class Comparison:
+    """Compares one source with one destination."""
+
+    def __init__(
+        self,
+        source: Source,
+        destination: Comparable,
+        stream: Stream,
+        rows: RowFilter,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """`pause` waits so many seconds, in which others go on."""
+        self._source = source
+        self._destination = destination
+        self._stream = stream
+        self._rows = rows
+        self._clock = clock
+        self._pause = pause
+
+    def run(self, timeout: float = TIMEOUT) -> Verified:
+        """Compare. Raises SyncError when the destination does not come so far within `timeout`
+        seconds."""
+        begin = self._destination.progress().offset
+        with self._source.view() as source:
+            for table in source.tables:
+                self._rows.learn(table)
+            self._await(self._source.mark(), timeout)
+            with self._destination.view() as target:
+                changed = self._changed(begin, source, target.progress)
+                position = target.progress.commit
+                found = Verified(position.position if position else 0, target.progress.offset)
+                for table in source.tables:
+                    shape = target.progress.tables.get(table.name)
+                    if shape is None:
+                        raise SyncError(f"the destination knows nothing of table {table.name} yet")
+                    self._compare(shape, source, target, changed, found)
+                return found
+
+    def _await(self, position: int, timeout: float) -> None:
+        until = self._clock() + timeout
+        while True:
+            commit = self._destination.progress().commit
+            if commit is not None and commit.position >= position:
+                return
+            if self._clock() > until:
+                raise SyncError(
+                    f"the destination has not reached position {position} within {timeout:g} s: is "
+                    f"canopy sync run running, for both sides?"
+                )
+            self._pause(LOOK)
+
+    def _changed(self, begin: int, source: SourceView, progress: Progress) -> _Changed:
+        changed = _Changed()
+        assembler = Assembler(1 << 60)
+        at = begin
+        reading = self._stream.read(begin)
+        try:
+            while at < progress.offset:
+                events = [e for e in reading.take(TIMEOUT) if e.offset < progress.offset]
+                if not events:
+                    raise SyncError("the stream does not answer")
+                at = events[-1].offset + 1
+                for part in assembler.feed((e.offset, change_of(e.payload)) for e in events):
+                    self._note(part.changes, source.position, progress, changed)
+        finally:
+            reading.close()
+        return changed
+
+    @staticmethod
+    def _note(
+        changes: Iterable[Change], position: int, progress: Progress, changed: _Changed
+    ) -> None:
+        open_: list[Change] = []
+        for change in changes:
+            open_.append(change)
+            if change.commit is None:
+                continue
+            if change.commit.position > position:
+                for each in open_:
+                    if each.op == SNAPSHOT:
+                        raise SyncError("a snapshot was taken meanwhile: verify again")
+                    if (table := progress.tables.get(each.table)) and each.schema is None:
+                        changed.note(each, table)
+            open_ = []
+
+    def _compare(
+        self,
+        table: Table,
+        source: SourceView,
+        target: TargetView,
+        changed: _Changed,
+        found: Verified,
+    ) -> None:
+        fit = comparables(table, self._destination.kind)
+
+        def expected() -> Iterator[Row]:
+            for row in changed.expected(table, source.rows(table)):
+                if self._rows.wants(table.name, row):
+                    yield row
+
+        ours, count = _sums(table, expected(), fit)
+        theirs, _ = _sums(table, target.rows(table), fit)
+        found.rows[table.name] = count
+        found.differing[table.name] = 0
+        ranges = {place for place in range(RANGES) if ours[place] != theirs[place]}
+        if not ranges:
+            return
+        left = _rows_in(table, expected(), fit, ranges)
+        right = _rows_in(table, target.rows(table), fit, ranges)
+        for key in sorted({*left, *right}, key=repr):
+            if left.get(key) == right.get(key):
+                continue
+            what = "different"
+            if key not in right:
+                what = "missing" if left[key] else "unfit"
+            elif key not in left:
+                what = "surplus"
+            found.differing[table.name] += 1
+            if found.differing[table.name] <= SHOWN:
+                found.differences.append(Difference(table.name, _spelled(key), what))
+
+
+def _hashed(table: Table, row: Row, fit: list[Fit]) -> tuple[Row, int, bytes]:
+    """Its key, the range that has it, and its hash; b"": the destination has no place for it."""
+    try:
+        values = tuple([make(value) for make, value in zip(fit, row, strict=True)])
+    except UnfitError:
+        values = tuple([canonical(value) for value in row])
+        key = tuple([values[place] for place in table.key])
+        return key, hash_of(key)[0] % RANGES, b""
+    key = tuple([values[place] for place in table.key])
+    return key, hash_of(key)[0] % RANGES, hash_of(values)[1]
+
+
+def hash_of(values: Row) -> tuple[int, bytes]:
+    """A hash that is the same in every process, as a number and as bytes."""
+    digest = blake2b(pack(0, (values,)), digest_size=8).digest()
+    return int.from_bytes(digest, "big"), digest
+
+
+def _sums(table: Table, rows: Iterable[Row], fit: list[Fit]) -> tuple[list[int], int]:
+    """By range, the sum of its rows' hashes, which has no order; how many rows there are."""
+    sums = [0] * RANGES
+    count = 0
+    for row in rows:
+        _, place, digest = _hashed(table, row, fit)
+        sums[place] = (sums[place] + int.from_bytes(digest, "big") + 1) & (2**64 - 1)
+        count += 1
+    return sums, count
+
+
+def _rows_in(
+    table: Table, rows: Iterable[Row], fit: list[Fit], ranges: set[int]
+) -> dict[Row, bytes]:
+    found = {}
+    for row in rows:
+        key, place, digest = _hashed(table, row, fit)
+        if place in ranges:
+            found[key] = digest
+    return found
+
+
+def _spelled(key: Row) -> str:
+    values: list[Any] = [value if value is not None else "NULL" for value in key]
+    return ", ".join(repr(value) if isinstance(value, bytes) else str(value) for value in values)
