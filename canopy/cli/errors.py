@@ -41,6 +41,7 @@ CODES: Final = {
     "NotReadyError": FAILURE,
     "TracesError": FAILURE,
     "MissingExtraError": FAILURE,
+    "SyncError": FAILURE,
 }
 REPLY_CODES: Final = {
     "usage": USAGE,

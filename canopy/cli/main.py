@@ -45,6 +45,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "canopy.cli.streams.group:stream",
             "Found, list and remove durable streams; check their files.",
         ),
+        "sync": (
+            "canopy.cli.sync.group:sync",
+            "Keep databases consistent over streams.",
+        ),
         "subs": ("canopy.cli.inspection.subs:subs", "List a node's subscriptions, or end one."),
         "why": (
             "canopy.cli.inspection.why:why",

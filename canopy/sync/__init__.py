@@ -16,7 +16,9 @@ Read in this order, first what does no IO:
 and then what does:
 
 - ``stream`` the stream as both sides see it; ``sources`` and ``destinations``, folders with manuals
-  of their own; ``capturing`` and ``applying``, the two sides.
+  of their own; ``capturing`` and ``applying``, the two sides, ``conflicts`` of two-way sync;
+- ``definitions`` what is to be kept in sync on a machine, ``opening`` databases by their URLs,
+  ``running`` the sides in threads, ``verifying`` that both have the same rows.
 
 Called by `canopy sync` (canopy/cli). It knows the client library, and databases by their drivers,
 which the extra `sync` brings and which are imported when they are used.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from canopy.sync.destinations.sql import SqlDestination
@@ -29,6 +30,13 @@ def shown(url: str) -> str:
 def _path(url: str) -> str:
     rest = url.partition(":")[2]
     return rest[3:] if rest.startswith("///") else rest
+
+
+def absolute(url: str) -> str:
+    """`url`, such that it means the same file wherever it is used."""
+    if url and kind_of(url) in ("sqlite", "duckdb"):
+        return f"{url.partition(':')[0]}:{Path(_path(url)).expanduser().absolute()}"
+    return url
 
 
 def _conninfo(url: str) -> str:

@@ -29,6 +29,7 @@ from canopy.sync.values import ABSENT, Row, pack
 RANGES: Final = 1 << 12
 LOOK: Final = 0.05
 """Seconds between two looks how far the destination is."""
+ATTEMPTS: Final = 3
 SHOWN: Final = 100
 """Rows that differ and are named, of a table."""
 
@@ -144,6 +145,14 @@ class Comparison:
     def run(self, timeout: float = TIMEOUT) -> Verified:
         """Compare. Raises SyncError when the destination does not come so far within `timeout`
         seconds."""
+        for _ in range(ATTEMPTS):
+            found = self._run(timeout)
+            if found is not None:
+                return found
+        raise SyncError("one snapshot after the other was taken meanwhile: verify again")
+
+    def _run(self, timeout: float) -> Verified | None:
+        """None: a snapshot was taken meanwhile, which says nothing of what was before."""
         begin = self._destination.progress().offset
         with self._source.view() as source:
             for table in source.tables:
@@ -151,6 +160,8 @@ class Comparison:
             self._await(self._source.mark(), timeout)
             with self._destination.view() as target:
                 changed = self._changed(begin, source, target.progress)
+                if changed is None:
+                    return None
                 position = target.progress.commit
                 found = Verified(position.position if position else 0, target.progress.offset)
                 for table in source.tables:
@@ -173,7 +184,7 @@ class Comparison:
                 )
             self._pause(LOOK)
 
-    def _changed(self, begin: int, source: SourceView, progress: Progress) -> _Changed:
+    def _changed(self, begin: int, source: SourceView, progress: Progress) -> _Changed | None:
         changed = _Changed()
         assembler = Assembler(1 << 60)
         at = begin
@@ -185,7 +196,8 @@ class Comparison:
                     raise SyncError("the stream does not answer")
                 at = events[-1].offset + 1
                 for part in assembler.feed((e.offset, change_of(e.payload)) for e in events):
-                    self._note(part.changes, source.position, progress, changed)
+                    if not self._note(part.changes, source.position, progress, changed):
+                        return None
         finally:
             reading.close()
         return changed
@@ -193,7 +205,8 @@ class Comparison:
     @staticmethod
     def _note(
         changes: Iterable[Change], position: int, progress: Progress, changed: _Changed
-    ) -> None:
+    ) -> bool:
+        """False: a snapshot was taken meanwhile."""
         open_: list[Change] = []
         for change in changes:
             open_.append(change)
@@ -202,10 +215,11 @@ class Comparison:
             if change.commit.position > position:
                 for each in open_:
                     if each.op == SNAPSHOT:
-                        raise SyncError("a snapshot was taken meanwhile: verify again")
+                        return False
                     if (table := progress.tables.get(each.table)) and each.schema is None:
                         changed.note(each, table)
             open_ = []
+        return True
 
     def _compare(
         self,

@@ -1,0 +1,207 @@
+"""`canopy sync add`, `ls` and `rm`: what is to be kept in sync, and how far it is."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from canopy.cli.connect import json_option
+from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.sync.options import by_table, chosen, config_option
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option("--stream", required=True, metavar="STREAM", help="Over which stream (one shard).")
+@click.option("--from", "source", default="", metavar="URL", help="Capture from this database.")
+@click.option("--to", "target", default="", metavar="URL", help="Apply to this database.")
+@click.option("--tables", default="", metavar="A,B", help="Capture these tables only.")
+@click.option(
+    "--where",
+    multiple=True,
+    callback=by_table,
+    metavar="'TABLE: SELECTOR'",
+    help="Only rows of TABLE that SELECTOR matches; may be repeated.",
+)
+@click.option(
+    "--no-snapshot", is_flag=True, help="Begin with the next change, without the rows of now."
+)
+@click.option(
+    "--forward",
+    is_flag=True,
+    help="Capture what other syncs apply to the source, too (A to B to C).",
+)
+@click.option(
+    "--conflict",
+    multiple=True,
+    callback=by_table,
+    metavar="'TABLE: RULE'",
+    help="For rows that were changed at the destination as well: incoming, own, park, or newest "
+    "COLUMN; an empty TABLE stands for all others.",
+)
+@config_option
+def add(
+    name: str,
+    stream: str,
+    source: str,
+    target: str,
+    tables: str,
+    where: dict[str, str],
+    no_snapshot: bool,
+    forward: bool,
+    conflict: dict[str, str],
+    config: Path,
+) -> None:
+    """Define the sync NAME: its source (--from), its destination (--to), or both. The two sides may
+    be on different machines, under the same or another name. Nothing runs yet, and no database is
+    touched: `canopy sync run` does that.
+
+    Databases: sqlite:FILE and postgresql://…; as a destination duckdb:FILE, too.
+
+    \b
+    canopy sync add shop --stream shop --from sqlite:shop.db --where 'orders: total > 100'
+    canopy sync add shop --stream shop --to postgresql://reports@db.example/shop
+    """
+    from canopy.sync.conflicts import parse_rule
+    from canopy.sync.definitions import (
+        Definition,
+        joined,
+        read_definitions,
+        write_definitions,
+    )
+    from canopy.sync.filtering import RowFilter
+    from canopy.sync.opening import absolute, kind_of
+
+    if (tables or where or forward or no_snapshot) and not source:
+        raise click.UsageError("--tables, --where, --forward and --no-snapshot need --from URL")
+    if conflict and not target:
+        raise click.UsageError("--conflict needs --to URL")
+    for url in (source, target):
+        if url:
+            kind_of(url)
+    for rule in conflict.values():
+        parse_rule(rule)
+    RowFilter(where)
+    wanted = tuple(part.strip() for part in tables.split(",") if part.strip())
+    known = read_definitions(config)
+    known[name] = joined(
+        known.get(name),
+        Definition(
+            *(name, stream, absolute(source), absolute(target), wanted, where),
+            *(not no_snapshot, forward, conflict),
+        ),
+    )
+    write_definitions(config, known)
+    click.echo(f"{name} is defined in {config}; canopy sync run {name} keeps it", err=True)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@json_option
+@config_option
+def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
+    """List the syncs of this machine: how far each is, how fast, and what is wrong. Positions are
+    those of the databases; rates are of a `canopy sync run` that is running.
+
+    \b
+    canopy sync ls
+    canopy sync ls --json | jq '.[] | {name, lag}'
+    """
+    from canopy.sync.opening import shown
+
+    rows: list[dict[str, Any]] = []
+    for one in chosen(config, names):
+        statuses = _running(config, one.name)
+        for side, url in (("source", one.source), ("destination", one.target)):
+            if url:
+                found: dict[str, Any] = {"name": one.name, "side": side, "database": shown(url)}
+                found |= {"stream": one.stream, **_place(one.name, side, url)}
+                rows.append(found | statuses.get(side, {"state": "not running"}))
+    if as_json:
+        print_json(rows)
+        return
+    shown_rows = table(
+        *("=name", "=side", "database", "stream", "state", ">position", ">lag", ">changes/s"),
+        *(">conflicts", "error"),
+    )
+    for row in rows:
+        lag = row.get("lag")
+        shown_rows.add_row(
+            *(label(row[name]) for name in ("name", "side", "database", "stream", "state")),
+            f"{row.get('position', ''):,}" if row.get("position") else "",
+            "" if lag is None else f"{lag * 1000:,.0f} ms",
+            f"{row['rate']:,.0f}" if "rate" in row else "",
+            f"{row['conflicts']:,}" if row.get("conflicts") else "",
+            label(row.get("error", "")),
+        )
+    console().print(shown_rows if rows else "there are no syncs")
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option("--keep", is_flag=True, help="Leave triggers, slot and position in the databases.")
+@config_option
+def rm(name: str, keep: bool, config: Path) -> None:
+    """Remove the sync NAME: its definition, and what it has put into its databases (triggers and
+    log, publication and replication slot, position). The rows stay, and so does the stream.
+
+    \b
+    canopy sync rm shop
+    """
+    from canopy.sync.definitions import read_definitions, write_definitions
+    from canopy.sync.opening import open_destination, open_source
+
+    (one,) = chosen(config, (name,))
+    if one.source and not keep:
+        with closing(open_source(one.name, one.source, one.tables)) as source:
+            source.remove()
+    if one.target and not keep:
+        with closing(open_destination(one.name, one.target)) as target:
+            target.remove()
+    known = read_definitions(config)
+    del known[name]
+    write_definitions(config, known)
+    status_file(config, name).unlink(missing_ok=True)
+    click.echo(f"{name} is removed", err=True)
+
+
+def status_file(config: Path, name: str) -> Path:
+    """Where a running command says how a sync is doing."""
+    return config.with_name(f".{config.stem}-{name}.status")
+
+
+def _running(config: Path, name: str) -> dict[str, dict[str, Any]]:
+    """By side, what a command that is running has said; {} if none is."""
+    import json
+
+    try:
+        found = json.loads(status_file(config, name).read_bytes())
+        os.kill(found["pid"], 0)
+    except (OSError, ValueError, KeyError):
+        return {}
+    sides = found["sides"] if time.time() - found["time"] < 60 else []
+    return {each.pop("side"): {k: v for k, v in each.items() if k != "name"} for each in sides}
+
+
+def _place(name: str, side: str, url: str) -> dict[str, Any]:
+    """What the database itself says; {} where it cannot be asked."""
+    from canopy.sync.opening import open_destination
+
+    if side == "source":
+        return {}
+    try:
+        with closing(open_destination(name, url)) as target:
+            progress = target.progress()
+    except Exception as error:  # of any driver
+        return {"error": " ".join(str(error).split())}
+    found = {"offset": progress.offset, "tables": sorted(progress.tables)}
+    if progress.commit is not None:
+        found |= plain({"position": progress.commit.position})
+        if progress.commit.time:
+            found["lag"] = max(0.0, progress.applied - progress.commit.time)
+    return found

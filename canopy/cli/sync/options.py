@@ -1,0 +1,59 @@
+"""What the parts of `canopy sync` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from canopy.cli.errors import USAGE, CommandError
+
+if TYPE_CHECKING:
+    from canopy.sync.definitions import Definition
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _located(ctx: click.Context, option: click.Parameter, value: str | None) -> Path:
+    from canopy.sync.definitions import definitions_path
+
+    return definitions_path() if value is None else Path(value)
+
+
+def config_option(command: F) -> F:
+    """Add `--config FILE` as the argument `config`, a path."""
+    return click.option(
+        "--config",
+        metavar="FILE",
+        envvar="CANOPY_SYNCS",
+        callback=_located,
+        help="Where the syncs are defined. [env: CANOPY_SYNCS; default: syncs.json beside the "
+        "user's contexts]",
+    )(command)
+
+
+def chosen(config: Path, names: tuple[str, ...]) -> list[Definition]:
+    """The definitions of these names; without names all. Raises CommandError."""
+    from canopy.sync.definitions import read_definitions
+
+    known = read_definitions(config)
+    for name in names:
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise CommandError(f"there is no sync {name} in {config}; there are: {there}", USAGE)
+    return [known[name] for name in names] if names else list(known.values())
+
+
+def by_table(
+    ctx: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """`TABLE: TEXT` as a dictionary."""
+    found = {}
+    for value in values:
+        table, colon, text = value.partition(":")
+        if not (colon and text.strip()):
+            raise click.BadParameter(f"{value!r}: give TABLE: {option.metavar or ''}".rstrip())
+        found[table.strip()] = text.strip()
+    return found

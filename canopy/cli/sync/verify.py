@@ -1,0 +1,73 @@
+"""`canopy sync verify`: whether both sides have the same rows."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from canopy.cli.connect import connect_option, json_option, open_client
+from canopy.cli.errors import FAILURE, OK, CommandError
+from canopy.cli.output import plain, print_json
+from canopy.cli.sync.options import chosen, config_option
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option("--from", "source_url", default="", metavar="URL", help="The source, if not defined.")
+@click.option("--to", "target_url", default="", metavar="URL", help="The destination, likewise.")
+@click.option("--timeout", default=60.0, help="Seconds for the destination to come so far.")
+@json_option
+@config_option
+@connect_option
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    name: str,
+    source_url: str,
+    target_url: str,
+    timeout: float,
+    as_json: bool,
+    config: Path,
+    connect: str | None,
+    wait: float,
+) -> None:
+    """Compare source and destination of the sync NAME, at one position, while both go on: hashes of
+    ranges of rows, then the rows of ranges that differ, which are named. `canopy sync run` has to
+    run for both sides. Exit code 0: identical; 1: not, or not known.
+
+    \b
+    canopy sync verify shop
+    """
+    from canopy.sync.filtering import RowFilter
+    from canopy.sync.opening import open_destination, open_source
+    from canopy.sync.stream import ClientStream
+    from canopy.sync.verifying import Comparison
+
+    (one,) = chosen(config, (name,))
+    source_url, target_url = source_url or one.source, target_url or one.target
+    if not (source_url and target_url):
+        raise CommandError(
+            f"{name} has one side on this machine: give the other one's URL by --from or --to"
+        )
+    with (
+        open_client(one.connect or connect, wait, reconnect=timeout) as client,
+        closing(open_source(one.name, source_url, one.tables)) as source,
+        closing(open_destination(one.name, target_url)) as target,
+    ):
+        stream = ClientStream(client, one.stream)
+        found = Comparison(source, target, stream, RowFilter(one.where)).run(timeout)
+    if as_json:
+        print_json({"identical": found.identical, **plain(found)})
+        ctx.exit(OK if found.identical else FAILURE)
+    for table, count in found.rows.items():
+        differing = found.differing[table]
+        click.echo(
+            f"{table}: {count:,} rows, " + (f"{differing:,} differ" if differing else "same")
+        )
+    for row in found.differences:
+        click.echo(f"  {row.table} {row.key}: {row.what}")
+    if found.identical:
+        click.echo(f"identical at position {found.position}")
+    ctx.exit(OK if found.identical else FAILURE)

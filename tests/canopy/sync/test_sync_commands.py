@@ -1,0 +1,139 @@
+"""`canopy sync` with a real node and real processes, which are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import canopy
+from canopy.cli.main import main
+from overlay.client import AddStream, Streams
+from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """With a node at 0, a stream, and a source."""
+    overlay = Overlay(tmp_path)
+    wait_ready(overlay.start())
+    monkeypatch.setenv("CANOPY_SYNCS", str(tmp_path / "syncs.json"))
+    monkeypatch.setenv("CANOPY_CONNECT", str(tmp_path / "0"))
+    with canopy.connect(tmp_path / "0") as client:
+        client.ask(AddStream(0, "shop", replicas=1), Streams, PATIENCE)
+    with sqlite3.connect(tmp_path / "a.db") as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, total REAL)")
+        rows = ((n, f"item {n}", n / 2) for n in range(3_000))
+        db.executemany("INSERT INTO orders VALUES (?, ?, ?)", rows)
+    db.close()
+    yield tmp_path
+    overlay.stop()
+
+
+def ran(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    code = main(["sync", *args])
+    found = capsys.readouterr()
+    return code, found.out, found.err
+
+
+def rows(path: Path, where: str = "") -> list[tuple[object, ...]]:
+    with sqlite3.connect(path) as db:
+        found = db.execute(f"SELECT * FROM orders {where} ORDER BY id").fetchall()
+    db.close()
+    return found
+
+
+def test_a_sync_is_killed_again_and_again_and_both_sides_are_identical(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = folder / "a.db", folder / "b.db"
+    where = "total >= 100"
+    args = ("--stream", "shop", "--from", f"sqlite:{source}", "--where", f"orders: {where}")
+    assert ran(capsys, "add", "shop", *args)[0] == 0
+    assert ran(capsys, "add", "shop", "--stream", "shop", "--to", f"sqlite:{target}")[0] == 0
+    assert ran(capsys, "add", "shop", *args)[0] == 1
+    rng = Random(1)
+    db = sqlite3.connect(source, timeout=PATIENCE)
+    command = [sys.executable, "-m", "canopy", "sync", "run"]
+    for _ in range(3):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        there, until = folder / ".syncs-shop.status", 0.0
+        while not until or time.monotonic() < until:
+            if not until and there.exists():
+                there.unlink()
+                until = time.monotonic() + rng.uniform(0.1, 0.6)
+            with db:
+                db.execute("UPDATE orders SET total = abs(random() % 200) WHERE id % 31 = 3")
+                db.execute("DELETE FROM orders WHERE id = ?", (rng.randrange(3_000),))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        code, out, err = ran(capsys, "verify", "shop", "--json")
+        assert not err
+        found = json.loads(out)
+        assert (code, found["identical"], found["differences"]) == (0, True, [])
+        with db:
+            db.execute("DELETE FROM orders WHERE total >= 100 AND id > 1000")
+        _, out, _ = ran(capsys, "ls", "--json")
+        sides = {each["side"]: each for each in json.loads(out)}
+        assert [sides[side]["state"] for side in ("source", "destination")] == ["running"] * 2
+        assert sides["destination"]["lag"] >= 0
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+    assert ran(capsys, "run", "shop", "--once")[0] == 0
+    assert rows(target) == rows(source, f"WHERE {where}")
+    assert rows(target)
+    db.execute("DROP TABLE orders")
+    code, _, err = ran(capsys, "run", "--once")
+    assert code == 1
+    assert "no table orders" in err or "orders is gone" in err
+    assert os.stat(folder / "syncs.json").st_mode & 0o077 == 0
+    db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, total REAL)")
+    assert ran(capsys, "rm", "shop")[0] == 0
+    assert json.loads((folder / "syncs.json").read_text()) == []
+    left = db.execute("SELECT name FROM sqlite_schema WHERE name LIKE 'canopy%'").fetchall()
+    assert left == [("canopy_applying",)]
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("add", "x", "--stream", "s"), "--from URL, --to URL"),
+        (("add", "X!", "--stream", "s", "--to", "sqlite:b.db"), "is no name of a sync"),
+        (("add", "x", "--stream", "s", "--to", "b.db"), "is no URL of a database"),
+        (("add", "x", "--stream", "s", "--to", "sqlite:b", "--where", "t: n > 1"), "need --from"),
+        (("add", "x", "--stream", "s", "--from", "sqlite:a", "--where", "n > 1"), "give TABLE:"),
+        (("add", "x", "--stream", "s", "--from", "sqlite:a", "--where", "t: n >"), "selector"),
+        (("add", "x", "--stream", "s", "--to", "sqlite:a", "--conflict", ": latest"), "no rule"),
+        (("run",), "there are no syncs"),
+        (("run", "x"), "there is no sync x"),
+        (("rm", "x"), "there is no sync x"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    args: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("CANOPY_SYNCS", str(tmp_path / "syncs.json"))
+    code, _, err = ran(capsys, *args)
+    assert code in (1, 2)
+    assert said in err
+    assert ran(capsys, "ls")[1].strip() == "there are no syncs"
