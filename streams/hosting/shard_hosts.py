@@ -165,10 +165,11 @@ class ShardHosts(Machine):
 
     def _keep(self, owner: Peer, order: ShardOrder) -> ShardReport:
         held = self.held.get(order.shard)
+        mine = any(peer.id == self.port.me.id for peer in order.founders)
         if held is None:
-            me = self.port.me.id
-            mine = any(peer.id == me for peer in order.founders)
             held = self._hold(order.shard, order.founders if mine else ())
+        elif mine:
+            held.replica.found(order.founders)
         held.ordered_at, held.owner = self.port.now, owner
         entry = self.entries.get(order.shard.rpartition("/")[0])
         if entry is not None and held.entry is not entry:

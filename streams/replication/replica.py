@@ -165,6 +165,12 @@ class Replica(Machine):
         self.promise_to(epoch, self.port.me.id, self.takeover.promised)
         self.port.set_timer(RETRY, ReplicaRetry(self.shard))
 
+    def found(self, founders: Sequence[Peer]) -> None:
+        """Take the replicas with which the log begins, after a restart before it has begun: no
+        file names them."""
+        if self.ready and not self.barred and not self.founders and self.log.end.number == 0:
+            self.founders = tuple(founders)
+
     def begin_leading(self, epoch: int) -> None:
         """The takeover under `epoch` has succeeded."""
         self.takeover = None

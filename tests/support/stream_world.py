@@ -9,6 +9,7 @@ same bytes.
 from __future__ import annotations
 
 from random import Random
+from typing import TypeVar
 
 from canopy.sim.world.log_disk import PROMISE
 from overlay.client import AddStream, GetStreams, Streams
@@ -171,9 +172,12 @@ class StreamWorld:
         return b"".join(bytes(files[name]) for name in sorted(files) if name != PROMISE)
 
 
-def trial(seed: int, rounds: int = 12) -> StreamWorld:
+World = TypeVar("World", bound=StreamWorld)
+
+
+def trial(seed: int, kind: type[World], rounds: int = 12) -> World:
     """An overlay through faults, and judged. WrongError if a checker fails."""
-    world = StreamWorld(seed, nodes=5 + seed % 3)
+    world = kind(seed, nodes=5 + seed % 3)
     world.cause_trouble(rounds)
     world.judge(world.heal())
     return world

@@ -10,6 +10,7 @@ from overlay.client import AddStream, Done, Failed, GetStreams, RemoveStream, St
 from overlay.info import StreamInfo
 from streams.log import shard_log
 from streams.log.batches import Batch, BatchHead, Row
+from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 from tests.support.overlays import grown, wait
 
@@ -192,3 +193,24 @@ def test_what_a_stream_is_not_to_keep_is_removed_at_all_its_replicas(
         assert 6_000 <= replica.bytes < 10_000
         assert replica.next == 100
     assert {replica.log.segments[0].offset for replica in replicas(world, whole).values()} == {0}
+
+
+def test_nodes_that_restart_before_the_log_has_begun_still_found_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = grown(3)
+    with monkeypatch.context() as before:
+        before.setattr(Leading, "begin", lambda self: None)
+        info = add(world, "n0", "alarms")
+        assert isinstance(info, StreamInfo)
+        world.run(3.0)
+        found = replicas(world, f"{info.id}/0")
+        assert len(found) == 3
+        assert {replica.log.end.number for replica in found.values()} == {0}
+        assert any(replica.promise.epoch for replica in found.values())
+        for name in list(world.names()):
+            world.crash(name)
+    for name in list(world.drivers):
+        world.restart(name)
+    shard = f"{info.id}/0"
+    wait(world, lambda: len(leaders(world, shard)) == 1, 30.0, "the shard has a leader")

@@ -1,12 +1,31 @@
-"""Streams in whole overlays under faults: what is acknowledged stays, and somebody leads again."""
+"""Streams in whole overlays under faults: what is acknowledged stays, somebody leads again, and
+what programs are answered is linearizable."""
 
 from __future__ import annotations
 
 import pytest
 
+from streams.consuming.durable import DurableConsumers
+from streams.producing.appender import Appender
+from tests.streams.directory.linear_programs import ProgramWorld
+from tests.support.shard_world import WrongError
 from tests.support.stream_world import trial
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_streams_survive_crashes_restarts_and_partitions(seed: int) -> None:
-    assert trial(seed).acknowledged
+    world = trial(seed, ProgramWorld)
+    assert world.acknowledged
+    assert any(operation.output == 0 for operation in world.appends)
+
+
+@pytest.mark.parametrize(
+    ("machine", "what"), [(Appender, "appends"), (DurableConsumers, "positions")]
+)
+def test_answers_that_come_before_their_commit_are_found(
+    machine: type, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: a leader answers what it has appended, and perhaps loses. Seed 8 shows both."""
+    monkeypatch.setattr(machine, "_when_committed", lambda self, number, then: then())
+    with pytest.raises(WrongError, match=what):
+        trial(8, ProgramWorld)
