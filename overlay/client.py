@@ -221,6 +221,11 @@ class AddStream(Command, frozen=True):
     sources: tuple[tuple[str, str], ...] = ()
     mirror: str = ""
     region: str = ""
+    drop_unread: bool = False
+    expire_consumers: float = 0.0
+    max_bytes: int = 0
+    max_rows: int = 0
+    when_full: str = "refuse"
 
 
 class RemoveStream(Command, frozen=True):

@@ -162,6 +162,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     name: str
     selector: str
     position: Uint53  # the offset that it reads next
+    dropped: Uint53 = 0  # offsets that it had not read when they were let go of
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True):
@@ -222,6 +223,11 @@ class StreamInfo(msgspec.Struct, frozen=True):
     sources: tuple[tuple[str, str], ...] = ()  # streams that are copied, with the selector of each
     mirror: str = ""  # the stream that it has the rows of, with their offsets
     region: str = ""  # where its replicas are to be
+    drop_unread: bool = False
+    expire_consumers: float = 0.0  # seconds; 0: never
+    max_bytes: int = 0  # of a shard, as is `max_rows`; 0: without a bound
+    max_rows: int = 0
+    when_full: str = "refuse"  # or drop-oldest
 
 
 class GroupShardInfo(msgspec.Struct, frozen=True):

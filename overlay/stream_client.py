@@ -20,6 +20,11 @@ class EditStream(Command, frozen=True):
     keep_seconds: float | None = None
     keep_bytes: int | None = None
     capture: str | None = None
+    drop_unread: bool | None = None
+    expire_consumers: float | None = None
+    max_bytes: int | None = None
+    max_rows: int | None = None
+    when_full: str | None = None
 
 
 class WhyRow(Command, frozen=True):

@@ -24,6 +24,7 @@ from bench.streams import (
     consuming_faults,
     mending_faults,
     producing_faults,
+    retention_faults,
     transaction_faults,
 )
 from bench.streams import faults as stream_faults
@@ -47,6 +48,7 @@ __all__ = [
     "question_faults",
     "region_faults",
     "registering_faults",
+    "retention_faults",
     "stream_faults",
     "subscriber_faults",
     "terminal_faults",

@@ -177,7 +177,7 @@ class DurableConsumers:
         there = set(attached)
         now, clock = self.port.now, self._clock()
         for name, known in self.replica.state.consumers.items():
-            limit = known.expire_after
+            limit = known.expire_after or self.leading.keep.expire
             if not limit:
                 continue
             silent = clock - known.time

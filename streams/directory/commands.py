@@ -136,12 +136,16 @@ class StreamCommands(Machine):
             else:
                 self.port.reply(client, Failed(command.request, answer.code, answer.reason))
 
-        if (command.keep_seconds or 0.0) < 0.0 or (command.keep_bytes or 0) < 0:
-            reason = "what is kept is 0 seconds and bytes or more"
-            self.port.reply(client, Failed(command.request, "usage", reason))
+        name = command.name
+        fields = [f for f in ChangeStream.__struct_fields__ if f not in ("ticket", "name")]
+        given = {f: value for f in fields if (value := getattr(command, f)) is not None}
+        try:
+            msgspec.convert(given, StreamOptions)
+        except msgspec.ValidationError as error:
+            self.port.reply(client, Failed(command.request, "usage", str(error)))
             return
-        name, keep = command.name, (command.keep_seconds, command.keep_bytes)
-        self.questions.ask(name, lambda t: ChangeStream(t, name, *keep, command.capture), answered)
+        given = {field: getattr(command, field) for field in fields}
+        self.questions.ask(name, lambda t: ChangeStream(t, name, **given), answered)
 
     def remove(self, client: int, command: RemoveStream) -> None:
         """Remove a stream."""

@@ -34,6 +34,9 @@ def stream_info(
         *(options.keep_seconds, options.keep_bytes, tuple(shards), options.capture),
         tuple((source.stream, source.where) for source in options.sources),
         *(options.mirror, options.region),
+        *(options.drop_unread, options.expire_consumers),
+        *(options.max_bytes, options.max_rows),
+        when_full=options.when_full,
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from matching import SelectorError, compile_selector
 from overlay.chord.keys import key_of
-from overlay.machine import Key, NodeId, Peer
+from overlay.machine import Duration, Key, NodeId, Peer
 from streams.log.receipt import shard_name
 
 NAME_MOST: Final = 200
@@ -25,6 +25,8 @@ REPLICAS_MOST: Final = 7
 
 SELECTOR_MOST: Final = 16 * 1024
 """Characters of a selector at most (`matching.selector.expression.MAX_TEXT`)."""
+
+DROP_OLDEST: Final = "drop-oldest"
 
 PREFIX: Final = "stream:"
 """Before a stream's name in the directory."""
@@ -61,6 +63,16 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """The stream whose rows it has, with the offsets that they have there; "": none."""
     region: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """Where its replicas are to be; "": anywhere."""
+    drop_unread: bool = False
+    """Whether `keep_seconds` and `keep_bytes` also let go of what durable consumers have not
+    read."""
+    expire_consumers: Duration = 0.0
+    """Seconds of silence after which a durable consumer is forgotten; 0: never."""
+    max_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] = 0
+    max_rows: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] = 0
+    """What each shard may have; 0: without a bound."""
+    when_full: Literal["refuse", "drop-oldest"] = "refuse"
+    """What becomes of new rows then: they are refused, or the oldest ones make room."""
 
 
 class ShardPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -130,6 +142,8 @@ def fault_in_options(options: StreamOptions) -> str:
         return "a mirror has the rows of its origin only: no --capture, no --source"
     if len({source.stream for source in options.sources}) < len(options.sources):
         return "a stream is named twice as a source"
+    if options.when_full == DROP_OLDEST and not (options.max_bytes or options.max_rows):
+        return "--when-full drop-oldest needs --max-bytes or --max-rows"
     for selector in (options.capture, *(source.where for source in options.sources)):
         try:
             if selector:

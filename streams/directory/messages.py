@@ -38,6 +38,11 @@ class ChangeStream(Message, frozen=True):
     keep_seconds: Duration | None
     keep_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] | None
     capture: str | None
+    drop_unread: bool | None = None
+    expire_consumers: Duration | None = None
+    max_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] | None = None
+    max_rows: Uint53 | None = None
+    when_full: Annotated[str, msgspec.Meta(max_length=32)] | None = None
 
 
 class EraseStream(Message, frozen=True):

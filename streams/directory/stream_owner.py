@@ -391,6 +391,6 @@ def _give(
 
 def changed(options: StreamOptions, message: ChangeStream) -> StreamOptions:
     """The options with what the message names. msgspec.ValidationError if they are none."""
-    fields = {name: getattr(message, name) for name in ("keep_seconds", "keep_bytes", "capture")}
-    given = {name: value for name, value in fields.items() if value is not None}
+    fields = (name for name in StreamOptions.__struct_fields__ if hasattr(message, name))
+    given = {f: value for f in fields if (value := getattr(message, f)) is not None}
     return msgspec.convert({**msgspec.to_builtins(options), **given}, StreamOptions)

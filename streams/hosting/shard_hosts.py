@@ -29,7 +29,14 @@ from overlay.machine import (
     handlers_of,
 )
 from streams.directory.describing import replica_info
-from streams.directory.entry import StreamEntry, decode_entry, encode_entry, stream_key
+from streams.directory.entry import (
+    DROP_OLDEST,
+    StreamEntry,
+    StreamOptions,
+    decode_entry,
+    encode_entry,
+    stream_key,
+)
 from streams.directory.messages import (
     AskShards,
     KeepShards,
@@ -174,6 +181,7 @@ class ShardHosts(Machine):
         entry = self.entries.get(order.shard.rpartition("/")[0])
         if entry is not None and held.entry is not entry:
             held.entry, held.replica.stream = entry, encode_entry(entry)
+            held.replica.keep = keep_of(entry.options)
         if order.leader == self.port.me.id:
             self._lead(held)
         if held.replica.serves and order.replicas:
@@ -292,9 +300,7 @@ class ShardHosts(Machine):
         for held in self.held.values():
             leading = held.replica.leading
             if leading is not None and held.entry is not None and held.replica.serves:
-                options = held.entry.options
-                keep = Keep(int(options.keep_seconds * 1e9), options.keep_bytes)
-                leading.retain(keep, now)
+                leading.retain(held.replica.keep, now)
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """The owner of a name: tell it what this node has."""
@@ -302,6 +308,15 @@ class ShardHosts(Machine):
         if entries:
             known = {entry.id: entry for entry in entries}
             self.port.send(event.cluster.primary, ShardsOrphaned(tuple(known.values())))
+
+
+def keep_of(options: StreamOptions) -> Keep:
+    """What a stream's options say of its rows."""
+    return Keep(
+        *(int(options.keep_seconds * 1e9), options.keep_bytes, options.drop_unread),
+        *(int(options.expire_consumers), options.max_bytes, options.max_rows),
+        options.when_full == DROP_OLDEST,
+    )
 
 
 def _status(replica: Replica, intake: IntakeInfo | None) -> ShardStatus:
@@ -313,7 +328,8 @@ def _status(replica: Replica, intake: IntakeInfo | None) -> ShardStatus:
             behind.append((follower.peer.id, log.end.number - follower.acknowledged))
         for name in sorted(replica.state.consumers)[:CONSUMERS_SHOWN]:
             known = replica.state.consumers[name]
-            consumers.append(ConsumerInfo(name, known.selector, known.position))
+            about = (known.selector, known.position, known.dropped)
+            consumers.append(ConsumerInfo(name, *about))
     not_ready = "opening" if replica.mending is None else "mending"
     state = "barred" if replica.barred else "follows" if replica.ready else not_ready
     halves = replica.state.transactions.halves.values()

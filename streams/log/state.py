@@ -111,6 +111,8 @@ class ConsumerPosition(msgspec.Struct, frozen=True, array_like=True, tag=6):
     token: str
     expire_after: int
     time: int
+    dropped: int = 0
+    """Offsets that it had not read when they were let go of."""
 
 
 class ConsumerAttached(msgspec.Struct, frozen=True, array_like=True, tag=7):
@@ -263,7 +265,7 @@ class ShardState:
             elif isinstance(entry, StreamIs):
                 self.stream = entry.value
             elif isinstance(entry, Floor):
-                self.floor = max(self.floor, entry.offset)
+                self._raise_floor(entry.offset)
             elif isinstance(entry, SessionOpened):
                 self._opened(entry, chunk)
             elif isinstance(entry, HALF_ENTRIES):
@@ -276,6 +278,14 @@ class ShardState:
                 self.producers.pop(entry.name, None)
             else:
                 self._take_consumer(entry, chunk)
+
+    def _raise_floor(self, offset: int) -> None:
+        """Offsets below this one are not kept; count for each consumer what it had not read."""
+        for name, known in self.consumers.items():
+            unread = offset - max(known.position, self.floor)
+            if unread > 0:
+                self.consumers[name] = replace(known, dropped=known.dropped + unread)
+        self.floor = max(self.floor, offset)
 
     def _opened(self, entry: SessionOpened, chunk: Chunk) -> None:
         known = self.producers.get(entry.name)
@@ -295,12 +305,12 @@ class ShardState:
         elif isinstance(entry, ConsumerExpired):
             self.consumers.pop(entry.name, None)
         elif isinstance(entry, ConsumerAttached):
-            selector, position = entry.selector, entry.position
+            selector, position, dropped = entry.selector, entry.position, 0
             if known is not None:
-                selector, position = known.selector, known.position
+                selector, position, dropped = known.selector, known.position, known.dropped
             self.consumers[entry.name] = ConsumerPosition(
                 *(entry.name, selector, position, chunk.number, entry.token),
-                *(entry.expire_after, chunk.time),
+                *(entry.expire_after, chunk.time, dropped),
             )
         elif known is not None and known.attachment == entry.attachment:
             position = max(known.position, entry.position)

@@ -42,16 +42,14 @@ class AppendServer(Machine):
         leading: Callable[[str], Replica | None],
         replica: Callable[[str], Replica | None],
         clock: Callable[[], int],
-        quotas: Callable[[str], int] = lambda shard: 0,
     ) -> None:
         """`leading`: a shard's replica if this node leads it and a chunk of its epoch is
-        committed; `replica`: its replica if this node has one; `clock`: nanoseconds since 1970;
-        `quotas`: bytes that a shard's log may have, 0: without a bound."""
+        committed; `replica`: its replica if this node has one; `clock`: nanoseconds since
+        1970."""
         super().__init__(port)
         self._leading = leading
         self._replica = replica
         self._clock = clock
-        self._quotas = quotas
         self._appenders: dict[str, Appender] = {}
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._is_awake = False
@@ -74,8 +72,7 @@ class AppendServer(Machine):
             known = None
         if known is None and replica is not None and replica.leading is not None:
             known = self._appenders[shard] = Appender(
-                *(self.port, replica, replica.leading, self._clock, self._wake),
-                self._quotas(shard),
+                self.port, replica, replica.leading, self._clock, self._wake
             )
         return known
 

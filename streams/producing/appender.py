@@ -52,6 +52,7 @@ from streams.producing.messages import (
 from streams.producing.numbers import New, Repeated, Wrong, judge
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
+from streams.replication.retention import over
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on smaller ones wait. Two would keep disk
@@ -126,18 +127,16 @@ class Appender:
         leading: Leading,
         clock: Callable[[], int],
         wake: Callable[[], None],
-        quota: int = 0,
     ) -> None:
         """`clock`: nanoseconds since 1970; `wake`: have `flush` called at the end of what came in
-        together; `quota`: bytes of the log from which on nothing is appended, 0: none."""
+        together."""
         self.port = port
         self.replica = replica
         self.leading = leading
-        self.quota = quota
         self._clock = clock
         self._wake = wake
         self._queue: deque[_Queued] = deque()
-        self._queued_bytes = 0
+        self._queued_bytes = self._queued_rows = 0
         self._following: dict[str, int] = {}  # by producer: what comes after what is queued
         self._bytes: dict[str, int] = {}  # by producer: of what is not committed
         self._pending = 0  # the same of all
@@ -154,7 +153,8 @@ class Appender:
             self.refuse(sender, message.request, MOVED, "a later leader opened this session")
             return
         sizes = sum(len(batch.rows) for batch in message.batches)
-        if wrong := self._obstacle(message.producer, sizes):
+        count = self._queued_rows + sum(batch.count for batch in message.batches)
+        if wrong := self._obstacle(message.producer, sizes, count):
             self.refuse(sender, message.request, *wrong)
             return
         if any(len(batch.rows) > BATCH_MOST for batch in message.batches):
@@ -186,6 +186,7 @@ class Appender:
                 request.size += len(batch.rows)
                 batch_head = BatchHead(*head, sequence, batch.count)
                 self._queue.append(_Queued(request, batch_head, batch.rows, rows))
+                self._queued_rows += batch.count
             else:
                 self._add_repeated(request, verdict)
             sequence += batch.count
@@ -219,7 +220,7 @@ class Appender:
     def _known(self, producer: str) -> ProducerState | None:
         return self.replica.state.producers.get(producer)
 
-    def _obstacle(self, producer: str, size: int) -> tuple[str, str] | None:
+    def _obstacle(self, producer: str, size: int, rows: int) -> tuple[str, str] | None:
         """Why nothing of this producer can be taken just now."""
         if self._sizes and self.port.now - self._progress > MAJORITY_WAIT:
             return NO_MAJORITY, "no majority of the shard's replicas answers"
@@ -227,13 +228,15 @@ class Appender:
         crowded = self._pending + size > PENDING_MOST or len(self._waiting) >= WAITING_MOST
         if crowded or (mine and mine + size > PRODUCER_MOST):
             return FULL, "too much is not committed yet"
-        if self.quota and sum(s.size for s in self.replica.log.segments) + size > self.quota:
-            return QUOTA, f"the shard may have {self.quota} bytes"
+        keep, floor = self.leading.keep, self.replica.state.floor
+        size += self._queued_bytes
+        if rows and (reason := over(keep, self.replica.log, floor, size, rows)):
+            return QUOTA, reason
         return None
 
     def open(self, sender: Peer, message: OpenProducer) -> None:
         """Begin a session, unless this very one has begun already."""
-        if wrong := self._obstacle("", 0):
+        if wrong := self._obstacle("", 0, 0):
             self.refuse(sender, message.request, *wrong)
             return
         self.flush(everything=True)  # rows of the session that ends come before its end
@@ -297,6 +300,7 @@ class Appender:
             queued = self._queue.popleft()
             size += queued.size
             self._queued_bytes -= len(queued.encoded)
+            self._queued_rows -= queued.head.count
             taken.append(queued)
         taken.sort(key=lambda queued: queued.head.producer)
         heads = [queued.head for queued in taken]

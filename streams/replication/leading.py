@@ -23,7 +23,7 @@ from streams.log.state import Entry, Floor, ReplicaSet, StreamIs, encode_entries
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.local import LocalReplica
 from streams.replication.messages import ShardAck, ShardAppend, ShardBehind
-from streams.replication.retention import EVERYTHING, Keep, floor_of
+from streams.replication.retention import Keep, floor_of, quota_floor
 
 ROUNDS: Final = 10
 """Times that a leader looks at its followers until it asks those too who lack nothing: every 3 s
@@ -53,7 +53,7 @@ class Leading:
         self.coming: dict[NodeId, Peer] = {}  # to be added when they are caught up
         self._changed = 0  # number of the chunk that changed the replicas last
         self._rounds = 0  # of `ask_again`, since all others were asked
-        self.keep = EVERYTHING
+        self.keep = replica.keep
 
     def begin(self) -> None:
         """Append a chunk of the own epoch, and ask all others how far they are."""
@@ -126,6 +126,9 @@ class Leading:
             floor = floor_of(mine.log.segments, keep, now)
         if keep.time:
             mine.learn_times()
+        if not keep.drops_unread:
+            floor = min([floor, *(c.position for c in mine.state.consumers.values())])
+        floor = max(floor, quota_floor(keep, mine.log))
         held = mine.state.groups.floor()
         floor = floor if held is None else min(floor, held)
         if floor > mine.state.floor:

@@ -11,6 +11,7 @@ from streams.log.chunk import Chunk
 from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
 from streams.replication.messages import Promise
+from streams.replication.retention import Keep
 
 
 class LocalReplica(Protocol):
@@ -21,6 +22,7 @@ class LocalReplica(Protocol):
     shard: str
     founders: tuple[Peer, ...]
     stream: bytes
+    keep: Keep
     log: ShardLog
     state: ShardState
     promise: Promise

@@ -48,6 +48,7 @@ from streams.replication.messages import (
     ShardSeal,
     ShardSealed,
 )
+from streams.replication.retention import EVERYTHING
 from streams.replication.takeover import Takeover
 
 REOPEN: Final = 1.0
@@ -111,6 +112,8 @@ class Replica(Machine):
         self.founders = tuple(founders)
         self.stream = b""
         """The directory's entry of the stream, which the next leader's first chunk is to have."""
+        self.keep = EVERYTHING
+        """What the next leader here is to keep and to take."""
         self.log = ShardLog(genesis(shard))
         self.state = ShardState()
         self.promise = Promise(0, "", False)

@@ -6,6 +6,10 @@ wholly below it, but never the one with the newest complete state that is commit
 the log could not be recovered. So rows are removed a segment at a time, and a leader begins
 segments that are small beside what is to be kept.
 
+What a registered consumer or group has not read stays, whatever its age, unless the stream says
+otherwise (`Keep.drops_unread`, `Keep.drops_oldest`; never with groups). Then the log's state counts
+for each consumer what it has missed.
+
 A replica that lacks chunks which its leader has deleted begins anew at the first segment that the
 leader has (`ShardAppend.start`).
 """
@@ -16,13 +20,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from streams.log.shard_log import SEGMENT_AGE, SEGMENT_BYTES, Segment
+from streams.log.shard_log import SEGMENT_AGE, SEGMENT_BYTES, Segment, ShardLog
 
 PARTS: Final = 8
 """Segments of what is kept, at least: rows stay by an eighth longer than was asked for. Guess; to
 be measured by the files of a node with many shards."""
 
 SEGMENT_BYTES_LEAST: Final = 1024 * 1024
+_SLACK: Final = 3 * SEGMENT_BYTES_LEAST  # of segments that are not dropped yet
 SEGMENT_AGE_LEAST: Final = 10 * 1_000_000_000
 """No segment is smaller, or shorter, for the sake of retention. Guess: each has a state at its
 beginning, and costs a file."""
@@ -34,13 +39,25 @@ class Keep(NamedTuple):
 
     time: int = 0
     bytes: int = 0
+    drops_unread: bool = False
+    """Also what a durable consumer has not read."""
+    expire: int = 0
+    """Seconds of silence after which a durable consumer is forgotten that names no time of its own;
+    0: never."""
+    most_bytes: int = 0
+    most_rows: int = 0
+    """What a shard may have, 0: without a bound."""
+    drops_oldest: bool = False
+    """When it is full; else new rows are refused."""
 
     @property
     def segment_bytes(self) -> int:
         """Bytes of a segment at most."""
-        if not self.bytes:
+        bounds = [self.bytes, self.most_bytes if self.drops_oldest else 0]
+        least = min((bound for bound in bounds if bound), default=0)
+        if not least:
             return SEGMENT_BYTES
-        return min(SEGMENT_BYTES, max(self.bytes // PARTS, SEGMENT_BYTES_LEAST))
+        return min(SEGMENT_BYTES, max(least // PARTS, SEGMENT_BYTES_LEAST))
 
     @property
     def segment_age(self) -> int:
@@ -51,6 +68,44 @@ class Keep(NamedTuple):
 
 
 EVERYTHING: Final = Keep()
+
+FULL_AGAIN: Final = 2
+"""A stream that drops its oldest rows refuses new ones when it has so many times what it may have:
+then something holds the oldest (a group that has not acknowledged them, a change of replicas)."""
+
+
+def over(keep: Keep, log: ShardLog, floor: int, size: int, rows: int) -> str:
+    """Why a shard cannot take so many bytes and rows more; "": it can. `floor`: of its state."""
+    if not keep.most_bytes and not keep.most_rows:
+        return ""
+    most_bytes, most_rows = keep.most_bytes, keep.most_rows
+    if keep.drops_oldest:
+        most_bytes = max(FULL_AGAIN * most_bytes, _SLACK)
+        most_rows = FULL_AGAIN * most_rows
+    held = sum(segment.size for segment in log.segments) + size
+    if keep.most_bytes and held > most_bytes:
+        return f"a shard is full, which may have {keep.most_bytes:,} bytes (--max-bytes)"
+    there = log.next_offset - max(floor, log.first_offset) + rows
+    if keep.most_rows and there > most_rows:
+        return f"a shard is full, which may have {keep.most_rows:,} rows (--max-rows)"
+    return ""
+
+
+def quota_floor(keep: Keep, log: ShardLog) -> int:
+    """The lowest offset that is kept of a stream that drops its oldest rows when it is full. Rows
+    are counted one by one, bytes by segments."""
+    floor = log.first_offset
+    if not keep.drops_oldest:
+        return floor
+    if keep.most_rows:
+        floor = max(floor, log.next_offset - keep.most_rows)
+    size = sum(segment.size for segment in log.segments)
+    for segment, following in pairwise(log.segments):
+        if not keep.most_bytes or size <= keep.most_bytes:
+            break
+        size -= segment.size
+        floor = max(floor, following.offset)
+    return floor
 
 
 def floor_of(segments: Sequence[Segment], keep: Keep, now: int) -> int:

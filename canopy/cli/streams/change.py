@@ -6,7 +6,7 @@ import click
 
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.output import console, duration, label, plain, print_json
-from canopy.cli.streams.manage import parse_period, parse_size
+from canopy.cli.streams.manage import bounds, parse_period, parse_size
 
 
 @click.command()
@@ -16,18 +16,38 @@ from canopy.cli.streams.manage import parse_period, parse_size
 @click.option(
     "--capture", metavar="SELECTOR", help='Append the published events that match; "": none.'
 )
+@click.option("--drop-unread/--keep-unread", default=None, help="For durable consumers.")
+@click.option(
+    "--expire-consumers",
+    callback=parse_period,
+    metavar="PERIOD",
+    help="Forget durable consumers that are silent for so long: 7d.",
+)
+@click.option("--max-bytes", callback=parse_size, metavar="SIZE", help="Of a shard: 20G.")
+@click.option("--max-rows", type=int, metavar="ROWS", help="Of a shard.")
+@click.option(
+    "--when-full",
+    type=click.Choice(["refuse", "drop-oldest"]),
+    help="Refuse new rows, or let the oldest go.",
+)
 @node_options
 def edit(
     name: str,
     keep_for: float | None,
     keep_size: int | None,
     capture: str | None,
+    drop_unread: bool | None,
+    expire_consumers: float | None,
+    max_bytes: int | None,
+    max_rows: int | None,
+    when_full: str | None,
     as_json: bool,
     timeout: float,
     connect: str | None,
     wait: float,
 ) -> None:
-    """Change a stream's options; what is not given stays. 0 keeps everything.
+    """Change a stream's options; what is not given stays. 0 keeps everything,
+    and is no bound.
 
     What a shorter --keep-for or --keep-size no longer keeps is deleted within seconds, and does not
     come back. A new --capture counts when the command returns; the former one ends after that, so
@@ -40,10 +60,11 @@ def edit(
     from overlay.client import Streams
     from overlay.stream_client import EditStream
 
-    if keep_for is None and keep_size is None and capture is None:
-        raise click.UsageError("nothing to change: give --keep-for, --keep-size or --capture")
+    limits = (drop_unread, expire_consumers, max_bytes, max_rows, when_full)
+    if all(given is None for given in (keep_for, keep_size, capture, *limits)):
+        raise click.UsageError("nothing to change: give an option, such as --keep-for")
     with open_client(connect, wait) as client:
-        command = EditStream(0, name, keep_for, keep_size, capture)
+        command = EditStream(0, name, keep_for, keep_size, capture, *limits)
         found = client.ask(command, Streams, timeout).streams[0]
     if as_json:
         print_json(plain(found))
@@ -51,5 +72,7 @@ def edit(
     kept = duration(found.keep_seconds) if found.keep_seconds else "ever"
     size = f"{found.keep_bytes:,} bytes of each shard" if found.keep_bytes else "any size"
     console().print(f"[bold]{label(name)}[/] keeps rows for {kept}, {size}", soft_wrap=True)
+    for said in bounds(found):
+        console().print(said)
     if found.capture:
         console().print(f"captures {label(found.capture)}", soft_wrap=True)

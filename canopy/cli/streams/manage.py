@@ -78,6 +78,24 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
     "--mirror", default="", metavar="STREAM", help="Have the rows of STREAM, with their offsets."
 )
 @click.option("--region", default="", help="Have the replicas at nodes of this region.")
+@click.option("--drop-unread", is_flag=True, help="Keep nothing for durable consumers.")
+@click.option(
+    "--expire-consumers",
+    default="0",
+    callback=parse_period,
+    metavar="PERIOD",
+    help="Forget durable consumers that are silent for so long: 7d.",
+)
+@click.option(
+    "--max-bytes", default="0", callback=parse_size, metavar="SIZE", help="Of a shard: 20G."
+)
+@click.option("--max-rows", default=0, metavar="ROWS", help="Of a shard.")
+@click.option(
+    "--when-full",
+    type=click.Choice(["refuse", "drop-oldest"]),
+    default="refuse",
+    help="Refuse new rows (default), or let the oldest go.",
+)
 @node_options
 def add(
     name: str,
@@ -91,6 +109,11 @@ def add(
     where: str,
     mirror: str,
     region: str,
+    drop_unread: bool,
+    expire_consumers: float,
+    max_bytes: int,
+    max_rows: int,
+    when_full: str,
     as_json: bool,
     timeout: float,
     connect: str | None,
@@ -98,6 +121,10 @@ def add(
 ) -> None:
     """Found a stream. It is there for good when this command returns: on the disks of a majority of
     its directory's cluster. Without --keep-for and --keep-size it keeps everything.
+
+    What a durable consumer or a group has not read stays beyond that, unless --drop-unread is given
+    (never with groups). A shard that has --max-bytes or --max-rows is full: it refuses new rows, or
+    drops the oldest, also unread ones (not those that a group has not acknowledged).
 
     With --capture the stream takes in by itself what programs publish and SELECTOR matches, each
     event once: all that is published after this command has returned.
@@ -113,6 +140,7 @@ def add(
     canopy stream add hot --source line1 --source line2 --where "celsius > 80"
     canopy stream add orders-us --mirror orders --region us
     canopy stream add readings --shards 4 --by sensor --keep-for 30d --keep-size 20G
+    canopy stream add jobs --max-rows 1000000 --expire-consumers 7d
     """
     from msgspec.structs import replace
 
@@ -123,6 +151,8 @@ def add(
         raise click.UsageError("--where goes with --source")
     pairs = tuple((source, where) for source in sources)
     command = replace(command, sources=pairs, mirror=mirror, region=region)
+    command = replace(command, drop_unread=drop_unread, expire_consumers=expire_consumers)
+    command = replace(command, max_bytes=max_bytes, max_rows=max_rows, when_full=when_full)
     with open_client(connect, wait) as client:
         found = client.ask(command, Streams, timeout).streams[0]
     if as_json:
@@ -195,6 +225,8 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
         out.print(f"captures {label(found.capture)}")
     for line in lags(found, origins):
         out.print(line)
+    for said in bounds(found):
+        out.print(said)
     for shard in found.shards:
         rows = table("=replica", "state", ">offsets", ">chunks", ">on disk", ">bytes", ">newest")
         for replica in shard.replicas:
@@ -257,6 +289,24 @@ def _group_row(group: GroupInfo) -> tuple[str, ...]:
     )
 
 
+def bounds(stream: StreamInfo) -> list[str]:
+    """What a stream's shards may have, and for whom rows stay, in sentences; nothing about what is
+    as it is without options."""
+    found = []
+    most = [f"{stream.max_bytes:,} bytes"] if stream.max_bytes else []
+    most += [f"{stream.max_rows:,} rows"] if stream.max_rows else []
+    if most:
+        then = "drops its oldest rows" if stream.when_full == "drop-oldest" else "refuses new rows"
+        found.append(f"a shard with {' or '.join(most)} {then}")
+    if stream.drop_unread:
+        found.append("rows do not stay for durable consumers")
+    if stream.expire_consumers:
+        found.append(
+            f"durable consumers are forgotten after {duration(stream.expire_consumers)} of silence"
+        )
+    return found
+
+
 def _replica_row(replica: ReplicaInfo) -> tuple[str, ...]:
     if replica.state == "silent":
         return (replica.node, f"silent, {label(replica.address)}", *[""] * 5)
@@ -302,6 +352,18 @@ def troubles(stream: StreamInfo) -> list[str]:
                 f"shard {shard.number}: {counted(halves, 'transaction')} not decided, {parked} of "
                 f"them parked (`canopy tx ls {stream.name}`)"
             )
+        found += [
+            f"shard {shard.number}: {replica.node} mends damage in its log, and takes no part"
+            for replica in shard.replicas
+            if replica.state == "mending"
+        ]
+        found += [
+            f"shard {shard.number}: {counted(one.dropped, 'row')} were dropped that "
+            f"{label(one.name)} had not read"
+            for replica in shard.replicas
+            for one in replica.consumers
+            if one.dropped
+        ]
         found += [
             f"shard {shard.number}: the capture at {replica.node} {what}"
             for replica in shard.replicas

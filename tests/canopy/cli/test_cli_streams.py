@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import structs
 
 from canopy.cli.streams import change, export
 from canopy.cli.streams.group import stream
+from canopy.cli.streams.manage import bounds, troubles
 from overlay.client import Command, StreamEvent, Streams
-from overlay.info import StreamInfo
+from overlay.info import ConsumerInfo, ReplicaInfo, ShardInfo, StreamInfo
 from overlay.stream_client import EditStream
 
 EVENTS = [
@@ -133,3 +135,27 @@ def test_what_is_not_named_stays_as_it_is(client: FakeClient) -> None:
     assert client.asked == [EditStream(0, "alarms", 60.0, None, None)]
     assert "1 min" in result.output
     assert "mag > 6" in result.output
+    bounded = run(
+        *("edit", "alarms", "--max-rows", "7", "--when-full", "drop-oldest"),
+        *("--drop-unread", "--expire-consumers", "2d", "--max-bytes", "1k"),
+    )
+    assert bounded.exit_code == 0, bounded.output
+    assert client.asked[-1] == EditStream(
+        0, "alarms", None, None, None, True, 172_800.0, 1_024, 7, "drop-oldest"
+    )
+
+
+def test_what_a_stream_may_have_is_said() -> None:
+    plain = StreamInfo("alarms", "id", "", 3, 0.0, 0, ())
+    assert bounds(plain) == []
+    said = bounds(structs.replace(plain, max_rows=7, drop_unread=True, expire_consumers=86_400.0))
+    assert said[0] == "a shard with 7 rows refuses new rows"
+    assert len(said) == 3
+    consumers = (ConsumerInfo("slow", "", 9, dropped=5), ConsumerInfo("quick", "", 9))
+    leads = ReplicaInfo("a", "", "leads", consumers=consumers)
+    replicas = (leads, ReplicaInfo("b", "", "mending"), ReplicaInfo("c", "", "follows"))
+    found = troubles(structs.replace(plain, shards=(ShardInfo(0, "a", replicas),)))
+    assert found == [
+        "shard 0: b mends damage in its log, and takes no part",
+        "shard 0: 5 rows were dropped that slow had not read",
+    ]
