@@ -246,12 +246,14 @@ class BeginProducer(Command, frozen=True):
 
     `first`: the number of the first event that follows, by the program's own count; events below
     the number that comes next are passed over, since they are appended already. -1: whatever comes
-    next. With several shards -1, or 0: numbers count the events of each shard.
+    next. With several shards -1, or 0: numbers count the events of each shard. `firsts`: the same
+    by shard, instead of `first`.
     """
 
     stream: str
     producer: str
     first: int = -1
+    firsts: tuple[int, ...] = ()
 
 
 class AppendEvents(Command, frozen=True):
@@ -611,10 +613,12 @@ class ProducerReady(Reply, frozen=True):
 
 class EventsAppended(Reply, frozen=True):
     """The events are committed. `receipts`: one for each shard that has some of them; none where
-    they were appended by an earlier session and their place is not kept."""
+    they were appended by an earlier session and their place is not kept. `next`: of a producer that
+    has begun, for each shard that has some, (shard, number of the event that follows on them)."""
 
     stream: str
     receipts: tuple[AppendReceipt, ...]
+    next: tuple[tuple[int, int], ...] = ()
 
 
 class StreamEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):

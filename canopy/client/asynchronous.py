@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
 from typing import Generic, Self, TypeVar, Unpack
 
@@ -156,7 +164,7 @@ class AsyncClient:
         return await carry_out(self._appending(stream).steps(batches, timeout))
 
     async def producer(
-        self, stream: str, name: str, first: int = -1, *, timeout: float = 30.0
+        self, stream: str, name: str, first: int | Sequence[int] = -1, *, timeout: float = 30.0
     ) -> AsyncProducer:
         """Append to a stream as the producer `name`, as `canopy.Client.producer`."""
         appending = self._appending(stream, name, first)
@@ -220,7 +228,9 @@ class AsyncClient:
 
         return Opening(opened)
 
-    def _appending(self, stream: str, producer: str = "", first: int = -1) -> Appending[AsyncLink]:
+    def _appending(
+        self, stream: str, producer: str = "", first: int | Sequence[int] = -1
+    ) -> Appending[AsyncLink]:
         return Appending(*(self._begin, self._pause, self._reconnect, stream, producer, first))
 
     def subscribe(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeVar, Unpack
 
@@ -165,13 +165,15 @@ class Client:
         return carry_out(self._appending(stream).steps(batches, timeout))
 
     def producer(
-        self, stream: str, name: str, first: int = -1, *, timeout: float = 30.0
+        self, stream: str, name: str, first: int | Sequence[int] = -1, *, timeout: float = 30.0
     ) -> Producer:
         """Append to a stream as the producer `name`. Whoever did so before cannot any more
         (CommandFailed, code fenced).
 
         `first`: the number of the first event that follows, by the program's own count from 0 on;
-        those that are appended already are passed over. -1: whatever comes next."""
+        those that are appended already are passed over. -1: whatever comes next. A stream with
+        several shards numbers the events of each: `first` is 0 then, or the `Producer.next` of a
+        program that has ended, which was kept together with how far it was."""
         appending = self._appending(stream, name, first)
         carry_out(appending.opening(timeout))
         return Producer(appending, self._drafting)
@@ -248,7 +250,7 @@ class Client:
         return member
 
     def _appending(
-        self, stream: str, producer: str = "", first: int = -1
+        self, stream: str, producer: str = "", first: int | Sequence[int] = -1
     ) -> Appending[ControlClient]:
         return Appending(
             *(self._begin, self._closed.wait, self._reconnect, stream, producer, first)
@@ -362,7 +364,7 @@ class Producer:
         timeout: float = 30.0,
     ) -> AppendResult:
         """As `Client.append`. While the node is away it is looked for, and what was not answered is
-        sent again (to a stream with several shards it is not: the error says what is in doubt)."""
+        sent again."""
         batches = batches_of(self._drafting, events, atomic)
         return carry_out(self._appending.steps(batches, timeout))
 

@@ -100,6 +100,7 @@ class _Append:
         self.client, self.request, self.stream = client, request, stream
         self.open = batches
         self.receipts: list[AppendReceipt] = []
+        self.next: dict[int, int] = {}  # by shard: the number that follows, of a program's producer
         self.failed: tuple[str, str] | None = None
 
 
@@ -160,7 +161,12 @@ class Producers(Machine):
             self._fail(client, command, "usage", fault)
             return
         if command.first > 0 and len(entry.places) > 1:
-            reason = "the events of several shards have numbers of their own; begin with 0 or -1"
+            reason = "the events of several shards have numbers of their own: give one for each"
+            self._fail(client, command, "usage", reason)
+            return
+        firsts = command.firsts or (command.first,) * len(entry.places)
+        if len(firsts) != len(entry.places) or min(firsts) < -1:
+            reason = f"the stream has {len(entry.places)} shards, of which each has its numbers"
             self._fail(client, command, "usage", reason)
             return
         key = (client, command.stream, command.producer)
@@ -182,7 +188,7 @@ class Producers(Machine):
 
         for shard in range(len(entry.places)):
             self._open(
-                *(session, shard, command.producer, token, command.first),
+                *(session, shard, command.producer, token, firsts[shard]),
                 lambda following, shard=shard: opened(shard, following),  # type: ignore[misc]
                 failed,
             )
@@ -221,10 +227,12 @@ class Producers(Machine):
         places = by_shard(command.events, entry)
         sizes = {}
         encoded = {}
+        behind = {}
         for shard, mine in places.items():
             drafts = command.events if len(places) == 1 else [command.events[n] for n in mine]
             sending = session.shards.get(shard) or self._open_own(session, shard)
             following = sending.following
+            behind[shard] = following + len(drafts)
             passed = max(0, sending.appended - following) if command.producer else 0
             if 0 < passed < len(drafts):  # what a session before has appended in another batch
                 sending.pass_over(passed)
@@ -237,6 +245,7 @@ class Producers(Machine):
                 return
             encoded[shard], sizes[shard] = rows, len(drafts)
         append = _Append(client, command.request, entry.id, len(encoded))
+        append.next = behind if command.producer else {}
         for shard, rows in encoded.items():
             sending = session.shards[shard]
             mine = places[shard]
@@ -277,7 +286,8 @@ class Producers(Machine):
             return
         if append.failed is None:
             receipts = tuple(sorted(append.receipts, key=lambda receipt: receipt.shard))
-            reply = EventsAppended(append.request, append.stream, receipts)
+            behind = tuple(sorted(append.next.items()))
+            reply = EventsAppended(append.request, append.stream, receipts, behind)
             self.port.reply(append.client, reply)
         else:
             self.port.count("appends_refused")

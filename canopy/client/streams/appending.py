@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Generic
 
@@ -66,7 +66,7 @@ class Appending(Generic[L]):
         patience: float,
         stream: str,
         producer: str = "",
-        first: int = -1,
+        first: int | Sequence[int] = -1,
     ) -> None:
         """`begin` sends a command within a time: its connection and number; `pause` waits so long,
         and says whether the client was closed; `patience`: how long a lost node is looked for."""
@@ -75,28 +75,27 @@ class Appending(Generic[L]):
         self._patience = patience
         self._stream = stream
         self._producer = producer
-        self._first = first
+        self._first = first if isinstance(first, int) else -1
         self._link: L | None = None  # over which the producer was begun
-        self.next: tuple[int, ...] = ()
+        self.next: tuple[int, ...] = () if isinstance(first, int) else tuple(first)
         """By shard, how many events of the producer are known to be committed."""
         self._pending: deque[_Batch] = deque()
 
     @property
     def _may_repeat(self) -> bool:
         """Whether the producer's numbers are known here, so that a repeat appends nothing twice."""
-        return bool(self._producer) and len(self.next) == 1
+        return bool(self._producer and self.next)
 
     def opening(self, timeout: float) -> Steps[None]:
         """Begin the producer, if it has a name."""
         if self._producer:
-            first = self.next[0] if self._may_repeat else self._first
-            command = BeginProducer(0, self._stream, self._producer, first)
+            command = BeginProducer(0, self._stream, self._producer, self._first, self.next)
             link, number = yield partial(self._begin, command, timeout)
             reply = expected((yield partial(link.finish, number, timeout)), ProducerReady)
             self._link = link
             if not self.next:
-                one = len(reply.next) == 1 and self._first >= 0
-                self.next = (self._first,) if one else reply.next
+                given = self._first >= 0
+                self.next = (self._first,) * len(reply.next) if given else reply.next
 
     def steps(self, batches: Iterable[tuple[Draft, ...]], timeout: float) -> Steps[AppendResult]:
         """Append `batches`, each within `timeout`. A ControlError that ends it says how many events
@@ -152,8 +151,9 @@ class Appending(Generic[L]):
         assert batch.sent is not None
         link, number = batch.sent
         reply = expected((yield partial(link.finish, number, timeout)), EventsAppended)
-        if self._may_repeat:
-            self.next = (self.next[0] + len(batch.events),)
+        if reply.next:
+            following = dict(reply.next)
+            self.next = tuple(following.get(n, number) for n, number in enumerate(self.next))
         return reply
 
     def _recover(

@@ -4,6 +4,7 @@ back."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,7 @@ class Node:
         self.address = (self.data / "address").read_text().strip()
         with canopy.connect(self.data) as client:
             made = client.ask(AddStream(0, "orders", replicas=1), Streams, PATIENCE)
+            client.ask(AddStream(0, "many", 3, "n", 1), Streams, PATIENCE)
             self.shard = self.data / "streams" / made.streams[0].id / "0"
 
     def start(self) -> None:
@@ -87,11 +90,28 @@ def test_a_producer_appends_each_event_once_while_its_node_is_killed(node: Node)
         producer = client.producer("orders", "till")
         assert producer.next == (0,)
         producer.append([{"n": n} for n in range(10)])
-        node.overlay.kill(0)
-        threading.Timer(0.5, node.start).start()
-        done = producer.append([{"n": n} for n in range(10, 2_000)], timeout=PATIENCE)
+        several, events = client.producer("many", "till"), [{"n": n} for n in range(3_000)]
+        with ThreadPoolExecutor() as pool:
+            others = pool.submit(several.append, events, timeout=PATIENCE)
+            until = time.monotonic() + PATIENCE
+            while sum(several.next) < 200:
+                assert time.monotonic() < until
+                time.sleep(0.001)
+            node.overlay.kill(0)
+            threading.Timer(0.5, node.start).start()
+            done = producer.append([{"n": n} for n in range(10, 2_000)], timeout=PATIENCE)
+            assert others.result().count == 3_000
         assert done.count == 1_990
         assert producer.next == (2_000,)
+        assert sum(several.next) == 3_000
+        last = several.next
+    with canopy.connect(node.data) as client:
+        again = client.producer("many", "till", [n - 5 for n in last])
+        assert again.next == tuple(n - 5 for n in last)
+        with client.read("many", start="first") as reading:
+            assert reading.ends == dict(enumerate(last)), "none is lost, and none there twice"
+            found = [event.attributes["n"] for event in itertools.islice(reading, 3_000)]
+        assert sorted(found) == list(range(3_000))  # type: ignore[type-var]
     assert node.next() == begin + 2_000
     with canopy.connect(node.data) as client:
         again = client.producer("orders", "till", 1_990)

@@ -114,6 +114,31 @@ def test_events_go_to_the_shard_of_their_attribute() -> None:
     assert len({shard_of(f"w{n}", 64) for n in range(1_000)}) == 64
 
 
+def test_a_producer_goes_on_in_each_shard_with_its_own_number() -> None:
+    world = grown(4, 6)
+    founded(world, "orders", shards=3, by="who")
+    began = ask(world, "n1", BeginProducer, "orders", "p")
+    assert began.next == (0, 0, 0)
+    first = ask(world, "n1", AppendEvents, "orders", drafts(*range(9)), "p")
+    assert isinstance(first, EventsAppended)
+    numbers = dict(first.next)
+    assert sum(numbers.values()) == 9
+    ask(world, "n1", AppendEvents, "orders", drafts(*range(9, 15)), "p")
+    for firsts in ((0,), (0, 0, -2)):
+        wrong = ask(world, "n2", BeginProducer, "orders", "p", -1, firsts)
+        assert isinstance(wrong, Failed)
+        assert wrong.code == "usage"
+    known = tuple(numbers.get(shard, 0) for shard in range(3))
+    ready = ask(world, "n2", BeginProducer, "orders", "p", -1, known)
+    assert isinstance(ready, ProducerReady)
+    assert sum(ready.next) == 15
+    again = ask(world, "n2", AppendEvents, "orders", drafts(*range(9, 18)), "p")
+    assert isinstance(again, EventsAppended)
+    new = sorted(n for receipt in again.receipts for n in receipt.places)
+    assert new == [6, 7, 8], "the others are appended, by the session before"
+    assert sum({**numbers, **dict(again.next)}.values()) == 18
+
+
 def test_a_removed_stream_takes_no_more() -> None:
     world = grown(3, 5)
     founded(world, "orders")
