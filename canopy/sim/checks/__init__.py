@@ -4,7 +4,7 @@ Deliveries: `oracle` (brute force: every event against every selector) and `deli
 `ownership` (arcs and partition maps), `node_state` (subscribers, owners and hosts agree; bounds),
 `successor_lists` (Zave's invariants of Chord), `tree_routes` (C7), `cluster_logs` (P1, P4; at every
 moment), `single_ring` (P2, P5). Of the trace records: `trace_rules` (walks, paths, copies,
-counting) and `routing_cost`. Of what
-programs asked and were answered: `linearizability`. `failure_report` selects the records that explain a violation. All of
-it reads the machines' state and changes nothing.
+counting) and `routing_cost`. Of what programs asked and were answered: `linearizability`.
+`failure_report` selects the records that explain a violation. All of it reads the machines' state
+and changes nothing.
 """
