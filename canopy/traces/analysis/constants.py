@@ -19,8 +19,13 @@ that swaps."""
 QUICK_BYTES: Final = 32 * 1024 * 1024
 """Below this much input neither the JVM's second compiler nor Spark's generated code pays: measured
 on 1.4 MB, a start of 4.8 s instead of 6.4 s and 18.5 s of CPU for the whole instead of 23.6 s. Not
-verifying the jars' classes saves nothing that could be measured. (An archive of classes for the JVM
-saves 5 s of 24.5 s of CPU, by three runs each; making it takes 14 s, and 170 MB.)"""
+verifying the jars' classes saves nothing that could be measured."""
+
+ARCHIVE_SECONDS: Final = 600.0
+"""After which an archive of classes that somebody began to make is begun again. Making one takes
+33 s of CPU, at the lowest priority, and 180 MB."""
+
+ARCHIVES_KEPT: Final = 2  # those last used. Guess: of two Javas
 
 ONE_TASK_BYTES: Final = 8 * 1024 * 1024
 """Below this much input each job is one task, without a shuffle, and its plan is not revised while

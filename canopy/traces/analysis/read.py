@@ -18,7 +18,7 @@ from canopy.traces.analysis import parsing
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.parsing import stretches
 from canopy.traces.analysis.spark.paths import for_reading
-from canopy.traces.analysis.tasks import is_small_session, kept
+from canopy.traces.analysis.tasks import in_one_task, is_small_session
 from canopy.traces.analysis.window import ALWAYS, Window, day_of
 from canopy.traces.schema import FIELDS
 
@@ -98,13 +98,22 @@ def store_records(
     sizes = [(path.parent.resolve() / path.name, text_bytes(path)) for path in files]
     shares = stretches.shared_out(sizes)
     bounds = stretches.Bounds(window.since, window.until)
-    work = stretches.task(str(table.resolve()), bounds)
     if is_small_session(spark):
-        for number, share in enumerate(shares):
-            list(work(number, iter([share])))
-    else:
-        _distribute(spark, shares, work)
-    return kept(spark.read.schema(RECORD).parquet(for_reading(table)))
+        return _here(spark, shares, table, bounds)
+    _distribute(spark, shares, stretches.task(str(table.resolve()), bounds))
+    return spark.read.schema(RECORD).parquet(for_reading(table))
+
+
+def _here(
+    spark: SparkSession, shares: Sequence[Any], table: Path, bounds: stretches.Bounds
+) -> DataFrame:
+    """What the tasks of a small run do, in this process; their records are handed to Spark."""
+    import pyarrow as pa
+
+    rows = pa.concat_tables(stretches.records_of(share, bounds) for share in shares)
+    stretches.write_by_kind(rows, str(table.resolve()), "part-00000")
+    columns = [*(name for name in rows.column_names if name != "kind"), "kind"]
+    return in_one_task(spark.createDataFrame(rows.select(columns)))
 
 
 def _distribute(spark: SparkSession, shares: Sequence[Any], work: Any) -> None:

@@ -38,7 +38,7 @@ from canopy.traces.analysis.spark.session import EMPTY, first_line, spark_sessio
 from canopy.traces.analysis.spark.sharing import check_shared
 from canopy.traces.analysis.spark.tasks_done import OnTasks, watched_tasks
 from canopy.traces.analysis.summary import AnalysisSummary
-from canopy.traces.analysis.tasks import computed_once, kept
+from canopy.traces.analysis.tasks import computed_once, in_one_task, is_small
 from canopy.traces.analysis.verdict import deliveries, events, expected
 from canopy.traces.analysis.verdict.outcome import Outcome, outcome_of, overall
 from canopy.traces.analysis.window import ALWAYS, Window
@@ -133,8 +133,19 @@ class Analysis:
     def table(self, name: str, frame: DataFrame) -> DataFrame:
         """Write a table and return it as read back from Parquet."""
         path = self.out / "tables" / name
+        if is_small(frame):
+            return self._small_table(path, frame)
         frame.write.parquet(for_writing(path))
-        return kept(self.spark.read.schema(frame.schema).parquet(for_reading(path)))
+        return self.spark.read.schema(frame.schema).parquet(for_reading(path))
+
+    def _small_table(self, path: Path, frame: DataFrame) -> DataFrame:
+        """The same without Spark's writer and reader, which cost more than a few rows."""
+        from pyarrow import parquet
+
+        rows = frame.toArrow()
+        path.mkdir(parents=True)
+        parquet.write_table(rows, path / "part-00000.parquet", compression="zstd")
+        return in_one_task(self.spark.createDataFrame(rows, frame.schema))
 
     def run(self, traces: Path, window: Window) -> AnalysisSummary:
         """Run all stages in order. Returns the numbers."""

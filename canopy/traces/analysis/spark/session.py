@@ -2,7 +2,8 @@
 
 Without a master everything runs in a JVM of this process (`local[2]`): no web page, ports on
 loopback only, few shuffle partitions, adaptive execution; for a small input (`ONE_TASK_BYTES`)
-neither shuffles nor revised plans, and tables stay in memory (``tasks.py``). With a master
+neither shuffles nor revised plans, and tables stay in memory (``tasks.py``). The JVM takes its
+classes from an archive if there is one (``archive.py``). With a master
 (`spark://…`, `yarn`) the same job runs there, and addresses and memory are left to the cluster; the
 user's own settings replace any of these.
 
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +37,7 @@ from canopy.traces.analysis.constants import (
     WRITERS,
 )
 from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.spark.archive import ClassArchive, cache_folder
 from canopy.traces.analysis.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -94,6 +96,10 @@ QUICK: Final[dict[str, str]] = {
 }
 
 ONE_TASK: Final[dict[str, str]] = {
+    "spark.master": "local[1]",
+    "spark.default.parallelism": "1",
+    # What is inferred of a join's sides prunes rows that are few anyway.
+    "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",  # a broadcast is a job of its own
     "spark.sql.shuffle.partitions": "1",
@@ -111,9 +117,14 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
 
 
 def settings(
-    master: str | None, scratch: Path, input_bytes: int, wishes: Mapping[str, str] = EMPTY
+    master: str | None,
+    scratch: Path,
+    input_bytes: int,
+    wishes: Mapping[str, str] = EMPTY,
+    java: Sequence[str] = (),
 ) -> dict[str, str]:
-    """All Spark settings of an analysis, by name; `wishes` are the user's, which come last."""
+    """All Spark settings of an analysis, by name; `wishes` are the user's, which come last, and
+    `java` further options of the JVM."""
     # Selectors nest up to 128 levels (matching), and Spark's parser and optimiser recurse.
     options = [f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}", "-Xss16m"]
     values = dict(EVERYWHERE)
@@ -126,21 +137,26 @@ def settings(
         if input_bytes < ONE_TASK_BYTES:
             values |= ONE_TASK
         values["spark.local.dir"] = str(scratch)
-    values["spark.master"] = master or LOCAL_MASTER
+    values.setdefault("spark.master", master or LOCAL_MASTER)
     values["spark.sql.warehouse.dir"] = (scratch / "warehouse").as_uri()
-    options.append(wishes.get(JAVA_OPTIONS, ""))
+    options += [*java, wishes.get(JAVA_OPTIONS, "")]
     return values | dict(wishes) | {JAVA_OPTIONS: " ".join(options).strip()}
 
 
 def first_jars() -> str:
     """The class path of `FIRST_JARS`, in front of Spark's: Java looks for each class in one of its
     280 jars after the other."""
+    jars = jars_folder()
+    if jars is None:
+        return ""
+    return os.pathsep.join(str(jar) for name in FIRST_JARS for jar in jars.glob(f"{name}.jar"))
+
+
+def jars_folder() -> Path | None:
+    """Where Spark's jars are, None if there is no Spark."""
     found = importlib.util.find_spec("pyspark")
     home = os.environ.get("SPARK_HOME") or (found and found.origin and Path(found.origin).parent)
-    if not home:
-        return ""
-    jars = Path(home) / "jars"
-    return os.pathsep.join(str(jar) for name in FIRST_JARS for jar in jars.glob(f"{name}.jar"))
+    return Path(home) / "jars" if home else None
 
 
 @contextmanager
@@ -160,17 +176,39 @@ def spark_session(
         environment = {
             "JAVA_HOME": str(java.home(scratch)),
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+            # The JVM that only prints the command line of the other one.
+            "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
         }
         if master is None:
             environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         log_path = scratch / "spark.log"
         with log_path.open("wb") as log, _environment(environment), _own_interrupts():
-            values = settings(master, scratch, input_bytes, wishes)
-            context, gateway = _start(values, log, log_path)
+            archive = _archive(java.executable) if master is None else None
+            options = archive.options() if archive is not None else []
+            values = settings(master, scratch, input_bytes, wishes, options)
             try:
-                yield _session(context)
-            finally:
-                _stop(context, gateway)
+                context, gateway = _start(values, log, log_path)
+                try:
+                    yield _session(context)
+                    class_path = context._jvm.System.getProperty("java.class.path")
+                finally:
+                    _stop(context, gateway)
+            except BaseException:
+                if archive is not None:
+                    archive.forget()
+                raise
+        if archive is not None:
+            archive.make(class_path)
+
+
+def _archive(executable: Path) -> ClassArchive | None:
+    jars = jars_folder()
+    if jars is None:
+        return None
+    try:
+        return ClassArchive(cache_folder(), executable, jars.glob("*.jar"))
+    except OSError:
+        return None
 
 
 def _start(values: dict[str, str], log: IO[bytes], log_path: Path) -> tuple[Any, Any]:

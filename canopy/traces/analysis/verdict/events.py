@@ -28,17 +28,17 @@ def find_faults(spark: SparkSession, records: DataFrame, published: DataFrame) -
         """,
         published=published,
     ).collect()
-    handled = records.where(
-        "kind IN ('visit', 'forward', 'arrive') OR kind = 'match' AND recipients > 0"
-    )
-    known = records.where("kind IN ('publish', 'deliver')").select("event")
     lost = spark.sql(
         """
-        SELECT substring_index(h.event, '.', 2) AS run, count(DISTINCT h.event) AS events
-        FROM {handled} h LEFT ANTI JOIN {known} k ON h.event = k.event GROUP BY 1
+        SELECT substring_index(event, '.', 2) AS run, count(*) AS events FROM (
+          SELECT event, bool_or(kind IN ('publish', 'deliver')) AS known,
+            bool_or(kind IN ('visit', 'forward', 'arrive') OR recipients > 0) AS handled
+          FROM {records}
+          WHERE kind IN ('publish', 'deliver', 'visit', 'forward', 'arrive', 'match')
+          GROUP BY event)
+        WHERE handled AND NOT known GROUP BY 1
         """,
-        handled=handled.select("event"),
-        known=known,
+        records=records,
     ).collect()
     return EventFaults(
         republished={row["overlay"] or "": row["again"] for row in rows},
