@@ -136,3 +136,18 @@ def test_another_program_that_answers_for_the_producer_ends_the_former() -> None
     world.run(0.5)
     assert refused(world.clients.answers[first]) == "fenced"
     assert second not in world.clients.answers
+
+
+def test_a_new_leader_asks_about_what_the_former_has_prepared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(halves, "REVIEW_AFTER", 5_000_000_000)
+    world = grown(4, 5)
+    (shard,) = founded(world, "orders")
+    old = leader(world, shard)
+    other = next(name for name in world.names() if name != old)
+    prepared(world, other, "a", drafts(1))
+    world.crash(old)
+    asked = ask(world, other, TakeReviews, "orders", "shop")
+    assert isinstance(asked, ReviewsAsked)
+    assert asked.transactions == ("a",)
