@@ -272,9 +272,10 @@ class BeginReading(Command, frozen=True):
 
     `start`: first, new, offset or time, with the offset or the time in nanoseconds since 1970 in
     `at`; shards that are in `positions` begin at the offset there. `durable`: as this durable
-    consumer, which begins at its own position where it is known; `token` names the program's start,
-    and `resume` says that it was attached by this token and goes on at `positions`. It is forgotten
-    after `expire_after` seconds without a program, 0: never. `shard`: only this one, -1: all.
+    consumer, which begins at its own position where it is known and not given; `token` names the
+    program's start, and `resume` says that it was attached by this token and goes on at
+    `positions`. It is forgotten after `expire_after` seconds without a program, 0: never. `shard`:
+    only this one, -1: all.
     """
 
     stream: str

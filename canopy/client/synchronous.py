@@ -194,7 +194,8 @@ class Client:
 
         `start`: "first", "new", an offset, or "time" with the nanoseconds since 1970 in `at`;
         shards that are in `positions` begin at the offset there, as `Reading.positions` had it. A
-        `durable` reading begins at its own position where the stream knows it; it is forgotten
+        `durable` reading begins at its own position where the stream knows it and `positions` does
+        not have the shard, and the stream keeps what it has not read; it is forgotten
         after `expire_after` seconds without a program, 0: never.
 
         Raises CommandFailed (unknown, selector, fenced, offset-out-of-range: the text says which

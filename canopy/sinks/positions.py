@@ -49,6 +49,9 @@ class Followed(Protocol):
     begins: dict[int, int]
     positions: dict[int, int]
 
+    def confirm(self) -> None:
+        """What was handed out has taken effect."""
+
 
 class Positions:
     """Those of one consumer, named `durable`."""

@@ -37,11 +37,17 @@ class Sink(Generic[H]):
         at: int = 0,
         timeout: float = 30.0,
     ) -> Reading:
-        """Read where the sink is, and a shard that it does not know from `start` on. Raises as
-        `Client.read`, and SinkError."""
+        """Read where the sink is, and a shard that it does not know from `start` on, as a durable
+        consumer of the stream, which keeps what the sink has not got. Raises as `Client.read`, and
+        SinkError."""
         places = self.positions(stream)
         reading = client.read(
-            stream, selector, start=start, at=at, positions=places, timeout=timeout
+            *(stream, selector),
+            start=start,
+            at=at,
+            positions=places,
+            durable=self._positions.durable,
+            timeout=timeout,
         )
         self.begin(reading)
         return reading
@@ -71,3 +77,4 @@ class Sink(Generic[H]):
             self._positions.failed(reading)
             raise
         self._positions.moved(wanted)
+        reading.confirm()

@@ -65,19 +65,20 @@ class ReadFrom(msgspec.Struct, frozen=True, array_like=True):
 class Durable(msgspec.Struct, frozen=True, array_like=True):
     """As which durable consumer a program reads. `token`: the program's start; one with another
     token ends it. `resume`: the program was attached already, and goes on where it is: refused as
-    fenced if another is attached by now. `expire_after`: seconds, 0: never."""
+    fenced if another is attached by now. `expire_after`: seconds, 0: never. `own`: the program
+    keeps its position itself, and begins at `start`; the log's, behind it, is for retention."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MOST)]
     token: Token
     resume: bool
     expire_after: Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+    own: bool = False
 
 
 class ReadShard(Message, frozen=True):
-    """Begin a reading. `credit`: how much may be sent (`cost`);
-    the last piece may have more than is left. A durable consumer that is known
-    begins at its position, whatever `start` says, unless it resumes. Answered by ReadingBegan or
-    ReadingRefused."""
+    """Begin a reading. `credit`: how much may be sent (`cost`); the last piece may have more than
+    is left. A durable consumer that is known begins at its position, whatever `start` says, unless
+    it resumes or keeps its own. Answered by ReadingBegan or ReadingRefused."""
 
     shard: Shard
     reading: Number

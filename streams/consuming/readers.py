@@ -270,7 +270,8 @@ class Readers(Machine):
         if asked.durable:
             known = {place for place, _ in asked.positions}
             resume = cursor.position is not None or (asked.resume and cursor.place in known)
-            durable = Durable(asked.durable, reading.token, resume, asked.expire_after)
+            own = not resume and cursor.place in known
+            durable = Durable(asked.durable, reading.token, resume, asked.expire_after, own)
         self.port.send(
             leader,
             ReadShard(

@@ -120,7 +120,7 @@ class ShardReadings:
             if isinstance(found, Refusal):
                 self._refuse(sender, message.reading, found)
                 return
-            start = position if wanted.resume else found.position
+            start = position if wanted.resume or wanted.own else found.position
             if start < self.first <= position and message.start.kind == OFFSET:
                 start = position  # its own is lost; the program has chosen one that is there
             self._fence(wanted.name, found.attachment)

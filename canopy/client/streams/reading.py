@@ -32,6 +32,9 @@ from overlay.client import (
 
 Start = Literal["first", "new", "offset", "time"]
 
+CONFIRM: Final = 1.0
+"""Seconds between two words of what has taken effect elsewhere: they only let retention go on."""
+
 PAUSE: Final = 0.2
 """Seconds between two looks for a node that is away."""
 
@@ -97,6 +100,8 @@ class ReadingCore(Generic[L]):
         self._take: int | None = None  # the question that is open
         self._is_closed = False
         self._scanned: dict[int, int] = {}  # by shard: behind everything that has come here
+        self._confirmed: dict[int, int] = {}  # positions that the stream is to hear of
+        self._confirmed_at = 0.0
         self._rest: deque[StreamEvent] = deque()  # has come, and is not handed out
         self.stream = wanted.stream
         """The stream's name."""
@@ -167,6 +172,11 @@ class ReadingCore(Generic[L]):
                     yield from self._opening()
                 link = self._link
                 assert link is not None
+                if self._confirmed and time.monotonic() > self._confirmed_at + CONFIRM:
+                    self._confirmed_at = time.monotonic()
+                    places, self._confirmed = tuple(sorted(self._confirmed.items())), {}
+                    command = CommitReading(0, self._number, places)
+                    link.abandon((yield partial(link.begin, command)))
                 if self._take is None:
                     self._take = yield partial(link.begin, TakeEvents(0, self._number))
                 assert self._take is not None
@@ -180,6 +190,12 @@ class ReadingCore(Generic[L]):
                 continue
             self._scanned.update(taken.positions)
             return list(taken.events)
+
+    def confirm(self) -> None:
+        """Everything handed out so far has taken effect, elsewhere: a durable reading tells the
+        stream with some later `take`, and does not wait for it."""
+        if self._wanted.durable:
+            self._confirmed = dict(self.positions)
 
     def _committing(self) -> Steps[None]:
         """Everything handed out so far is done with."""

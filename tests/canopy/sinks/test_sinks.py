@@ -21,6 +21,7 @@ from canopy.sinks.alchemy import SqlAlchemySink
 from canopy.sinks.database import SinkError
 from canopy.sinks.positions import Followed, SinkMovedError
 from canopy.sinks.sqlite import SqliteSink
+from overlay.client import BeginReading, CommitReading
 from tests.canopy.sinks import killed_consumer
 from tests.canopy.sinks.doomed import Doom, KilledError, open_database
 from tests.support.real.scripted_stream import ScriptedStream
@@ -210,6 +211,10 @@ def test_another_stream_or_selector_is_refused_and_so_is_what_is_not_kept(
     db.execute("CREATE TABLE seen (n)")
     follow(client, db, SqliteSink)
     assert SqliteSink(db, "sum").positions("s") == {0: 5, 1: 3}
+    begun = [one for one in stream.commands if isinstance(one, BeginReading)]
+    told = [one for one in stream.commands if isinstance(one, CommitReading)]
+    assert {one.durable for one in begun} == {"sum"}
+    assert told[0].positions == ((0, 3), (1, 3)), "so retention keeps the rest"
     with pytest.raises(SinkError, match="another selector: all events"):
         SqliteSink(db, "sum").read(client, "s", "n > 3")
     stream.first = 6

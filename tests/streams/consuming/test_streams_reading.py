@@ -278,6 +278,23 @@ def test_a_durable_consumer_whose_rows_are_gone_is_told_what_is_there() -> None:
     assert again.messages[0].position == 5  # its own position is there
 
 
+def test_a_consumer_with_a_position_of_its_own_begins_there_and_fences_the_former() -> None:
+    world, leader, replica = led_world()
+    for _ in range(6):
+        world.append()
+    first = attach(world, leader, 1)
+    assert isinstance(commit(world, leader, first, 2), PositionCommitted)
+    client = reader(world, "", 2)
+    client.open(leader, ReadFrom("offset", 4), durable=Durable("d", "u", False, 0, own=True))
+    world.run(0.5)
+    began = client.messages[0]
+    assert isinstance(began, ReadingBegan)
+    assert began.position == 4
+    assert replica.state.consumers["d"].position == 2, "what it has not confirmed is kept"
+    assert [code for code, _, _ in refusals(first)] == [FENCED]
+    assert isinstance(commit(world, leader, client, 5), PositionCommitted)
+
+
 def test_a_newer_attachment_fences_the_older() -> None:
     world, leader, _ = led_world()
     for _ in range(4):
