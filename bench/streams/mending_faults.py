@@ -33,7 +33,7 @@ def shard_damaged_replica_leads() -> None:
 def shard_damaged_range_is_served() -> None:
     """A shard's replica hands over chunks from its disk without a look at their CRC."""
 
-    def same(head: bytes, body: bytes) -> int:
+    def same(head: bytes, body: bytes | memoryview) -> int:
         return int(HEAD.unpack(head)[2])
 
     replace(chunks._crc, same)

@@ -16,7 +16,7 @@ from streams.consuming.messages import Piece, cost
 from streams.consuming.pieces import RowPieces, whole_piece
 from streams.consuming.skipping import SkipTest
 from streams.log.batches import rows_of
-from streams.log.chunk import EVENTS, Chunk, read
+from streams.log.chunk import EVENTS, Chunk
 from streams.log.zones import decode_zones
 from streams.replication.replica import Replica
 
@@ -95,16 +95,13 @@ class HistoryScan:
             self._queue.extend(self.replica.recent_from(self.number, FETCHED))
             if not self._queue:
                 self.waits = True
-                self.replica.read_chunks(self.number, self._found)
+                self.replica.scan_chunks(self.number, self._found)
         return bool(self._queue)
 
-    def _found(self, chunks: tuple[bytes, ...]) -> None:
+    def _found(self, chunks: list[Chunk]) -> None:
         self.waits = False
         self.is_lost = not chunks
-        for data in chunks:
-            chunk = read(data)
-            assert chunk is not None, "a replica hands over valid chunks"
-            self._queue.append(chunk)
+        self._queue.extend(chunks)
         self._wake()
 
     def _begin(self, chunk: Chunk) -> Piece | None:

@@ -334,15 +334,25 @@ class Replica(Machine):
         """Hand over chunks from `number` on, up to `PIECE` bytes: at once from memory, or later
         from disk. None, if they are not kept."""
         if there := self.recent_from(number):
-            then(self._piece([chunk.data for chunk in there]))
-            return
+            then(self._piece(there))
+        else:
+            self._read_from(number, lambda chunks: then(self._piece(chunks)))
+
+    def scan_chunks(self, number: int, then: Callable[[list[Chunk]], None]) -> None:
+        """Hand over chunks from `number` on, as many as one read of the disk has, later: to look at
+        their rows (they have no hashes). None, if they are not kept."""
+        self._read_from(number, then, hashed=False)
+
+    def _read_from(
+        self, number: int, then: Callable[[list[Chunk]], None], hashed: bool = True
+    ) -> None:
         number = max(number, self.log.start)
         line = self.log.line(number)
         place = Place(line.segment, line.at) if line is not None else self.log.at_number(number)
         if place is None:
-            then(())
+            then([])
             return
-        self._read_on(place, number, then)
+        self._read_on(place, number, then, hashed)
 
     def recent_from(self, number: int, most: int = 1 << 62) -> list[Chunk]:
         """At most `most` chunks from `number` on, committed or not, if all from there on are in
@@ -356,22 +366,22 @@ class Replica(Machine):
         return list(islice(self.recent, start, start + most))
 
     def _read_on(
-        self, place: Place, number: int, then: Callable[[tuple[bytes, ...]], None]
+        self, place: Place, number: int, then: Callable[[list[Chunk]], None], hashed: bool
     ) -> None:
         """Read a segment from `place` on until there are chunks from `number` on."""
 
         def found(data: bytes) -> None:
             chunks, at = [], 0
-            while (chunk := read(data, at)) is not None:
+            while (chunk := read(data, at, hashed=hashed)) is not None:
                 if chunk.number >= number:
-                    chunks.append(chunk.data)
+                    chunks.append(chunk)
                 at += len(chunk.data)
             if not at and place.at < self.log.size_of(place.segment):
                 self.port.emit(DamageSeen(self.shard, place.segment))
             if chunks or not at:
-                then(self._piece(chunks))
+                then(chunks)
             else:
-                self._read_on(Place(place.segment, place.at + at), number, then)
+                self._read_on(Place(place.segment, place.at + at), number, then, hashed)
 
         self.read_bytes(place.segment, place.at, 4 * PIECE, found)
 
@@ -380,14 +390,14 @@ class Replica(Machine):
         is opened anew meanwhile."""
         self._when_read[self.disk.read(self.shard, segment, at, size)] = then
 
-    def _piece(self, chunks: Sequence[bytes]) -> tuple[bytes, ...]:
+    def _piece(self, chunks: Sequence[Chunk]) -> tuple[bytes, ...]:
         size = 0
         taken: list[bytes] = []
-        for data in chunks:
-            if taken and size + len(data) > PIECE:
+        for chunk in chunks:
+            if taken and size + len(chunk.data) > PIECE:
                 break
-            taken.append(data)
-            size += len(data)
+            taken.append(chunk.data)
+            size += len(chunk.data)
         return tuple(taken)
 
     # -- promises --------------------------------------------------------------------------------
