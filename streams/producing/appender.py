@@ -15,7 +15,7 @@ that has been replaced without knowing it commits nothing, and so says nothing o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from overlay.machine import NodeId, Peer, Port
@@ -46,6 +46,7 @@ from streams.producing.messages import (
     AppendRows,
     OpenProducer,
     ProducerIsOpen,
+    RowBatch,
     RowsAppended,
     Run,
 )
@@ -153,8 +154,7 @@ class Appender:
             self.refuse(sender, message.request, MOVED, "a later leader opened this session")
             return
         sizes = sum(len(batch.rows) for batch in message.batches)
-        count = self._queued_rows + sum(batch.count for batch in message.batches)
-        if wrong := self._obstacle(message.producer, sizes, count):
+        if wrong := self._obstacle(message.producer, sizes, message.batches):
             self.refuse(sender, message.request, *wrong)
             return
         if any(len(batch.rows) > BATCH_MOST for batch in message.batches):
@@ -220,7 +220,9 @@ class Appender:
     def _known(self, producer: str) -> ProducerState | None:
         return self.replica.state.producers.get(producer)
 
-    def _obstacle(self, producer: str, size: int, rows: int) -> tuple[str, str] | None:
+    def _obstacle(
+        self, producer: str, size: int, batches: Sequence[RowBatch] = ()
+    ) -> tuple[str, str] | None:
         """Why nothing of this producer can be taken just now."""
         if self._sizes and self.port.now - self._progress > MAJORITY_WAIT:
             return NO_MAJORITY, "no majority of the shard's replicas answers"
@@ -228,15 +230,17 @@ class Appender:
         crowded = self._pending + size > PENDING_MOST or len(self._waiting) >= WAITING_MOST
         if crowded or (mine and mine + size > PRODUCER_MOST):
             return FULL, "too much is not committed yet"
-        keep, floor = self.leading.keep, self.replica.state.floor
-        size += self._queued_bytes
-        if rows and (reason := over(keep, self.replica.log, floor, size, rows)):
-            return QUOTA, reason
+        keep = self.leading.keep
+        if batches and keep.is_bounded:
+            rows = self._queued_rows + sum(batch.count for batch in batches)
+            size += self._queued_bytes
+            if reason := over(keep, self.replica.log, self.replica.state.floor, size, rows):
+                return QUOTA, reason
         return None
 
     def open(self, sender: Peer, message: OpenProducer) -> None:
         """Begin a session, unless this very one has begun already."""
-        if wrong := self._obstacle("", 0, 0):
+        if wrong := self._obstacle("", 0):
             self.refuse(sender, message.request, *wrong)
             return
         self.flush(everything=True)  # rows of the session that ends come before its end

@@ -51,6 +51,11 @@ class Keep(NamedTuple):
     """When it is full; else new rows are refused."""
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether there is something that a shard may have at most."""
+        return bool(self.most_bytes or self.most_rows)
+
+    @property
     def segment_bytes(self) -> int:
         """Bytes of a segment at most."""
         bounds = [self.bytes, self.most_bytes if self.drops_oldest else 0]
@@ -76,8 +81,6 @@ then something holds the oldest (a group that has not acknowledged them, a chang
 
 def over(keep: Keep, log: ShardLog, floor: int, size: int, rows: int) -> str:
     """Why a shard cannot take so many bytes and rows more; "": it can. `floor`: of its state."""
-    if not keep.most_bytes and not keep.most_rows:
-        return ""
     most_bytes, most_rows = keep.most_bytes, keep.most_rows
     if keep.drops_oldest:
         most_bytes = max(FULL_AGAIN * most_bytes, _SLACK)
