@@ -167,6 +167,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.traces.analysis.check": (
         *(*ANALYSIS_BASE, "canopy.traces.analysis.completeness", "canopy.traces.analysis.read"),
         *("canopy.traces.analysis.parsing", "canopy.traces.analysis.verdict.outcome"),
+        "canopy.traces.analysis.window",
         *("canopy.traces.schema", "overlay.wording"),
     ),
     "canopy.wire": CORE,

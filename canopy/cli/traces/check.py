@@ -11,6 +11,7 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.errors import FAILURE, OK, UNDECIDED
 from canopy.cli.output import console, label, print_json, table
+from canopy.cli.traces.window import window_of
 from overlay.wording import counted
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ SIGNS: Final = {"complete": ("✓", "green"), "findings": ("!", "red")}
 
 @click.command()
 @click.argument("folder", metavar="DIR")
+@click.option("--since", metavar="TIME", help="Only files of days from then on (UTC).")
+@click.option("--until", metavar="TIME", help="Only files of days before it; of a day: with it.")
 @json_option
-def check(folder: str, as_json: bool) -> int:
+def check(folder: str, since: str | None, until: str | None, as_json: bool) -> int:
     """Check whether the trace records under DIR are whole, without Spark and without Java.
 
     Shows of each node its records, how many are absent, how many it lost itself, what share of the
@@ -39,7 +42,8 @@ def check(folder: str, as_json: bool) -> int:
     The exit code is 0 if the records are complete; 1 if some are absent, damaged or contradictory;
     5 if an analysis could judge nothing, since no overlay has both an event and a subscription with
     a SUBACK. What costs an analysis nothing is a note, and no reason for 1: copies, clocks that are
-    off, different sampling, nodes that still write. DIR is a path or a file: URI.
+    off, different sampling, nodes that still write. DIR is a path or a file: URI. With --since and
+    --until the files of these days are read, and that a process ran before or after is no finding.
 
     \b
     canopy trace check ~/.local/share/canopy/default/traces
@@ -57,6 +61,7 @@ def check(folder: str, as_json: bool) -> int:
             lambda file, done, total: display.update(
                 done, total, f"{done / max(total, 1):.0%} of {size_text(total)}: {file}"
             ),
+            window=window_of(since, until),
         )
         display.done(f"{counted(found.files, 'file')}, {size_text(found.size)}")
     if as_json:

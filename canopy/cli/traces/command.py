@@ -16,12 +16,13 @@ from canopy.cli.extras import require
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.traces.check import PIPE_WIDTH, check, time_text
 from canopy.cli.traces.prune import prune
+from canopy.cli.traces.window import window_of
 from overlay.wording import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from canopy.traces.analysis import AnalysisSummary, Thresholds, Window
+    from canopy.traces.analysis import AnalysisSummary, Thresholds
     from canopy.traces.health_file import HealthFile
 
 LEVELS = ("none", "relatively high", "high", "extremely high")
@@ -98,31 +99,13 @@ def analyze(
             on_tasks=stages.tasks,
             overwrite=overwrite,
             settings=_settings(driver_memory, conf),
-            window=_window(since, until),
+            window=window_of(since, until),
         )
     if as_json:
         print_json(found.to_dict(), indent=2)
     else:
         _show(found, report)
     return {EXACT: OK, NOT_JUDGED: UNDECIDED}.get(found.result, FAILURE)
-
-
-def _window(since: str | None, until: str | None) -> Window:
-    """What is read. Raises UsageError."""
-    from canopy.traces.analysis import Window, parse_time
-
-    bounds: list[float | None] = []
-    for name, text in (("--since", since), ("--until", until)):
-        try:
-            bounds.append(None if text is None else parse_time(text, end=name == "--until"))
-        except ValueError:
-            raise click.BadParameter(
-                f"{text!r} is no time: write 2026-09-21 or 2026-09-21T06:30 (UTC)", param_hint=name
-            ) from None
-    window = Window(*bounds)
-    if window.since is not None and window.until is not None and window.since >= window.until:
-        raise click.UsageError("--since is not before --until")
-    return window
 
 
 def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str]:

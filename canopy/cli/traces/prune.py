@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--keep", type=click.IntRange(min=0), metavar="DAYS", help="Days before today.")
 @click.option("--before", metavar="DATE", help="The first day (UTC) that is kept.")
 @click.option("--state", metavar="DIR", help="Remove only what this state has.")
+@click.option("--node", "nodes", multiple=True, metavar="ID", help="Only this node's; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @json_option
 def prune(
@@ -30,6 +31,7 @@ def prune(
     keep: int | None,
     before: str | None,
     state: str | None,
+    nodes: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -52,6 +54,7 @@ def prune(
         _first_kept(keep, before, now),
         now,
         state=None if state is None else named(state),
+        nodes=nodes,
         dry_run=dry_run,
     )
     if as_json:

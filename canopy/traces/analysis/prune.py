@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
+from canopy.traces.analysis.completeness.collect import node_of
 from canopy.traces.analysis.days.state import State, opened, read_state
 from canopy.traces.analysis.days.taking import key_of
 from canopy.traces.analysis.errors import AnalysisError
@@ -58,6 +60,7 @@ def prune(
     now: float,
     *,
     state: Path | None = None,
+    nodes: Collection[str] = (),
     dry_run: bool = False,
 ) -> Pruned:
     """Remove the trace files below `traces` of days (UTC) `before` that day, the oldest first, and
@@ -65,8 +68,8 @@ def prune(
 
     What is still being written at the time `now` (seconds since 1970) stays, and so does what lies
     in no folder of a day. With a `state` (of `analyze_days`) files stay that it does not have as
-    they are now. Raises AnalysisError for a folder that is none or a state that is not there or
-    cannot be used.
+    they are now. With `nodes` only files in the folders of these go. Raises AnalysisError for a
+    folder that is none or a state that is not there or cannot be used.
     """
     if not traces.is_dir():
         raise AnalysisError(f"the trace folder {traces} does not exist")
@@ -74,17 +77,26 @@ def prune(
         raise AnalysisError(f"there is no state in {state}: nothing was removed")
     if state is None or dry_run:
         known = None if state is None else read_state(state)
-        return _prune(traces, before, now, known, dry_run)
+        return _prune(traces, before, now, known, nodes, dry_run)
     with opened(state) as held:
-        return _prune(traces, before, now, held.state, dry_run)
+        return _prune(traces, before, now, held.state, nodes, dry_run)
 
 
-def _prune(traces: Path, before: date, now: float, state: State | None, dry_run: bool) -> Pruned:
+def _prune(
+    traces: Path,
+    before: date,
+    now: float,
+    state: State | None,
+    nodes: Collection[str],
+    dry_run: bool,
+) -> Pruned:
     found = Pruned(dry_run, before)
     today = datetime.fromtimestamp(now, UTC).date()
     by_day: dict[date, list[Path]] = {}
     for path in trace_files(traces):
         day = day_of(path.relative_to(traces))
+        if nodes and node_of(str(path.relative_to(traces))) not in nodes:
+            continue
         if day is not None and day < before:
             by_day.setdefault(day, []).append(path)
     for day, paths in sorted(by_day.items()):

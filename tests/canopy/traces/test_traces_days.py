@@ -18,9 +18,11 @@ from canopy.traces.analysis import (
     analyze_days,
 )
 from canopy.traces.analysis.completeness.collect import Facts
+from canopy.traces.analysis.days.judging import days_to_read
 from canopy.traces.analysis.days.state import (
     RECORDS,
     STATE_VERSION,
+    Day,
     StateFolder,
     TakenFile,
     opened,
@@ -145,6 +147,21 @@ def test_a_run_that_is_killed_leaves_the_state_as_it_was(tmp_path: Path) -> None
         assert held.load_facts()[f"{day(2)}.jsonl"].corrupt == {"f": 2}
         assert not place.exists(), "of an earlier generation, and replaced"
         assert [path.parent.parent.name for path in held.places(RECORDS)] == ["g000001", "g000002"]
+
+
+def test_the_days_that_are_read_are_those_that_the_judged_ones_need(tmp_path: Path) -> None:
+    """Events of day 2 have records on day 3, and some of day 3 on day 6."""
+    with opened(tmp_path / "state") as held:
+        held.state.days = {day(number): Day() for number in range(1, 8)}
+        held.state.days[day(2)].elsewhere = [day(3)]
+        held.state.days[day(3)].elsewhere = [day(6)]
+        read = {number: days_to_read(held, [day(number)]) for number in (1, 2, 3, 6)}
+    assert read == {
+        1: {day(1)},
+        2: {day(2), day(3)},
+        3: {day(2), day(3), day(6)},
+        6: {day(3), day(6)},
+    }
 
 
 def test_a_state_of_another_overlay_is_refused(tmp_path: Path) -> None:

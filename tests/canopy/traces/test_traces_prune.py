@@ -62,6 +62,14 @@ def test_what_may_still_be_written_stays(tmp_path: Path) -> None:
     assert recent.exists()
 
 
+def test_of_one_node_only_its_files_go(tmp_path: Path) -> None:
+    gone = [file(tmp_path, day, "a b+ü") for day in (21, 22)]
+    others = [file(tmp_path, 21, "b"), file(tmp_path, 23, "a b+ü")]
+    found = prune(tmp_path, date(2026, 9, 23), NOW, nodes=["a b+ü"])
+    assert (found.files, found.kept) == (2, {})
+    assert [path.exists() for path in (*gone, *others)] == [False, False, True, True]
+
+
 def test_only_what_a_state_has_goes_if_one_is_named(tmp_path: Path) -> None:
     traces, state = tmp_path / "traces", tmp_path / "state"
     taken, grown, other = (file(traces, 21, node) for node in "abc")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from canopy.cli.traces.command import _window
+from canopy.cli.traces.window import window_of
 from canopy.traces.analysis import AnalysisError, Window, parse_time
 from canopy.traces.analysis.read import check_folder, files_within
 from canopy.traces.analysis.window import day_of
@@ -35,11 +35,11 @@ def test_a_day_as_the_end_of_a_window_is_in_it() -> None:
     assert parse_time("2026-09-21", end=True) == at(22)
     for text in ("2026-09-21T06:00", "2026-09-21 06:00:00", "2026-09-21T08:00+02:00"):
         assert parse_time(text, end=True) == at(21, 6)
-    assert _window("2026-09-21", "2026-09-21") == Window(at(21), at(22))
-    assert _window(None, None) == Window()
+    assert window_of("2026-09-21", "2026-09-21") == Window(at(21), at(22))
+    assert window_of(None, None) == Window()
     for since, until in (("today", None), (None, "2026-09-31"), ("2026-09-22", "2026-09-21")):
         with pytest.raises(click.UsageError):
-            _window(since, until)
+            window_of(since, until)
 
 
 def test_the_day_of_a_file_is_what_its_folders_say() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from canopy.traces.analysis.check.result import (
     COMPLETE,
     FINDINGS,
     KILLED,
+    LATER,
     NOTHING,
     OPEN,
     STOPPED,
@@ -24,7 +25,7 @@ from canopy.traces.analysis.check.result import (
 )
 from canopy.traces.analysis.completeness.collect import Completeness, node_of
 from canopy.traces.analysis.completeness.facts import FOREVER
-from canopy.traces.analysis.completeness.holes import Hole, RunFacts
+from canopy.traces.analysis.completeness.holes import EARLIER, Hole, RunFacts
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
 from canopy.traces.analysis.constants import CLOCKS_AGREE, NANOSECONDS
 from canopy.traces.analysis.parsing.lines import CUT_OFF
@@ -41,13 +42,21 @@ class Seen:
     """Gathers the findings and notes of one folder."""
 
     def __init__(
-        self, traces: Path, held: Held, complete: Completeness, copies: Copies, now: float
+        self,
+        traces: Path,
+        held: Held,
+        complete: Completeness,
+        copies: Copies,
+        now: float,
+        read_on: Collection[str] = (),
     ) -> None:
+        """`read_on` are nodes with later files, which were not read."""
         self._traces = traces
         self._held = held
         self._complete = complete
         self._copies = copies
         self._now = now
+        self._read_on = read_on
         self.findings: list[Finding] = []
         self.notes: list[Finding] = []
         self._ends = {(run.node, run.run): self._end(run) for run in complete.runs}
@@ -57,6 +66,8 @@ class Seen:
             return STOPPED
         if run.ended is not None:
             return KILLED
+        if run.node in self._read_on:
+            return LATER
         changed = max(file.changed for file, _ in self._held[run.node, run.run])
         return WRITING if self._now - changed < WRITING_SECONDS else OPEN
 
@@ -105,7 +116,7 @@ class Seen:
             text = f"the node counted {counted(run.lost, 'record')} as lost"
             self._found(run, "lost records", text, run.lost)
         for hole in run.holes:
-            if hole.records is None:
+            if hole.records is None and hole.cause != EARLIER:
                 self._open_end(run, hole)
         illegible = sum(part.illegible for _, part in self._held[run.node, run.run])
         if illegible:
@@ -136,6 +147,8 @@ class Seen:
         self._found(run, kind, text, absent, since, until)
 
     def _open_end(self, run: RunFacts, hole: Hole) -> None:
+        if self._ends[run.node, run.run] == LATER:
+            return
         if self._ends[run.node, run.run] == WRITING:
             text = "is still being written: the last seconds are not judged"
             self.notes.append(Finding("still writing", text, run.node, run.run))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,12 +11,13 @@ from canopy.traces.analysis.check.copies import Copies, Held, copies_of, gaps_in
 from canopy.traces.analysis.check.findings import Seen
 from canopy.traces.analysis.check.gather import Part, Peer, TraceFile, read_file
 from canopy.traces.analysis.check.result import TraceCheck
-from canopy.traces.analysis.completeness.collect import Completeness
+from canopy.traces.analysis.completeness.collect import Completeness, node_of
 from canopy.traces.analysis.completeness.facts import PeerFacts
 from canopy.traces.analysis.completeness.gaps import gaps_of
 from canopy.traces.analysis.completeness.holes import runs_of
 from canopy.traces.analysis.completeness.overlays import overlays_of
 from canopy.traces.analysis.read import SUFFIXES, check_folder, trace_files
+from canopy.traces.analysis.window import ALWAYS, Window, day_of
 
 OnFile = Callable[[str, int, int], None]
 """Called with (file that is read, bytes read before it, bytes of all)."""
@@ -26,19 +27,29 @@ def check(
     traces: Path,
     progress: OnFile = lambda file, done, total: None,
     clock: Callable[[], float] = time.time,
+    window: Window = ALWAYS,
 ) -> TraceCheck:
-    """Check the trace folder `traces`. `clock` gives seconds since 1970, as file systems do.
-    Raises AnalysisError for a folder without trace files."""
+    """Check the trace folder `traces`. `clock` gives seconds since 1970, as file systems do. Of
+    the `window` the files of its days are read; that a run goes on before or after is no finding.
+    Raises AnalysisError for a folder without trace files (of that time)."""
     with suppress(OSError):  # a file that cannot be opened is a finding
-        check_folder(traces)
-    paths = list(trace_files(traces))
+        check_folder(traces, window)
+    every = list(trace_files(traces))
+    paths = [path for path in every if window.meets(day_of(path.relative_to(traces)))]
+    rest = Window(since=window.until)
+    later = {
+        node_of(str(path))
+        for path in set(every).difference(paths)
+        if window.until is not None and rest.meets(day_of(path.relative_to(traces)))
+    }
     sizes = [_size(path) for path in paths]
     done, total, files = 0, sum(sizes), []
     for path, size in zip(paths, sizes, strict=True):
         progress(path.name, done, total)
         files.append(read_file(path))
         done += size
-    return conclude(traces, files, clock(), _passed_over(traces))
+    begins_within = window.since is not None
+    return conclude(traces, files, clock(), _passed_over(traces), later, begins_within)
 
 
 def _size(path: Path) -> int:
@@ -60,12 +71,18 @@ def _passed_over(traces: Path) -> list[Path]:
 
 
 def conclude(
-    traces: Path, files: Sequence[TraceFile], now: float, passed_over: Sequence[Path] = ()
+    traces: Path,
+    files: Sequence[TraceFile],
+    now: float,
+    passed_over: Sequence[Path] = (),
+    later: Collection[str] = (),
+    begins_within: bool = False,
 ) -> TraceCheck:
-    """What these `files` of the folder `traces` say together, at the time `now`."""
+    """What these `files` of the folder `traces` say together, at the time `now`. `later` are nodes
+    whose later files were not read; `begins_within`: earlier ones were not."""
     held = held_of(files)
-    complete, copies = completeness_of(files, held)
-    seen = Seen(traces, held, complete, copies, now)
+    complete, copies = completeness_of(files, held, begins_within)
+    seen = Seen(traces, held, complete, copies, now, later)
     for file in files:
         seen.look_at_file(file)
     for overlay in complete.overlays:
@@ -87,7 +104,9 @@ def held_of(files: Iterable[TraceFile]) -> Held:
     return held
 
 
-def completeness_of(files: Sequence[TraceFile], held: Held) -> tuple[Completeness, Copies]:
+def completeness_of(
+    files: Sequence[TraceFile], held: Held, begins_within: bool = False
+) -> tuple[Completeness, Copies]:
     """The same as `completeness.collect` concludes from Spark's tables; and what is there twice."""
     facts = [part.facts for file in files for part in file.parts]
     peers = _peers_of(files)
@@ -95,13 +114,13 @@ def completeness_of(files: Sequence[TraceFile], held: Held) -> tuple[Completenes
     for file in files:
         if file.unreadable:
             corrupt[file.home] = corrupt.get(file.home, 0) + file.unreadable
-    runs = runs_of(facts, (), peers, corrupt)
+    runs = runs_of(facts, (), peers, corrupt, (), begins_within)
     doubled = {run.node for run in runs if run.copied}
     copies = copies_of({key: parts for key, parts in held.items() if key[0] in doubled})
     searched = doubled | {each.node for each in facts if each.has_gap}
     if searched:
         gaps = gaps_of(facts, gaps_inside(held), searched)
-        runs = runs_of(facts, gaps, peers, corrupt, searched)
+        runs = runs_of(facts, gaps, peers, corrupt, searched, begins_within)
     overlays = tuple(overlays_of(runs, peers))
     return Completeness(overlays, copies.records, copies.contradictions), copies
 

@@ -15,6 +15,7 @@ STOPPED: Final = "stopped"
 KILLED: Final = "killed"
 WRITING: Final = "still writing"
 OPEN: Final = "no end"
+LATER: Final = "not read on"  # its node has files of later days, which were not read
 """How a run of a node's process ended, as far as the records say it."""
 
 
@@ -45,7 +46,7 @@ class RunCheck:
     sample: float
     first: float
     last: float
-    end: str  # STOPPED, KILLED, WRITING or OPEN
+    end: str  # STOPPED, KILLED, WRITING, OPEN or LATER
     kinds: dict[str, int]
     """How many records there are of each kind, copies counted again."""
 

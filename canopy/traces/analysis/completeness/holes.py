@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from canopy.traces.analysis.completeness.facts import FOREVER, FileFacts, Gap, PeerFacts
 from canopy.traces.analysis.constants import FLUSH_SECONDS, NANOSECONDS
+
+EARLIER: Final = "its earlier records were not read"
+"""Why a run has a hole where only a stretch of time is read."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ def _holes(parts: Sequence[FileFacts], between: bool, begins_within: bool) -> li
         if part.first_n is None or part.last_n is None:
             continue
         if part.first_n > before + 1 and not before and begins_within:
-            holes.append(Hole(0, part.first_hlc or 0, None, "its earlier records were not read"))
+            holes.append(Hole(0, part.first_hlc or 0, None, EARLIER))
         elif part.first_n > before + 1 and (between or not before):
             what = "its first records are absent" if not before else "a file of it is absent"
             holes.append(Hole(since, part.first_hlc or 0, part.first_n - before - 1, what))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from canopy.cli.main import main
+from canopy.traces.analysis import AnalysisError, Window, parse_time
 from canopy.traces.analysis.check import TraceCheck, check
 from canopy.traces.analysis.constants import LINE_BYTES
 from canopy.traces.analysis.parsing.lines import LineParser, lines_of
@@ -167,6 +168,37 @@ def test_the_cut_line_of_a_killed_node_is_a_note(run: Run, tmp_path: Path) -> No
     run.store(tmp_path, "later")
     assert "cut line" in kinds(checked(tmp_path))[1]
     assert kinds(checked(tmp_path))[0] == []
+
+
+def test_of_some_days_only_their_files_are_checked(run: Run, tmp_path: Path) -> None:
+    """That processes ran before and after is no finding; what is absent within these days is, and
+    so is a process that nobody saw end."""
+    for node, (first, *records) in run.records.items():
+        name = run.name(node)
+        for at, day in enumerate(("20", "21", "22")):
+            part = records[at * len(records) // 3 : (at + 1) * len(records) // 3]
+            if (node, day) == (2, "21"):
+                del part[3:5]
+            if (node, day) == (3, "22"):
+                continue
+            place = tmp_path / f"date=2026-09-{day}" / f"node={name}" / "a.jsonl"
+            place.parent.mkdir(parents=True)
+            lines = [json.dumps(first), *map(json.dumps, part), ""]
+            place.write_text("\n".join(lines))
+    window = Window(parse_time("2026-09-21"), parse_time("2026-09-21", end=True))
+    found = check(tmp_path, clock=lambda: LATER, window=window)
+    assert [(each.kind, each.node, each.records) for each in found.findings] == [
+        ("absent records", run.name(2), 2),
+        ("no end", run.name(3), None),
+    ]
+    assert {node.node: node.runs[0].end for node in found.nodes} == {
+        **{run.name(node): "not read on" for node in (0, 1, 2)},
+        run.name(3): "no end",
+    }
+    assert found.files == 4
+    assert kinds(check(tmp_path, clock=lambda: LATER, window=Window(None, window.since)))[0] == []
+    with pytest.raises(AnalysisError, match="no files of that time"):
+        check(tmp_path, window=Window(parse_time("2026-09-25")))
 
 
 def test_records_of_another_node_and_files_of_another_kind_are_noted(
