@@ -117,10 +117,10 @@ def transaction_decided_in_one_shard_only() -> None:
     original = Transactors._ask_all
 
     def ask_all(self: Transactors, *arguments: Any) -> None:
-        client, entry, shards, transaction, message, then = arguments
+        client, entry, shards, transaction, message, then, *rest = arguments
         if isinstance(message(0, 0), DecideHalf):
             shards = shards[:1]
-        original(self, client, entry, shards, transaction, message, then)
+        original(self, client, entry, shards, transaction, message, then, *rest)
 
     replace(original, ask_all)
 

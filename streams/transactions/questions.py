@@ -43,7 +43,7 @@ class Question:
 
     __slots__ = (
         *("client", "hints", "make", "number", "place", "resume_at", "sent_at", "stream"),
-        *("target", "then", "transaction"),
+        *("size", "target", "then", "transaction"),
     )
 
     def __init__(
@@ -54,14 +54,17 @@ class Question:
         transaction: str,
         make: Callable[[int], Message],
         then: Callable[[Message], None],
+        size: int = 0,
     ) -> None:
-        """`place`: the shard's number in its stream; `make`: the message, by its number."""
+        """`place`: the shard's number in its stream; `make`: the message, by its number; `size`:
+        bytes of rows in it."""
         self.client = client
         self.stream = stream
         self.place = place
         self.transaction = transaction
         self.make = make
         self.then = then
+        self.size = size
         self.number = 0
         self.target: Peer | None = None
         self.hints = 0
@@ -81,6 +84,11 @@ class Questions:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def size(self) -> int:
+        """Bytes of rows in all of them."""
+        return sum(question.size for question in self._open.values())
 
     def ask(self, question: Question) -> None:
         """Send a question, once its leader is known."""

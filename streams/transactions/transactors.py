@@ -34,7 +34,7 @@ from overlay.stream_client import (
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
 from streams.log.batches import Row, encode_rows
-from streams.producing.messages import BATCH_MOST, NAME_MOST, TOO_LARGE, RowBatch
+from streams.producing.messages import BATCH_MOST, FULL, NAME_MOST, TOO_LARGE, RowBatch
 from streams.producing.producers import NODE_PREFIX, by_shard, closed, fault_of
 from streams.transactions.messages import (
     CONFLICT,
@@ -53,6 +53,10 @@ from streams.transactions.messages import (
 )
 from streams.transactions.questions import PAUSE, Question, Questions
 from streams.transactions.questions import Locator as Leaders
+
+PREPARING_MOST: Final = 16 * 1024 * 1024
+"""Bytes of rows on their way to leaders, beyond which nothing more is prepared: what two leaders
+have under way to their producers (`appender.PENDING_MOST`)."""
 
 REVIEWS_KEPT: Final = 10_000
 """Reviews of which is kept who has asked, for the answer that it is not known."""
@@ -152,6 +156,10 @@ class Transactors(Machine):
                 self._fail(client, command, TOO_LARGE, reason)
                 return
             batches[shard] = RowBatch(len(drafts), rows)
+        sizes = {shard: len(batch.rows) for shard, batch in batches.items()}
+        if self._questions.size + sum(sizes.values()) > PREPARING_MOST:
+            self._fail(client, command, FULL, "this node is preparing as much as it may")
+            return
 
         def message(shard: int, number: int) -> Message:
             half = (command.transaction, command.producer, batches[shard])
@@ -160,7 +168,7 @@ class Transactors(Machine):
         def answered(answers: dict[int, Message]) -> None:
             self._answer_state(client, command, entry, answers)
 
-        self._ask_all(client, entry, list(batches), command.transaction, message, answered)
+        self._ask_all(client, entry, list(batches), command.transaction, message, answered, sizes)
 
     def _decide(self, client: int, command: Command, entry: StreamEntry) -> None:
         assert isinstance(command, DecideTransaction)
@@ -255,8 +263,10 @@ class Transactors(Machine):
         transaction: str,
         message: Callable[[int, int], Message],
         then: Callable[[dict[int, Message]], None],
+        sizes: Mapping[int, int] | None = None,
     ) -> None:
-        """Ask the leaders of some shards; `then` gets all answers together."""
+        """Ask the leaders of some shards; `then` gets all answers together. `sizes`: bytes of rows
+        for each shard."""
         answers: dict[int, Message] = {}
 
         def ask(shard: int) -> None:
@@ -270,6 +280,7 @@ class Transactors(Machine):
                     *(client, entry.name, shard, transaction),
                     lambda number: message(shard, number),
                     answered,
+                    (sizes or {}).get(shard, 0),
                 )
             )
 

@@ -50,7 +50,9 @@ def ls(stream: str, as_json: bool, timeout: float, connect: str | None, wait: fl
     if as_json:
         print_json({"transactions": [{"stream": name, **plain(one)} for name, one in found]})
         return
-    rows = table("stream", ">shard", "=transaction", "producer", "state", ">events", ">age", "=node")
+    rows = table(
+        "stream", ">shard", "=transaction", "producer", "state", ">events", ">age", "=node"
+    )
     for name, one in found:
         rows.add_row(
             *(label(name), f"{one.shard}", label(one.transaction), label(one.producer)),

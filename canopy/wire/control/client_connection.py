@@ -19,6 +19,7 @@ from canopy.wire.control.replay_buffer import ReplayBuffer, SentFrame
 from canopy.wire.transport.outlet import Counters, Outlet
 from overlay.client import CREDIT, AppendEvents, Command, Publish
 from overlay.info import ClientInfo
+from overlay.stream_client import PrepareEvents
 
 
 class ClientConnection:
@@ -65,7 +66,7 @@ class ClientConnection:
         if isinstance(command, Publish):
             publish = len(command.events)
             self.publishes += 1
-        elif isinstance(command, AppendEvents):
+        elif isinstance(command, AppendEvents | PrepareEvents):
             append = len(command.events)
         self.events += publish
         self.appends += append

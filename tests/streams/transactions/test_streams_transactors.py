@@ -19,7 +19,7 @@ from overlay.stream_client import (
     Transactions,
     TransactionState,
 )
-from streams.transactions import halves
+from streams.transactions import halves, transactors
 from tests.streams.producing.test_streams_producers import ask, drafts, founded, leader
 from tests.streams.transactions.half_world import trial_of_transactions
 from tests.support.overlays import grown
@@ -136,6 +136,23 @@ def test_another_program_that_answers_for_the_producer_ends_the_former() -> None
     world.run(0.5)
     assert refused(world.clients.answers[first]) == "fenced"
     assert second not in world.clients.answers
+
+
+def test_what_a_node_prepares_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = grown(4, 6)
+    founded(world, "orders")
+    prepared(world, "n1", "a", drafts(1))
+    monkeypatch.setattr(transactors, "PREPARING_MOST", 150)
+    requests = [world.clients.request() for _ in range(4)]
+    for name, request in zip("bcde", requests, strict=True):
+        command = PrepareEvents(request, "orders", name, "shop", drafts(*range(4)))
+        world.drivers["n1"].command(0, command)
+    world.run(5.0)
+    answers = [world.clients.answers[request] for request in requests]
+    said = [each.code if isinstance(each, Failed) else each.outcome for each in answers]
+    assert said.count("full") in (1, 2, 3)
+    assert said.count("prepared") == 4 - said.count("full")
+    prepared(world, "n1", "f", drafts(1))
 
 
 def test_a_new_leader_asks_about_what_the_former_has_prepared(
