@@ -1,0 +1,1 @@
+"""What keys cost: throughput and latency with TLS and without, handshakes, joining."""
