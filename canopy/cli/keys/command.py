@@ -192,6 +192,32 @@ def renew(data: Path | None, new_id: bool) -> None:
     console().print(f"node {found.principal.id}, until {when(found.ends)}")
 
 
+@keys.command()
+@data_option
+@click.option("--finish", is_flag=True, help="Drop the former root: a week after the first step.")
+def rotate(data: Path | None, finish: bool) -> None:
+    """Replace root and issuer, while the overlay runs.
+
+    The first step needs the root's key back in the folder. From then on both roots are believed;
+    nodes get the new one when they renew, within a week. Then `--finish` drops the former one.
+
+    \b
+    canopy keys rotate
+    canopy keys rotate --finish            # a week later
+    """
+    from canopy.wire.keys.authority import finish_rotation
+    from canopy.wire.keys.authority import rotate as begin
+
+    folder = key_folder(data)
+    if finish:
+        finish_rotation(folder)
+        console().print("the former root is believed no more")
+        return
+    begin(folder, time.time())
+    console().print("there is a new root; in a week: canopy keys rotate --finish")
+    console().print(f"move {folder.path / 'root.key'} to a safe place, offline")
+
+
 def key_folder(data: Path | None) -> Any:
     """The key folder of this data folder, or of the default one."""
     from canopy.wire.folder import default_folder

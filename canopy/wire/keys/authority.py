@@ -10,6 +10,7 @@ import secrets
 import time
 from dataclasses import dataclass
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -32,17 +33,23 @@ class Issuer:
     """An issuer's key and certificate."""
 
     key: Ed25519PrivateKey
-    certificate: x509.Certificate
+    chain: tuple[x509.Certificate, ...]
+    """Its certificate, and what vouches for it with those who know only a former root."""
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        """That of its key."""
+        return self.chain[0]
 
     def sign_node(
         self, holder: Holder, key: Ed25519PublicKey, now: float
-    ) -> tuple[x509.Certificate, x509.Certificate]:
+    ) -> tuple[x509.Certificate, ...]:
         """A node's chain: its certificate, and this issuer's."""
-        return node_certificate(holder, key, self.key, self.certificate, now), self.certificate
+        return node_certificate(holder, key, self.key, self.certificate, now), *self.chain
 
     def sign_revocations(self, revocations: Revocations) -> bytes:
         """A list of revocations as it travels."""
-        return sign(revocations, self.key, self.certificate)
+        return sign(revocations, self.key, self.chain)
 
 
 def issuer_of(folder: KeyFolder) -> Issuer:
@@ -52,7 +59,7 @@ def issuer_of(folder: KeyFolder) -> Issuer:
         raise KeyFolderError(
             f"{folder.path} has no issuer's key: this is done where `canopy keys init` was"
         )
-    return Issuer(folder.key("issuer"), chain[0])
+    return Issuer(folder.key("issuer"), tuple(chain))
 
 
 def found_overlay(folder: KeyFolder, overlay: str, now: float | None = None) -> NodeId:
@@ -72,6 +79,51 @@ def found_overlay(folder: KeyFolder, overlay: str, now: float | None = None) -> 
     )
     folder.write_chain("issuer", certificate)
     return sign_self(folder, overlay, 1, now)
+
+
+def rotate(folder: KeyFolder, now: float) -> None:
+    """Make another root and issuer. The former root, whose key has to be in the folder, vouches for
+    the new one, so that both are believed until `finish_rotation`. Raises KeyFolderError."""
+    issuer_of(folder)
+    own, roots = folder.certificate(), folder.chain("roots")
+    if own is None or len(roots) != 1:
+        raise KeyFolderError("the last rotation is not finished: canopy keys rotate --finish")
+    if not (folder.path / "root.key").exists():
+        raise KeyFolderError(f"put the root's key back for this: {folder.path / 'root.key'}")
+    overlay, former_key = own.holder.overlay, folder.key("root")
+    if former_key.public_key() != roots[0].public_key():
+        raise KeyFolderError(f"{folder.path / 'root.key'} is not the key of the root")
+    root_key, issuer_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    name, public = f"{overlay} root {int(now)}", root_key.public_key()
+    root = authority_certificate(name, public, root_key, None, now)
+    cross = authority_certificate(name, public, former_key, roots[0], now, is_root=True)
+    issuer = authority_certificate(
+        f"{overlay} issuer {int(now)}", issuer_key.public_key(), root_key, root, now
+    )
+    folder.write_chain("former", *folder.issuers())
+    for key, new in (("root", root_key), ("issuer", issuer_key)):
+        folder.put_aside(key)
+        folder.write_key(key, new)
+    folder.write_chain("issuer", issuer, cross)
+    folder.write_chain("roots", root, roots[0])
+    sign_self(folder, overlay, own.holder.generation, now)
+    _sign_list_again(folder, overlay)
+
+
+def finish_rotation(folder: KeyFolder) -> None:
+    """Believe the new root alone; nodes follow when they renew. Raises KeyFolderError."""
+    issuer_of(folder)
+    roots = folder.chain("roots")
+    if len(roots) < 2:
+        raise KeyFolderError("there is no rotation to be finished")
+    folder.write_chain("roots", roots[0])
+
+
+def _sign_list_again(folder: KeyFolder, overlay: str) -> None:
+    known, _ = folder.revocations(overlay)
+    if known.version:
+        following = msgspec.structs.replace(known, version=known.version + 1)
+        folder.write_revocations(issuer_of(folder).sign_revocations(following))
 
 
 def sign_self(folder: KeyFolder, overlay: str, generation: int, now: float) -> NodeId:

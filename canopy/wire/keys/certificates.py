@@ -120,13 +120,16 @@ def authority_certificate(
     signer: Ed25519PrivateKey,
     signed_by: x509.Certificate | None,
     now: float,
+    is_root: bool = False,
 ) -> x509.Certificate:
-    """A certificate that may sign: a root if `signed_by` is None, else an issuer below it."""
+    """A certificate that may sign: a root if `signed_by` is None, else an issuer below it, or with
+    `is_root` another root, for which this one vouches."""
     subject = _name(name)
     return (
         _builder(subject, signed_by.subject if signed_by else subject, key, now, AUTHORITY_DAYS)
         .add_extension(
-            x509.BasicConstraints(ca=True, path_length=None if signed_by is None else 0), True
+            x509.BasicConstraints(ca=True, path_length=None if signed_by is None or is_root else 0),
+            True,
         )
         .add_extension(_usage(signs=True), True)
         .sign(signer, None)
@@ -182,6 +185,14 @@ def read_der(data: bytes) -> NodeCertificate:
         return read_node(x509.load_der_x509_certificate(data))
     except ValueError as error:
         raise CertificateError(f"not a certificate: {error}") from None
+
+
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Whether it may sign others."""
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
 
 
 def is_signed_by(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:

@@ -81,7 +81,7 @@ class Issuing:
             known = read_node(certificate)
         except (ValueError, CertificateError) as error:
             raise RefusedError(f"no certificate: {error}") from None
-        if not is_signed_by(certificate, self._folder.chain("issuer")):
+        if not is_signed_by(certificate, self._folder.issuers()):
             raise RefusedError("the certificate is not signed by this issuer")
         if known.key != request.key or known.holder.overlay != self._overlay:
             raise RefusedError("the certificate is of another key")

@@ -6,7 +6,8 @@
 ``roots.pem``           the roots that it believes: one, while they change two
 ``issuer.json``         where its issuer is reached, for renewals
 ``revoked``             the list of revocations, signed
-``issuer.key, .pem``    at an issuer: what signs nodes
+``issuer.key, .pem``    at an issuer: what signs nodes, and what vouches for it
+``former.pem``          issuers before the last rotation, whose nodes may renew
 ``root.key``            what signs issuers; to be kept elsewhere, offline
 ``invites/``            at an issuer: tokens that were not used up
 ======================= =============================================================
@@ -20,7 +21,6 @@ import contextlib
 import os
 import stat
 from pathlib import Path
-from typing import Final
 
 import msgspec
 from cryptography import x509
@@ -38,8 +38,6 @@ from canopy.wire.keys.certificates import (
 )
 from canopy.wire.keys.revocations import NONE, Revocations, read
 from canopy.wire.keys.tokens import Invitation
-
-PRIVATE: Final = ("node.key", "issuer.key", "root.key")
 
 
 class KeyFolderError(Exception):
@@ -76,7 +74,7 @@ class KeyFolder:
 
     def check(self) -> None:
         """Raise KeyFolderError if others can read the keys, or are their owners."""
-        for path in (self.path, *(self.path / name for name in PRIVATE)):
+        for path in (self.path, *self.path.glob("*.key")):
             try:
                 found = path.lstat()
             except FileNotFoundError:
@@ -112,6 +110,11 @@ class KeyFolder:
         """The 32 bytes of the node's public key."""
         return raw_key(self.key().public_key())
 
+    def put_aside(self, name: str) -> None:
+        """Rename a private key, so that another one can take its place."""
+        path = self.path / f"{name}.key"
+        path.replace(path.with_name(f"{name}-{int(path.stat().st_mtime)}.key"))
+
     def write_key(self, name: str, key: Ed25519PrivateKey) -> None:
         """Keep a private key, readable for its owner alone."""
         self.prepare()
@@ -137,6 +140,10 @@ class KeyFolder:
         """Replace ``NAME.pem``, durably."""
         self.prepare()
         write_durably(self.path / f"{name}.pem", pem(*certificates))
+
+    def issuers(self) -> list[x509.Certificate]:
+        """The issuer's certificates, those before a rotation too."""
+        return [*self.chain("issuer"), *self.chain("former")]
 
     def certificate(self) -> NodeCertificate | None:
         """What the node's own certificate says; None: it has none yet."""

@@ -7,6 +7,7 @@ it (canopy/wire/process/security).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -15,7 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from canopy.wire.keys.certificates import CertificateError, is_signed_by
+from canopy.wire.keys.certificates import CertificateError, is_authority, is_signed_by
 from overlay.machine import NodeId, Uint53
 
 IDS_MOST = 10_000
@@ -32,11 +33,12 @@ class Revocations(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SignedRevocations(msgspec.Struct, frozen=True, array_like=True):
-    """The list as it travels and as it is kept: its bytes, a signature, and who signed (DER)."""
+    """The list as it travels and as it is kept: its bytes, a signature, and the certificate of who
+    signed, with those by which an older root vouches for it (DER)."""
 
     body: bytes
     signature: bytes
-    signer: bytes
+    signers: Annotated[tuple[bytes, ...], msgspec.Meta(min_length=1, max_length=4)]
 
 
 NONE = Revocations("", 0, ())
@@ -45,13 +47,13 @@ NONE = Revocations("", 0, ())
 _CONTEXT = b"canopy revocations 1\n"
 
 
-def sign(revocations: Revocations, key: Ed25519PrivateKey, certificate: x509.Certificate) -> bytes:
-    """The list as it travels."""
+def sign(
+    revocations: Revocations, key: Ed25519PrivateKey, chain: Sequence[x509.Certificate]
+) -> bytes:
+    """The list as it travels; `chain` is the signer's certificate and what vouches for it."""
     body = msgspec.msgpack.encode(revocations)
-    signed = SignedRevocations(
-        body, key.sign(_CONTEXT + body), certificate.public_bytes(Encoding.DER)
-    )
-    return msgspec.msgpack.encode(signed)
+    signers = tuple(one.public_bytes(Encoding.DER) for one in chain)
+    return msgspec.msgpack.encode(SignedRevocations(body, key.sign(_CONTEXT + body), signers))
 
 
 def read(data: bytes, overlay: str, roots: list[x509.Certificate]) -> Revocations:
@@ -59,13 +61,17 @@ def read(data: bytes, overlay: str, roots: list[x509.Certificate]) -> Revocation
     try:
         signed = msgspec.msgpack.decode(data, type=SignedRevocations)
         found = msgspec.msgpack.decode(signed.body, type=Revocations)
-        signer = x509.load_der_x509_certificate(signed.signer)
+        signer, *others = map(x509.load_der_x509_certificate, signed.signers)
         key = signer.public_key()
-        is_authority = signer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-        if not (is_authority and isinstance(key, Ed25519PublicKey) and is_signed_by(signer, roots)):
+        vouched = [one for one in others if is_authority(one) and is_signed_by(one, roots)]
+        if not (
+            isinstance(key, Ed25519PublicKey)
+            and is_authority(signer)
+            and is_signed_by(signer, [*roots, *vouched])
+        ):
             raise CertificateError("the list of revocations is signed by no authority")
         key.verify(signed.signature, _CONTEXT + signed.body)
-    except (msgspec.MsgspecError, ValueError, InvalidSignature, x509.ExtensionNotFound) as error:
+    except (msgspec.MsgspecError, ValueError, InvalidSignature) as error:
         raise CertificateError(f"no list of revocations: {error or type(error).__name__}") from None
     if found.overlay != overlay:
         raise CertificateError(f"the list of revocations is of the overlay {found.overlay!r}")

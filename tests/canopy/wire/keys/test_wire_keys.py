@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import ssl
 import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from canopy.wire.keys.authority import found_overlay, invite, revoke
+from canopy.wire.keys.authority import (
+    finish_rotation,
+    found_overlay,
+    invite,
+    revoke,
+    rotate,
+)
 from canopy.wire.keys.certificates import CertificateError, Holder, node_id, pem, read_der
 from canopy.wire.keys.enrolment import Denied, Enrol, Issued, Renew, Word, claim, request
 from canopy.wire.keys.issuing import DAY, Issuing
 from canopy.wire.keys.joining import JoinError, keep
 from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
 from canopy.wire.keys.tokens import PREFIX, Token, TokenError, read_token, write_token
+from canopy.wire.process.security import NodeSecurity
 from overlay.rights import Role
 from tests.support.real.keys import Keys
 
@@ -202,3 +210,79 @@ def test_what_is_no_request_is_refused(body: bytes) -> None:
 def test_the_names_in_a_certificate_are_read_back() -> None:
     for role in Role:
         assert Holder("a.b-c_1", role, "", 7).uri == f"canopy://a.b-c_1/{role.name.lower()}//7"
+
+
+def greets(one: NodeSecurity, other: NodeSecurity) -> bool:
+    """Whether TLS between two nodes succeeds, and each believes the other."""
+    sides = [Side(one, False), Side(other, True)]
+    sides[0].peer, sides[1].peer = sides[1], sides[0]
+    try:
+        waiting = sides
+        while waiting:
+            waiting = [side for side in waiting if not side.goes_on()]
+    except ssl.SSLError:
+        return False
+    return True
+
+
+class Side:
+    """One side of a connection in memory."""
+
+    def __init__(self, security: NodeSecurity, is_server: bool) -> None:
+        self.security, self.peer = security, self
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = security.context(is_server)
+        self.object = context.wrap_bio(self.incoming, self.outgoing, server_side=is_server)
+
+    def goes_on(self) -> bool:
+        try:
+            self.object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        finally:
+            self.peer.incoming.write(self.outgoing.read())
+        self.security.identify(self.object.getpeercert(True) or b"")
+        return True
+
+
+def test_the_root_is_replaced_while_old_and_new_nodes_believe_each_other(issuer: Issuer) -> None:
+    keys = issuer.keys
+    folders = [keys.folder(name) for name in ("b", "c")]
+    revoke(keys.issuer, ("0" * 32,))
+    before = keys.security(folders[0])
+    rotate(keys.issuer, time.time())
+    first = keys.security()
+    assert greets(before, first)  # who knows only the former root …
+    assert greets(first, before)
+    assert before.accept(keys.issuer.revocations("canopy")[1]) == 2  # … takes lists, too
+    issued = issuer.renew(folders[1])  # signed by the former issuer
+    assert isinstance(issued, Issued)
+    keep(folders[1], issued, "canopy", time.time())
+    renewed = keys.security(folders[1])
+    assert greets(before, renewed)
+    assert greets(renewed, before)
+    finish_rotation(keys.issuer)
+    issued = issuer.renew(folders[1])
+    assert isinstance(issued, Issued)
+    keep(folders[1], issued, "canopy", time.time())
+    last = keys.security(folders[1])
+    assert greets(last, keys.security())
+    assert not greets(before, last)  # it has not renewed in time, and may still do so
+    assert isinstance(issuer.renew(folders[0]), Issued)
+
+
+def test_a_root_is_replaced_with_its_key_alone(issuer: Issuer, tmp_path: Path) -> None:
+    with pytest.raises(KeyFolderError):
+        finish_rotation(issuer.keys.issuer)
+    kept = tmp_path / "drawer"
+    (issuer.keys.issuer.path / "root.key").rename(kept)
+    with pytest.raises(KeyFolderError, match="put the root's key back"):
+        rotate(issuer.keys.issuer, time.time())
+    other = Keys(tmp_path / "other").issuer.path / "root.key"
+    other.rename(issuer.keys.issuer.path / "root.key")
+    with pytest.raises(KeyFolderError, match="not the key of the root"):
+        rotate(issuer.keys.issuer, time.time())
+    kept.replace(issuer.keys.issuer.path / "root.key")
+    rotate(issuer.keys.issuer, time.time())
+    with pytest.raises(KeyFolderError, match="not finished"):
+        rotate(issuer.keys.issuer, time.time())
