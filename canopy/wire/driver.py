@@ -116,6 +116,7 @@ class TrioDriver:
         self._traces = traces
         self._connect_timeout = connect_timeout
         self._security = security
+        self._strangers = 0  # who have dialled, and have not said anything yet
         self._node: DrivenNode | None = None
         self._nursery: trio.Nursery | None = None
         self._connections: dict[int, Connection] = {}
@@ -341,7 +342,7 @@ class TrioDriver:
         except OSError:  # it has disconnected already
             await trio.aclose_forcefully(stream)
             return
-        if len(self._connections) >= CONNECTIONS:
+        if len(self._connections) + self._strangers >= CONNECTIONS:
             self._log.warning("refused", address=f"{host}:{port}", reason="too many connections")
             await trio.aclose_forcefully(stream)
             return
@@ -367,8 +368,12 @@ class TrioDriver:
 
         try:
             first = b""
-            with trio.move_on_after(self._connect_timeout), suppress(trio.BrokenResourceError):
-                first = await stream.receive_some(READ_SIZE)
+            self._strangers += 1
+            try:
+                with trio.move_on_after(self._connect_timeout), suppress(trio.BrokenResourceError):
+                    first = await stream.receive_some(READ_SIZE)
+            finally:
+                self._strangers -= 1
             if not first:
                 self.counters.tls_refused += 1
             elif security.is_join(first):

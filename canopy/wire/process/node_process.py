@@ -224,7 +224,7 @@ class NodeProcess:
         self.driver.attach(self._build(self), self)
         with (
             closing(listeners[0].socket),
-            trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+            trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
         ):
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -387,10 +387,14 @@ class NodeProcess:
     # Tasks.
 
     async def _obey(self, signals: AsyncIterator[int]) -> None:
-        """Drain on the first SIGTERM or SIGINT, end on the second."""
+        """Drain on the first SIGTERM or SIGINT, end on the second. SIGHUP: read the keys again."""
         async for number in signals:
             name = signal.Signals(number).name
-            if self._draining:
+            if number == signal.SIGHUP:  # by default it would end the process
+                self.log.info("reloading", keys=self.security is not None)
+                if self.security is not None:
+                    self.security.reload()
+            elif self._draining:
                 self.log.warning("interrupted", reason=name)
                 self._code = INTERRUPTED
                 self._cut_short = "interrupted"

@@ -17,8 +17,14 @@ import trio
 
 from canopy.wire.addresses import is_loopback
 from canopy.wire.config import NodeConfig
+from canopy.wire.constants import CONNECTIONS
 from canopy.wire.keys.authority import sign_self
-from canopy.wire.keys.certificates import RENEW_AFTER, CertificateError, read_der
+from canopy.wire.keys.certificates import (
+    RENEW_AFTER,
+    CertificateError,
+    NodeCertificate,
+    read_der,
+)
 from canopy.wire.keys.enrolment import LENGTH, PREAMBLE, REQUEST_MOST, Greeting, frame, request
 from canopy.wire.keys.issuing import DAY, Issuing
 from canopy.wire.keys.joining import JoinError, join, renew
@@ -29,6 +35,7 @@ from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.tls import TlsError, TlsPipe, new_context
+from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
 from overlay.rights import Principal, Role
 
@@ -62,6 +69,7 @@ class NodeSecurity:
         self._issuing = Issuing(folder, overlay, now) if folder.is_issuer else None
         self._seen: dict[str, int] = {}
         self._renew_at = 0.0
+        self._read: BoundedDict[bytes, NodeCertificate] = BoundedDict(CONNECTIONS)
         self._limits = AcceptLimits()
         self._local_limits = AcceptLimits(LOCAL_PER_SECOND, LOCAL_AWAITING)
         self.changed: Callable[[], None] = lambda: None
@@ -120,10 +128,12 @@ class NodeSecurity:
 
     def identify(self, certificate: bytes) -> Principal:
         """Who presents this. The root's signature is TLS's business. Raises TlsError."""
-        try:
-            found = read_der(certificate)
-        except CertificateError as error:
-            raise TlsError(str(error)) from None
+        found = self._read.get(certificate)
+        if found is None:  # else it is looked at again and again, while its holder is connected
+            try:
+                found = self._read[certificate] = read_der(certificate)
+            except CertificateError as error:
+                raise TlsError(str(error)) from None
         if found.holder.overlay != self.overlay:
             raise TlsError(f"its certificate is of the overlay {found.holder.overlay!r}")
         if found.principal.id in self._revoked:
@@ -170,7 +180,7 @@ class NodeSecurity:
         while True:
             await trio.sleep(LOOK)
             if self._times() != self._seen:
-                self._reload()
+                self.reload()
             now = self._now()
             if now >= max(self._renew_at, self.own.begins + RENEW_AFTER * DAY):
                 self._renew_at = now + RENEW_AGAIN
@@ -187,11 +197,12 @@ class NodeSecurity:
             left = (self.own.ends - self._now()) / DAY
             self._log.warning("renewal_failed", reason=error, days_left=round(left, 1))
             return False
-        self._reload()
+        self.reload()
         self._log.info("renewed", node=self.own.principal.id, until=int(self.own.ends))
         return True
 
-    def _reload(self) -> None:
+    def reload(self) -> None:
+        """Read the folder again. What cannot be used is logged, and what holds goes on."""
         try:
             self.load()
         except KeyFolderError as error:

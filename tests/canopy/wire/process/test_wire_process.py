@@ -100,13 +100,17 @@ def test_a_signal_drains_and_the_log_shows_each_step(
         assert status.pid == process.pid
         assert status.uptime > 0
         assert status.address == (processes.data / "address").read_text().strip()
+        process.send_signal(signal.SIGHUP)  # which does not end it
+        client.ask(GetStatus(0), Status)
         process.send_signal(number)
         code, log = end(process)
     assert code == 0
-    assert [word for word in events(log) if word != "feed"] == [
+    assert [word for word in events(log) if word not in ("feed", "reloading")] == [
         "listening", "ready", "joined", "draining", "left",
     ]  # fmt: skip
-    assert f"reason={number.name}" in log[3]
+    (draining,) = [line for line in log if " draining " in line]
+    assert f"reason={number.name}" in draining
+    assert "reloading" in events(log)
     (stop,) = [record for record in records(processes.data) if record["kind"] == "stop"]
     assert (stop["data_messages"], stop["reason"]) == (7, "drained")
     assert not (processes.data / "address").exists()
