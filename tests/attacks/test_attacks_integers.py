@@ -23,7 +23,17 @@ from overlay.upper_tree.inspection_messages import AskMatches
 CODEC = WireCodec()
 FRAMES = {frame.__name__: frame for frame in AnyFrame.__args__}  # type: ignore[attr-defined]
 TOO_LARGE = (2**64 - 1, 2**63, -1)
-ONLY_COMPARED = {"boot", "clock", "time", "at", "keep_bytes", "digest", "cached", "copies"}
+ONLY_COMPARED = {
+    "boot",
+    "clock",
+    "time",
+    "at",
+    "keep_bytes",
+    "max_bytes",
+    "digest",
+    "cached",
+    "copies",
+}
 """Fields that may need more than 53 bits: nothing is computed from them that has to fit."""
 
 

@@ -78,7 +78,7 @@ def test_who_was_away_hears_of_it_whoever_dialled() -> None:
 
 
 def test_what_is_not_genuine_or_older_is_not_passed_on() -> None:
-    rig = Rig(10, 3)
+    rig = Rig(10, 6)
     rig.revoke(0)
     rig.revoke(0)
     rig.world.run(1.0)

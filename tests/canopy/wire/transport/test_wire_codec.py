@@ -58,8 +58,10 @@ def values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
     if isinstance(kind, inspect.IntType) and kind.ge is not None:
         most = kind.lt - 1 if kind.le is None and kind.lt is not None else kind.le
         return st.integers(kind.ge, most)
-    if isinstance(kind, inspect.StrType) and kind.min_length:
-        return st.text(min_size=kind.min_length, max_size=kind.min_length + 8)
+    if isinstance(kind, inspect.StrType) and (kind.min_length or kind.max_length):
+        least = kind.min_length or 0
+        most = least + 8 if kind.max_length is None else kind.max_length
+        return st.text(min_size=least, max_size=min(most, least + 8))
     if isinstance(kind, inspect.FloatType) and kind.ge is not None:
         return st.floats(kind.ge, kind.le)
     if isinstance(kind, inspect.LiteralType):

@@ -26,7 +26,7 @@ FRAMES: list[Frame] = [
     Hello(1, "canopy", PEER, 1, 0, 0, 4096),
     Welcome(1, "canopy", PEER, 2, 5, 1, 4096),
     Batch(7, 3, 4096, 12345, False, bytes(range(256)) * 50),
-    Ack(9, 4096, 7, True),
+    Ack(9, 4096, 7, 1),
     Bye("enough", True),
 ]
 
