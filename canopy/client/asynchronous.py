@@ -205,6 +205,10 @@ class AsyncClient:
         """The transactions that are not decided, as `canopy.Client.transactions`."""
         return await carry_out(self._transacting(stream).listing(producer, timeout))
 
+    def reviews(self, stream: str, producer: str) -> AsyncReviews:
+        """Answer what became of transactions, as `canopy.Client.reviews`."""
+        return AsyncReviews(self._transacting(stream), producer)
+
     def _transacting(self, stream: str) -> Transacting[AsyncLink]:
         return Transacting(self._begin, self._pause, self._reconnect, stream)
 
@@ -375,6 +379,22 @@ class AsyncTransaction(TransactionCore[AsyncLink]):
             if error.code != UNKNOWN_TRANSACTION:
                 raise
             return None
+
+
+class AsyncReviews:
+    """What became of a producer's transactions, asked by the stream. One task answers."""
+
+    def __init__(self, transacting: Transacting[AsyncLink], producer: str) -> None:
+        self._transacting = transacting
+        self._producer = producer
+
+    async def take(self, timeout: float = 60.0) -> tuple[str, ...]:
+        """The ids of which the stream wants to know, as `canopy.Client.reviews` has it."""
+        return await carry_out(self._transacting.taking_reviews(self._producer, timeout))
+
+    async def not_known(self, transaction: str, timeout: float = 30.0) -> None:
+        """This program cannot say what became of it."""
+        await carry_out(self._transacting.leaving_unknown(transaction, timeout))
 
 
 class AsyncReading(ReadingCore[AsyncLink]):
