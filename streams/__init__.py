@@ -9,6 +9,7 @@ Every node has all of it; `machines` builds the machines and puts them together
 * `replication/`: the log of one shard at several nodes.
 * `directory/`: which streams there are, and who is to lead their shards. `hosting/`: the shards of
   this node.
+* `tracing`: trace records of committed rows.
 * `producing/`: appending rows, each once. `consuming/`: reading them by content. `groups/`: sharing
   them among members. `transactions/`: half messages, which no program can use yet.
 * `capturing/`: published events that a stream takes in by itself. `copying/`: streams

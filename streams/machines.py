@@ -28,6 +28,7 @@ from streams.hosting.log_checks import LogChecks
 from streams.hosting.shard_hosts import ShardHosts
 from streams.producing.append_server import AppendServer
 from streams.producing.producers import Producers
+from streams.tracing import RowRecords
 from streams.transactions.transaction_server import TransactionServer
 from streams.transactions.transactors import Transactors
 
@@ -64,6 +65,7 @@ class Streams:
         self.groups = GroupServer(port, self.hosts.leading, self.hosts.replica, wall)
         self.members = Members(port, incarnation, self.locator)
         self._group_commands = GroupCommands(port, self.locator)
+        records = RowRecords(port, self.hosts.leading)
         self.captures = Captures(port, self.hosts, ask, close, wall)
         self.copies = Copies(*(port, self.hosts, self.locator, ask, self.readers.client_gone, wall))
         self.hosts.intake = self._intake
@@ -74,7 +76,7 @@ class Streams:
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
             *(self.appends, self.producers, self.reads, self.readers),
             *(self.groups, self.members, self._group_commands),
-            *(self.explaining, self.captures, self.copies, self.checks),
+            *(self.explaining, records, self.captures, self.copies, self.checks),
             *(halves, self.transactors),
         )
 

@@ -114,6 +114,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(shared("overlay.upper_tree"), TREE),
     "streams": (*COMMON, "matching", "overlay.links", "overlay.chord"),
     "streams.machines": (*STREAMS, "streams"),
+    "streams.tracing": STREAMS,
     "streams.directory": STREAMS,
     "streams.hosting": (*STREAMS, "streams.directory"),
     "streams.log": ("overlay.machine", "matching"),

@@ -71,6 +71,9 @@ FIELDS: Final[dict[str, str]] = {
     "part": "int",  # number of the file in its run, from 1
     "written": "long",  # records written before, in this run
     "lost": "long",  # records lost before, in this run
+    "shard": "string",  # of a stream: the stream's id and the shard's number
+    "offset": "long",  # of a row in its shard, or of the first one
+    "until": "long",  # the offset behind the last one
     "client": "int",  # the node's number for a program that is connected
 }
 """Name of every field and its Spark SQL type."""
@@ -111,6 +114,13 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     # given up: for the node `peer`; or with `client` what had been delivered to a program that does
     # not read: for one `subscription`, or for all of the program's
     "drop": ("event", "peer", "client", "subscription", "reason", "size"),
+    # streams: rows that are acknowledged to a program (size: how many) and that a leader has
+    # committed; rows that a durable consumer (name; subscription: one program's start of it) was
+    # handed, and the offsets that it has confirmed
+    "append": ("shard", "offset", "size", "epoch"),
+    "row": ("event", "shard", "offset", "epoch", "attributes"),
+    "take": ("event", "shard", "offset", "name", "subscription"),
+    "consume": ("shard", "offset", "until", "name", "subscription", "selector", "tree"),
     # the overlay
     "cluster": ("epoch", "name", "reason"),  # founded, joined, split, role changed …
     "map": ("attribute", "epoch", "version", "size", "reason"),  # a partition map changed, and why

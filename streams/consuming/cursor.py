@@ -46,6 +46,8 @@ class Cursor:
         self.wanted = -1
         """The position that a durable consumer wants to be committed; -1: none."""
         self.committed = -1
+        self.recorded = 0
+        """Up to where a durable consumer's confirmed position is in trace records."""
         self.commit_sent_at = float("-inf")
         self._window = window
         self._received = 0  # since the reading was opened at this leader
@@ -76,7 +78,7 @@ class Cursor:
     def began(self, position: int, end: int, attachment: int) -> bool:
         """The leader has begun. Returns False if that is not where it should have."""
         if self.position is None:
-            self.position = self.delivered = position
+            self.position = self.delivered = self.recorded = position
             self.end = end
         self.has_begun, self.attachment = True, attachment
         return position == self.position

@@ -11,7 +11,7 @@ follows from that. A position that a durable consumer commits is repeated until 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from matching import SelectorError, compile_selector
@@ -51,6 +51,7 @@ from streams.consuming.messages import (
 )
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
+from streams.log.row_names import RowNames
 
 LOOK: Final = 0.25
 """Seconds between two looks at what was not answered, and after which a reading is opened at
@@ -95,8 +96,9 @@ class LookAtReadings(Timer, frozen=True):
 class _Reading:
     """A program's reading. It has no cursors until its stream is located."""
 
-    def __init__(self, client: int, command: BeginReading, token: str) -> None:
+    def __init__(self, client: int, command: BeginReading, token: str, identity: str) -> None:
         self.client = client
+        self.identity = identity  # in trace records
         self.command = command
         self.token = token
         self.entry: StreamEntry | None = None
@@ -139,8 +141,11 @@ class Readers(Machine):
             self._fail(client, command.request, *fault)
             return
         self._number += 1
-        token = command.token or f"{self.port.me.id}.{self._incarnation}.{self._number}"
-        reading = self._readings[client, command.request] = _Reading(client, command, token)
+        identity = f"{self.port.me.id}.{self._incarnation}.{self._number}"
+        token = command.token or identity
+        reading = self._readings[client, command.request] = _Reading(
+            client, command, token, identity
+        )
         self._locator.locate(reading.command.stream)
         if not self._is_looking:
             self._is_looking = True
@@ -249,11 +254,44 @@ class Readers(Machine):
                 found, taken = cursor.take(TAKEN_EVENTS - len(events), TAKEN_BYTES - size)
                 size += taken
                 events += found
+                if reading.command.durable and found:
+                    self._record_taken(reading, cursor, found)
                 positions.append((cursor.place, cursor.delivered))
                 if cursor.should_grant and cursor.leader is not None and cursor.has_begun:
                     self._keep(cursor.leader, cursor.shard, [cursor])
         self.port.count("stream_events_taken", len(events))
         self.port.reply(reading.client, EventsTaken(request, tuple(events), tuple(positions)))
+
+    def _record_taken(
+        self, reading: _Reading, cursor: Cursor, events: Sequence[StreamEvent]
+    ) -> None:
+        names = RowNames(cursor.shard, [event.offset for event in events])
+        for name in self.port.sampled(names):
+            self.port.trace(
+                "take",
+                event=name.identity,
+                shard=name.shard,
+                offset=name.offset,
+                name=reading.command.durable,
+                subscription=reading.identity,
+            )
+
+    def _record_consumed(self, reading: _Reading, cursor: Cursor, position: int) -> None:
+        if position <= cursor.recorded:
+            return
+        selector = reading.command.selector
+        more = {"tree": compile_selector(selector).tree()} if selector else {}
+        self.port.trace(
+            "consume",
+            shard=cursor.shard,
+            offset=cursor.recorded,
+            until=position,
+            name=reading.command.durable,
+            subscription=reading.identity,
+            selector=selector,
+            **more,
+        )
+        cursor.recorded = position
 
     # -- at leaders ------------------------------------------------------------------------------
 
@@ -423,6 +461,7 @@ class Readers(Machine):
         if found := self._find(sender, message.reading):
             reading, cursor = found
             cursor.committed = max(cursor.committed, message.position)
+            self._record_consumed(reading, cursor, min(message.position, cursor.wanted))
             self._answer_commits(reading)
 
     def on_refused(self, sender: Peer, message: ReadingRefused) -> None:

@@ -275,6 +275,10 @@ class Producers(Machine):
         if code:
             append.failed = (code, reason)
         elif run is not None and run.hash:
+            name = f"{append.stream}/{shard}"
+            self.port.trace(
+                "append", shard=name, offset=run.offset, size=run.count, epoch=run.epoch
+            )
             append.receipts.append(
                 AppendReceipt(
                     *(shard, run.epoch, run.offset, run.count, run.chunk, run.hash.hex()),

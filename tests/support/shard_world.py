@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -64,6 +65,12 @@ class NodePort:
             self.world.committed(self.me.id, event.number)
         else:
             self.events.append(event)
+
+    def trace(self, kind: str, **fields: Any) -> None:
+        pass
+
+    def sampled(self, events: Sequence[Any]) -> Sequence[Any]:
+        return ()
 
     def count(self, name: str, amount: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + amount

@@ -16,6 +16,7 @@ from canopy.cli.extras import require
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.traces.check import PIPE_WIDTH, check, time_text
 from canopy.cli.traces.prune import prune
+from canopy.cli.traces.streams import streams
 from canopy.cli.traces.window import window_of
 from overlay.wording import counted
 
@@ -38,6 +39,7 @@ def trace() -> None:
 
 trace.add_command(check)
 trace.add_command(prune)
+trace.add_command(streams)
 
 
 @trace.command()

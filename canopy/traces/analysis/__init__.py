@@ -14,8 +14,8 @@ what several nodes saw of one loss or election; ``wrong`` groups the deliveries 
 ``details`` and ``slowest`` select what the report lists; ``summary`` and ``findings`` are the
 results; ``output`` is the folder, and ``report/`` the page. ``tasks`` says how much Spark divides;
 ``constants`` has the numbers. ``days/`` is the same analysis day by day, with a state. ``health/``
-is another job over the same records, which says how healthy the nodes are; ``check/`` says without
-Spark what is absent.
+is another job over the same records, which says how healthy the nodes are; ``streams/``
+judges what was consumed of streams; ``check/`` says without Spark what is absent.
 
 PySpark is imported when an analysis begins: importing this package is cheap.
 """

@@ -1,0 +1,145 @@
+"""The proof, in SQL: each committed row that a durable consumer wants was consumed once by it.
+
+A confirmed stretch (a *consume* record) says that all rows from one offset up to another are done
+with. The stretches of a consumer in a shard have to follow on one another: where two overlap, rows
+were confirmed twice, and where there is a hole nothing is known (the confirmation of a program that
+was killed may have reached the log and no record). Within a stretch each recorded row for which the
+selector is true has to have been taken once by the program that has confirmed it, and no other row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from canopy.traces.analysis.read import check_folder, files_within, store_records
+from canopy.traces.analysis.selection.job import selected
+from canopy.traces.analysis.spark.session import EMPTY, spark_session
+from canopy.traces.analysis.tasks import is_small_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXACT = "exact"
+WRONG = "wrong"
+NOT_JUDGED = "not judged"
+
+EVERYTHING = '["cmp","=",["lit",1],["lit",1]]'
+"""The tree of a consumer that wants all rows."""
+
+
+class StreamSummary(msgspec.Struct, frozen=True):
+    """What the records of streams prove. Pairs are of a recorded row and a durable consumer."""
+
+    result: str  # exact, wrong, or not judged: no row was confirmed by a durable consumer
+    rows: int  # committed, as far as they were recorded
+    appended: int  # rows that programs were told to be appended
+    consumers: int
+    consumed: int  # pairs that were taken once and confirmed
+    missing: int  # confirmed, wanted, and not taken by who has confirmed them
+    repeated: int  # taken more than once by who has confirmed them
+    spurious: int  # taken, and not wanted
+    overlaps: int  # stretches that were confirmed although others had confirmed a part of them
+    unproved: int  # offsets between stretches, of which nothing is known
+    examples: tuple[str, ...] = ()
+
+
+def judge_streams(
+    traces: Path,
+    master: str | None = None,
+    *,
+    session: SparkSession | None = None,
+    settings: Mapping[str, str] = EMPTY,
+) -> StreamSummary:
+    """Judge the streams of the trace folder `traces`. Raises AnalysisError."""
+    files = files_within(traces)
+    size = check_folder(traces)
+    opened = nullcontext(session) if session else spark_session(master, size, settings)
+    with opened as spark, TemporaryDirectory(prefix="canopy-streams-") as scratch:
+        records = store_records(spark, files, Path(scratch) / "records")
+        return _judged(spark, records)
+
+
+def _judged(spark: SparkSession, records: DataFrame) -> StreamSummary:
+    rows = records.where("kind = 'row'").select("event", "shard", "offset", "attributes")
+    rows = rows.dropDuplicates(["event"]).persist()
+    stretches = (
+        records.where("kind = 'consume'")
+        .selectExpr(
+            *("shard", "name", "subscription", "offset AS first", "until"),
+            f"coalesce(tree, '{EVERYTHING}') AS tree",
+        )
+        .distinct()
+        .persist()
+    )
+    takes = records.where("kind = 'take'").select("event", "name", "subscription")
+    overlaps, unproved = _order(spark, stretches)
+    judged = _pairs(spark, rows, stretches, takes).persist()
+    counts = {row["what"]: row["count"] for row in judged.groupBy("what").count().collect()}
+    wrong = judged.where("what != 'consumed'").orderBy("event", "name").limit(10).collect()
+    told = records.where("kind = 'append'").selectExpr("sum(size) AS size").collect()
+    bad = overlaps + sum(counts.get(what, 0) for what in ("missing", "repeated", "spurious"))
+    consumed = counts.get("consumed", 0)
+    return StreamSummary(
+        result=WRONG if bad else EXACT if consumed else NOT_JUDGED,
+        rows=rows.count(),
+        appended=told[0]["size"] or 0,
+        consumers=stretches.select("name", "shard").distinct().count(),
+        consumed=consumed,
+        missing=counts.get("missing", 0),
+        repeated=counts.get("repeated", 0),
+        spurious=counts.get("spurious", 0),
+        overlaps=overlaps,
+        unproved=unproved,
+        examples=tuple(f"{row['event']} {row['what']} by {row['name']}" for row in wrong),
+    )
+
+
+def _order(spark: SparkSession, stretches: DataFrame) -> tuple[int, int]:
+    """How many stretches overlap with earlier ones, and how many offsets lie between stretches."""
+    stretches.createOrReplaceTempView("stretches")
+    (found,) = spark.sql(
+        """
+        SELECT sum(int(first < before)) AS overlaps,
+               sum(CASE WHEN first > before THEN first - before ELSE 0 END) AS unproved
+        FROM (SELECT first, max(until) OVER (
+                PARTITION BY shard, name ORDER BY first, until
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+              FROM stretches)
+        """
+    ).collect()
+    return found["overlaps"] or 0, found["unproved"] or 0
+
+
+def _pairs(
+    spark: SparkSession, rows: DataFrame, stretches: DataFrame, takes: DataFrame
+) -> DataFrame:
+    """event, name, what: of each recorded row and each consumer that has confirmed it."""
+    trees = [row["tree"] for row in stretches.select("tree").distinct().collect()]
+    events = rows.selectExpr(
+        *("event", "0.0D AS published", "offset AS at", "shard AS overlay", "attributes")
+    )
+    wanted = selected(events, trees, is_small_session(spark)).select("event", "tree")
+    numbers = spark.createDataFrame(list(enumerate(trees)), "number int, text string")
+    wanted = wanted.join(numbers, wanted.tree == numbers.number).selectExpr(
+        "event AS wanted_event", "text AS wanted_tree"
+    )
+    done = rows.join(stretches, "shard").where("offset >= first AND offset < until")
+    done = done.select("event", "name", "subscription", "tree")
+    is_wanted = (done.event == wanted.wanted_event) & (done.tree == wanted.wanted_tree)
+    pairs = done.join(wanted, is_wanted, "left")
+    counted = takes.groupBy("event", "name", "subscription").count()
+    return pairs.join(counted, ["event", "name", "subscription"], "left").selectExpr(
+        "event",
+        "name",
+        """CASE WHEN wanted_event IS NULL AND count IS NULL THEN NULL
+                WHEN wanted_event IS NULL THEN 'spurious'
+                WHEN count IS NULL THEN 'missing'
+                WHEN count > 1 THEN 'repeated'
+                ELSE 'consumed' END AS what""",
+    ).where("what IS NOT NULL")  # fmt: skip

@@ -1,0 +1,41 @@
+"""What trace records call rows: by that a share of them is chosen, the same at every node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+import msgspec
+
+
+class RowName(msgspec.Struct, frozen=True):
+    """A row of a shard."""
+
+    shard: str
+    offset: int
+
+    @property
+    def identity(self) -> str:
+        """The same text at every node."""
+        return f"{self.shard}/{self.offset}"
+
+
+class RowNames(Sequence[RowName]):
+    """The rows with these offsets, named when somebody asks: nobody does where there are no
+    traces."""
+
+    def __init__(self, shard: str, offsets: Sequence[int]) -> None:
+        self._shard = shard
+        self._offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, place: int) -> RowName: ...
+    @overload
+    def __getitem__(self, place: slice) -> RowNames: ...
+    def __getitem__(self, place: int | slice) -> RowName | RowNames:
+        if isinstance(place, slice):
+            return RowNames(self._shard, self._offsets[place])
+        return RowName(self._shard, self._offsets[place])

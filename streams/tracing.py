@@ -1,0 +1,54 @@
+"""Trace records of committed rows, by the leader that has committed them.
+
+Only the share that is sampled is recorded, and nothing is decoded where there are no traces. What a
+leader commits in its last moments may have no record: then nothing is concluded from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from overlay.machine import Machine, Port
+from streams.log.batches import rows_of
+from streams.log.chunk import EVENTS, Chunk
+from streams.log.row_names import RowNames
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica, ShardCommitted
+
+
+class RowRecords(Machine):
+    """Records what is committed at the shards that this node leads."""
+
+    def __init__(self, port: Port, leading: Callable[[str], Replica | None]) -> None:
+        """`leading`: a shard's replica if this node leads it."""
+        super().__init__(port)
+        self._leading = leading
+        self._recorded: dict[str, tuple[Leading, int]] = {}  # up to which chunk, by shard
+
+    def on_committed(self, event: ShardCommitted) -> None:
+        """More of a shard's log is committed."""
+        replica = self._leading(event.shard)
+        if replica is None or replica.leading is None:
+            self._recorded.pop(event.shard, None)
+            return
+        leading, number = self._recorded.get(event.shard, (None, 0))
+        if leading is not replica.leading:
+            number = replica.leading.first - 1
+        self._recorded[event.shard] = (replica.leading, replica.committed)
+        for chunk in replica.recent_from(number + 1, replica.committed - number):
+            if chunk.kind == EVENTS:
+                self._record(event.shard, chunk)
+
+    def _record(self, shard: str, chunk: Chunk) -> None:
+        names = self.port.sampled(RowNames(shard, range(chunk.first, chunk.next_offset)))
+        rows = rows_of(chunk) if names else ()
+        for name in names:
+            row = rows[name.offset - chunk.first]
+            self.port.trace(
+                "row",
+                event=name.identity,
+                shard=shard,
+                offset=name.offset,
+                epoch=chunk.epoch,
+                attributes=row.attributes,
+            )
