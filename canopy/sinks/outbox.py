@@ -111,7 +111,8 @@ class Outbox(Generic[H]):
     def answer(self, timeout: float = 60.0) -> int:
         """Wait for the stream to ask what became of transactions, and say it. Returns how many it
         has asked for. Raises CommandFailed (fenced: another process answers), and a ControlError.
-        What this database has no record of is not known: the stream keeps it, and asks again."""
+        What this database has no record of is not known: the stream keeps it, and asks again, as it
+        does after an error of the database (SQLite is locked while `transaction` is open)."""
         asked = self._reviews.take(timeout)
         for transaction in asked:
             with self._database.opened() as handle:
