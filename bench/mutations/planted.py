@@ -22,6 +22,7 @@ from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.node import registering_faults
 from bench.streams import (
     consuming_faults,
+    group_faults,
     mending_faults,
     producing_faults,
     retention_faults,
@@ -35,6 +36,7 @@ __all__ = [
     "chord_faults",
     "consuming_faults",
     "gap_faults",
+    "group_faults",
     "health_faults",
     "host_faults",
     "hot_value_faults",

@@ -4,6 +4,7 @@
     python -m bench.streams.search --seed 17 --seeds 1   # this one again
     python -m bench.streams.search --programs            # of those who append, with their nodes
     python -m bench.streams.search --transactions        # of those with transactions, likewise
+    python -m bench.streams.search --groups              # of those that share rows
     make stream-search SEARCH="--seeds 2000"
 
 Each seed is a world of 3 to 5 nodes with crashes, losses of power, cut links, slow, failing and
@@ -30,6 +31,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30, help="faults and pauses of each")
     parser.add_argument("--programs", action="store_true", help="look at programs that append")
     parser.add_argument("--transactions", action="store_true", help="at programs' transactions")
+    parser.add_argument("--groups", action="store_true", help="at programs that share rows")
     arguments = parser.parse_args()
     if os.environ.get(VARIABLE):
         from bench.mutations.planted import plant
@@ -39,6 +41,8 @@ def main() -> int:
         return search_programs(arguments.seed, arguments.seeds, arguments.rounds)
     if arguments.transactions:
         return search_transactions(arguments.seed, arguments.seeds, arguments.rounds)
+    if arguments.groups:
+        return search_groups(arguments.seed, arguments.seeds, arguments.rounds)
     chunks = rows = suspect = truncated = anew = removed = 0
     began = time.process_time()
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
@@ -59,6 +63,27 @@ def main() -> int:
         f"{suspect} torn or damaged logs, {truncated} truncations, {removed} logs "
         f"whose beginning was removed, {anew} that began anew behind one; "
         f"{time.process_time() - began:.1f} s of CPU"
+    )
+    return 0
+
+
+def search_groups(first: int, seeds: int, rounds: int) -> int:
+    """Worlds with programs that share rows (tests/streams/groups/membership_world.py)."""
+    from tests.streams.groups.membership_world import trial_of_groups
+
+    began, done, taken, dead = time.process_time(), 0, 0, 0
+    for seed in range(first, first + seeds):
+        try:
+            world = trial_of_groups(seed, rounds)
+        except WrongError as error:
+            print(f"seed {seed}: {error}")
+            return 1
+        done += len(world.confirmed)
+        taken += len(world.takes)
+        dead += sum(port.counters.get("stream_dead_letters", 0) for port in world.ports.values())
+    print(
+        f"{seeds} seeds, none bad: {taken} rows delivered, {done} acknowledgements confirmed, "
+        f"{dead} dead letters; {time.process_time() - began:.1f} s of CPU"
     )
     return 0
 

@@ -89,6 +89,12 @@ class Locator(Protocol):
         """That node does not lead it."""
 
 
+def first_number(incarnation: int) -> int:
+    """Below the numbers that a node uses after this start of it: none is of an earlier one, which
+    leaders may know still. At most 2**52."""
+    return (incarnation & 0xFFFFF) << 32
+
+
 class LookAtReadings(Timer, frozen=True):
     """Time to look at what was not answered."""
 
@@ -120,7 +126,7 @@ class Readers(Machine):
         self._incarnation = incarnation
         self._readings: dict[tuple[int, int], _Reading] = {}  # by client and request
         self._by_number: dict[int, tuple[_Reading, Cursor]] = {}
-        self._number = 0
+        self._number = first_number(incarnation)
         self._looks = 0
         self._is_looking = False
 

@@ -78,6 +78,7 @@ class GroupDelivery:
         self._by_place: dict[int, Member] = {}
         self._settled: dict[int, Pending] = {}  # by offset: to be written as done with
         self._dead: dict[int, DeadLetter] = {}  # to be written
+        self._buried: list[Pending] = []  # the rows of these
         self._answers: dict[MemberKey, tuple[list[int], list[int]]] = {}  # done, lost
         self._turn = 0
 
@@ -201,7 +202,8 @@ class GroupDelivery:
         options, done = self.group.options, self.group.done
         rows = decode_rows(piece.rows, piece.count)
         places = (0, *piece.places) if piece.places else range(piece.count)
-        now, clock = self.port.now, self.log.clock()
+        # A clock that was put back may be behind the times in the log, which never go back.
+        now, clock = self.port.now, max(self.log.clock(), self.replica.log.time)
         for place, row in zip(places, rows, strict=True):
             offset = piece.first + place
             if offset in done or self.window.has(offset):
@@ -293,11 +295,15 @@ class GroupDelivery:
         self.port.count("stream_dead_letters")
         about = (row.offset, row.deliveries, reason, self.log.clock())
         self._dead[row.offset] = DeadLetter(self.name, self.number, *about)
-        self._done(row)
+        self._done(row, is_certain=False)
 
-    def _done(self, row: Pending) -> None:
+    def _done(self, row: Pending, is_certain: bool = True) -> None:
+        """A row is done with. While a dead letter is not committed, it may be that it is delivered
+        again by another leader: what comes behind it in its key waits."""
         self._let_go(row)
-        self.window.settle(row)
+        self.window.settle(row, is_certain)
+        if not is_certain:
+            self._buried.append(row)
         self._settled[row.offset] = row
         self.log.wake()
 
@@ -356,6 +362,12 @@ class GroupDelivery:
         if runs:
             entries.append(RowsDone(self.name, self.number, tuple(runs)))
         return entries
+
+    def take_buried(self) -> list[Pending]:
+        """Rows whose dead letters have been written: `window.free` is to be called when they are
+        committed."""
+        buried, self._buried = self._buried, []
+        return buried
 
     def passed(self) -> list[GroupEntry]:
         """That the floor has moved on over rows that do not match, to be written now."""

@@ -27,7 +27,7 @@ from overlay.stream_client import (
     TakeRows,
 )
 from streams.consuming.messages import ReadFrom
-from streams.consuming.readers import Locator
+from streams.consuming.readers import Locator, first_number
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
 from streams.groups.founding import Refusal, options_of
@@ -98,7 +98,7 @@ class Members(Machine):
         self._incarnation = incarnation
         self._members: dict[tuple[int, int], _Membership] = {}  # by client and request
         self._by_number: dict[int, tuple[_Membership, Seat]] = {}
-        self._number = 0
+        self._number = first_number(incarnation)
         self._looks = 0
         self._is_looking = False
 

@@ -44,6 +44,7 @@ from streams.groups.messages import (
     MembersMoved,
     SettleLeases,
 )
+from streams.groups.window import Pending
 from streams.log.group_state import (
     DeadLetter,
     DeadLetterEnded,
@@ -364,10 +365,12 @@ class ShardGroups:
         entries, self._entries = [*self._founding.values(), *self._entries], []
         self._founding.clear()
         answers = []
+        buried: list[tuple[GroupDelivery, Pending]] = []
         for delivery in self.groups.values():
             if delivery.is_there:
                 entries += delivery.flush()
                 answers += delivery.take_answers()
+                buried += [(delivery, row) for row in delivery.take_buried()]
         thens, self._then = self._then, []
         if entries:
             self.log.write(entries)
@@ -375,6 +378,15 @@ class ShardGroups:
             self.log.when_committed(lambda p=peer, a=answer: self.port.send(p, a))  # type: ignore[misc]
         for then in thens:
             self.log.when_committed(then)
+        if buried:
+            self.log.when_committed(lambda: self._free(buried))
+
+    def _free(self, buried: list[tuple[GroupDelivery, Pending]]) -> None:
+        """Rows are dead letters for good: what comes behind them may go."""
+        for delivery, row in buried:
+            if self.groups.get(delivery.name) is delivery:
+                delivery.window.free(row)
+                self._give(delivery)
 
     # -- what operators ask ----------------------------------------------------------------------
 

@@ -143,11 +143,21 @@ class Window:
         if row is not None:
             self.bytes -= len(row.row)
 
-    def settle(self, row: Pending) -> None:
-        """A row is done with: it is leased to nobody any more, and what comes behind it may go."""
+    def settle(self, row: Pending, is_certain: bool = True) -> None:
+        """A row is done with: it is leased to nobody any more, and what comes behind it may go, if
+        that `is_certain`; else after `free`."""
         row.is_settled = True
         self._unlease(row)
         if row.key is not None:
+            if is_certain:
+                self._next_of(row.key)
+            else:
+                self._held[row.key] = row.offset
+
+    def free(self, row: Pending) -> None:
+        """It is certain that a row is done with."""
+        if row.key is not None and self._held.get(row.key) == row.offset:
+            del self._held[row.key]
             self._next_of(row.key)
 
     def runs_around(self, offsets: Iterable[int], scanned: int) -> list[Run]:

@@ -130,7 +130,8 @@ class Leading:
             floor = min([floor, *(c.position for c in mine.state.consumers.values())])
         floor = max(floor, quota_floor(keep, mine.log))
         held = mine.state.groups.floor()
-        floor = floor if held is None else min(floor, held)
+        if held is not None and not keep.drops_unread:
+            floor = min(floor, held)
         if floor > mine.state.floor:
             self.append_chunk(CUT, encode_entries([Floor(floor)]), time=now)
 

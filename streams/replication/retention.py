@@ -7,7 +7,7 @@ the log could not be recovered. So rows are removed a segment at a time, and a l
 segments that are small beside what is to be kept.
 
 What a registered consumer or group has not read stays, whatever its age, unless the stream says
-otherwise (`Keep.drops_unread`, `Keep.drops_oldest`; never with groups). Then the log's state counts
+otherwise (`Keep.drops_unread`, and of consumers `Keep.drops_oldest`). Then the log's state counts
 for each consumer what it has missed.
 
 A replica that lacks chunks which its leader has deleted begins anew at the first segment that the

@@ -39,6 +39,7 @@ class GroupsWorld(ProducingWorld):
 
     def __init__(self, seed: int, nodes: int = 4, replicas: int = 3) -> None:
         self.group_servers: dict[str, GroupServer] = {}
+        self.jumps: dict[str, float] = {}  # seconds by which a node's wall clock is wrong
         super().__init__(seed, nodes, replicas)
 
     def boot(self, node: str) -> None:
@@ -46,7 +47,7 @@ class GroupsWorld(ProducingWorld):
             self.ports[node],
             lambda shard: self.led(node),
             lambda shard: self.alive.get(node),
-            lambda: int(self.scheduler.now * 1e9),
+            lambda: int((self.scheduler.now + self.jumps.get(node, 0.0)) * 1e9) + 10**13,
         )
         super().boot(node)
 

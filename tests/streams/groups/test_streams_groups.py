@@ -62,10 +62,15 @@ def test_members_share_the_rows_that_match_and_the_floor_follows() -> None:
     assert floor(world) == 21, "what does not match is passed without an acknowledgement"
 
 
-def test_other_options_than_the_groups_are_refused_also_by_the_next_leader() -> None:
+def test_other_options_than_the_groups_are_refused_also_by_the_next_leader(
+    small_segments: None,
+) -> None:
     world, leader, replica = led_world()
     world.put(replica, *numbered(0, 10))
     HandMember(world, 1).join(leader, selector="n >= 5", lease=7.0, by="n")
+    for _ in range(20):
+        world.put(replica, {"n": 1})
+    assert len(replica.log.segments) > 1
     for place, wanted in enumerate(
         ({"selector": ""}, {"selector": "n >= 4"}, {"lease": 8.0}, {"by": ""}, {"delay": "n"})
     ):
@@ -82,7 +87,7 @@ def test_other_options_than_the_groups_are_refused_also_by_the_next_leader() -> 
     assert late.offsets() == [5, 6, 7, 8, 9], "the selector is that of the log"
 
 
-def test_a_row_whose_lease_is_over_goes_to_another_and_the_late_word_does_not_count() -> None:
+def test_a_row_whose_lease_is_over_goes_to_another() -> None:
     world, leader, replica = led_world()
     one = HandMember(world, 1).join(leader, lease=2.0, credit=1)
     two = HandMember(world, 2).join(leader, credit=1)
@@ -213,7 +218,7 @@ def test_the_urgent_come_first_and_the_old_are_not_passed_for_ever() -> None:
     assert one.offsets() == [2, 4, 1, 0, 3, 5, 6], "9 steps are worth 45 seconds"
 
 
-def test_a_row_that_was_delivered_too_often_is_a_dead_letter_through_leaders_and_segments(
+def test_a_row_that_was_delivered_too_often_is_a_dead_letter(
     small_segments: None,
 ) -> None:
     world, leader, replica = led_world()
@@ -323,6 +328,19 @@ def test_who_comes_back_keeps_its_leases_and_gets_anew_what_was_lost() -> None:
     assert floor(world) == 2
 
 
+def test_an_acknowledgement_is_answered_when_it_is_committed() -> None:
+    world, leader, replica = led_world()
+    world.put(replica, {"n": 0})
+    one = HandMember(world, 1).join(leader)
+    for peer in world.peers[1:3]:
+        world.cut.update({(leader.id, peer.id): None, (peer.id, leader.id): None})
+    one.settle(leader, "ack", one.rows[0])
+    assert (one.done, floor(world)) == ([], 1)
+    world.cut.clear()
+    one.look(2.0)
+    assert one.done == [one.rows[0].lease]
+
+
 def test_credit_and_the_window_bound_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "WINDOW", 30)
     world, leader, replica = led_world()
@@ -361,6 +379,28 @@ def test_retention_keeps_what_a_group_has_not_passed_until_it_is_forgotten(
     world.ask(one.node, leader, ForgetGroup(1, SHARD, 0, "g"))
     assert retain() > 2
     assert replica.state.groups.groups == {}
+
+
+def test_a_stream_that_drops_what_is_unread_takes_it_from_its_groups(
+    small_segments: None,
+) -> None:
+    world, leader, replica = led_world()
+    one = HandMember(world, 1).join(leader, credit=1)
+    for n in range(40):
+        world.put(replica, {"n": n})
+    one.leave(leader)
+    assert replica.leading is not None
+    keep = Keep(bytes=2_000, drops_unread=True)
+    replica.leading.retain(keep, int(world.scheduler.now * 1e9))
+    world.run(1.0)
+    first = replica.log.first_offset
+    assert first > 10
+    leader, replica = take_over(world)
+    two = HandMember(world, 2).join(leader)
+    assert two.offsets() == list(range(first, 40))
+    two.settle(leader, "ack", *two.rows)
+    two.keep(leader, 2.0)
+    assert floor(world, 1) == 40
 
 
 def test_a_group_that_is_forgotten_ends_its_members_and_another_begins_anew() -> None:

@@ -1,0 +1,187 @@
+"""Faults where rows are shared in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace as changed
+
+from bench.mutations.planting import fault, replace
+from streams.consuming import readers
+from streams.groups.confirming import Confirmation
+from streams.groups.delivery import GroupDelivery
+from streams.groups.group_log import GroupLog
+from streams.groups.messages import Settlement
+from streams.groups.shard_groups import ShardGroups
+from streams.groups.window import Pending, Window
+from streams.log.group_state import DeadLetter, GroupEntry, GroupKnown, GroupStates
+
+SOAK = "tests/streams/groups/test_streams_groups_soak.py"
+UNDER_FAULTS = "test_groups_are_done_with_every_row_once_through_faults"
+GROUPS = "tests/streams/groups/test_streams_groups.py"
+RUNS = "tests/streams/groups/test_streams_group_runs.py"
+DONE = "promise: each row of a group is acknowledged or dead, once"
+KEY = "promise: rows of one key are with one member at a time"
+
+
+@fault(DONE, GROUPS, "test_delayed_rows_come_when_they_are_due_and_hold_the_floor")
+def groups_floor_passes_delayed_rows() -> None:
+    """A group counts rows as done with that wait for their time."""
+    original = Window.add
+
+    def add(self: Window, row: Pending) -> None:
+        original(self, row)
+        if row.due > 0.0:
+            self._offsets.remove(row.offset)
+
+    replace(original, add)
+
+
+@fault(DONE, RUNS, "test_runs_around_rows_reach_to_the_next_that_is_not_done_with")
+def groups_runs_reach_beyond_what_was_scanned() -> None:
+    """A group's run of rows that are done with goes on to a dead letter that is tried again, over
+    rows that were not looked at."""
+    original = Window.runs_around
+
+    def runs_around(self: Window, offsets: list[int], scanned: int) -> list[tuple[int, int]]:
+        return original(self, offsets, max([scanned, *self._offsets]))
+
+    replace(original, runs_around)
+
+
+@fault(KEY, GROUPS, "test_rows_of_one_key_are_with_one_member_in_their_order")
+def groups_give_two_rows_of_one_key() -> None:
+    """A row is given to a member while another of its key is with one."""
+
+    def _may_go(self: Window, row: Pending) -> bool:
+        return not row.lease and not row.is_settled
+
+    replace(Window._may_go, _may_go)
+
+
+@fault(KEY, GROUPS, "test_a_new_leader_waits_until_keys_of_the_former_one_are_free")
+def groups_leaders_do_not_wait() -> None:
+    """A new leader gives rows of keys at once, though the former one may have given some."""
+    original = ShardGroups._may_lease
+
+    def _may_lease(self: ShardGroups, delivery: GroupDelivery) -> bool:
+        self._led_at = float("-inf")
+        return original(self, delivery)
+
+    replace(original, _may_lease)
+
+
+@fault(KEY, GROUPS, "test_a_leader_that_is_cut_off_gives_no_row_of_a_key")
+def groups_leaders_do_not_ask_whether_they_lead() -> None:
+    """A leader gives rows of keys though no majority has said that it is one still."""
+
+    def _count(self: Confirmation) -> None:
+        self._confirmed = self.port.now
+
+    replace(Confirmation._count, _count)
+
+
+@fault(DONE, GROUPS, "test_a_row_that_was_delivered_too_often_is_a_dead_letter")
+def groups_dead_letters_are_missing_from_the_state() -> None:
+    """A segment's beginning says nothing of a group's dead letters."""
+    original = GroupStates.entries
+
+    def entries(self: GroupStates) -> Iterator[GroupEntry]:
+        return (entry for entry in original(self) if not isinstance(entry, DeadLetter))
+
+    replace(original, entries)
+
+
+@fault(DONE, GROUPS, "test_acknowledged_rows_are_not_delivered_again_by_later_leaders")
+def groups_runs_are_missing_from_the_state() -> None:
+    """A segment's beginning says of a group only how far its floor is."""
+    original = GroupStates.entries
+
+    def entries(self: GroupStates) -> Iterator[GroupEntry]:
+        for entry in original(self):
+            yield changed(entry, runs=()) if isinstance(entry, GroupKnown) else entry
+
+    replace(original, entries)
+
+
+@fault(DONE, GROUPS, "test_other_options_than_the_groups_are_refused_also_by_the_next_leader")
+def groups_selector_is_missing_from_the_state() -> None:
+    """A segment's beginning does not have the selector of a group, which then matches all rows."""
+    original = GroupStates.entries
+
+    def entries(self: GroupStates) -> Iterator[GroupEntry]:
+        for entry in original(self):
+            if isinstance(entry, GroupKnown):
+                entry = changed(entry, options=changed(entry.options, selector=""))
+            yield entry
+
+    replace(original, entries)
+
+
+@fault(DONE, GROUPS, "test_a_row_whose_lease_is_over_goes_to_another")
+def groups_late_words_count() -> None:
+    """What a member says of a row counts, though the row is with another one by now."""
+    original = GroupDelivery.settle
+
+    def settle(
+        self: GroupDelivery, member: object, settled: tuple[Settlement, ...], may_extend: bool
+    ) -> None:
+        rows = self.window.rows
+        words = tuple(
+            changed(one, lease=rows[one.offset].lease) if one.offset in rows else one
+            for one in settled
+        )
+        original(self, member, words, may_extend)  # type: ignore[arg-type]
+
+    replace(original, settle)
+
+
+@fault(DONE, GROUPS, "test_an_acknowledgement_is_answered_when_it_is_committed")
+def groups_answer_before_the_commit() -> None:
+    """A shard's leader answers acknowledgements that are in its own log only."""
+
+    def when_committed(self: GroupLog, then: object) -> None:
+        then()  # type: ignore[operator]
+
+    replace(GroupLog.when_committed, when_committed)
+
+
+@fault(DONE, GROUPS, "test_a_newer_member_of_the_same_name_fences_the_older")
+def groups_members_are_not_fenced() -> None:
+    """Two programs are members of a group under one name."""
+
+    def _fence(self: ShardGroups, delivery: object, former: object) -> None:
+        pass
+
+    replace(ShardGroups._fence, _fence)
+
+
+@fault(DONE, GROUPS, "test_retention_keeps_what_a_group_has_not_passed_until_it_is_forgotten")
+def groups_do_not_hold_the_log() -> None:
+    """Retention removes rows that a group is not done with."""
+
+    def floor(self: GroupStates) -> int | None:
+        return None
+
+    replace(GroupStates.floor, floor)
+
+
+@fault(KEY, SOAK, UNDER_FAULTS)
+def groups_keys_go_on_before_a_dead_letter_is_committed() -> None:
+    """The next row of a key is given while the dead letter before it may be lost."""
+    original = Window.settle
+
+    def settle(self: Window, row: Pending, is_certain: bool = True) -> None:
+        original(self, row)
+
+    replace(original, settle)
+
+
+@fault(KEY, SOAK, UNDER_FAULTS)
+def groups_numbers_of_members_are_used_again() -> None:
+    """A node that starts again gives its members numbers which leaders know from before."""
+
+    def first_number(incarnation: int) -> int:
+        return 0
+
+    replace(readers.first_number, first_number)
