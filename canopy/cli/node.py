@@ -14,6 +14,9 @@ import click
     "--listen", metavar="HOST:PORT", help="The address to listen on; port 0: any free port."
 )
 @click.option(
+    "--advertise", metavar="HOST:PORT", help="The address that others dial, if it differs."
+)
+@click.option(
     "--peer", "peers", multiple=True, metavar="HOST:PORT", help="A node to join at (repeatable)."
 )
 @click.option(

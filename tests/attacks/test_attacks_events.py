@@ -8,6 +8,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
+from tests.support.overlays import settings
 from tests.support.trees import event
 from tests.support.world import WorldNode, one_node, peer
 
@@ -49,15 +50,15 @@ def test_nor_while_it_claims_to_wait_for_an_earlier_event() -> None:
 
 def test_a_number_that_is_counted_again_is_remembered_within_the_bound() -> None:
     """What was discarded leaves a place in the window, which does no harm when it is its turn."""
-    settings = Settings()
+    chosen = settings(tree={"dedupe": 2_000})
     port = one_node("s")
-    made = Receiver(port, settings, EventHistory(100))
+    made = Receiver(port, chosen, EventHistory(100))
     made.add("s", compile_selector("x > 1"), {"s/0": 1})
     port.add(made)
-    for round_ in range(settings.tree.dedupe // 500 + 2):
-        numbers = range(round_ * 1000, round_ * 1000 + 1000)
+    for round_ in range(12):
+        numbers = range(round_ * 500, round_ * 500 + 500)
         port.hear(deliver(*[event(n, x=n % 2) for n in numbers]), LIAR)
         port.hear(deliver(*[event(n, x=5) for n in numbers]), HOST)
         port.emitted.clear()
-    assert port.counts["delivered"] == 1000 * (settings.tree.dedupe // 500 + 2)
-    assert len(made.seen) <= settings.tree.dedupe
+    assert port.counts["delivered"] == 6_000
+    assert len(made.seen) <= 2_000
