@@ -147,7 +147,8 @@ class OriginInfo(msgspec.Struct, frozen=True):
 
 class IntakeInfo(msgspec.Struct, frozen=True):
     """What a replica takes into its shard by itself. `state`: "captures", or "registers" while the
-    subscription is not acknowledged; "copies" other streams, or "waits" for one."""
+    subscription is not acknowledged; "copies" other streams, or "waits" for one; "full": the
+    shard has as much as it may have."""
 
     state: str
     selector: str

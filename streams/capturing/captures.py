@@ -91,6 +91,7 @@ class Captures(Machine):
         if capture is None or subscription is None:
             return None
         state = "captures" if subscription.is_ready else "registers"
+        state = "full" if capture.is_full else state
         return IntakeInfo(state, subscription.selector, capture.waiting, subscription.gaps)
 
     # -- subscriptions ---------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from streams.log.origins import CAPTURED
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
+from streams.replication.retention import over
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on smaller ones wait: as
@@ -55,6 +56,15 @@ class ShardCapture:
         """Events that are not known to be committed."""
         return len(self._waiting)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the shard has as much as it may have, so that events wait. (What is appended at
+        once, a chunk, may lie beyond that.)"""
+        leading, replica = self.replica.leading, self.replica
+        return leading is not None and bool(
+            over(leading.keep, replica.log, replica.state.floor, 0, 1)
+        )
+
     def add(self, events: Sequence[Event]) -> None:
         """Take events that have come for this shard."""
         origins = self.replica.state.origins
@@ -86,6 +96,8 @@ class ShardCapture:
         while self._sent and self._sent[0] <= self.replica.committed:
             del self._sent[0]
         while leading is not None and self._unsent and len(self._sent) < UNDER_WAY:
+            if self.is_full:
+                return
             self._append(leading)
 
     def _append(self, leading: Leading) -> None:

@@ -77,7 +77,8 @@ class Copies(Machine):
             OriginInfo(origin.stream, origin.number, copy.floor(origin), origin.fault)
             for origin in readings
         )
-        return IntakeInfo("copies" if is_fine else "waits", "", 0, copy.gaps, origins)
+        state = "full" if copy.is_full else "copies" if is_fine else "waits"
+        return IntakeInfo(state, "", 0, copy.gaps, origins)
 
     # -- which shards ----------------------------------------------------------------------------
 

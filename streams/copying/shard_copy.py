@@ -25,6 +25,7 @@ from streams.log.zones import encode_zones, zone_map
 from streams.producing.producers import shard_of
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
+from streams.replication.retention import over
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on nothing more is taken."""
@@ -67,7 +68,14 @@ class ShardCopy:
         """Whether more may be appended."""
         while self._sent and self._sent[0] <= self.replica.committed:
             del self._sent[0]
-        return len(self._sent) < UNDER_WAY and self.replica.is_led_by(self.leading)
+        is_led = self.replica.is_led_by(self.leading)
+        return len(self._sent) < UNDER_WAY and is_led and not self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the shard has as much as it may have, so that its origins wait."""
+        replica = self.replica
+        return bool(over(self.leading.keep, replica.log, replica.state.floor, 0, 1))
 
     def floor(self, origin: OriginReading) -> int:
         """How far the log has an origin's shard."""

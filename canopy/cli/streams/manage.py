@@ -319,6 +319,8 @@ def _replica_row(replica: ReplicaInfo) -> tuple[str, ...]:
 
 
 def _gaps(intake: IntakeInfo) -> Iterator[str]:
+    if intake.state == "full":
+        yield "waits, since the shard is full"
     if intake.state == "registers":
         yield "is not acknowledged: events that come now are captured by other replicas only"
     if intake.gaps and intake.origins:

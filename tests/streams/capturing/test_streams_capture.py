@@ -152,3 +152,18 @@ def test_options_that_make_no_sense_change_nothing() -> None:
     kept = world.ask("n0", EditStream(world.clients.request(), "alarms", keep_bytes=10_000_000))
     assert isinstance(kept, Streams)
     assert (kept.streams[0].keep_seconds, kept.streams[0].keep_bytes) == (5.0, 10_000_000)
+
+
+def test_a_stream_that_is_full_captures_again_when_there_is_room() -> None:
+    world = grown(4)
+    shard = founded(world, "n0", "alarms", capture="level > 0", max_rows=10) + "/0"
+    for n in range(30):
+        world.publish("n1", {"n": n, "level": 1})
+        world.run(0.2)
+    replica = world.node(leader(world, shard)).streams.hosts.replica(shard)
+    assert replica is not None
+    assert 10 <= replica.log.next_offset < 30
+    request = world.clients.request()
+    assert isinstance(world.ask("n2", EditStream(request, "alarms", max_rows=1_000)), Streams)
+    world.run(5.0)
+    assert sorted(rows(world, shard)) == list(range(30))

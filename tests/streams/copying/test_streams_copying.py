@@ -23,6 +23,7 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.info import StreamInfo
+from overlay.stream_client import EditStream
 from streams.copying.copies import Copies
 from streams.copying.origin import OriginReading
 from streams.copying.shard_copy import ShardCopy
@@ -247,3 +248,20 @@ def test_a_mirror_in_another_region_catches_up_after_a_cut() -> None:
     alive = next(n for n in ("n4", "n5", "n6", "n7") if n in world.names())
     rows = rows_of(world, alive, "copy", 30)
     assert [(e.offset, e.attributes["n"]) for e in rows] == [(n, n) for n in range(30)]
+
+
+def test_a_copy_that_is_full_waits_and_goes_on_when_there_is_room() -> None:
+    world = grown(4)
+    add(world, "n0", "origin")
+    shard = add(world, "n0", "copy", sources=(("origin", ""),), max_rows=10).id + "/0"
+    for n in range(30):
+        append(world, "n1", "origin", {"n": n})
+        world.run(0.2)
+    copies = world.node(leader(world, shard)).streams.copies
+    status = copies.status(shard)
+    assert status is not None
+    assert status.state == "full"
+    assert copies.copies[shard].replica.log.next_offset < 30
+    edit = EditStream(world.clients.request(), "copy", max_rows=1_000)
+    assert isinstance(world.ask("n2", edit), Streams)
+    assert numbers(rows_of(world, "n2", "copy", 30)) == list(range(30))
