@@ -130,7 +130,8 @@ def counted(call: ast.Call) -> Iterator[str]:
 def counters() -> set[str]:
     """Every counter of a node, as the code names it."""
     found = {f"wire_{name}" for name in Counters.__slots__}
-    for path in [ROOT / "node.py", *(ROOT / "overlay").rglob("*.py")]:
+    machines = [*(ROOT / "overlay").rglob("*.py"), *(ROOT / "streams").rglob("*.py")]
+    for path in [ROOT / "node.py", *machines]:
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
                 continue
