@@ -39,7 +39,8 @@ class WhyRow(Command, frozen=True):
 class RowReader(msgspec.Struct, frozen=True, array_like=True):
     """What a durable consumer has to do with a row. `what`: "read" (below its position, and its
     selector is true for it), "passed over" (its selector is not), "waits", "will pass over"; of a
-    row that is not there: "unread" (its position is not beyond it) or "passed"."""
+    row that is not there: "unread" (its position is not beyond it) or "passed". Of a group, whose
+    name is "group NAME" and position its floor, also who has the row, or why it is dead."""
 
     name: str
     selector: str

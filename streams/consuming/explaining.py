@@ -2,7 +2,8 @@
 
 The leader of the shard says it, from its log's state and the row's chunk. What a durable consumer
 has done with a row follows from its position and its selector: below the position it was handed
-out if the selector is true for it, and else passed over.
+out if the selector is true for it, and else passed over. Of a group the log says which rows it is
+done with, and which are dead; the leader's leases say who has one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamLocator, StreamMissing
 from streams.log.batches import BatchHead, heads_of, rows_of
 from streams.log.chunk import EVENTS, Chunk, read
+from streams.log.group_state import Group
 from streams.log.state import ShardState
 from streams.replication.replica import Replica
 
@@ -39,10 +41,16 @@ class RowExplaining(Machine):
     """Questions about rows: those of this node's programs, and those to its shards."""
 
     def __init__(
-        self, port: Port, locator: StreamLocator, leading: Callable[[str], Replica | None]
+        self,
+        port: Port,
+        locator: StreamLocator,
+        leading: Callable[[str], Replica | None],
+        holder: Callable[[str, str, int], str],
     ) -> None:
-        """`leading`: a shard's replica if this node leads it."""
+        """`leading`: a shard's replica if this node leads it; `holder`: by shard, group and offset
+        the member that has a row, "" if none has."""
         super().__init__(port)
+        self._holder = holder
         self._locator = locator
         self._leading = leading
         self._ticket = 0
@@ -122,7 +130,7 @@ class RowExplaining(Machine):
             self._find(sender, message, replica, number, (first, end))
         else:
             state = "not yet" if message.offset >= end else "removed"
-            readers = _readers(replica.state, message.offset, None)
+            readers = self._readers(replica, message.offset, None)
             facts = RowFacts(message.shard, message.ticket, state, first, end, readers=readers)
             self.port.send(sender, facts)
 
@@ -138,32 +146,46 @@ class RowExplaining(Machine):
                 assert chunk is not None, "a replica hands over valid chunks"
                 following = chunk.number + 1
                 if chunk.kind == EVENTS and chunk.first <= message.offset < chunk.next_offset:
-                    self.port.send(sender, _facts(replica, message, chunk, there))
+                    self.port.send(sender, self._facts(replica, message, chunk, there))
                     return
             if number < following <= replica.committed:
                 self._find(sender, message, replica, following, there)
 
         replica.read_chunks(number, found)
 
+    def _facts(
+        self, replica: Replica, message: AskRow, chunk: Chunk, there: tuple[int, int]
+    ) -> RowFacts:
+        """What is known of a row that is kept."""
+        index = message.offset - chunk.first
+        head, before = _head_of(chunk, index)
+        attributes = rows_of(chunk)[index].attributes
+        return RowFacts(
+            message.shard,
+            message.ticket,
+            "kept",
+            *there,
+            producer=head.producer,
+            number=head.sequence + index - before,
+            epoch=chunk.epoch,
+            chunk=chunk.number,
+            time=chunk.time,
+            attributes=attributes,
+            readers=self._readers(replica, message.offset, attributes),
+        )
 
-def _facts(replica: Replica, message: AskRow, chunk: Chunk, there: tuple[int, int]) -> RowFacts:
-    """What is known of a row that is kept."""
-    index = message.offset - chunk.first
-    head, before = _head_of(chunk, index)
-    attributes = rows_of(chunk)[index].attributes
-    return RowFacts(
-        message.shard,
-        message.ticket,
-        "kept",
-        *there,
-        producer=head.producer,
-        number=head.sequence + index - before,
-        epoch=chunk.epoch,
-        chunk=chunk.number,
-        time=chunk.time,
-        attributes=attributes,
-        readers=_readers(replica.state, message.offset, attributes),
-    )
+    def _readers(
+        self, replica: Replica, offset: int, attributes: dict[str, Value | None] | None
+    ) -> tuple[tuple[str, str, int, str], ...]:
+        """Of each durable consumer and group: name, selector, position, what became of the row."""
+        found = list(_consumers(replica.state, offset, attributes))
+        groups = replica.state.groups.groups
+        for name in sorted(groups)[:READERS_MOST]:
+            group = groups[name]
+            holder = self._holder(replica.shard, name, offset)
+            what = f"leased to {holder}" if holder else _of_group(group, offset, attributes)
+            found.append((f"group {name}", group.options.selector, group.done.floor, what))
+        return tuple(found)
 
 
 def _head_of(chunk: Chunk, index: int) -> tuple[BatchHead, int]:
@@ -176,7 +198,7 @@ def _head_of(chunk: Chunk, index: int) -> tuple[BatchHead, int]:
     raise AssertionError("the heads of a chunk have all its rows")
 
 
-def _readers(
+def _consumers(
     state: ShardState, offset: int, attributes: dict[str, Value | None] | None
 ) -> tuple[tuple[str, str, int, str], ...]:
     """Of each durable consumer: name, selector, position, and what became of the row."""
@@ -197,3 +219,19 @@ def _readers(
             what = "waits" if wants else "will pass over"
         found.append((name, known.selector, known.position, what))
     return tuple(found)
+
+
+def _of_group(group: Group, offset: int, attributes: dict[str, Value | None] | None) -> str:
+    """What became of a row that no member of a group has just now."""
+    is_done, selector = offset in group.done, group.options.selector
+    if (letter := group.dead.get(offset)) is not None:
+        return f"a dead letter after {letter.deliveries} deliveries: {letter.reason}"
+    if attributes is None:
+        return "passed" if is_done else "unread"
+    try:
+        wants = not selector or compile_selector(selector).matches(attributes)
+    except SelectorError:
+        return "its selector cannot be read"
+    if is_done:
+        return "acknowledged by a member" if wants else "passed over"
+    return "waits" if wants else "will pass over"

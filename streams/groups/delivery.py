@@ -142,6 +142,12 @@ class GroupDelivery:
         if member is not None and member.leases.pop(row.lease, None) is not None:
             member.bytes -= len(row.row)
 
+    def holder(self, offset: int) -> str:
+        """The name of the member that has a row; "": none has, or it is a member no more."""
+        row = self.window.rows.get(offset)
+        member = None if row is None else self._by_place.get(row.holder)
+        return "" if member is None else member.name
+
     # -- finding rows ----------------------------------------------------------------------------
 
     @property

@@ -94,6 +94,11 @@ class GroupServer(Machine):
             )
         return known
 
+    def holder(self, shard: str, group: str, offset: int) -> str:
+        """The name of the member of a group that has a row; "": none has."""
+        known = self.shard(shard)
+        return "" if known is None else known.holder(group, offset)
+
     def _who_leads(self, shard: str) -> Peer | None:
         """Whom this node's replica of the shard follows."""
         replica = self._replica(shard)

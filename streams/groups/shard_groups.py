@@ -421,6 +421,11 @@ class ShardGroups:
 
         go_on()
 
+    def holder(self, group: str, offset: int) -> str:
+        """The name of the member of a group that has a row; "": none has."""
+        delivery = self.groups.get(group)
+        return "" if delivery is None else delivery.holder(offset)
+
     def _report(self, group: Group) -> GroupReport:
         delivery = self.groups.get(group.name)
         counts = (0, 0, 0, 0)

@@ -21,6 +21,7 @@ from overlay.stream_client import (
     RowsTaken,
     SettleRows,
     TakeRows,
+    WhyRow,
 )
 from tests.support.overlays import grown, wait
 
@@ -211,3 +212,24 @@ def test_settled_is_what_the_reply_says() -> None:
     assert (
         ask(world, "n2", SettleRows, ready.request, (RowSettled(9, 0, 1, "ack"),)).code == "usage"
     )
+
+
+def test_why_says_of_a_row_who_has_it_and_what_became_of_it() -> None:
+    world = orders()
+    append(world, range(5))
+    ready = attached(world, "n2", name="worker", selector="n > 0", credit=3)
+    rows = taken(world, "n2", ready.request, 3)
+    settle(world, "n2", ready.request, "ack", rows[0])
+    settle(world, "n2", ready.request, "reject", rows[1])
+
+    def why(offset: int) -> str:
+        (reader,) = ask(world, "n3", WhyRow, "orders", 0, offset).readers
+        assert (reader.name, reader.selector) == ("group g", "n > 0")
+        return str(reader.what)
+
+    assert [why(offset) for offset in range(4)] == [
+        *("passed over", "acknowledged by a member"),
+        *("a dead letter after 1 deliveries: rejected", "leased to worker"),
+    ]
+    ask(world, "n2", DetachGroup, ready.request)
+    assert why(4) == "waits"
