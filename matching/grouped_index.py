@@ -13,7 +13,7 @@ caller; it also counts how often each key was the witness.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -72,6 +72,14 @@ class GroupedIndex(Generic[Key, Group]):
     def groups(self) -> Iterable[Group]:
         """All groups that have at least one key."""
         return self._sizes.keys()
+
+    def size(self, group: Group) -> int:
+        """How many keys are in a group."""
+        return self._sizes.get(group, 0)
+
+    def count_groups(self) -> int:
+        """How many groups have a key."""
+        return len(self._sizes)
 
     def add(self, key: Key, predicate: Predicate | Conjunction, group: Group) -> None:
         """Register a predicate under a key in a group; replaces what the key had before."""
@@ -148,6 +156,19 @@ class GroupedIndex(Generic[Key, Group]):
         wanted, labels, places = self._group_matcher.share(found)
         by_group = {self._by_number[number]: its_events for number, its_events in places.items()}
         return Shares(wanted, self.index.keys_of(labels), by_group)  # type: ignore[arg-type]
+
+    def share_found(
+        self, batch: Sequence[Attributes], witnesses: Mapping[int, Key]
+    ) -> Shares[Key, Group]:
+        """`share` where for some events a witness is known, by index in the batch, and there is
+        only one group: only the other events are matched."""
+        pairs = [(place, self._group_of[key], key) for place, key in witnesses.items()]
+        if len(pairs) < len(batch):
+            others = [place for place in range(len(batch)) if place not in witnesses]
+            matched = self.find_many([batch[place] for place in others])
+            pairs += [(others[position], group, key) for position, group, key in matched]
+            pairs.sort(key=itemgetter(0))
+        return self._share_pairs(pairs)
 
     def _is_for_numpy(self, found: Pairs) -> bool:
         """Whether what the block engine found is complete, and enough to be sorted by NumPy."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bench.mutations.planting import fault, replace, replace_constant
+from matching import Cut, Interval
 from overlay.client import Event
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.delivery.event_counts import EventSource
@@ -12,6 +13,7 @@ from overlay.upper_tree.delivery.last_sent import LastSent
 from overlay.upper_tree.messages import Visit
 from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.subscriber import publication_order
+from overlay.upper_tree.subscriber.inner_parts import InnerParts
 from overlay.upper_tree.subscriber.publication_order import OrderDue, Passage, PublicationOrder
 from overlay.upper_tree.visits import Group, visits_of
 
@@ -114,3 +116,23 @@ def found_trees_visited_at_once() -> None:
         return ready, [], None
 
     replace(FirstSearches.take, take)
+
+
+@fault(
+    "promise: order",
+    "tests/upper_tree/subscriber/test_tree_publication_order.py",
+    "test_one_that_reaches_into_another_part_of_its_tree_waits_and_the_others_are_not_matched",
+)
+def inner_part_is_the_whole_part() -> None:
+    """Events of a part of a tree wait for no others, though a subscription reaches beyond it."""
+
+    def came(self: InnerParts, tree: str, hull: Interval) -> None:
+        pass
+
+    def find(
+        self: InnerParts, tree: str, part: Interval, hulls: Iterable[Interval]
+    ) -> tuple[Cut, Cut]:
+        return part.lo, part.hi
+
+    replace(InnerParts.came, came)
+    replace(InnerParts.find, find)

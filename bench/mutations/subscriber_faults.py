@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace, replaced
-from matching import Index
+from matching import Index, Shares
 from overlay.client import Delivery, Event
 from overlay.links.events import LocalStall
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
+from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 from overlay.upper_tree.subscriber.renewals import AnswerDue, Renewals
@@ -117,3 +118,41 @@ def renewal_not_repeated() -> None:
 
     replace(Renewals.on_local_stall, on_local_stall)
     replace(Renewals.on_answer_due, on_answer_due)
+
+
+@fault(
+    "C9",
+    "tests/upper_tree/subscriber/test_tree_named.py",
+    "test_what_nobody_wants_is_not_shown_whatever_the_host_names",
+)
+def named_registration_is_believed() -> None:
+    """A subscriber's node shows an event to the subscription that the host names, unchecked."""
+    original = Receiver._share
+
+    def _share(
+        self: Receiver, events: Sequence[Event], named: Mapping[int, str]
+    ) -> Shares[str, int]:
+        if not named:
+            return original(self, events, named)
+        found = dict(enumerate(named.get(id(event), "") for event in events))
+        batch = [event.attributes for event in events]
+        known = {place: key for place, key in found.items() if key in self._gathered}
+        return self.gathering.share_found(batch, known)
+
+    replace(original, _share)
+
+
+@fault(
+    "promise: every program gets its events",
+    "tests/upper_tree/subscriber/test_tree_named.py",
+    "test_with_several_programs_all_that_match_get_it",
+)
+def named_registration_decides_for_all() -> None:
+    """An event for which the host names a subscription is for the program of that one only."""
+    me = Receiver._named
+
+    def _named(self: Receiver, message: Deliver) -> Mapping[int, str]:
+        names = (name.rpartition("/")[0] for name in message.found)
+        return {id(e): self.port.me.id + n for e, n in zip(message.events, names, strict=False)}
+
+    replace(me, _named)

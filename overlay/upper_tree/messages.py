@@ -432,7 +432,10 @@ class Deliver(Message, frozen=True):
     Events are in the order of their publication; `before` as in the visit. `through`: up to this
     number all events that visited the host have been matched and sent (0: not known).
     `previous`: per event the number of the one before for this node, if that went another way
-    (last_sent.py), else 0; empty: 0 for all."""
+    (last_sent.py), else 0; empty: 0 for all.
+    `found`: per event the id of a registration of the receiver that matches it, without the
+    receiver's id at its front, "" if none is named; empty: for no event. (Pivot routing, where the
+    receiver has registered much.)"""
 
     attribute: str
     interval: Interval
@@ -445,6 +448,7 @@ class Deliver(Message, frozen=True):
     before: tuple[SentBefore, ...] = ()
     through: Uint53 = 0
     previous: tuple[Uint53, ...] = ()
+    found: tuple[str, ...] = ()
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""

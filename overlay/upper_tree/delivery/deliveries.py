@@ -53,6 +53,8 @@ class NodeMatches(msgspec.Struct):
     """Of each, the tree whose registrations matched it …"""
     spans: list[Interval] | None = None
     """… and in which part of its value space; None: each tree is wholly here."""
+    found: list[str] = []
+    """… and the id of such a registration, as in `Deliver`; empty: none is named."""
 
     @property
     def parts(self) -> list[tuple[str, Interval]]:
@@ -60,7 +62,7 @@ class NodeMatches(msgspec.Struct):
         spans = repeat(EVERYTHING) if self.spans is None else self.spans
         return list(zip(self.trees, spans, strict=False))
 
-    def add(self, place: int, tree: str, span: Interval) -> None:
+    def add(self, place: int, tree: str, span: Interval, found: str = "") -> None:
         """Add an event in its place: they are ascending."""
         at = bisect_right(self.places, place)
         if self.spans is None:
@@ -68,13 +70,17 @@ class NodeMatches(msgspec.Struct):
         self.places.insert(at, place)
         self.trees.insert(at, tree)
         self.spans.insert(at, span)
+        if found or self.found:
+            self.found = self.found or [""] * len(self.places[1:])
+            self.found.insert(at, found)
 
     def without(self, places: Mapping[int, None]) -> NodeMatches:
         """The same without the events at these indexes."""
         rest = NodeMatches(self.peer, [], [], [])
-        for place, (tree, span) in zip(self.places, self.parts, strict=True):
+        found = self.found or repeat("")
+        for place, (tree, span), id_ in zip(self.places, self.parts, found, strict=False):
             if place not in places:
-                rest.add(place, tree, span)
+                rest.add(place, tree, span, id_)
         return rest
 
 
@@ -182,7 +188,7 @@ class Deliveries:
                 )  # fmt: skip
             message = Deliver(
                 tree, interval, hop, picked, (), (), self.host, apart, self.before, self.through,
-                (previous, *(0,) * (len(picked) - 1)) if previous else (),
+                (previous, *(0,) * (len(picked) - 1)) if previous else (), tuple(mine.found),
             )  # fmt: skip
             self._together.append((mine.peer, message))
 

@@ -191,5 +191,6 @@ def _part(message: Deliver, tree: str, interval: Interval, places: Sequence[int]
         registrations=pick(message.registrations),
         onward=pick(message.onward),
         previous=pick(message.previous),
+        found=pick(message.found),
         apart=(),
     )

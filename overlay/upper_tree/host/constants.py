@@ -28,6 +28,11 @@ IDS_MOST = 4_096
 """Registrations that one event names to one node at once in counting routing (a node with more gets
 the event once more): 4,096 ids of some 30 bytes keep a message far under a frame."""
 
+NAMED_FROM = 16
+"""Registrations of one node at a host from which a delivery names one that matches: some ten bytes
+per event. Already with 64 matching takes a node three times as long as the check (measured,
+docs/design/delivery.md)."""
+
 ANNOUNCE_AGAIN = 1.0
 """After so long a publisher is sent all locations once more. Until then one that has forgotten them
 sends its events to some access point of the tree. By the hops of a publisher's events after a lost

@@ -31,7 +31,7 @@ from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.events import Visited
-from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN, ANNOUNCED_MOST, IDS_MOST
+from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN, ANNOUNCED_MOST, IDS_MOST, NAMED_FROM
 from overlay.upper_tree.host.gathering import Choice, ShardGathering, Shards
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host_load import HostLoad
@@ -306,8 +306,10 @@ class VisitHandler:
             first, id_ = keys[0]
             peer = self.trees[first].subscriber(id_)
             trees = [attribute for attribute, _ in keys]
+            is_named = index.size(peer.id) >= NAMED_FROM  # else matching costs the node less
             if whole.keys() >= dict.fromkeys(trees).keys():
-                batch[peer.id] = NodeMatches(peer, places, trees)
+                found_ids = [id_.removeprefix(peer.id) for _, id_ in keys] if is_named else []
+                batch[peer.id] = NodeMatches(peer, places, trees, None, found_ids)
                 continue
             mine = batch[peer.id] = NodeMatches(peer, [], [], [])
             for place_, (attribute, id_) in zip(places, keys, strict=True):
@@ -315,7 +317,7 @@ class VisitHandler:
                 if span is None or not self._matches(attribute, events[place_], id_):
                     closely[place_] = None
                 else:
-                    mine.add(place_, attribute, span)
+                    mine.add(place_, attribute, span, id_.removeprefix(peer.id) * is_named)
         if closely:
             batch = {node: mine.without(closely) for node, mine in batch.items()}
             for place_ in closely:

@@ -67,6 +67,12 @@ that: where links heal, thousands come at once, each with word of others."""
 SHOWN_AT_ONCE = 512
 """Events that have waited and are shown in one turn: some 10 ms."""
 
+# --- inner_parts.py ---
+
+PARTS_MOST = 256
+"""Parts of trees of which it is remembered which subscriptions reach beyond them: the virtual nodes
+from which one node has events. By how often a part is looked at anew."""
+
 # --- receiver.py ---
 
 SAMPLED_EVENTS = 8

@@ -24,14 +24,14 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from matching import EVERYTHING, Interval, Predicate
+from matching import EVERYTHING, Interval, Predicate, place
 from overlay.bounded import BoundedDict
 from overlay.client import Event
 from overlay.machine import Alarm, Machine, NodeId, Port, Timer
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.delivery.event_counts import EventSource
 from overlay.upper_tree.event_history import EventArrival
-from overlay.upper_tree.messages import EVENT_TREE, SentBefore
+from overlay.upper_tree.messages import EVENT_TREE, SentBefore, value_in
 from overlay.upper_tree.subscriber.constants import (
     LOOK_PAUSE,
     LOOKED_AT_ONCE,
@@ -41,6 +41,7 @@ from overlay.upper_tree.subscriber.constants import (
     ORDERED_SOURCES,
     SHOWN_AT_ONCE,
 )
+from overlay.upper_tree.subscriber.inner_parts import InnerParts
 
 
 class OrderDue(Timer, frozen=True):
@@ -151,6 +152,7 @@ class PublicationOrder(Machine):
         """How many wait."""
         self.bytes = 0
         self._ways: dict[str, Ways] = {}  # by subscription
+        self._inner = InnerParts()
         self._trees: Counter[str] = Counter()  # that they are registered in …
         self._several: Counter[str] = Counter()  # … those that are in more than one
         self._sources: BoundedDict[EventSource, PublisherOrder] = BoundedDict(
@@ -168,11 +170,14 @@ class PublicationOrder(Machine):
             _add(self._trees, ways.trees)
             if len(ways.trees) > 1:
                 _add(self._several, ways.trees)
+            elif ways.trees:
+                self._inner.came(ways.trees[0], ways.hull)
 
     def end(self, subscription: str) -> None:
         """The subscription has ended."""
         ways = self._ways.pop(subscription, None)
         if ways is not None:
+            self._inner.gone(len(self._ways))
             _subtract(self._trees, ways.trees)
             if len(ways.trees) > 1:
                 _subtract(self._several, ways.trees)
@@ -241,6 +246,8 @@ class PublicationOrder(Machine):
                 if not last or state.through.get(way.before.host, 0) >= last:
                     continue
                 if keys is None:
+                    if not self._may_concern(way, ready):
+                        continue
                     keys = frozenset(self.match(event))
                 if any(self._may_come(key, way.trees, ready) for key in keys):
                     needs.append((way.before.host, last))
@@ -270,6 +277,23 @@ class PublicationOrder(Machine):
             del state.missing[host]
             return inf
         return missing[0][0]
+
+    def _may_concern(self, way: OpenWay, ready: Ready) -> bool:
+        """Whether, as far as the event's values tell, it matches a subscription for which
+        `_may_come` is true."""
+        if way.for_any:
+            return True
+        for tree in way.trees:
+            if tree not in ready.event.attributes:
+                continue
+            value, came = value_in(ready.event, tree), ready.arrival((tree,), ready.event)
+            if value is None or came.attribute != tree:
+                return True
+            hulls = (ways.hull for ways in self._ways.values() if ways.trees == (tree,))
+            lo, hi = self._inner.find(tree, came.interval, hulls)
+            if not lo <= place(value) < hi:
+                return True
+        return False
 
     def _may_come(self, subscription: str, trees: Sequence[str], ready: Ready) -> bool:
         """Whether an event that visits these trees elsewhere may come to a subscription that this

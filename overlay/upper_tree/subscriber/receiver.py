@@ -4,18 +4,19 @@ An event that arrives is *accepted* at once in pivot routing; in counting routin
 attributes that matched is complete for one conjunction. (A set, never a bare counter: a repeated
 visit must not count twice. Partial matches expire.) Only then are duplicates removed, by the
 event's identity, and the whole predicate of every local subscription is checked once more before
-anything is shown.
+anything is shown. Of an event for which the host names a registration that it has found, that one's
+predicate is enough, if one client gathers everything: the event is for it or for none.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from matching import EVERYTHING, GroupedIndex, Index, Interval, Predicate, place
+from matching import EVERYTHING, GroupedIndex, Index, Interval, Predicate, Shares, place
 from overlay.client import Delivery, Event
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
@@ -31,6 +32,9 @@ from overlay.upper_tree.visits import check_places
 
 Identity = tuple[str, int, int]
 """(publisher, incarnation, sequence)."""
+
+NOTHING_NAMED: Final[Mapping[int, str]] = {}
+"""No host has named a subscription for any event."""
 
 
 class Arrived(LocalEvent, frozen=True):
@@ -179,6 +183,7 @@ class Receiver(Machine):
         self.index: Index[str] = Index()
         # Subscriptions of clients that gather, in a group for each client.
         self.gathering: GroupedIndex[str, int] = GroupedIndex()
+        self._gathered: dict[str, Predicate] = {}  # of these subscriptions
         self.pivots: dict[str, tuple[str, ...]] = {}  # subscription -> trees it is registered in
         self.latest = 0  # how often a subscription came or went
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
@@ -210,6 +215,7 @@ class Receiver(Machine):
             self.index.add(subscription, predicate)
         else:
             self.gathering.add(subscription, predicate, gathered)
+            self._gathered[subscription] = predicate
         self.required.update(trees)
         self.pivots[subscription] = tuple(dict.fromkeys(pivots))
         self.order.register(subscription, predicate, pivots)
@@ -230,6 +236,7 @@ class Receiver(Machine):
             self.index.remove(subscription)
         elif subscription in self.gathering:
             self.gathering.remove(subscription)
+            del self._gathered[subscription]
         for number in range(conjunctions):
             self.required.pop(f"{subscription}/{number}", None)
         self.latest += 1
@@ -250,6 +257,8 @@ class Receiver(Machine):
             raise ProtocolError("registrations do not fit the events")
         if message.previous and len(message.previous) != len(message.events):
             raise ProtocolError("previous events do not fit the events")
+        if message.found and len(message.found) != len(message.events):
+            raise ProtocolError("what was found does not fit the events")
         if message.onward:
             if len(message.onward) != len(message.events):
                 raise ProtocolError("recipients do not fit the events")
@@ -279,7 +288,8 @@ class Receiver(Machine):
         previous = [number for number in message.previous if number]
         passage = Passage(host.id, message.before, message.through, previous, lookup.of)
         fresh, lookup = self._in_order(message.events, fresh, lookup, passage)
-        for event in self.port.sampled(self._show_checked(fresh, lookup)):
+        named = self._named(message)
+        for event in self.port.sampled(self._show_checked(fresh, lookup, named)):
             self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
 
     def on_deliveries_given_up(self, sender: Peer, message: DeliveriesGivenUp) -> None:
@@ -354,10 +364,26 @@ class Receiver(Machine):
         """Show events that have waited for earlier ones."""
         self._show_checked([each.event for each in ready], ReadyLookup(ready))
 
-    def _show_checked(self, events: Sequence[Event], lookup: ArrivalLookup) -> list[Event]:
+    def _named(self, message: Deliver) -> Mapping[int, str]:
+        """By an event's object id, the subscription that the host has found for it, where that
+        decides who gets it: one client gathers all that this node has subscribed to."""
+        if not message.found or len(self.index) or self.gathering.count_groups() != 1:
+            return NOTHING_NAMED
+        me = self.port.me.id
+        return {
+            id(event): me + name.rpartition("/")[0]
+            for event, name in zip(message.events, message.found, strict=True)
+        }
+
+    def _show_checked(
+        self,
+        events: Sequence[Event],
+        lookup: ArrivalLookup,
+        named: Mapping[int, str] = NOTHING_NAMED,
+    ) -> list[Event]:
         """Show events that a host has sent. Returns those that no subscription wants: they do not
         count as seen, so that a forged event cannot keep out the one whose identity it has."""
-        wanted = self._show(events, lookup)
+        wanted = self._show(events, lookup, named)
         if len(wanted) == len(events):
             return []
         shown = {id(event) for event in wanted}
@@ -366,10 +392,29 @@ class Receiver(Machine):
         self.port.count("recheck_failed", len(failed))
         return failed
 
-    def _show(self, events: Sequence[Event], lookup: ArrivalLookup) -> Sequence[Event]:
+    def _share(self, events: Sequence[Event], named: Mapping[int, str]) -> Shares[str, int]:
+        """Match events for the clients that gather. Of those for which a host has `named` a
+        subscription only that is evaluated; all others are matched if it is false, or unknown."""
+        batch = [event.attributes for event in events]
+        if not named:
+            return self.gathering.share(batch)
+        found: dict[int, str] = {}
+        for place_, event in enumerate(events):
+            subscription = named.get(id(event), "")
+            predicate = self._gathered.get(subscription)
+            if predicate is not None and predicate.matches(event.attributes):
+                found[place_] = subscription
+        return self.gathering.share_found(batch, found)
+
+    def _show(
+        self,
+        events: Sequence[Event],
+        lookup: ArrivalLookup,
+        named: Mapping[int, str] = NOTHING_NAMED,
+    ) -> Sequence[Event]:
         """Check the whole predicates of this node's subscriptions and hand over what they want.
         Returns the events that some subscription wants."""
-        shares = self.gathering.share([event.attributes for event in events])
+        shares = self._share(events, named)
         witnesses = dict(zip(shares.wanted, shares.witnesses, strict=True))
         deliveries = self._deliver(events, witnesses, lookup) if len(self.index) else []
         if not witnesses:

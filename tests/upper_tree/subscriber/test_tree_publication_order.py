@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from matching import BOTTOM, EVERYTHING, TOP, Interval, compile_selector, place
+from overlay.client import Event
 from overlay.machine import ProtocolError
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import Deliver, SentBefore
@@ -75,6 +78,31 @@ def test_what_its_host_has_delivered_to_is_not_waited_for() -> None:
     node.deliver("h", "b", 1, through=3)
     node.deliver("i", "c", 4, before=(other("h", "b", 1, 3),))
     assert node.shown() == [1, 4]
+
+
+def test_one_that_reaches_into_another_part_of_its_tree_waits_and_the_others_are_not_matched() -> (
+    None
+):
+    node = Node()
+    node.receiver.remove("s", 2)
+    node.subscribe("wide", "b BETWEEN 5 AND 15", "b")
+    node.subscribe("narrow", "b BETWEEN 1 AND 2", "b")
+    matched: list[int] = []
+    original = node.receiver.order.match
+
+    def match(found: Event) -> Iterable[str]:
+        matched.append(found.sequence)
+        return original(found)
+
+    node.receiver.order.match = match
+    low = Interval(BOTTOM, place(10))
+    before = (other("i", "b", 1, 1),)
+    node.deliver("h", "b", 2, value=1, interval=low, before=before)
+    assert (node.shown("narrow"), matched) == ([2], [])
+    node.deliver("h", "b", 3, value=7, interval=low, before=before)
+    assert (node.shown("wide"), matched) == ([], [3])
+    node.deliver("i", "b", 1, value=12, interval=Interval(place(10), TOP))
+    assert node.shown("wide") == [1, 3]
 
 
 def test_it_waits_only_so_long_after_the_other_left() -> None:
