@@ -17,9 +17,14 @@ JAVA_TIMEOUT: Final = 30.0
 that swaps."""
 
 QUICK_BYTES: Final = 32 * 1024 * 1024
-"""Below this much input neither the JVM's second compiler nor Spark's generated code pays: measured
-on 1.4 MB, a start of 4.8 s instead of 6.4 s and 18.5 s of CPU for the whole instead of 23.6 s. Not
-verifying the jars' classes saves nothing that could be measured."""
+"""Below this much input Spark's generated code does not pay, nor the JVM's second compiler:
+measured on 1.4 MB, a start of 4.8 s instead of 6.4 s and 18.5 s of CPU for the whole instead of
+23.6 s. Not verifying the jars' classes saves nothing that could be measured."""
+
+ONE_COMPILER_BYTES: Final = 512 * 1024 * 1024
+"""Below this much input the JVM's second compiler takes more time than its code saves: measured on
+141 MB, 44.5 s of CPU for the whole instead of 74.1 s, of which that compiler took 24. Where that
+turns is a guess, from 0.04 s more of CPU for each MB; to be measured on a quiet machine."""
 
 ARCHIVE_SECONDS: Final = 600.0
 """After which an archive of classes that somebody began to make is begun again. Making one takes

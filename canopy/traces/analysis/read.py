@@ -100,7 +100,7 @@ def store_records(
     bounds = stretches.Bounds(window.since, window.until)
     if is_small_session(spark):
         return _here(spark, shares, table, bounds)
-    _distribute(spark, shares, stretches.task(str(table.resolve()), bounds))
+    distribute(spark, shares, table, bounds)
     return spark.read.schema(RECORD).parquet(for_reading(table))
 
 
@@ -116,10 +116,14 @@ def _here(
     return in_one_task(spark.createDataFrame(rows.select(columns)))
 
 
-def _distribute(spark: SparkSession, shares: Sequence[Any], work: Any) -> None:
-    """Have Spark's workers do the `work`, which need not have Canopy."""
+def distribute(
+    spark: SparkSession, shares: Sequence[Any], table: Path, bounds: stretches.Bounds
+) -> None:
+    """Have Spark's workers, which need not have Canopy, do the tasks of these `shares`."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(parsing)  # type: ignore[no-untyped-call]
-    tasks = spark.sparkContext.parallelize(shares, len(shares))
+    work = stretches.task(str(table.resolve()), bounds)
+    plain = [[tuple(each) for each in share] for share in shares]
+    tasks: Any = spark.sparkContext.parallelize(plain, len(plain))
     tasks.mapPartitionsWithIndex(work).collect()

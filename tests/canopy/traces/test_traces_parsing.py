@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from canopy.traces.analysis import parsing
 from canopy.traces.analysis.parsing import blocks, stretches
 from canopy.traces.analysis.parsing.blocks import BlockParser, blocks_of
 from canopy.traces.analysis.parsing.stretches import (
@@ -154,3 +157,34 @@ def test_small_files_share_a_task_and_compressed_ones_are_whole() -> None:
     assert len(tasks) == 2
     (packed,) = shared_out([(Path("/a.jsonl.gz"), 1 << 30)])
     assert packed == [Stretch("/a.jsonl.gz", 0, 1 << 30)]
+
+
+def test_a_worker_without_canopy_can_read(tmp_path: Path) -> None:
+    """What is sent has the code with it, and needs PyArrow and msgspec alone."""
+    import pyspark.cloudpickle as cloudpickle
+    from pyarrow import parquet
+
+    cloudpickle.register_pickle_by_value(parsing)  # type: ignore[no-untyped-call]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\n".join((record(1), record(2, kind="suback", subscription="s"), b"no")))
+    (share,) = shared_out([(path, path.stat().st_size)])
+    plain = [tuple(each) for each in share]
+    sent = cloudpickle.dumps((stretches.task(str(tmp_path / "out"), ALL), plain))
+    code = """
+import sys
+sys.modules["canopy"] = None
+import pickle
+run, share = pickle.loads(sys.stdin.buffer.read())
+print(*run(7, iter([share])))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=sent, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == b"3\n"
+    kinds = {
+        path.parent.name: parquet.read_table(path).to_pylist()
+        for path in (tmp_path / "out").rglob("part-00007.parquet")
+    }
+    assert set(kinds) == {"kind=ready", "kind=suback", "kind=corrupt"}
+    assert kinds["kind=suback"][0]["subscription"] == "s"

@@ -142,13 +142,17 @@ def write_by_kind(records: Any, folder: str, name: str) -> None:
         os.replace(draft, os.path.join(place, f"{name}.parquet"))  # a task may run twice
 
 
-def task(folder: str, bounds: Bounds) -> Callable[[int, Iterator[Any]], Iterator[int]]:
-    """What each of Spark's tasks does with its number and its stretches; it returns how many lines
-    these had."""
+Share = Sequence[tuple[str, int, int]]
+"""The stretches of a task as plain tuples, which any worker can load."""
 
-    def run(number: int, shares: Iterator[Sequence[Stretch]]) -> Iterator[int]:
-        for stretches in shares:
-            records = records_of(stretches, bounds)
+
+def task(folder: str, bounds: Bounds) -> Callable[[int, Iterator[Share]], Iterator[int]]:
+    """What each of Spark's tasks does with its number and its share; it returns how many lines this
+    had."""
+
+    def run(number: int, shares: Iterator[Share]) -> Iterator[int]:
+        for share in shares:
+            records = records_of([Stretch(*each) for each in share], bounds)
             write_by_kind(records, folder, f"part-{number:05}")
             yield len(records)
 

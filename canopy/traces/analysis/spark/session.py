@@ -31,6 +31,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from canopy.traces.analysis.constants import (
     BLOCK_BYTES,
     LINE_BYTES,
+    ONE_COMPILER_BYTES,
     ONE_TASK_BYTES,
     OPEN_BYTES,
     QUICK_BYTES,
@@ -129,8 +130,10 @@ def settings(
     options = [f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}", "-Xss16m"]
     values = dict(EVERYWHERE)
     if master is None:
+        if input_bytes < ONE_COMPILER_BYTES:
+            options.append("-XX:TieredStopAtLevel=1")
         if input_bytes < QUICK_BYTES:
-            options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+            options.append("-XX:+UseSerialGC")
             values |= QUICK
         values |= LOCAL | LOCAL_FILES
         values["spark.driver.extraClassPath"] = first_jars()

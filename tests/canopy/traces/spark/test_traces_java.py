@@ -100,3 +100,13 @@ def test_of_a_java_stack_one_line_is_shown() -> None:
     error = RuntimeError("Job failed\n\tat x\nCaused by: java.io.IOException: disk\n\tat y")
     assert first_line(error) == "java.io.IOException: disk"
     assert first_line(RuntimeError()) == "RuntimeError"
+
+
+def test_the_second_compiler_is_for_large_inputs(tmp_path: Path) -> None:
+    def options(size: int) -> str:
+        return settings(None, tmp_path, size)["spark.driver.extraJavaOptions"]
+
+    assert "-XX:TieredStopAtLevel=1" in options(1 << 28)
+    assert "-XX:TieredStopAtLevel=1" not in options(1 << 30)
+    assert "-XX:+UseSerialGC" not in options(1 << 28)
+    assert "-XX:+UseSerialGC" in options(1)
