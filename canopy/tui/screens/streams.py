@@ -20,13 +20,13 @@ from canopy.tui.widgets.event_columns import EventColumns
 from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.synced_table import SyncedTable
 from overlay.client import Delivery, Event, Failed, GetStreams, Reply, StreamEvent, Streams
-from overlay.info import ReplicaInfo, ShardInfo, StreamInfo
-from overlay.stream_client import RowExplained, WhyRow
+from overlay.info import GroupInfo, GroupShardInfo, ReplicaInfo, ShardInfo, StreamInfo
+from overlay.stream_client import GetGroups, Groups, RowExplained, WhyRow
 from overlay.wording import counted
 
 STREAM_COLUMNS = ("stream", "shards", "copies", "captures")
 SHARD_COLUMNS = ("", "shard", "node", "state", "offsets", "lag", "bytes")
-CONSUMER_COLUMNS = ("durable consumer", "shard", "position", "lag", "selector")
+CONSUMER_COLUMNS = ("consumer", "shard", "position", "lag", "selector")
 
 PLACE = "#"
 """The column with an event's offset, behind its shard where there are several."""
@@ -49,6 +49,7 @@ class StreamsScreen(MainScreen):
         super().__init__(attachment, clock)
         self.log_of_rows = EventLog()
         self._streams: dict[str, StreamInfo] = {}
+        self._groups: dict[str, tuple[GroupInfo, ...]] = {}  # by stream
         self._reader: StreamReader | None = None
         self._read = ""  # the stream that is read
         self._several = False  # whether that has several shards
@@ -70,7 +71,7 @@ class StreamsScreen(MainScreen):
         """Set the titles of the boxes."""
         self.query_one("#streams-box").border_title = "Streams"
         self.query_one("#shards-box").border_title = "Shards"
-        self.query_one("#consumers-box").border_title = "Durable consumers"
+        self.query_one("#consumers-box").border_title = "Durable consumers and groups"
         rows = self.query_one("#rows", EventStream)
         rows.border_title = "Rows: l follows the selected stream, p replays it"
         rows.set_columns(EventColumns((), False, {}, (PLACE,)))
@@ -117,11 +118,19 @@ class StreamsScreen(MainScreen):
         name = self.chosen
         if name:
             self.attachment.ask(lambda n: GetStreams(n, name), self._on_stream, poll=True)
+            self.attachment.ask(
+                lambda n: GetGroups(n, name), lambda reply: self._on_groups(name, reply), poll=True
+            )
         self._show_chosen()
 
     def _on_stream(self, reply: Reply) -> None:
         if isinstance(reply, Streams) and len(reply.streams) == 1:
             self._streams[reply.streams[0].name] = reply.streams[0]
+            self._show_chosen()
+
+    def _on_groups(self, name: str, reply: Reply) -> None:
+        if isinstance(reply, Groups):
+            self._groups = {name: reply.groups}
             self._show_chosen()
 
     def on_synced_table_chosen(self, event: SyncedTable.Chosen) -> None:
@@ -133,8 +142,9 @@ class StreamsScreen(MainScreen):
         stream = self._streams.get(self.chosen)
         name = "" if stream is None else f" of {one_line(stream.name)}"
         self.query_one("#shards-box").border_title = f"Shards{name}"
-        self.query_one("#consumers-box").border_title = f"Durable consumers{name}"
-        shards, consumers = [], []
+        self.query_one("#consumers-box").border_title = f"Durable consumers and groups{name}"
+        shards: list[tuple[str, tuple[str, ...]]] = []
+        consumers: list[tuple[str, tuple[str, ...]]] = []
         for shard in () if stream is None else stream.shards:
             for replica in shard.replicas:
                 shards.append((f"{shard.number} {replica.node}", replica_cells(shard, replica)))
@@ -144,6 +154,9 @@ class StreamsScreen(MainScreen):
                     selector = one_line(each.selector) or "all"
                     row = (one_line(each.name), *cells, selector)
                     consumers.append((f"{shard.number} {each.name}", row))
+        for group in self._groups.get(self.chosen, ()):
+            for part in group.shards:
+                consumers.append((f"{part.shard} group {group.name}", group_cells(group, part)))
         self.query_one("#shard-table", SyncedTable).sync(shards)
         self.query_one("#consumer-table", SyncedTable).sync(consumers)
 
@@ -229,6 +242,15 @@ def replica_cells(shard: ShardInfo, replica: ReplicaInfo) -> tuple[str, ...]:
     if replica.intake is not None and replica.intake.state != "captures":
         state += f", {replica.intake.state}"
     return (mark, f"{shard.number}", short(replica.node), state, offsets, lag, f"{replica.bytes:,}")
+
+
+def group_cells(group: GroupInfo, part: GroupShardInfo) -> tuple[str, ...]:
+    """A group's row in the table of consumers."""
+    facts = [f"{part.leased:,} leased", counted(len(part.members), "member")]
+    facts += [f"✗ {part.dead:,} dead"] if part.dead else []
+    lag = max(0, part.end - part.floor)
+    cells = (f"⋔ {one_line(group.name)}", f"{part.shard}", f"{part.floor:,}", f"{lag:,}")
+    return (*cells, f"{one_line(group.selector) or 'all'}: {', '.join(facts)}")
 
 
 def explanation(offset: int, reply: Reply) -> str:

@@ -29,9 +29,9 @@ def test_shards_leaders_lag_and_consumers_are_shown(size: tuple[int, int]) -> No
     async def scenario(rig: Rig) -> None:
         await opened(rig)
         await rig.sees("Shards of orders", "★", "leads", "0…4", "✗ damaged", "✗ silent")
-        await rig.sees("billing")
+        await rig.sees("billing", "⋔ mailers")
         if size[0] > 100:
-            await rig.sees("n > 1", "magnitude > 6")
+            await rig.sees("n > 1", "magnitude > 6", "n > 2: 1 leased, 1 member, ✗ 4 dead")
         await rig.press("down")
         await rig.sees("Shards of quakes")
         assert rig.node.asked(GetStreams)

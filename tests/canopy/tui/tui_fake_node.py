@@ -58,6 +58,8 @@ from overlay.info import (
     ClusterInfo,
     ConsumerInfo,
     ExplanationLine,
+    GroupInfo,
+    GroupShardInfo,
     Incident,
     PeerInfo,
     Reason,
@@ -67,7 +69,7 @@ from overlay.info import (
     SubscriptionInfo,
     VirtualNodeInfo,
 )
-from overlay.stream_client import RowExplained, RowReader, WhyRow
+from overlay.stream_client import GetGroups, Groups, RowExplained, RowReader, WhyRow
 
 NODES = tuple(f"{n:x}" * 16 for n in range(1, 10))
 ME = NODES[0]
@@ -188,6 +190,11 @@ class FakeNode:
             case GetStreams():
                 found = [s for s in self.streams if command.name in ("", s.name)]
                 return Streams(0, tuple(found))
+            case GetGroups():
+                part = GroupShardInfo(0, 3, 5, 5, 2, 1, 0, 4, ("worker",))
+                return Groups(
+                    0, (GroupInfo("mailers", "n > 2", 30.0, 5, "", "", "", 0.0, (part,)),)
+                )
             case WhyRow():
                 reader = RowReader("billing", "n > 1", 2, "read")
                 place = (0, len(self.rows), "@" + ME, 7, 3, 9, 1.7e9)
