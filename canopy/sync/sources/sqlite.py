@@ -111,6 +111,7 @@ class SqliteSource:
         done = self._database.execute(
             f"INSERT INTO canopy_changes (tab, op, at) VALUES (0, {MARK}, {NOW})"
         )
+        self._seen = -1  # SQLite's counter does not count its own connection's commits
         return int(done.lastrowid or 0)
 
     @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -291,3 +292,63 @@ def test_what_postgresql_has_no_place_for_is_refused_with_its_place(
         drained(apply)
     apply.close()
     target.close()
+
+
+HARD = {
+    "n numeric": ("NaN", "1.10", "-Infinity", "1" + "0" * 60, "0.000"),
+    "n2 numeric(12,3)": ("1.100", "-99999999.999", "0", None, "1"),
+    "i bigint": (str(2**53 + 1), str(2**63 - 1), str(-(2**63)), None, "0"),
+    "f float8": ("NaN", "Infinity", "-0", "1e-300", "0.1"),
+    "g real": ("0.1", "3.4e38", "-Infinity", None, "1"),
+    "b boolean": ("t", "f", None, "t", "f"),
+    "t text": ("", "\\N", "a\tb\nc\\.", "NULL", "é\U0001f600"),
+    "c char(5)": ("a", "", "a b", "é", "abcde"),
+    "y bytea": ("\\x", "\\x00ff", "\\x5c", None, "\\x4e"),
+    "d date": ("infinity", "0044-03-15 BC", "10000-01-01", "0001-01-01", "-infinity"),
+    "w time": ("24:00:00", "00:00:00.000001", "23:59:59.999999", None, "12:00"),
+    "ts timestamp": ("infinity", "2026-01-02 03:04:05.000006", "0044-03-15 BC", None, "1969-12-31"),
+    "tz timestamptz": ("2026-01-02 03:04:05.6+02", "-infinity", "0001-01-01 00:00+00", None, None),
+    "u uuid": ("00000000-0000-0000-0000-000000000001", None, None, None, None),
+    "j json": ('{"b": 1, "a": 2, "a": 3}', "[1.10]", '"x"', None, "1e3"),
+    "jb jsonb": ('{"b": 1, "a": 2}', "[1.10]", '"x"', None, "1e3"),
+    "a int[]": ("{1,NULL,3}", "{}", "{{1,2},{3,4}}", None, "{0}"),
+    "iv interval": ("1 year -3 days 04:05:06.789", "-00:00:00.000001", "0", None, "1 mon"),
+}  # fmt: skip
+
+
+def test_hard_values_arrive_as_they_are(sides: Sides) -> None:
+    names = [column.split()[0] for column in HARD]
+    shown = ", ".join(f"{name}::text" for name in names)
+    shown = shown.replace("c::text", "format('%s', c)", 1)  # the cast would drop the padding
+    sides.db.execute(f"CREATE TABLE hard (id int PRIMARY KEY, {', '.join(HARD)})")
+    marks = ", ".join(["%s"] * len(names))
+    statement = f"INSERT INTO hard VALUES (%s, {marks})"
+    for number, row in enumerate(zip(*HARD.values(), strict=True)):
+        sides.db.execute(statement, [number, *row])  # in the snapshot
+    capture = sides.capture()
+    for number, row in enumerate(zip(*HARD.values(), strict=True), 100):
+        sides.db.execute(statement, [number, *row])  # decoded
+    captured(capture)
+    apply, there = sides.to_postgres()
+    light, sqlite = sides.to_sqlite()
+    drained(apply)
+    drained(light)
+    for link in (sides.db, there):
+        link.execute("SET timezone = 'UTC'; SET intervalstyle = 'iso_8601'")
+    query = f"SELECT {shown} FROM hard ORDER BY id"
+    expected = sides.db.execute(query).fetchall()
+    assert there.execute(query).fetchall() == expected
+    found = sqlite.execute(f"SELECT {', '.join(names)} FROM hard ORDER BY id").fetchall()
+    assert len(found) == len(expected) == 10
+    for kept, row in zip(found, expected, strict=True):
+        for value, text in zip(kept, row, strict=True):
+            if isinstance(value, float):
+                assert value == float(text)
+            elif isinstance(value, bytes):
+                assert "\\x" + value.hex() == text
+            elif text in ("true", "false"):
+                assert value == (text == "true")
+            elif isinstance(value, str) and value != text:  # the same moment in other words
+                assert datetime.fromisoformat(value) == datetime.fromisoformat(text)
+            else:
+                assert value is text is None or str(value) == text
