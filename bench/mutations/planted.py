@@ -20,6 +20,7 @@ from bench.mutations import (
 )
 from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.node import registering_faults
+from bench.security import security_faults
 from bench.streams import (
     consuming_faults,
     group_faults,
@@ -51,6 +52,7 @@ __all__ = [
     "region_faults",
     "registering_faults",
     "retention_faults",
+    "security_faults",
     "stream_faults",
     "subscriber_faults",
     "terminal_faults",

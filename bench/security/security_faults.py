@@ -1,0 +1,201 @@
+"""Faults of what keeps strangers and liars out: identities, rights, TLS, tokens, revocations."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+
+from cryptography import x509
+
+from bench.mutations.planting import fault, replace
+from canopy.wire.keys.certificates import is_signed_by, read_der
+from canopy.wire.keys.issuing import Issuing
+from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.keys.tokens import Invitation
+from canopy.wire.process.security import NodeSecurity
+from canopy.wire.transport.accept_limits import AcceptLimits
+from canopy.wire.transport.framing import FrameFormat, FrameReader
+from canopy.wire.transport.tls import new_context
+from overlay.chord.consensus.election import Election
+from overlay.chord.consensus.messages import VoteReply
+from overlay.chord.merging.merging import Merging
+from overlay.client import Event
+from overlay.links.connections import LinkConnection
+from overlay.links.handshake import Handshake, is_of_another
+from overlay.links.messages import Frame, Superseded
+from overlay.machine import Message, Peer
+from overlay.rights import Principal, refusal
+from overlay.upper_tree.delivery.event_counts import EventCounts
+
+EVENTS = "tests/attacks/test_attacks_events.py"
+INTEGERS = "tests/attacks/test_attacks_integers.py"
+KEYS = "tests/canopy/wire/keys/test_wire_keys.py"
+RIGHTS = "tests/attacks/test_attacks_rights.py"
+RINGS = "tests/attacks/test_attacks_rings.py"
+TRANSPORT = "tests/attacks/test_attacks_transport.py"
+VOTES = "tests/attacks/test_attacks_votes.py"
+
+
+@fault("keys", RIGHTS, "test_a_hello_with_the_id_of_another_node_takes_nothing_over")
+def security_believes_any_greeting() -> None:
+    """A greeting may name another node than the certificate does."""
+
+    def never(connection: LinkConnection, frame: Frame) -> bool:
+        return False
+
+    replace(is_of_another, never)
+
+
+@fault("keys", RIGHTS, "test_a_peer_cannot_say_that_this_node_was_superseded")
+def security_believes_that_it_is_superseded() -> None:
+    """A node stops when any peer says that a later process has its id."""
+    original = Handshake.on_superseded
+
+    def believing(self: Handshake, connection: LinkConnection, frame: Superseded) -> None:
+        connection.principal = ""
+        original(self, connection, frame)
+
+    replace(Handshake.on_superseded, believing)
+
+
+@fault("keys", RIGHTS, "test_what_is_beyond_a_role_is_refused_and_the_session_closed")
+def security_asks_for_no_rights() -> None:
+    """Every message of an authenticated node is dispatched, whatever its role."""
+
+    def nothing(sender: Principal, message: Message) -> str:
+        return ""
+
+    replace(refusal, nothing)
+
+
+@fault("I3", VOTES, "test_a_vote_that_nobody_asked_for_is_not_believed")
+def security_believes_epochs_of_strangers() -> None:
+    """The epoch in a vote counts before it is looked who has sent it."""
+    original = Election.on_vote_reply
+
+    def early(self: Election, sender: Peer, message: VoteReply) -> None:
+        self._highest_epoch = max(self._highest_epoch, message.voted_epoch)
+        original(self, sender, message)
+
+    replace(Election.on_vote_reply, early)
+
+
+@fault("P2", RINGS, "test_an_outsider_alone_does_not_end_a_ring")
+def security_believes_the_end_of_a_ring() -> None:
+    """One node's word that a ring has ended is enough, whoever it is."""
+
+    def always(self: Merging, sender: Peer, ring: str) -> bool:
+        return True
+
+    replace(Merging._believes, always)
+
+
+@fault("promise: every event", EVENTS, "test_what_fails_the_recheck_does_not_count_as_seen")
+def security_counts_forged_events_as_seen() -> None:
+    """An event that fails the recheck counts as seen all the same."""
+
+    def nothing(self: EventCounts, events: Iterable[Event]) -> None:
+        return None
+
+    replace(EventCounts.discard, nothing)
+
+
+@fault("I12", INTEGERS, "test_a_hello_does_not_lift_the_limit_of_frames")
+def security_takes_large_frames_of_anybody() -> None:
+    """A frame may be large before the connection carries a session."""
+    original = FrameReader.__init__
+
+    def opened(self: FrameReader[object], format: FrameFormat[object]) -> None:
+        original(self, format)
+        self.open()
+
+    replace(FrameReader.__init__, opened)
+
+
+@fault("keys", TRANSPORT, "test_an_older_version_of_tls_is_refused")
+def security_speaks_older_tls() -> None:
+    """A node speaks TLS 1.2 as well."""
+    original = new_context
+
+    def older(is_server: bool) -> ssl.SSLContext:
+        context = original(is_server)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return context
+
+    replace(new_context, older)
+
+
+@fault("keys", TRANSPORT, "test_nobody_without_a_certificate_is_heard")
+def security_asks_for_no_certificate() -> None:
+    """The side that is dialled does not ask for a certificate."""
+    original = new_context
+
+    def trusting(is_server: bool) -> ssl.SSLContext:
+        context = original(is_server)
+        if is_server:
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    replace(new_context, trusting)
+
+
+@fault("keys", TRANSPORT, "test_who_is_revoked_is_cut_off_and_not_let_in_again")
+def security_ignores_revocations() -> None:
+    """A certificate that the root vouches for is believed, though its node was revoked."""
+
+    def believing(self: NodeSecurity, certificate: bytes) -> Principal:
+        return read_der(certificate).principal
+
+    replace(NodeSecurity.identify, believing)
+
+
+@fault("keys", TRANSPORT, "test_a_list_of_revocations_needs_the_issuers_signature")
+def security_takes_lists_of_anybody() -> None:
+    """Whoever signs a list of revocations or a certificate is taken for an authority."""
+
+    def always(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
+        return True
+
+    replace(is_signed_by, always)
+
+
+@fault("keys", TRANSPORT, "test_an_address_has_so_many_accepts_in_a_second")
+def security_accepts_without_bound() -> None:
+    """An address may open as many connections as it likes."""
+
+    def always(self: AcceptLimits, host: str, now: float) -> bool:
+        return True
+
+    replace(AcceptLimits.admits, always)
+
+
+@fault("keys", KEYS, "test_a_token_gives_one_node_the_role_that_it_names")
+def security_forgets_that_a_token_was_used() -> None:
+    """An issuer does not note who has used a token."""
+    original = KeyFolder.write_invitation
+
+    def unused(self: KeyFolder, name: str, invitation: Invitation) -> None:
+        if not invitation.used_by:
+            original(self, name, invitation)
+
+    replace(KeyFolder.write_invitation, unused)
+
+
+@fault("keys", KEYS, "test_who_is_revoked_gets_nothing_more")
+def security_renews_the_revoked() -> None:
+    """An issuer renews certificates of nodes that were revoked."""
+
+    def nothing(self: Issuing, node: str) -> None:
+        return None
+
+    replace(Issuing._check_revoked, nothing)
+
+
+@fault("keys", KEYS, "test_keys_that_others_can_read_are_refused")
+def security_uses_readable_keys() -> None:
+    """A node uses keys that other users of the machine can read."""
+
+    def nothing(self: KeyFolder) -> None:
+        return None
+
+    replace(KeyFolder.check, nothing)
