@@ -156,6 +156,8 @@ class GroupDelivery:
         window = self.window
         if len(window) >= WINDOW or window.bytes >= WINDOW_BYTES or not self.members:
             return False
+        if not self.is_there:
+            return False
         if self._scan is not None and self._scan.waits:
             return False
         if not self.group.options.priority and window.ready >= AHEAD:

@@ -129,9 +129,11 @@ class GroupCommands(Machine):
         """The groups of a shard."""
         question = self._questions.get(message.ticket)
         if question is not None and question.entry is not None:
-            place = question.entry.shards().index(message.shard)
-            question.reports[place], question.known = message, True
-            self._answered(message.ticket, place)
+            shards = question.entry.shards()
+            if message.shard in shards:
+                place = shards.index(message.shard)
+                question.reports[place], question.known = message, True
+                self._answered(message.ticket, place)
 
     def on_changed(self, sender: Peer, message: GroupChanged) -> None:
         """What was asked of a shard has happened."""

@@ -16,11 +16,19 @@ class Member:
     """One program at one shard."""
 
     def __init__(
-        self, peer: Peer, number: int, name: str, attachment: Attachment, credit: int
+        self,
+        peer: Peer,
+        number: int,
+        name: str,
+        token: str,
+        attachment: Attachment,
+        credit: int,
     ) -> None:
         self.peer = peer
         self.number = number
         self.name = name
+        self.token = token
+        """Which program it is."""
         self.attachment = attachment
         self.credit = credit
         """Rows that it may have at once."""

@@ -74,11 +74,12 @@ class LookAtMembers(Timer, frozen=True):
 class _Membership:
     """A program's membership. It has no seats until its stream is located."""
 
-    def __init__(self, client: int, command: AttachGroup, name: str) -> None:
+    def __init__(self, client: int, command: AttachGroup, token: str) -> None:
         self.client = client
         self.command = command
         self.wanted = _wanted(command)
-        self.name = name
+        self.name = command.name or token
+        self.token = token
         self.entry: StreamEntry | None = None
         self.seats: list[Seat] = []
         self.is_ready = False
@@ -119,8 +120,8 @@ class Members(Machine):
             self._fail(client, command.request, *fault)
             return
         self._number += 1
-        name = command.name or f"{self.port.me.id}.{self._incarnation}.{self._number}"
-        self._members[client, command.request] = _Membership(client, command, name)
+        token = f"{self.port.me.id}.{self._incarnation}.{self._number}"
+        self._members[client, command.request] = _Membership(client, command, token)
         self._locator.locate(command.stream)
         if not self._is_looking:
             self._is_looking = True
@@ -253,8 +254,8 @@ class Members(Machine):
         self.port.send(
             leader,
             JoinGroup(
-                *(seat.shard, self._number, asked.group, member.name, seat.attachment),
-                *(member.wanted, asked.credit, held, now),
+                *(seat.shard, self._number, asked.group, member.name, member.token),
+                *(seat.attachment, member.wanted, asked.credit, held, now),
             ),
         )
 

@@ -68,13 +68,15 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
 
 class JoinGroup(Message, frozen=True):
     """Become a member. `name`: another member of this name is fenced, unless its attachment is
-    newer than `attachment`; (0, 0): a new one. `credit`: rows that it may have at once. `held`:
-    (offset, lease) of what it has, when it comes back. Answered by GroupJoined or MemberRefused."""
+    newer than `attachment`; (0, 0): a new one. `token`: which program it is, so that an attempt
+    whose answer was lost is not another. `credit`: rows that it may have at once. `held`: (offset,
+    lease) of what it has, when it comes back. Answered by GroupJoined or MemberRefused."""
 
     shard: Shard
     member: Number
     group: GroupName
     name: GroupName
+    token: GroupName
     attachment: Attachment
     wanted: Wanted
     credit: Annotated[int, msgspec.Meta(ge=1, le=CREDIT_MOST)]

@@ -162,7 +162,8 @@ class ShardGroups:
             return
         delivery = self._delivery(group)
         former = next((m for m in delivery.members.values() if m.name == message.name), None)
-        if former is not None and (0, 0) < message.attachment < former.attachment:
+        is_other = former is not None and former.token != message.token
+        if former is not None and is_other and (0, 0) < message.attachment < former.attachment:
             reason = f"another program is the member {message.name} now"
             self._refuse(sender, message.member, Refusal(FENCED, reason))
             return
@@ -177,9 +178,12 @@ class ShardGroups:
     ) -> None:
         self._places += 1
         attachment = (self.leading.epoch, self._places)
-        member = Member(sender, message.member, message.name, attachment, message.credit)
+        about = (message.name, message.token, attachment, message.credit)
+        member = Member(sender, message.member, *about)
         member.at, member.kept_at = message.at, self.port.now
-        is_same = former is not None and message.attachment == former.attachment
+        is_same = former is not None and (
+            message.token == former.token or message.attachment == former.attachment
+        )
         if former is not None:
             self._where.pop(former.key, None)
             if not is_same:
@@ -403,7 +407,9 @@ class ShardGroups:
 
         def go_on() -> None:
             if waiting and len(dead) < SHOWN_DEAD and self.replica.is_led_by(self.leading):
-                letter = self.replica.state.groups.groups[name].dead.get(waiting.pop(0))
+                group = self._group(name)  # it may have been forgotten since a row was asked for
+                letter = None if group is None else group.dead.get(waiting[0])
+                del waiting[0]
                 if letter is None:
                     go_on()
                 else:

@@ -88,6 +88,7 @@ class HandMember:
         self.world, self.number, self.group = world, number, group
         self.name = name or f"m{number}"
         self.node = world.peers[-1]
+        self.token = f"program {number}"
         self.attachment = (0, 0)
         self.rows: list[LeasedRow] = []
         """In the order of coming, settled or not."""
@@ -102,8 +103,9 @@ class HandMember:
         """Join, and take what comes within half a second."""
         asked = Wanted(wanted.pop("start", FIRST), **wanted)
         having = tuple((row.offset, row.lease) for row in held)
-        about = (self.number, self.group, self.name, self.attachment, asked, credit, having)
-        self.tell(leader, JoinGroup(SHARD, *about, self.world.scheduler.now))
+        about = (self.number, self.group, self.name, self.token, self.attachment)
+        now = self.world.scheduler.now
+        self.tell(leader, JoinGroup(SHARD, *about, asked, credit, having, now))
         return self
 
     def tell(self, leader: Peer, message: Any, seconds: float = 0.5) -> None:

@@ -312,6 +312,19 @@ def test_a_newer_member_of_the_same_name_fences_the_older() -> None:
     assert floor(world, 1) == 1
 
 
+def test_an_attempt_whose_answer_was_lost_does_not_fence_the_next() -> None:
+    world, leader, replica = led_world()
+    world.put(replica, {"k": 1})
+    one = HandMember(world, 1, "worker").join(leader, by="k")
+    known = one.attachment
+    one.number = 2
+    one.join(leader)
+    one.number, one.attachment = 3, known  # as if the second answer had not come
+    one.join(leader)
+    assert one.refused == []
+    assert [row.deliveries for row in one.rows] == [1, 1, 1], "and no lease has to run out"
+
+
 def test_who_comes_back_keeps_its_leases_and_gets_anew_what_was_lost() -> None:
     world, leader, replica = led_world()
     world.put(replica, *numbered(0, 2))
