@@ -23,6 +23,7 @@ from bench.node import registering_faults
 from bench.security import security_faults
 from bench.streams import (
     consuming_faults,
+    directory_faults,
     group_faults,
     mending_faults,
     producing_faults,
@@ -36,6 +37,7 @@ __all__ = [
     "PlantedFault",
     "chord_faults",
     "consuming_faults",
+    "directory_faults",
     "gap_faults",
     "group_faults",
     "health_faults",

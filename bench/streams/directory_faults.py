@@ -1,0 +1,113 @@
+"""Faults in the directory of streams, and at the nodes that have their shards."""
+
+from __future__ import annotations
+
+from bench.mutations.planting import fault, replace
+from overlay.chord.events import OwnerFound
+from overlay.machine import NodeId, Peer
+from streams.directory.entry import ShardPlace, StreamEntry
+from streams.directory.messages import FoundStream
+from streams.directory.stream_owner import StreamOwner
+from streams.directory.supervision import Supervision
+from streams.hosting.shard_hosts import ShardHosts
+
+DIRECTORY = "tests/streams/directory/test_streams_directory.py"
+SUPERVISION = "tests/streams/directory/test_streams_supervision.py"
+NAMES = "promise: a stream's name belongs to one founding id, for ever"
+LED = "promise: a shard has a leader and its replicas while a majority is there"
+ONCE = "test_a_stream_is_founded_once_found_from_everywhere_and_removed_for_ever"
+
+
+@fault(NAMES, DIRECTORY, ONCE)
+def stream_is_founded_over_another() -> None:
+    """The owner of a stream's name founds another stream of that name."""
+    original = StreamOwner.on_found_stream
+
+    def on_found_stream(self: StreamOwner, sender: Peer, message: FoundStream) -> None:
+        there = StreamOwner.entry
+        StreamOwner.entry = lambda self, name: None  # type: ignore[method-assign]
+        try:
+            original(self, sender, message)
+        finally:
+            StreamOwner.entry = there  # type: ignore[method-assign]
+
+    replace(original, on_found_stream)
+
+
+@fault(NAMES, DIRECTORY, ONCE)
+def stream_tombstone_is_not_told() -> None:
+    """The owner of a removed stream does not tell the nodes that its shards are to go."""
+    original = StreamOwner.entries
+
+    def entries(self: StreamOwner) -> list[StreamEntry]:
+        return [entry for entry in original(self) if not entry.removed]
+
+    replace(original, entries)
+
+
+@fault(LED, DIRECTORY, "test_a_leader_that_is_lost_is_replaced_and_what_was_committed_stays")
+def stream_lost_leader_stays_nominated() -> None:
+    """The owner of a stream nominates the leader that it has nominated once."""
+    original = Supervision.nominee
+    first: dict[str, NodeId] = {}
+
+    def nominee(self: Supervision, place: ShardPlace, now: float) -> NodeId:
+        found = original(self, place, now)
+        return first.setdefault(self.shard, found) if found else found
+
+    replace(original, nominee)
+
+
+@fault(LED, SUPERVISION, "test_nobody_is_nominated_who_was_not_heard")
+def stream_owner_nominates_unasked() -> None:
+    """The owner of a stream nominates the first replica, whatever the others have."""
+    original = Supervision.nominee
+
+    def nominee(self: Supervision, place: ShardPlace, now: float) -> NodeId:
+        return original(self, place, now) or min(peer.id for peer in place.replicas)
+
+    replace(original, nominee)
+
+
+@fault(LED, DIRECTORY, "test_a_node_that_is_gone_for_long_is_replaced_by_another")
+def stream_lost_replica_is_not_replaced() -> None:
+    """The owner of a stream waits for a replica for ever."""
+
+    def _is_gone(self: Supervision, node: NodeId, now: float) -> bool:
+        return False
+
+    replace(Supervision._is_gone, _is_gone)
+
+
+@fault(NAMES, DIRECTORY, "test_a_stream_of_which_no_directory_knows_is_brought_back_by_who_has_it")
+def stream_orphans_are_not_told() -> None:
+    """A node whose shards no owner asks for tells nobody."""
+
+    def on_owner_found(self: ShardHosts, event: OwnerFound) -> None:
+        self._lost.pop(event.key, None)
+
+    replace(ShardHosts.on_owner_found, on_owner_found)
+
+
+@fault(NAMES, DIRECTORY, ONCE)
+def stream_shards_outlive_their_removal() -> None:
+    """A node keeps the shards of a stream that was removed."""
+
+    def _destroy(self: ShardHosts, shard: str) -> None:
+        return
+
+    replace(ShardHosts._destroy, _destroy)
+
+
+@fault(
+    "retention: a log is not longer than was asked for",
+    DIRECTORY,
+    "test_what_a_stream_is_not_to_keep_is_removed_at_all_its_replicas",
+)
+def stream_options_are_not_carried_out() -> None:
+    """A node that leads a shard does not look at what its stream is to keep."""
+
+    def _retain(self: ShardHosts) -> None:
+        return
+
+    replace(ShardHosts._retain, _retain)
