@@ -45,7 +45,7 @@ def readings_get_a_chunk_twice_at_the_seam() -> None:
     replace(original, _go_behind)
 
 
-@fault(PROMISE, SKIPPING, "test_no_chunk_is_passed_over_that_has_a_match")
+@fault(PROMISE, SKIPPING, "test_what_can_be_told_by_a_zone_map")
 def zone_maps_ignore_null() -> None:
     """A chunk is passed over for IS NULL where its zone map has values of the attribute."""
     original = skipping._Needs.may_match

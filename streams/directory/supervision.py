@@ -93,12 +93,13 @@ class Supervision:
         if leader is not None:
             self._asking_since, self._nominated = now, leader.peer.id
             return leader.peer.id
+        lost = ""
         if self._nominated:  # the leader was lost, or the nominee does not manage
             heard = self.heard.get(self._nominated)
             is_there = heard is not None and self._answers(heard, now)
             if is_there and now - self._asking_since < SILENT:
                 return self._nominated
-            self._asking_since, self._nominated = now, ""
+            self._asking_since, lost, self._nominated = now, self._nominated, ""
         ready = [
             heard
             for peer in place.replicas
@@ -106,7 +107,10 @@ class Supervision:
             and self._answers(heard, now)
             and heard.report.is_ready
         ]
-        is_complete = len(ready) == len(place.replicas)
+        # Who is lost is not waited for. Reports that are half a second old do: the nominee fetches
+        # what another has more.
+        there = {heard.peer.id for heard in ready}
+        is_complete = all(peer.id in there or peer.id == lost for peer in place.replicas)
         if not is_complete and now - self._asking_since < ASKING:
             return ""
         if 2 * len(ready) <= len(place.replicas):  # no majority would follow

@@ -54,5 +54,13 @@ def test_a_leader_that_reports_is_left_alone_until_it_is_silent() -> None:
     for who in (1, 2):
         report = ShardReport(ENTRY.shard(0), 0, (1, 9 - who), True, ())
         supervision.reported(PEERS[who], report, 2.0 * SILENT)
-    found = [supervision.nominee(PLACE, 2.0 * SILENT + later) for later in (0.0, 2 * ASKING)]
-    assert found == ["", PEERS[1].id]
+    assert supervision.nominee(PLACE, 2.0 * SILENT) == PEERS[1].id, "who is lost is not waited for"
+
+
+def test_a_lost_leader_is_not_replaced_while_a_majority_is_missing() -> None:
+    supervision = reports((0, 5), (1, 9), (2, 6), leads=0)
+    assert supervision.nominee(PLACE, 1.0) == PEERS[0].id
+    report = ShardReport(ENTRY.shard(0), 0, (1, 9), True, ())
+    supervision.reported(PEERS[1], report, 2.0 * SILENT)
+    for later in (0.0, 2 * ASKING):
+        assert supervision.nominee(PLACE, 2.0 * SILENT + later) == ""
