@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo test faults cluster check bench tables soak pairs stream-search mutations lock clean
+.PHONY: setup demo demo-sync test faults cluster check bench tables soak pairs stream-search mutations lock clean
 
 setup: $(STAMP)
 
@@ -20,6 +20,10 @@ $(STAMP): requirements.lock pyproject.toml
 
 demo: setup
 	$(BIN)/canopy demo $(DEMO)
+
+# A database and its copy, while the process that keeps them in sync is killed twice.
+demo-sync: setup
+	$(BIN)/canopy sync demo $(DEMO)
 
 # In three processes, for two cores: tests with real processes stay in one, and mostly wait; those
 # with Spark stay in one as well (tests/conftest.py).

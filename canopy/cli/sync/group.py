@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from canopy.cli.sync.demo import demo
 from canopy.cli.sync.manage import add, ls, rm
 from canopy.cli.sync.run import run
 from canopy.cli.sync.verify import verify
@@ -21,5 +22,5 @@ def sync() -> None:
     """
 
 
-for part in (add, run, ls, verify, rm):
+for part in (add, run, ls, verify, rm, demo):
     sync.add_command(part)

@@ -110,6 +110,15 @@ def test_a_sync_is_killed_again_and_again_and_both_sides_are_identical(
     db.close()
 
 
+def test_the_demo_ends_with_two_sides_that_are_identical(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = ran(capsys, "demo", "--duration", "3")
+    assert code == 0
+    assert "killed 2 times" in out
+    assert "identical at position" in out
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -1,0 +1,150 @@
+"""`canopy sync demo`: a shop and its copy, while the process that keeps them in sync is killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import click
+
+from canopy.cli.bars import Bars
+from canopy.cli.connect import open_client
+from canopy.cli.errors import FAILURE, OK
+
+STEPS: Final = " ▁▂▃▄▅▆▇█"
+WHERE: Final = "total > 100"
+PAUSE: Final = 0.01
+"""Seconds between two transactions of the shop."""
+
+
+@click.command()
+@click.option("--duration", type=click.FloatRange(min=1), default=20.0, help="Seconds of business.")
+@click.option("--to", "target", default="", metavar="URL", help="The copy; default: a SQLite file.")
+@click.pass_context
+def demo(ctx: click.Context, duration: float, target: str) -> None:
+    """Start a node and a small shop in SQLite, whose larger orders are copied; let rows change,
+    kill `canopy sync run` twice on the way, then compare both sides. All of it is in a folder that
+    is removed in the end. Exit code 0: identical.
+
+    \b
+    canopy sync demo
+    canopy sync demo --to postgresql://localhost/test
+    """
+    folder = Path(tempfile.mkdtemp(prefix="canopy-sync-demo-"))
+    try:
+        with ExitStack() as stack:
+            code = _Demo(folder, duration, target or f"sqlite:{folder / 'copy.db'}", stack).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    ctx.exit(code)
+
+
+class _Demo:
+    def __init__(self, folder: Path, duration: float, target: str, stack: ExitStack) -> None:
+        self._env = os.environ | {
+            "CANOPY_CONNECT": str(folder / "node"),
+            "CANOPY_SYNCS": str(folder / "syncs.json"),
+        }
+        self._folder = folder
+        self._duration = duration
+        self._target = target
+        self._stack = stack
+        self._rng = Random(1)
+        self._lags: list[float | None] = []
+
+    def run(self) -> int:
+        """Returns the exit code."""
+        self._started("node", "--data", str(self._folder / "node"), "--listen", "127.0.0.1:0")
+        with open_client(str(self._folder / "node"), wait=30.0):
+            pass
+        shop = self._shop()
+        source = f"sqlite:{self._folder / 'shop.db'}"
+        self._done("stream", "add", "shop", "--replicas", "1")
+        where = ("--where", f"orders: {WHERE}")
+        self._done(
+            *("sync", "add", "demo", "--stream", "shop", "--from", source, *where),
+            *("--to", self._target),
+        )
+        self._business(shop)
+        said = self._done("sync", "verify", "demo", check=False)
+        click.echo(said.stdout.strip())
+        click.echo(f"lag of the copy, at most {self._picture()}")
+        if self._target.startswith("sqlite:"):
+            return OK if said.returncode == 0 else FAILURE
+        self._done("sync", "rm", "demo")
+        return OK if said.returncode == 0 else FAILURE
+
+    def _business(self, shop: sqlite3.Connection) -> None:
+        """Change rows all the time, and kill what copies them after a third and two thirds."""
+        process = self._started("sync", "run")
+        began, killed, changes = time.monotonic(), 0, 0
+        with Bars() as bars:
+            bars.begin("orders come, change and go", self._duration)
+            while (passed := time.monotonic() - began) < self._duration:
+                if passed > (killed + 1) * self._duration / 3 and killed < 2:
+                    process.kill()
+                    process.wait()
+                    killed += 1
+                    process = self._started("sync", "run")
+                changes += self._change(shop)
+                bars.show(passed, self._duration, f"{changes:,} changes, {killed} kills")
+                if len(self._lags) < int(60 * passed / self._duration):
+                    self._lags.append(self._lag())
+                time.sleep(PAUSE)
+        click.echo(f"{changes:,} changes; canopy sync run was killed {killed} times")
+
+    def _change(self, shop: sqlite3.Connection) -> int:
+        shop.execute("BEGIN")
+        for _ in range(5):
+            total = self._rng.randint(1, 200)
+            shop.execute("INSERT INTO orders (item, total) VALUES ('book', ?)", (total,))
+        shop.execute("UPDATE orders SET total = 200 - total WHERE id % 50 = ?", (total % 50,))
+        shop.execute("DELETE FROM orders WHERE id % 97 = ?", (total % 97,))
+        shop.execute("COMMIT")
+        return 7
+
+    def _lag(self) -> float | None:
+        """Seconds by which the copy is behind now; None: it is not known."""
+        from canopy.sync.opening import open_destination
+
+        with suppress(Exception), closing(open_destination("demo", self._target)) as copy:
+            commit = copy.progress().commit
+            if commit is not None and commit.time:
+                return max(0.0, time.time() - commit.time)
+        return None
+
+    def _picture(self) -> str:
+        known = [lag for lag in self._lags if lag is not None]
+        most = max(known, default=0.0) or 1.0
+        steps = len(STEPS) - 1
+        marks = ["?" if lag is None else STEPS[round(lag / most * steps)] for lag in self._lags]
+        return f"{most:.1f} s: {''.join(marks)}"
+
+    def _shop(self) -> sqlite3.Connection:
+        path = self._folder / "shop.db"
+        shop = self._stack.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
+        shop.execute("PRAGMA journal_mode = WAL")
+        shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, total INTEGER)")
+        return shop
+
+    def _started(self, *args: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "canopy", *args]
+        process = subprocess.Popen(
+            command, env=self._env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self._stack.callback(process.wait)
+        self._stack.callback(process.terminate)
+        return process
+
+    def _done(self, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "canopy", *args]
+        return subprocess.run(command, env=self._env, capture_output=True, text=True, check=check)
