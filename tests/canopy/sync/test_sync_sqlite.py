@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from canopy.sync.applying import STALL, Apply
+from canopy.sync.assembling import Assembler
 from canopy.sync.capturing import Capture
-from canopy.sync.changes import change_of
+from canopy.sync.changes import INSERT, change_of
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import FencedError, SchemaError, SourceLostError, SyncError
 from canopy.sync.filtering import RowFilter
@@ -380,3 +381,21 @@ def test_events_have_both_images(kit: Kit) -> None:
     assert (found.before, found.after) == ((1, "a", 1.5, None), (1, "b", 1.5, None))
     assert found.commit is not None
     assert found.commit.time > 0
+
+
+def test_what_a_killed_source_side_has_begun_is_taken_back(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("canopy.sync.capturing.BYTES", 700)
+    capture = kit.capture()
+    kit.db.execute("BEGIN")
+    kit.db.executemany("INSERT INTO orders VALUES (?, 'x', 1, NULL)", [(n,) for n in range(9)])
+    kit.db.execute("COMMIT")
+    kit.stream.kill_at = 1
+    with pytest.raises(Killed):
+        drained(capture)
+    drained(kit.capture())
+    found = [(event.offset, change_of(event.payload)) for event in kit.stream.events]
+    assert sum(change.op == INSERT for _, change in found) > 9  # some of them twice
+    whole = [change for part in Assembler().feed(found) for change in part.changes]
+    assert [change.after[0] for change in whole if change.after] == list(range(9))
