@@ -272,12 +272,12 @@ class FakeClient:
 
     def __init__(self, node: FakeNode) -> None:
         self.node = node
-        self.place = None
+        self.position = None
         self.notices: deque[Failed] = deque()
         self.subscriptions: dict[str, tuple[str, str]] = {}
         self.queue: deque[Delivery] = deque()
         self.reading: BeginReading | None = None
-        self.position = 0
+        self.row = 0
         self.open: dict[int, Command] = {}
 
     def begin(self, command: Command, timeout: float = 30.0) -> int:
@@ -292,8 +292,8 @@ class FakeClient:
         with self.node.lock:
             taking = isinstance(self.open[number], TakeEvents)
             rows = self.node.rows
-            self.node.lock.wait_for(lambda: not taking or len(rows) > self.position, timeout)
-            return not taking or len(rows) > self.position or self not in self.node.clients
+            self.node.lock.wait_for(lambda: not taking or len(rows) > self.row, timeout)
+            return not taking or len(rows) > self.row or self not in self.node.clients
 
     def finish(self, number: int, timeout: float = 30.0) -> Reply:
         with self.node.lock:
@@ -305,18 +305,18 @@ class FakeClient:
                 end = len(self.node.rows)
                 self.reading = command
                 start = {"first": 0, "new": end}.get(command.start, command.at)
-                self.position = dict(command.positions).get(0, start)
-                return ReadingReady(0, ((self.position, end),), "", "id")
+                self.row = dict(command.positions).get(0, start)
+                return ReadingReady(0, ((self.row, end),), "", "id")
             assert isinstance(command, TakeEvents)
             assert self.reading is not None
             wanted = compile_selector(self.reading.selector or "TRUE")
             found = tuple(
                 StreamEvent(0, at, 1.7e9 + at, row)
                 for at, row in enumerate(self.node.rows)
-                if at >= self.position and wanted.matches(row)
+                if at >= self.row and wanted.matches(row)
             )
-            self.position = len(self.node.rows)
-            return EventsTaken(0, found, ((0, self.position),))
+            self.row = len(self.node.rows)
+            return EventsTaken(0, found, ((0, self.row),))
 
     def abandon(self, number: int) -> None:
         pass
