@@ -115,8 +115,13 @@ def test_sides_that_change_meanwhile_are_identical(sides: Sides, way: int) -> No
 @pytest.mark.parametrize("way", [0, 1], ids=["sqlite-postgresql", "postgresql-sqlite"])
 def test_rows_that_differ_are_named(sides: Sides, way: int) -> None:
     sides.db.execute("INSERT OR REPLACE INTO t VALUES (900, 50, 'x', NULL), (901, 51, NULL, NULL)")
-    for _ in range(4):
+    for _ in range(500):  # the server's log comes when the server has read it
         sides.go_on()
+        with sqlite3.connect(sides.paths[1]) as light:
+            arrived = light.execute("SELECT count(*) FROM t WHERE id >= 900").fetchone()
+        light.close()
+        if arrived == (2,):
+            break
     changes = (
         "UPDATE t SET n = 50.000001 WHERE id = 900",
         "DELETE FROM t WHERE id = 901",
