@@ -87,9 +87,13 @@ def test_a_sync_is_killed_again_and_again_and_both_sides_are_identical(
         assert (code, found["identical"], found["differences"]) == (0, True, [])
         with db:
             db.execute("DELETE FROM orders WHERE total >= 100 AND id > 1000")
-        _, out, _ = ran(capsys, "ls", "--json")
-        sides = {each["side"]: each for each in json.loads(out)}
-        assert [sides[side]["state"] for side in ("source", "destination")] == ["running"] * 2
+        until = time.monotonic() + PATIENCE
+        sides: dict[str, dict[str, Any]] = {}
+        while {each["state"] for each in sides.values()} != {"running"}:
+            assert time.monotonic() < until, sides
+            _, out, _ = ran(capsys, "ls", "--json")
+            sides = {each["side"]: each for each in json.loads(out)}
+        assert set(sides) == {"source", "destination"}
         assert sides["destination"]["lag"] >= 0
     finally:
         process.send_signal(signal.SIGTERM)
