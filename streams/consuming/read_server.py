@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from overlay.machine import Machine, Peer, Port, Timer, by_id
+from overlay.machine import Machine, Peer, Port, Timer
 from streams.consuming.messages import (
     CommitPosition,
     EndReadings,
@@ -19,6 +19,8 @@ from streams.consuming.messages import (
     ReadShard,
 )
 from streams.consuming.shard_readings import ShardReadings
+from streams.replication.leading import Leading
+from streams.replication.led_shards import LedShards, work
 from streams.replication.replica import Replica, ShardCommitted, ShardUnled
 
 BUDGET: Final = 2_000
@@ -60,9 +62,8 @@ class ReadServer(Machine):
         committed; `replica`: its replica if this node has one; `clock`: nanoseconds since 1970."""
         super().__init__(port)
         self._leading = leading
-        self._replica = replica
         self._clock = clock
-        self._shards: dict[str, ShardReadings] = {}
+        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
         self._is_awake = False
         self._writes_at = float("inf")
         self._marks = 0
@@ -70,36 +71,21 @@ class ReadServer(Machine):
     @property
     def shards(self) -> Mapping[str, ShardReadings]:
         """By shard, those that have had a request."""
-        return self._shards
+        return self._led.kept
 
     def shard(self, name: str) -> ShardReadings | None:
         """Of a shard that this node leads; None: it does not."""
-        replica = self._leading(name)
-        known = self._shards.get(name)
-        if known is not None and (replica is None or replica.leading is not known.leading):
-            self._end(name)
-            known = None
-        if known is None and replica is not None and replica.leading is not None:
-            if not self._shards:
-                self.port.set_timer(MARK, MarkPositions())
-            known = self._shards[name] = ShardReadings(
-                *(self.port, replica, replica.leading, self._clock),
-                *(self._wake, self._wake_writing),
-            )
-        return known
+        return self._led.get(name)
 
-    def _who_leads(self, shard: str) -> Peer | None:
-        """Whom this node's replica of the shard follows."""
-        replica = self._replica(shard)
-        if replica is None or replica.promise.candidate == self.port.me.id:
-            return None
-        return by_id(replica.replicas).get(replica.promise.candidate)
+    def _made(self, replica: Replica, leading: Leading) -> ShardReadings:
+        if not self._led.kept:
+            self.port.set_timer(MARK, MarkPositions())
+        return ShardReadings(
+            *(self.port, replica, leading, self._clock), *(self._wake, self._wake_writing)
+        )
 
-    def _end(self, shard: str) -> None:
-        """This node leads the shard no more."""
-        known = self._shards.pop(shard, None)
-        if known is not None:
-            known.end_all(self._who_leads(shard))
+    def _ended(self, shard: str, known: ShardReadings, leader: Peer | None) -> None:
+        known.end_all(leader)
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -135,20 +121,20 @@ class ReadServer(Machine):
             shard.commit(sender, message)
 
     def _refuse(self, sender: Peer, shard: str, *readings: int) -> None:
-        self.port.send(sender, ReadingsMoved(shard, readings, self._who_leads(shard)))
+        self.port.send(sender, ReadingsMoved(shard, readings, self._led.leader(shard)))
 
     # -- what goes on ----------------------------------------------------------------------------
 
     def on_committed(self, event: ShardCommitted) -> None:
         """More of a shard's log is committed."""
-        known = self._shards.get(event.shard)
-        if known is not None and self.shard(event.shard) is known:
+        known = self._led.present(event.shard)
+        if known is not None:
             known.committed()
 
     def on_unled(self, event: ShardUnled) -> None:
         """This node leads a shard no more."""
         if self._leading(event.shard) is None:
-            self._end(event.shard)
+            self._led.end(event.shard)
 
     def _wake(self) -> None:
         if not self._is_awake:
@@ -158,29 +144,17 @@ class ReadServer(Machine):
     def on_scan_on(self, timer: ScanOn) -> None:
         """Do a turn's work, and go on in another one."""
         self._is_awake = False
-        left = BUDGET
-        for name in list(self._shards):
-            known = self.shard(name)
-            if known is None or not known.has_work:
-                continue
-            if left <= 0:
-                self._wake()
-                break
-            left -= known.step(left)
-            self._shards[name] = self._shards.pop(name)  # it comes last next time
-            if known.has_work:
-                self._wake()
+        if work(self._led, BUDGET):
+            self._wake()
 
     def on_mark_positions(self, timer: MarkPositions) -> None:
         """Say how far was scanned, and from time to time look at who is there."""
         self._marks += 1
-        for name in list(self._shards):
-            known = self.shard(name)
-            if known is not None:
-                known.mark()
-                if self._marks % LOOKS == 0:
-                    known.look()
-        if self._shards:
+        for known in self._led.each():
+            known.mark()
+            if self._marks % LOOKS == 0:
+                known.look()
+        if self._led.kept:
             self.port.set_timer(MARK, timer)
 
     def _wake_writing(self, now: bool) -> None:
@@ -192,7 +166,5 @@ class ReadServer(Machine):
     def on_write_positions(self, timer: WritePositions) -> None:
         """Write what is queued of durable consumers."""
         self._writes_at = float("inf")
-        for name in list(self._shards):
-            known = self.shard(name)
-            if known is not None:
-                known.durable.flush()
+        for known in self._led.each():
+            known.durable.flush()

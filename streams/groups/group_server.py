@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from overlay.machine import Machine, Peer, Port, Timer, by_id
+from overlay.machine import Machine, Peer, Port, Timer
 from streams.groups.messages import (
     MOVED,
     AskGroups,
@@ -25,6 +25,8 @@ from streams.groups.messages import (
     SettleLeases,
 )
 from streams.groups.shard_groups import OperatorAsks, ShardGroups
+from streams.replication.leading import Leading
+from streams.replication.led_shards import LedShards, work
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 
 BUDGET: Final = 2_000
@@ -65,7 +67,7 @@ class GroupServer(Machine):
         self._leading = leading
         self._replica = replica
         self._clock = clock
-        self._shards: dict[str, ShardGroups] = {}
+        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
         self._led_at: dict[str, tuple[int, float]] = {}  # (epoch, since when)
         self._is_awake = False
         self._writes_at = float("inf")
@@ -74,43 +76,29 @@ class GroupServer(Machine):
     @property
     def shards(self) -> Mapping[str, ShardGroups]:
         """By shard, those that have had a request."""
-        return self._shards
+        return self._led.kept
 
     def shard(self, name: str) -> ShardGroups | None:
         """Of a shard that this node leads; None: it does not."""
-        replica = self._leading(name)
-        known = self._shards.get(name)
-        if known is not None and (replica is None or replica.leading is not known.leading):
-            self._end(name)
-            known = None
-        if known is None and replica is not None and replica.leading is not None:
-            if not self._shards:
-                self.port.set_timer(LOOK, LookAtLeases())
-            epoch, led_at = self._led_at.get(name, (0, 0.0))
-            known = self._shards[name] = ShardGroups(
-                *(self.port, replica, replica.leading, self._clock),
-                *(self._wake_writing, self._wake),
-                led_at if epoch == replica.leading.epoch else self.port.now,
-            )
-        return known
+        return self._led.get(name)
+
+    def _made(self, replica: Replica, leading: Leading) -> ShardGroups:
+        if not self._led.kept:
+            self.port.set_timer(LOOK, LookAtLeases())
+        epoch, led_at = self._led_at.get(replica.shard, (0, 0.0))
+        return ShardGroups(
+            *(self.port, replica, leading, self._clock),
+            *(self._wake_writing, self._wake),
+            led_at if epoch == leading.epoch else self.port.now,
+        )
+
+    def _ended(self, shard: str, known: ShardGroups, leader: Peer | None) -> None:
+        known.end_all(leader)
 
     def holder(self, shard: str, group: str, offset: int) -> str:
         """The name of the member of a group that has a row; "": none has."""
         known = self.shard(shard)
         return "" if known is None else known.holder(group, offset)
-
-    def _who_leads(self, shard: str) -> Peer | None:
-        """Whom this node's replica of the shard follows."""
-        replica = self._replica(shard)
-        if replica is None or replica.promise.candidate == self.port.me.id:
-            return None
-        return by_id(replica.replicas).get(replica.promise.candidate)
-
-    def _end(self, shard: str) -> None:
-        """This node leads the shard no more."""
-        known = self._shards.pop(shard, None)
-        if known is not None:
-            known.end_all(self._who_leads(shard))
 
     # -- members ---------------------------------------------------------------------------------
 
@@ -143,7 +131,7 @@ class GroupServer(Machine):
             shard.leave(sender, message)
 
     def _refuse(self, sender: Peer, shard: str, *members: int) -> None:
-        self.port.send(sender, MembersMoved(shard, members, self._who_leads(shard)))
+        self.port.send(sender, MembersMoved(shard, members, self._led.leader(shard)))
 
     # -- operators -------------------------------------------------------------------------------
 
@@ -165,7 +153,7 @@ class GroupServer(Machine):
     def _operated(self, sender: Peer, message: OperatorAsks) -> ShardGroups | None:
         found = self.shard(message.shard)
         if found is None:
-            leader = self._who_leads(message.shard)
+            leader = self._led.leader(message.shard)
             reason = "this node does not lead the shard"
             refused = GroupRefused(message.ticket, message.place, MOVED, reason, leader)
             self.port.send(sender, refused)
@@ -196,14 +184,14 @@ class GroupServer(Machine):
         """This node leads a shard no more."""
         if self._leading(event.shard) is None:
             self._led_at.pop(event.shard, None)
-            self._end(event.shard)
+            self._led.end(event.shard)
 
     # -- what goes on ----------------------------------------------------------------------------
 
     def on_committed(self, event: ShardCommitted) -> None:
         """More of a shard's log is committed."""
-        known = self._shards.get(event.shard)
-        if known is not None and self.shard(event.shard) is known:
+        known = self._led.present(event.shard)
+        if known is not None:
             known.committed()
 
     def _wake(self) -> None:
@@ -214,29 +202,17 @@ class GroupServer(Machine):
     def on_look_for_rows(self, timer: LookForRows) -> None:
         """Do a turn's work, and go on in another one."""
         self._is_awake = False
-        left = BUDGET
-        for name in list(self._shards):
-            known = self.shard(name)
-            if known is None or not known.has_work:
-                continue
-            if left <= 0:
-                self._wake()
-                break
-            left -= known.step(left)
-            self._shards[name] = self._shards.pop(name)  # it comes last next time
-            if known.has_work:
-                self._wake()
+        if work(self._led, BUDGET):
+            self._wake()
 
     def on_look_at_leases(self, timer: LookAtLeases) -> None:
         """End leases, give what is due, and from time to time note floors."""
         self._looks += 1
-        for name in list(self._shards):
-            known = self.shard(name)
-            if known is not None:
-                known.look()
-                if self._looks % LOOKS == 0:
-                    known.note_floors()
-        if self._shards:
+        for known in self._led.each():
+            known.look()
+            if self._looks % LOOKS == 0:
+                known.note_floors()
+        if self._led.kept:
             self.port.set_timer(LOOK, timer)
 
     def _wake_writing(self, seconds: float) -> None:
@@ -248,7 +224,5 @@ class GroupServer(Machine):
     def on_write_groups(self, timer: WriteGroups) -> None:
         """Write what groups are done with."""
         self._writes_at = float("inf")
-        for name in list(self._shards):
-            known = self.shard(name)
-            if known is not None:
-                known.flush()
+        for known in self._led.each():
+            known.flush()

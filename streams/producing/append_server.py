@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from overlay.machine import LocalEvent, Machine, Peer, Port, Timer, by_id
+from overlay.machine import LocalEvent, Machine, Peer, Port, Timer
 from streams.disk import DiskFailed, Written
 from streams.producing.appender import Appender
 from streams.producing.messages import (
@@ -19,6 +19,8 @@ from streams.producing.messages import (
     AppendRows,
     OpenProducer,
 )
+from streams.replication.leading import Leading
+from streams.replication.led_shards import LedShards
 from streams.replication.replica import Replica, ShardCommitted
 
 LOOK: Final = 1.0
@@ -47,10 +49,8 @@ class AppendServer(Machine):
         committed; `replica`: its replica if this node has one; `clock`: nanoseconds since
         1970."""
         super().__init__(port)
-        self._leading = leading
-        self._replica = replica
         self._clock = clock
-        self._appenders: dict[str, Appender] = {}
+        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._is_awake = False
 
@@ -61,20 +61,17 @@ class AppendServer(Machine):
     @property
     def appenders(self) -> Mapping[str, Appender]:
         """By shard, those that have had a request."""
-        return self._appenders
+        return self._led.kept
 
     def appender(self, shard: str) -> Appender | None:
         """Of a shard that this node leads; None: it does not."""
-        replica = self._leading(shard)
-        known = self._appenders.get(shard)
-        if known is not None and (replica is None or replica.leading is not known.leading):
-            self._end(shard)
-            known = None
-        if known is None and replica is not None and replica.leading is not None:
-            known = self._appenders[shard] = Appender(
-                self.port, replica, replica.leading, self._clock, self._wake
-            )
-        return known
+        return self._led.get(shard)
+
+    def _made(self, replica: Replica, leading: Leading) -> Appender:
+        return Appender(self.port, replica, leading, self._clock, self._wake)
+
+    def _ended(self, shard: str, appender: Appender, leader: Peer | None) -> None:
+        appender.end(DISK_FULL if shard in self._full else MOVED, leader)
 
     def on_append_rows(self, sender: Peer, message: AppendRows) -> None:
         """A producer's request."""
@@ -100,20 +97,13 @@ class AppendServer(Machine):
             else ("this node does not lead the shard")
         )
         self.port.count("stream_appends_refused")
-        refusal = AppendRefused(shard, request, code, reason, leader=self._who_leads(shard))
+        refusal = AppendRefused(shard, request, code, reason, leader=self._led.leader(shard))
         self.port.send(sender, refusal)
-
-    def _who_leads(self, shard: str) -> Peer | None:
-        """Whom this node's replica of the shard follows."""
-        replica = self._replica(shard)
-        if replica is None or replica.promise.candidate == self.port.me.id:
-            return None
-        return by_id(replica.replicas).get(replica.promise.candidate)
 
     def on_flush(self, event: FlushAppends) -> None:
         """Append what came in together."""
         self._is_awake = False
-        for appender in list(self._appenders.values()):
+        for appender in list(self._led.kept.values()):
             appender.flush()
 
     def _wake(self) -> None:
@@ -123,8 +113,8 @@ class AppendServer(Machine):
 
     def on_committed(self, event: ShardCommitted) -> None:
         """More of a shard's log is committed."""
-        appender = self._appenders.get(event.shard)
-        if appender is not None and self.appender(event.shard) is appender:
+        appender = self._led.present(event.shard)
+        if appender is not None:
             appender.committed()
 
     def on_written(self, event: Written) -> None:
@@ -135,18 +125,10 @@ class AppendServer(Machine):
         """A shard's disk has failed: nothing is known of what was not answered."""
         if event.full:
             self._full[event.shard] = None
-        self._end(event.shard)
+        self._led.end(event.shard)
 
     def on_look(self, timer: LookAtAppends) -> None:
         """End what is led no more, and answer who has waited for too long."""
-        for shard in list(self._appenders):
-            appender = self.appender(shard)
-            if appender is not None:
-                appender.look()
+        for appender in self._led.each():
+            appender.look()
         self.port.set_timer(LOOK, timer)
-
-    def _end(self, shard: str) -> None:
-        """This node leads the shard no more."""
-        appender = self._appenders.pop(shard, None)
-        if appender is not None:
-            appender.end(DISK_FULL if shard in self._full else MOVED, self._who_leads(shard))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from overlay.machine import Machine, Peer, Port, Timer, by_id
+from overlay.machine import Machine, Peer, Port, Timer
 from streams.disk import DiskFailed
 from streams.producing.messages import MOVED
+from streams.replication.leading import Leading
+from streams.replication.led_shards import LedShards
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 from streams.transactions.halves import Halves
 from streams.transactions.messages import (
@@ -38,10 +40,8 @@ class TransactionServer(Machine):
     ) -> None:
         """The parameters are those of `streams.producing.append_server.AppendServer`."""
         super().__init__(port)
-        self._leading = leading
-        self._replica = replica
         self._clock = clock
-        self._halves: dict[str, Halves] = {}
+        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
 
     def start(self) -> None:
         """Set the first timer."""
@@ -49,15 +49,13 @@ class TransactionServer(Machine):
 
     def halves(self, shard: str) -> Halves | None:
         """Those of a shard that this node leads; None: it does not."""
-        replica = self._leading(shard)
-        known = self._halves.get(shard)
-        if known is not None and (replica is None or replica.leading is not known.leading):
-            self._end(shard)
-            known = None
-        if known is None and replica is not None and replica.leading is not None:
-            known = Halves(self.port, replica, replica.leading, self._clock)
-            self._halves[shard] = known
-        return known
+        return self._led.get(shard)
+
+    def _made(self, replica: Replica, leading: Leading) -> Halves:
+        return Halves(self.port, replica, leading, self._clock)
+
+    def _ended(self, shard: str, halves: Halves, leader: Peer | None) -> None:
+        halves.end(leader)
 
     def on_prepare_half(self, sender: Peer, message: PrepareHalf) -> None:
         """A batch is to be kept until it is decided."""
@@ -91,8 +89,8 @@ class TransactionServer(Machine):
 
     def on_committed(self, event: ShardCommitted) -> None:
         """More of a shard's log is committed."""
-        halves = self._halves.get(event.shard)
-        if halves is not None and self.halves(event.shard) is halves:
+        halves = self._led.present(event.shard)
+        if halves is not None:
             halves.committed()
 
     def on_led(self, event: ShardLed) -> None:
@@ -101,29 +99,15 @@ class TransactionServer(Machine):
 
     def on_unled(self, event: ShardUnled | DiskFailed) -> None:
         """Nobody here knows what becomes of what is pending."""
-        self._end(event.shard)
+        self._led.end(event.shard)
 
     def on_look(self, timer: LookAtHalves) -> None:
         """Ask about halves that nobody decides."""
-        for shard in list(self._halves):
-            halves = self.halves(shard)
-            if halves is not None:
-                halves.look()
+        for halves in self._led.each():
+            halves.look()
         self.port.set_timer(LOOK, timer)
-
-    def _end(self, shard: str) -> None:
-        halves = self._halves.pop(shard, None)
-        if halves is not None:
-            halves.end(self._who_leads(shard))
 
     def _refuse(self, sender: Peer, shard: str, request: int, transaction: str) -> None:
         reason = "this node does not lead the shard"
-        leader = self._who_leads(shard)
+        leader = self._led.leader(shard)
         self.port.send(sender, HalfRefused(shard, request, transaction, MOVED, reason, leader))
-
-    def _who_leads(self, shard: str) -> Peer | None:
-        """Whom this node's replica of the shard follows."""
-        replica = self._replica(shard)
-        if replica is None or replica.promise.candidate == self.port.me.id:
-            return None
-        return by_id(replica.replicas).get(replica.promise.candidate)
