@@ -247,13 +247,16 @@ class BeginProducer(Command, frozen=True):
     `first`: the number of the first event that follows, by the program's own count; events below
     the number that comes next are passed over, since they are appended already. -1: whatever comes
     next. With several shards -1, or 0: numbers count the events of each shard. `firsts`: the same
-    by shard, instead of `first`.
+    by shard, instead of `first`. `step`: which step of its work the program begins, or begins
+    again, from 1 on (0: it has none). Without `first` and `firsts` the first event of the step
+    follows, and an earlier step than the newest is refused (fenced).
     """
 
     stream: str
     producer: str
     first: int = -1
     firsts: tuple[int, ...] = ()
+    step: Uint53 = 0
 
 
 class AppendEvents(Command, frozen=True):
@@ -607,9 +610,10 @@ class Streams(Reply, frozen=True):
 
 class ProducerReady(Reply, frozen=True):
     """The session has begun. `next`: by shard the number of the producer's next event: so many are
-    appended."""
+    appended. `begins`: the number of the event that is to follow, of a step its first."""
 
     next: tuple[int, ...]
+    begins: tuple[int, ...] = ()
 
 
 class EventsAppended(Reply, frozen=True):

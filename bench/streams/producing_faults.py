@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from bench.mutations.planting import fault, replace
-from streams.log.state import Entry, ProducerState, ShardState
+from streams.log.chunk import Chunk
+from streams.log.state import Entry, ProducerState, SessionOpened, ShardState
 from streams.producing.appender import Appender
 from streams.producing.numbers import New, Repeated, Wrong, judge
 
@@ -35,6 +38,23 @@ def producers_session_is_not_fenced() -> None:
         return original(known, known.session if known else 0, following, sequence, count)
 
     replace(original, judge_)
+
+
+@fault(
+    PROMISE,
+    APPENDING,
+    "test_a_step_is_known_from_its_first_row_and_ends_those_before",
+)
+def producers_step_begins_where_its_retry_begins() -> None:
+    """A step of a producer that is begun again has its first row behind those that it has."""
+    original = ShardState._opened
+
+    def _opened(self: ShardState, entry: SessionOpened, chunk: Chunk) -> None:
+        original(self, entry, chunk)
+        known = self.producers[entry.name]
+        self.producers[entry.name] = msgspec.structs.replace(known, begun=known.next)
+
+    replace(original, _opened)
 
 
 @fault(PROMISE, APPENDING, "test_nothing_is_acknowledged_before_a_majority_has_it")

@@ -164,10 +164,16 @@ class AsyncClient:
         return await carry_out(self._appending(stream).steps(batches, timeout))
 
     async def producer(
-        self, stream: str, name: str, first: int | Sequence[int] = -1, *, timeout: float = 30.0
+        self,
+        stream: str,
+        name: str,
+        first: int | Sequence[int] = -1,
+        *,
+        step: int = 0,
+        timeout: float = 30.0,
     ) -> AsyncProducer:
         """Append to a stream as the producer `name`, as `canopy.Client.producer`."""
-        appending = self._appending(stream, name, first)
+        appending = self._appending(stream, name, first, step)
         await carry_out(appending.opening(timeout))
         return AsyncProducer(appending, self._drafting)
 
@@ -181,11 +187,13 @@ class AsyncClient:
         positions: Mapping[int, int] | None = None,
         durable: str = "",
         expire_after: float = 0.0,
+        shard: int = -1,
         timeout: float = 30.0,
     ) -> Opening[AsyncReading]:
         """Read a stream, as `canopy.Client.read`: ``await`` it, or enter it with ``async with``,
         which ends the reading."""
-        wanted = wanted_reading(stream, selector, start, at, positions or {}, durable, expire_after)
+        places = (start, at, positions or {})
+        wanted = wanted_reading(stream, selector, *places, durable, expire_after, shard)
 
         async def opened() -> AsyncReading:
             reading = AsyncReading(self._begin, self._pause, self._reconnect, wanted, timeout)
@@ -233,9 +241,11 @@ class AsyncClient:
         return Opening(opened)
 
     def _appending(
-        self, stream: str, producer: str = "", first: int | Sequence[int] = -1
+        self, stream: str, producer: str = "", first: int | Sequence[int] = -1, step: int = 0
     ) -> Appending[AsyncLink]:
-        return Appending(*(self._begin, self._pause, self._reconnect, stream, producer, first))
+        return Appending(
+            *(self._begin, self._pause, self._reconnect, stream, producer, first, step)
+        )
 
     def subscribe(
         self,

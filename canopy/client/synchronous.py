@@ -165,7 +165,13 @@ class Client:
         return carry_out(self._appending(stream).steps(batches, timeout))
 
     def producer(
-        self, stream: str, name: str, first: int | Sequence[int] = -1, *, timeout: float = 30.0
+        self,
+        stream: str,
+        name: str,
+        first: int | Sequence[int] = -1,
+        *,
+        step: int = 0,
+        timeout: float = 30.0,
     ) -> Producer:
         """Append to a stream as the producer `name`. Whoever did so before cannot any more
         (CommandFailed, code fenced).
@@ -173,8 +179,13 @@ class Client:
         `first`: the number of the first event that follows, by the program's own count from 0 on;
         those that are appended already are passed over. -1: whatever comes next. A stream with
         several shards numbers the events of each: `first` is 0 then, or the `Producer.next` of a
-        program that has ended, which was kept together with how far it was."""
-        appending = self._appending(stream, name, first)
+        program that has ended, which was kept together with how far it was.
+
+        `step`: the program's work has steps, numbered from 1 on, of which it may begin the newest
+        again from its start, as a job that is retried does. What of it is appended already is
+        passed over, in each shard, and earlier steps are refused (fenced). So no number has to be
+        kept; each start of a step has to append the same events in the same order."""
+        appending = self._appending(stream, name, first, step)
         carry_out(appending.opening(timeout))
         return Producer(appending, self._drafting)
 
@@ -188,6 +199,7 @@ class Client:
         positions: Mapping[int, int] | None = None,
         durable: str = "",
         expire_after: float = 0.0,
+        shard: int = -1,
         timeout: float = 30.0,
     ) -> Reading:
         """Read the events of a stream that `selector` matches (all, if there is none).
@@ -196,11 +208,12 @@ class Client:
         shards that are in `positions` begin at the offset there, as `Reading.positions` had it. A
         `durable` reading begins at its own position where the stream knows it and `positions` does
         not have the shard, and the stream keeps what it has not read; it is forgotten
-        after `expire_after` seconds without a program, 0: never.
+        after `expire_after` seconds without a program, 0: never. `shard`: only this one, -1: all.
 
         Raises CommandFailed (unknown, selector, fenced, offset-out-of-range: the text says which
         offsets are there), and as `ask`."""
-        wanted = wanted_reading(stream, selector, start, at, positions or {}, durable, expire_after)
+        places = (start, at, positions or {})
+        wanted = wanted_reading(stream, selector, *places, durable, expire_after, shard)
         reading = Reading(self._begin, self._closed.wait, self._reconnect, wanted, timeout)
         reading.open()
         return reading
@@ -251,10 +264,10 @@ class Client:
         return member
 
     def _appending(
-        self, stream: str, producer: str = "", first: int | Sequence[int] = -1
+        self, stream: str, producer: str = "", first: int | Sequence[int] = -1, step: int = 0
     ) -> Appending[ControlClient]:
         return Appending(
-            *(self._begin, self._closed.wait, self._reconnect, stream, producer, first)
+            *(self._begin, self._closed.wait, self._reconnect, stream, producer, first, step)
         )
 
     def subscribe(

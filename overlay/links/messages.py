@@ -14,7 +14,7 @@ import msgspec
 
 from overlay.machine import NodeId, Peer, Uint53, Uint63
 
-PROTOCOL = 10
+PROTOCOL = 11
 """Version of the wire protocol; a peer with another version is refused with a reason."""
 
 MAX_BODY = (1 << 20) - 4_096

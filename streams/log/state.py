@@ -55,7 +55,8 @@ class Appended(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class ProducerState(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """What the log knows of one producer: its newest session, the sequence that comes next, where
-    its last rows are, who opened the session, and the leader's time of its last chunk."""
+    its last rows are, who opened the session, and the leader's time of its last chunk. `step`: the
+    newest step of its work (0: it has none), and `begun` the sequence with which that began."""
 
     name: str
     session: int
@@ -63,6 +64,8 @@ class ProducerState(msgspec.Struct, frozen=True, array_like=True, tag=1):
     window: tuple[Appended, ...]
     token: str = ""
     time: int = 0
+    step: int = 0
+    begun: int = 0
 
 
 class ReplicaSet(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -80,10 +83,12 @@ class Floor(msgspec.Struct, frozen=True, array_like=True, tag=3):
 class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """A producer's session begins, and ends the one before. Its number is that of the chunk that
     says so, so that no two sessions of a shard have the same; `token`: which attempt to open it
-    that was. The sequence goes on."""
+    that was. The sequence goes on. A `step` above the producer's begins with the row that comes
+    next."""
 
     name: str
     token: str
+    step: int = 0
 
 
 class ProducerExpired(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -290,8 +295,11 @@ class ShardState:
     def _opened(self, entry: SessionOpened, chunk: Chunk) -> None:
         known = self.producers.get(entry.name)
         following, window = (0, ()) if known is None else (known.next, known.window)
+        step, begun = (0, 0) if known is None else (known.step, known.begun)
+        if entry.step > step:
+            step, begun = entry.step, following
         self.producers[entry.name] = ProducerState(
-            entry.name, chunk.number, following, window, entry.token, chunk.time
+            entry.name, chunk.number, following, window, entry.token, chunk.time, step, begun
         )
 
     def _take_consumer(
@@ -340,4 +348,5 @@ class ShardState:
         self.producers[head.producer] = ProducerState(
             *(head.producer, head.session, head.sequence + head.count),
             *((*window, run)[-WINDOW:], token, chunk.time),
+            *((0, 0) if known is None else (known.step, known.begun)),
         )

@@ -256,10 +256,12 @@ class Appender:
             self.refuse(sender, message.request, FULL, reason)
             return
         if known is None or known.token != message.token or not known.token:
-            self._append_entries([SessionOpened(message.producer, message.token)])
+            opened = SessionOpened(message.producer, message.token, message.step)
+            self._append_entries([opened])
             known = self._known(message.producer)
         assert known is not None
-        answer = ProducerIsOpen(self.replica.shard, message.request, known.session, known.next)
+        place = (self.replica.shard, message.request, known.session)
+        answer = ProducerIsOpen(*place, known.next, known.begun)
         end = self.replica.log.end.number
         self._when_committed(end, lambda: self.port.send(sender, answer))
 
@@ -267,7 +269,13 @@ class Appender:
         """Why the producer is not the one that is meant; None: it is."""
         if known is None and (message.known or message.after):
             return Wrong(EXPIRED, "this producer is not known here, or not any more")
-        if known is None or known.token == message.token or message.after in (0, known.session):
+        if known is None or known.token == message.token:
+            return None
+        if 0 < message.step < known.step:
+            return Wrong(
+                FENCED, f"step {known.step} of the producer has begun: {message.step} ended"
+            )
+        if message.after in (0, known.session):
             return None
         return Wrong(FENCED, f"session {known.session} has replaced {message.after}")
 

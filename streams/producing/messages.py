@@ -57,7 +57,8 @@ class RowBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class OpenProducer(Message, frozen=True):
     """Begin a session, and end the producer's former one. Asked twice with the same `token`, it is
     the same session. `known`: only if the producer is known; `after`: only if its newest session is
-    that one (0: any). Answered by ProducerIsOpen or AppendRefused."""
+    that one (0: any). `step`: which step of the producer's work it is for; an earlier one than its
+    newest is refused (0: none). Answered by ProducerIsOpen or AppendRefused."""
 
     shard: Shard
     request: Number
@@ -65,15 +66,18 @@ class OpenProducer(Message, frozen=True):
     token: Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
     known: bool = False
     after: Number = 0
+    step: Number = 0
 
 
 class ProducerIsOpen(Message, frozen=True):
-    """The session is in the log. The rows below `next` are appended, and no others."""
+    """The session is in the log. The rows below `next` are appended, and no others. `begun`: number
+    of the first row of the producer's newest step."""
 
     shard: Shard
     request: Number
     session: Number
     next: Number
+    begun: Number = 0
 
 
 class AppendRows(Message, frozen=True):

@@ -179,7 +179,8 @@ class Producers(Machine):
             session.next[shard] = following
             if len(session.next) == len(entry.places) and self._named.get(key) is session:
                 numbers = tuple(session.next[shard] for shard in range(len(entry.places)))
-                self.port.reply(client, ProducerReady(command.request, numbers))
+                begins = tuple(s.following for _, s in sorted(session.shards.items()))
+                self.port.reply(client, ProducerReady(command.request, numbers, begins))
 
         def failed(code: str, reason: str) -> None:
             if self._named.get(key) is session and len(session.next) < len(entry.places):
@@ -191,6 +192,7 @@ class Producers(Machine):
                 *(session, shard, command.producer, token, firsts[shard]),
                 lambda following, shard=shard: opened(shard, following),  # type: ignore[misc]
                 failed,
+                command.step,
             )
 
     def append(self, client: int, command: AppendEvents) -> None:
@@ -345,6 +347,7 @@ class Producers(Machine):
         first: int,
         opened: Callable[[int], None],
         failed: Callable[[str, str], None] | None,
+        step: int = 0,
     ) -> Sending:
         entry = session.entry
         sending = session.shards[shard] = Sending(
@@ -355,6 +358,7 @@ class Producers(Machine):
             failed,
             first,
             renews=not session.client,
+            step=step,
         )
         self._wake(sending, entry.name)
         return sending

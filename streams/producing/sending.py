@@ -111,12 +111,14 @@ class Sending:
         failed: Callable[[str, str], None] | None = None,
         first: int = -1,
         renews: bool = False,
+        step: int = 0,
     ) -> None:
         """`send` gives a message its number and sends it, and returns the number; answers with it
         come back. Either `opened` is called, with the number of the producer's next row, or
         `failed`, with code and reason. `first`: the number of the first row that is added, -1: the
         next one; rows below the next one are appended already, and are passed over. `renews`: a
-        session that is lost is opened anew (the node's own)."""
+        session that is lost is opened anew (the node's own). `step`: of the producer's work; then
+        without `first` the first row that is added is the first of the step."""
         self.port = port
         self.shard = shard
         self.producer = producer
@@ -130,6 +132,7 @@ class Sending:
         self._failed = failed
         self._first = first
         self._renews = renews
+        self._step = step
         self._queue: deque[_Batch] = deque()
         self._queued = 0  # rows in it
         self._flight: deque[_Request] = deque()
@@ -235,7 +238,7 @@ class Sending:
             self,
             self._target,
             lambda number: OpenProducer(
-                self.shard, number, self.producer, token, known, self._after
+                self.shard, number, self.producer, token, known, self._after, self._step
             ),
         )
 
@@ -247,6 +250,8 @@ class Sending:
             return
         self._opening, self._session = 0, message.session
         self._appended = message.next
+        if self._step and self._first < 0:
+            self._first = message.begun
         self._progress()
         if self._failing is not None:
             self._sort_out(message.next)
@@ -255,9 +260,9 @@ class Sending:
             return
         else:
             self._next = message.next if self._first < 0 else self._first
-        if self._opened is not None:
-            self._opened(message.next)
-            self._opened = None
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened(message.next)
         for request in self._flight:
             self._send_request(request)
         self.pump()

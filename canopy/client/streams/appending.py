@@ -67,6 +67,7 @@ class Appending(Generic[L]):
         stream: str,
         producer: str = "",
         first: int | Sequence[int] = -1,
+        step: int = 0,
     ) -> None:
         """`begin` sends a command within a time: its connection and number; `pause` waits so long,
         and says whether the client was closed; `patience`: how long a lost node is looked for."""
@@ -76,6 +77,7 @@ class Appending(Generic[L]):
         self._stream = stream
         self._producer = producer
         self._first = first if isinstance(first, int) else -1
+        self._step = step
         self._link: L | None = None  # over which the producer was begun
         self.next: tuple[int, ...] = () if isinstance(first, int) else tuple(first)
         """By shard, how many events of the producer are known to be committed."""
@@ -89,13 +91,16 @@ class Appending(Generic[L]):
     def opening(self, timeout: float) -> Steps[None]:
         """Begin the producer, if it has a name."""
         if self._producer:
-            command = BeginProducer(0, self._stream, self._producer, self._first, self.next)
+            place = (self._stream, self._producer, self._first, self.next, self._step)
+            command = BeginProducer(0, *place)
             link, number = yield partial(self._begin, command, timeout)
             reply = expected((yield partial(link.finish, number, timeout)), ProducerReady)
             self._link = link
             if not self.next:
                 given = self._first >= 0
-                self.next = (self._first,) * len(reply.next) if given else reply.next
+                self.next = (
+                    (self._first,) * len(reply.next) if given else reply.begins or reply.next
+                )
 
     def steps(self, batches: Iterable[tuple[Draft, ...]], timeout: float) -> Steps[AppendResult]:
         """Append `batches`, each within `timeout`. A ControlError that ends it says how many events

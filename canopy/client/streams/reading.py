@@ -65,6 +65,7 @@ def wanted_reading(
     positions: Mapping[int, int],
     durable: str,
     expire_after: float,
+    shard: int = -1,
 ) -> BeginReading:
     """The command for the arguments of `Client.read`."""
     kind: Start = "offset" if isinstance(start, int) else start
@@ -72,6 +73,7 @@ def wanted_reading(
     return BeginReading(
         *(0, stream, selector, kind, place, tuple(sorted(positions.items())), durable),
         expire_after=int(expire_after),
+        shard=shard,
     )
 
 
@@ -124,7 +126,7 @@ class ReadingCore(Generic[L]):
             positions = tuple(sorted(self._scanned.items())) if known else wanted.positions
             command = BeginReading(
                 *(0, wanted.stream, wanted.selector, wanted.start, wanted.at, positions),
-                *(wanted.durable, self._token, known, wanted.expire_after),
+                *(wanted.durable, self._token, known, wanted.expire_after, wanted.shard),
             )
             self._beginning = yield partial(self._begin, command, self._timeout)
         assert self._beginning is not None
@@ -141,8 +143,9 @@ class ReadingCore(Generic[L]):
             raise ControlError(f"the stream {self.stream} was removed, and there is another one")
         self._link, self._number, self._take = link, number, None
         if not self.begins:
-            self.begins = {shard: first for shard, (first, _) in enumerate(ready.shards)}
-            self.ends = {shard: end for shard, (_, end) in enumerate(ready.shards)}
+            shards = dict(enumerate(ready.shards, max(self._wanted.shard, 0)))
+            self.begins = {shard: first for shard, (first, _) in shards.items()}
+            self.ends = {shard: end for shard, (_, end) in shards.items()}
             self.positions, self._scanned = dict(self.begins), dict(self.begins)
         self.stream_id = ready.stream
 

@@ -24,6 +24,7 @@ from streams.producing.messages import (
     AppendRefused,
     AppendRows,
     OpenProducer,
+    ProducerIsOpen,
     RowBatch,
     RowsAppended,
 )
@@ -253,3 +254,34 @@ def test_a_batch_larger_than_a_chunk_and_rows_that_are_none_are_refused() -> Non
     assert code(world.appended(leader, session, 0, RowBatch(1, b"\xc1"))) == MALFORMED
     most = row_batch(0, 1, BATCH_MOST - 100)
     assert isinstance(world.appended(leader, session, 0, most), RowsAppended)
+
+
+def test_a_step_is_known_from_its_first_row_and_ends_those_before() -> None:
+    world, leader, replica = led()
+    asker = world.peers[-1]
+
+    def opened(step: int, token: str) -> object:
+        (answer,) = world.ask(asker, leader, OpenProducer(SHARD, 0, "p", token, False, 0, step))
+        return answer
+
+    first = opened(1, "one")
+    assert isinstance(first, ProducerIsOpen)
+    assert (first.next, first.begun) == (0, 0)
+    world.appended(leader, first.session, 0, row_batch(0, 3))
+    second = opened(2, "two")
+    assert isinstance(second, ProducerIsOpen)
+    assert (second.next, second.begun) == (3, 3)
+    world.appended(leader, second.session, 3, row_batch(3, 2))
+    for segment in replica.log.segments:
+        segment.size = 64 * 1024 * 1024  # the next chunk begins another one, with the state
+    retried = opened(2, "three")
+    assert isinstance(retried, ProducerIsOpen)
+    assert (retried.next, retried.begun) == (5, 3)
+    late = opened(1, "four")
+    assert isinstance(late, AppendRefused)
+    assert late.code == FENCED
+    assert len(replica.log.segments) == 2
+    files = world.disks[leader.id].durable[SHARD]
+    assert Verifier(SHARD).run(list(files), lambda name: bytes(files[name])).fault is None
+    without = world.opened(leader, token="five")
+    assert (without.next, without.begun) == (5, 3), "who has no steps changes none"

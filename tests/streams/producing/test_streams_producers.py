@@ -148,3 +148,28 @@ def test_a_removed_stream_takes_no_more() -> None:
     gone = ask(world, "n1", AppendEvents, "orders", drafts(1))
     assert isinstance(gone, Failed)
     assert gone.code == "unknown"
+
+
+def test_a_step_is_begun_again_from_its_start_in_each_shard() -> None:
+    world = grown(4, 6)
+    founded(world, "orders", shards=3, by="who")
+
+    def begin(node: str, step: int) -> Any:
+        return ask(world, node, BeginProducer, "orders", "p", -1, (), step)
+
+    assert begin("n1", 1).begins == (0, 0, 0)
+    ask(world, "n1", AppendEvents, "orders", drafts(*range(9)), "p")
+    second = begin("n1", 2)
+    assert second.begins == second.next
+    assert sum(second.next) == 9
+    ask(world, "n1", AppendEvents, "orders", drafts(*range(9, 15)), "p")
+    retried = begin("n2", 2)
+    assert retried.begins == second.next
+    assert sum(retried.next) == 15
+    again = ask(world, "n2", AppendEvents, "orders", drafts(*range(9, 18)), "p")
+    assert isinstance(again, EventsAppended)
+    new = sorted(n for receipt in again.receipts for n in receipt.places)
+    assert new == [6, 7, 8], "the others are appended, by the attempt before"
+    late = begin("n3", 1)
+    assert isinstance(late, Failed)
+    assert late.code == "fenced"
