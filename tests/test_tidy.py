@@ -180,6 +180,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.sim.experiments": (
         *(*CORE, "canopy.sim.world", "canopy.sim.checks", "canopy.sim.scenario"),
     ),
+    "canopy.feeds": ("overlay.client", "overlay.wording", "matching"),
     "canopy.tui": ("canopy.client", "canopy.wire.folder", "canopy.wire.durable", *CLIENT),
     "canopy.sync": ("canopy.client", "streams", *CLIENT),
     "canopy.cli": ("canopy", "matching", "overlay", "streams", "node", "bench.baselines"),

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.mutations.planting import fault, replace, replace_constant
-from canopy.cli.feeds import Item, table
-from canopy.cli.feeds.formats import with_ids
 from canopy.client.asynchronous import _AsyncConsumer
 from canopy.client.hints import hints, never_true
+from canopy.feeds import Item, table
+from canopy.feeds.formats import with_ids
 from canopy.tui.model.export import write_new
 from canopy.tui.model.log import Cleared, EventLog, Row, SortOrder
 from canopy.tui.model.ring import members

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from canopy.cli.completion import context_names
-from canopy.cli.constants import FORMATS, WAIT, WAIT_INTERVAL, WAIT_SILENTLY
+from canopy.cli.constants import WAIT, WAIT_INTERVAL, WAIT_SILENTLY
 from canopy.cli.errors import USAGE, CommandError
+from canopy.feeds.constants import FORMATS
 
 if TYPE_CHECKING:
     from canopy.client.synchronous import Client

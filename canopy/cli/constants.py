@@ -24,32 +24,6 @@ COMPLETION_TIMEOUT: Final = 0.5
 WAIT_SILENTLY: Final = 1.0
 """Before it is said that a node is waited for."""
 
-# --- feeds ---
-
-EVENT_LIMIT: Final = 512 * 1024
-"""One event as it stands in the feed: half of the largest frame between nodes (1 MiB,
-docs/reference/wire.md), because a batch carries more than the event itself."""
-
-RAW_LIMIT: Final = 8 * EVENT_LIMIT
-"""One line of `sub --raw`: JSON takes at most six bytes for one of a text, and less than eight for
-one of another value."""
-
-NESTING_LIMIT: Final = 200
-"""Levels of a nested value; the interpreter's own stack ends at a thousand. Guess: deeper than any
-feed that was seen."""
-
-FORMATS: Final = ("auto", "jsonl", "json", "cloudevents", "geojson", "csv", "msgpack")
-"""What a feed may be; "auto" is found out from its first bytes."""
-
-DETECT_BYTES: Final = 64 * 1024
-"""The beginning of a feed that is examined to find its format, or whether it has earthquakes."""
-
-WHOLE_LIMIT: Final = 512 * 1024 * 1024
-"""A whole file of GeoJSON, or of JSON that is not one object per line, which is parsed at once; a
-month of all earthquakes has 10 MB. Guess; to be measured by the memory that parsing takes."""
-
-MSGPACK_READ: Final = 64 * 1024  # asked for in one read of a MessagePack stream
-
 # --- pub and sub ---
 
 NAMES_TIMEOUT: Final = 2.0

@@ -36,7 +36,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Events": {
         "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print the matching events."),
-        "pub": ("canopy.cli.pub:pub", "Publish events from a file or standard input."),
+        "pub": ("canopy.cli.publishing.pub:pub", "Publish events from a file or standard input."),
         "tx": (
             "canopy.cli.streams.transactions:tx",
             "List transactions of streams that are not decided, and decide them.",

@@ -6,7 +6,6 @@ number that only the socket needs. Every line is flushed, so that a pipe gets it
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from overlay.client import Delivery
 
 UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
@@ -48,54 +46,6 @@ def print_json(value: Any, indent: int | None = None) -> None:
         text = json.dumps(value, indent=indent)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-def delivery_object(delivery: Delivery) -> dict[str, Any]:
-    """One event for one subscription as the JSON object of `sub --json`."""
-    from canopy.cli.feeds import id_text
-
-    event = delivery.event
-    found: dict[str, Any] = {
-        "id": id_text(event.attributes.get("id")),
-        "event": event.identity,
-        "subscription": delivery.subscription,
-        "type": event.attributes.get("type"),
-        "time": event.time,
-        "latency_ms": round(delivery.latency_ms, 3),
-        "hops": delivery.hops,
-        "attributes": event.attributes,
-    }
-    if event.payload or event.payload_type:
-        found |= payload_fields(event.payload, event.payload_type)
-    return found
-
-
-def payload_fields(payload: bytes, kind: str) -> dict[str, Any]:
-    """A payload as JSON fields: a JSON value or a text where `kind` is such a media type and the
-    payload is one, else Base64."""
-    from canopy.cli.feeds.drafts import BadEventError, check_nested
-    from canopy.cli.feeds.jsontext import is_json_type, parse
-
-    media = kind.partition(";")[0].strip().lower()
-    try:
-        if is_json_type(kind):
-            value = parse(payload)
-            check_nested("payload", value)
-            return {"payload": value, "payload_type": kind}
-        if media.startswith("text/") or media.endswith(("/xml", "+xml")):
-            return {"payload": payload.decode("utf-8"), "payload_type": kind}
-    except (BadEventError, UnicodeDecodeError):
-        pass
-    encoded = base64.b64encode(payload).decode("ascii")
-    return {"payload_base64": encoded, "payload_type": kind}
-
-
-def payload_text(payload: bytes) -> str:
-    """A payload as text: itself if it is UTF-8, else Base64."""
-    try:
-        return payload.decode("utf-8")
-    except UnicodeDecodeError:
-        return base64.b64encode(payload).decode("ascii")
 
 
 def console() -> Console:

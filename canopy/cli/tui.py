@@ -23,7 +23,7 @@ def tui(fresh: bool, connect: str | None, wait: float) -> int:
     canopy tui --fresh
     """
     require("tui")
-    from canopy.cli.output import delivery_object
+    from canopy.feeds.objects import delivery_object
     from canopy.tui.app import run
 
     open_client(connect, wait).close()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from canopy.cli.output import delivery_object, print_json, printable
+from canopy.cli.output import print_json, printable
+from canopy.feeds.objects import delivery_object
 
 if TYPE_CHECKING:
     from canopy.cli.delivery.template import Template
@@ -37,7 +38,7 @@ def printer(first: tuple[str, ...], template: Template | None, raw: bool, as_jso
     if template is not None:
         return lambda delivery: _echo(template.render(delivery))
     if raw:
-        from canopy.cli.feeds.raw import raw_object
+        from canopy.feeds.raw import raw_object
 
         return lambda delivery: print_json(raw_object(delivery.event))
     if as_json:

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from canopy.cli.feeds import id_text
-from canopy.cli.output import payload_text, visible
+from canopy.cli.output import visible
+from canopy.feeds import id_text
+from canopy.feeds.objects import payload_text
 
 if TYPE_CHECKING:
     from overlay.client import Delivery

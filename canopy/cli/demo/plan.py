@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import yaml
 
-from canopy.cli.constants import DEMO_SUBSCRIPTIONS, DETECT_BYTES
+from canopy.cli.constants import DEMO_SUBSCRIPTIONS
 from canopy.cli.demo.errors import PlanError
+from canopy.feeds.constants import DETECT_BYTES
 
 TELEMETRY: Final = "telemetry"
 USGS: Final = "usgs"

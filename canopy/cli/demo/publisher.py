@@ -19,8 +19,8 @@ from canopy.cli.constants import (
 )
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.cli.demo.plan import TELEMETRY, DemoPlan
-from canopy.cli.feeds import FeedEvent, Refusal, read_feed, weight
 from canopy.client.blocking import ControlClient
+from canopy.feeds import FeedEvent, Refusal, read_feed, weight
 from overlay.client import CREDIT, Done, Feed, GetStatus, Publish, Published, Status
 from overlay.wording import counted
 

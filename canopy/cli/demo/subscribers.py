@@ -16,9 +16,9 @@ from pathlib import Path
 from canopy.cli.constants import DELIVERY_WAIT, SUBACK_TIMEOUT
 from canopy.cli.demo.overlay import Overlay
 from canopy.cli.demo.plan import PlannedSubscription
-from canopy.cli.feeds import id_text
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError, UnreachableError
+from canopy.feeds import id_text
 from overlay.client import LEAVING, Delivery, Dropped, Subscribe, Subscribed
 
 

@@ -10,7 +10,8 @@ import click
 
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
-from canopy.cli.output import console, duration, label, payload_fields, print_json, table
+from canopy.cli.output import console, duration, label, print_json, table
+from canopy.feeds.objects import payload_fields
 from overlay.wording import counted
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import click
 
 from canopy.cli.connect import open_client
 from canopy.cli.errors import OK, TIME_OUT
-from canopy.cli.output import on_reader_gone, payload_fields, print_json
+from canopy.cli.output import on_reader_gone, print_json
+from canopy.feeds.objects import payload_fields
 
 if TYPE_CHECKING:
     from canopy.cli.delivery.lines import Show

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from canopy.cli.feeds import FeedEvent, Item, Refusal, read_feed
+from canopy.feeds import FeedEvent, Item, Refusal, read_feed
 from overlay.client import Draft
 
 

@@ -35,8 +35,8 @@ from canopy.cli.demo.plan import (
 )
 from canopy.cli.demo.publisher import PublishedFeed, await_taken, batches, publish, room_of
 from canopy.cli.demo.usgs import fetch
-from canopy.cli.feeds import Refusal, read_feed, weight
 from canopy.cli.main import main
+from canopy.feeds import Refusal, read_feed, weight
 from canopy.traces.analysis import AnalysisSummary
 from matching import compile_selector
 from overlay.client import CREDIT, Feed, GetStatus, Status

@@ -11,8 +11,8 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from canopy.cli.constants import EVENT_LIMIT
-from canopy.cli.feeds import FeedEvent, Refusal, read_feed
+from canopy.feeds import FeedEvent, Refusal, read_feed
+from canopy.feeds.constants import EVENT_LIMIT
 from overlay.client import Draft
 from tests.canopy.cli.feed_items import exactly, one, read, reason
 

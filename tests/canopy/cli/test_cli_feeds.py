@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canopy.cli.constants import EVENT_LIMIT
-from canopy.cli.feeds import FeedEvent, Item, Refusal, id_text, read_feed
-from canopy.cli.feeds.formats import detect
+from canopy.feeds import FeedEvent, Item, Refusal, id_text, read_feed
+from canopy.feeds.constants import EVENT_LIMIT
+from canopy.feeds.formats import detect
 from tests.canopy.cli.feed_items import exactly, one, read, reason
 
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canopy.cli.delivery.template import Template, TemplateError
-from canopy.cli.feeds import FeedEvent, Refusal, read_feed
-from canopy.cli.feeds.raw import raw_object
 from canopy.cli.main import main
+from canopy.feeds import FeedEvent, Refusal, read_feed
+from canopy.feeds.raw import raw_object
 from overlay.client import (
     Command,
     Delivered,
@@ -186,7 +186,7 @@ def test_json_payloads_are_json(node: FakeControl, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("payload", [b"{", b"NaN", b'{"a": 1, "a": 2}', b"\xff", b"1e999"])
 def test_a_payload_that_is_not_the_json_it_says_is_base64(payload: bytes) -> None:
-    from canopy.cli.output import payload_fields
+    from canopy.feeds.objects import payload_fields
 
     assert set(payload_fields(payload, JSON)) == {"payload_base64", "payload_type"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, TextArea
 
-from canopy.cli.output import delivery_object
+from canopy.feeds.objects import delivery_object
 from canopy.tui.app import UNREACHABLE, USAGE, run
 from canopy.tui.screens.help import HelpScreen
 from canopy.tui.screens.live import LiveScreen

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Checkbox, Input
 
-from canopy.cli.output import delivery_object
+from canopy.feeds.objects import delivery_object
 from canopy.tui.constants import CLIPBOARD_BYTES
 from canopy.tui.model.export import file_name, write_new
 from canopy.tui.model.log import EventLog, Row, SortOrder

@@ -9,7 +9,7 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from canopy.cli.output import delivery_object
+from canopy.feeds.objects import delivery_object
 from canopy.tui.app import CanopyApp
 from canopy.tui.model.client import Connector
 from canopy.tui.model.saved import SavedSubscriptions

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, Final
 
 import msgpack  # type: ignore[import-untyped]
 
-from canopy.cli.constants import EVENT_LIMIT, MSGPACK_READ
-from canopy.cli.feeds.drafts import (
+from canopy.feeds.constants import EVENT_LIMIT, MSGPACK_READ
+from canopy.feeds.drafts import (
     BadEventError,
     FeedEvent,
     Item,

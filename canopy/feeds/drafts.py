@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from canopy.cli.constants import NESTING_LIMIT
+from canopy.feeds.constants import NESTING_LIMIT
 from matching import Value, check_value
 from overlay.client import Draft
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from canopy.cli.constants import EVENT_LIMIT
-from canopy.cli.feeds.drafts import (
+from canopy.feeds.constants import EVENT_LIMIT
+from canopy.feeds.drafts import (
     BadEventError,
     Faulty,
     FeedEvent,
@@ -23,7 +23,7 @@ from canopy.cli.feeds.drafts import (
     set_type,
     split_fields,
 )
-from canopy.cli.feeds.jsontext import draft_of, parse
+from canopy.feeds.jsontext import draft_of, parse
 from matching import Value
 from overlay.client import Draft
 

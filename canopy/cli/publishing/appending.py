@@ -13,8 +13,8 @@ from canopy.cli.output import print_json
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from canopy.cli.feed_totals import FeedTotals
-    from canopy.cli.feeds.reading import FeedBatch
+    from canopy.cli.publishing.feed_batches import FeedBatch
+    from canopy.cli.publishing.feed_totals import FeedTotals
     from canopy.client.synchronous import Client
     from overlay.client import Draft
     from overlay.info import AppendReceipt
@@ -56,7 +56,7 @@ def append(
     to: Target, batches: Iterable[FeedBatch], totals: FeedTotals, strict: bool, as_json: bool
 ) -> int:
     """Append the events of `batches`. Returns the exit code."""
-    from canopy.cli.feeds import Refusal
+    from canopy.feeds import Refusal
     from overlay.upper_tree.publisher.admission import refusal
 
     done = _Appended()

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import click
 
 from canopy.cli.constants import PUB_BATCH_BYTES, READ_AHEAD, SESSION_LENGTH, SESSION_LETTERS
-from canopy.cli.feeds import FeedEvent, Item, Refusal, read_feed, weight
-from canopy.cli.feeds.table import inferred
+from canopy.feeds import FeedEvent, Item, Refusal, read_feed, weight
+from canopy.feeds.table import inferred
 
 STDIN: Final = 0
 """The descriptor of standard input."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from canopy.cli.feeds.drafts import BadEventError, check_nested, object_of
+from canopy.feeds.drafts import BadEventError, check_nested, object_of
 from matching import Value
 from overlay.client import Draft
 

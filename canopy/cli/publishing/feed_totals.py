@@ -15,8 +15,8 @@ from canopy.cli.constants import COUNT_INTERVAL, REFUSED_LISTED, REFUSED_PRINTED
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from canopy.cli.feeds import Refusal
     from canopy.client.publishing import PublishResult
+    from canopy.feeds import Refusal
     from overlay.client import Draft
 
 
@@ -38,7 +38,7 @@ class FeedTotals:
     def publish(self, drafts: Sequence[Draft], done: PublishResult) -> None:
         """Count a batch's events that were published, and note which are the first and the last of
         all."""
-        from canopy.cli.feeds import id_text
+        from canopy.feeds import id_text
 
         names = [
             id_text(draft.attributes.get("id")) or identity

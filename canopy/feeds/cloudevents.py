@@ -13,7 +13,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, Final
 
-from canopy.cli.feeds.drafts import (
+from canopy.feeds.drafts import (
     BadEventError,
     Faulty,
     check_fields,
@@ -23,7 +23,7 @@ from canopy.cli.feeds.drafts import (
     show,
     split_fields,
 )
-from canopy.cli.feeds.jsontext import JSON, dump, is_json_type
+from canopy.feeds.jsontext import JSON, dump, is_json_type
 from matching import Value
 from overlay.client import Draft
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import BinaryIO, Final
 
-from canopy.cli.constants import EVENT_LIMIT
-from canopy.cli.feeds.drafts import BadEventError, FeedEvent, Item, Refusal, check_fields, show
-from canopy.cli.feeds.flat import flat_draft
-from canopy.cli.feeds.lines import bounded_lines
+from canopy.feeds.constants import EVENT_LIMIT
+from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal, check_fields, show
+from canopy.feeds.flat import flat_draft
+from canopy.feeds.lines import bounded_lines
 from matching import Value
 from overlay.wording import counted
 

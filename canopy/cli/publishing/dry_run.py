@@ -15,8 +15,8 @@ from overlay.wording import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from canopy.cli.feeds import FeedEvent
     from canopy.client.synchronous import Client
+    from canopy.feeds import FeedEvent
     from overlay.client import Draft
     from overlay.info import EventRecipients, RecipientInfo
 
@@ -82,7 +82,7 @@ def show(entry: FeedEvent, found: EventRecipients, totals: DryRunTotals, as_json
 
 def as_object(entry: FeedEvent, found: EventRecipients) -> dict[str, Any]:
     """What `--json` prints of an event."""
-    from canopy.cli.feeds import id_text
+    from canopy.feeds import id_text
 
     return {
         "line": entry.number,
@@ -115,7 +115,7 @@ def _is_complete(found: EventRecipients) -> bool:
 
 
 def _show(out: Console, entry: FeedEvent, found: EventRecipients, totals: DryRunTotals) -> None:
-    from canopy.cli.feeds import id_text
+    from canopy.feeds import id_text
 
     id_ = label(id_text(entry.draft.attributes.get("id")) or f"event {entry.number}")
     if found.nodes:

@@ -12,18 +12,18 @@ from canopy.cli.constants import (
     PUB_BATCH,
 )
 from canopy.cli.errors import FAILURE, OK
-from canopy.cli.feed_totals import FeedTotals
 from canopy.cli.output import print_json, visible
+from canopy.cli.publishing.feed_totals import FeedTotals
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from canopy.cli.feeds.reading import FeedBatch
+    from canopy.cli.publishing.feed_batches import FeedBatch
     from canopy.client.synchronous import Client
 
 
 def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[str, str]:
     """`--types`: names of columns with their types. Raises BadParameter."""
-    from canopy.cli.feeds.table import TYPES
+    from canopy.feeds.table import TYPES
 
     found: dict[str, str] = {}
     for part in filter(None, value.split(",")):
@@ -135,8 +135,8 @@ def pub(
     canopy pub --data '{"mag": 5.1, "place": "here"}' --receipt
     canopy pub --stream orders --producer till-4 --first 0 --receipts r.jsonl orders.jsonl
     """
-    from canopy.cli import appending
-    from canopy.cli.feeds.reading import open_sources, read_batches
+    from canopy.cli.publishing import appending
+    from canopy.cli.publishing.feed_batches import open_sources, read_batches
     from overlay.client import DRY_RUN_MOST
 
     totals = FeedTotals()
@@ -172,8 +172,8 @@ def _ask(
     as_json: bool,
 ) -> int:
     """Ask who would get the events, as far as they could be published. Returns the exit code."""
-    from canopy.cli import dry_run
-    from canopy.cli.feeds import Refusal
+    from canopy.cli.publishing import dry_run
+    from canopy.feeds import Refusal
 
     found = dry_run.DryRunTotals(names=dry_run.names_at(client, timeout))
     for name, events in batches:
@@ -211,7 +211,7 @@ def _warn_if_alone(client: Client, timeout: float) -> None:
 def _send(
     client: Client, batch: FeedBatch, receipt: bool, timeout: float, totals: FeedTotals
 ) -> None:
-    from canopy.cli.feeds import Refusal
+    from canopy.feeds import Refusal
 
     drafts = [entry.draft for entry in batch.events]
     done = client.publish_many(drafts, receipt=receipt, timeout=timeout)

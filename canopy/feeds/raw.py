@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from canopy.cli.feeds.drafts import BadEventError, Faulty, check_fields, is_attribute, show
+from canopy.feeds.drafts import BadEventError, Faulty, check_fields, is_attribute, show
 from overlay.client import Draft
 
 if TYPE_CHECKING:

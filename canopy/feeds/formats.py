@@ -11,15 +11,15 @@ from typing import Any, BinaryIO, Final
 
 import msgpack  # type: ignore[import-untyped]
 
-from canopy.cli.constants import DETECT_BYTES, FORMATS, WHOLE_LIMIT
-from canopy.cli.feeds.documents import documents
-from canopy.cli.feeds.drafts import BadEventError, FeedEvent, Item, Refusal, object_of
-from canopy.cli.feeds.geojson import features
-from canopy.cli.feeds.jsontext import parse
-from canopy.cli.feeds.lines import json_lines
-from canopy.cli.feeds.messagepack import maps
-from canopy.cli.feeds.table import is_table, rows
-from canopy.cli.feeds.unreadable import looks_like
+from canopy.feeds.constants import DETECT_BYTES, FORMATS, WHOLE_LIMIT
+from canopy.feeds.documents import documents
+from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal, object_of
+from canopy.feeds.geojson import features
+from canopy.feeds.jsontext import parse
+from canopy.feeds.lines import json_lines
+from canopy.feeds.messagepack import maps
+from canopy.feeds.table import is_table, rows
+from canopy.feeds.unreadable import looks_like
 
 COLLECTION: Final = re.compile(rb'^\s*\{.*"type"\s*:\s*"FeatureCollection"', re.DOTALL)
 GZIP: Final = b"\x1f\x8b"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from canopy.cli.feeds.drafts import fields_of
-from canopy.cli.feeds.jsontext import draft_of
+from canopy.feeds.drafts import fields_of
+from canopy.feeds.jsontext import draft_of
 from overlay.client import Draft
 
 

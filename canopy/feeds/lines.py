@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from canopy.cli.constants import EVENT_LIMIT, RAW_LIMIT
-from canopy.cli.feeds.cloudevents import cloudevent_draft, is_cloudevent
-from canopy.cli.feeds.drafts import BadEventError, FeedEvent, Item, Refusal
-from canopy.cli.feeds.flat import flat_draft
-from canopy.cli.feeds.jsontext import parse
-from canopy.cli.feeds.raw import BEGIN, is_raw, raw_draft
+from canopy.feeds.cloudevents import cloudevent_draft, is_cloudevent
+from canopy.feeds.constants import EVENT_LIMIT, RAW_LIMIT
+from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal
+from canopy.feeds.flat import flat_draft
+from canopy.feeds.jsontext import parse
+from canopy.feeds.raw import BEGIN, is_raw, raw_draft
 
 
 def bounded_lines(stream: BinaryIO, limit: int = EVENT_LIMIT) -> Iterator[tuple[int, bytes | None]]:

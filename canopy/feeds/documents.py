@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from canopy.cli.constants import EVENT_LIMIT
-from canopy.cli.feeds.drafts import BadEventError, Item, Refusal, weight
-from canopy.cli.feeds.jsontext import values
-from canopy.cli.feeds.lines import elements, object_event
+from canopy.feeds.constants import EVENT_LIMIT
+from canopy.feeds.drafts import BadEventError, Item, Refusal, weight
+from canopy.feeds.jsontext import values
+from canopy.feeds.lines import elements, object_event
 
 
 def documents(raw: bytes) -> Iterator[Item]:

@@ -5,11 +5,11 @@ objects (``flat``) and CloudEvents (``cloudevents``), both one per line (``lines
 USGS serves it (``geojson``), MessagePack maps (``messagepack``). ``drafts`` has the rules that all
 share (docs/reference/formats.md), ``jsontext`` the JSON parser. ``raw`` has the whole events of
 `canopy sub --raw`. ``documents`` reads JSON of any layout, ``table`` CSV; ``unreadable`` says what
-a file looks like that is none of these. ``reading`` opens the feeds that a command names and reads
-them ahead, in batches.
+a file looks like that is none of these. ``objects`` goes the other way: deliveries as JSON. The
+commands and the gateway share all this; nothing here opens a file or a connection.
 """
 
-from canopy.cli.feeds.drafts import FeedEvent, Item, Refusal, id_text, weight
-from canopy.cli.feeds.formats import read_feed
+from canopy.feeds.drafts import FeedEvent, Item, Refusal, id_text, weight
+from canopy.feeds.formats import read_feed
 
 __all__ = ["FeedEvent", "Item", "Refusal", "id_text", "read_feed", "weight"]
