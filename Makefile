@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo demo-sync test faults cluster check bench tables soak pairs stream-search mutations lock clean
+.PHONY: setup demo demo-sync test faults cluster upgrade check bench tables soak pairs stream-search mutations lock clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,10 @@ faults: setup
 # The analysis on a Spark master with two workers, too long for the suite: four minutes of processor.
 cluster: setup
 	$(BIN)/python -m pytest -m cluster tests/canopy/traces/cluster $(CLUSTER)
+
+# Twelve real nodes upgraded one by one under load, some two minutes. UPGRADE="--old FOLDER".
+upgrade: setup
+	$(BIN)/python -m bench.processes.upgrade $(UPGRADE)
 
 check: setup
 	$(BIN)/ruff format --check .

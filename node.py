@@ -43,6 +43,7 @@ from overlay.lower_random.relaying import Relaying, RelayPorts
 from overlay.lower_random.revocations import Revocations, RevocationStore
 from overlay.lower_random.view import View
 from overlay.machine import LocalEvent, Machine, Message, Peer
+from overlay.operating.clock_offsets import ClockOffsets
 from overlay.reports import Reports
 from overlay.rights import Principal, Role
 from overlay.settings import Settings
@@ -119,6 +120,12 @@ class Node:
         self._ready = self._ring_known = False
         self._boot = boot
         self.revocations = Revocations(self, revocations, lambda: self.view.peers())
+        self.clock_offsets = ClockOffsets(
+            self,
+            lambda: self.view.peers(),
+            lambda node, capability: self.links.understands(node, capability),
+            driver.wall,
+        )
         self.guard = Guard(me.id, role, self.turns.dispatch, self.count, self.trace)
         self._build(codec, overlay, founder=not seeds, restored=restored)
 
@@ -172,8 +179,8 @@ class Node:
             self, self.incarnation, self.registrar, self.receiver, self.publisher, history
         )
         self.reports = Reports(
-            self.links, self.view, self.clusters, self.hosting, self.clients, self.publisher,
-            self.registrar, self.host_offers, self.health,
+            self.links, self.view, self.clusters, self.ring, self.hosting, self.clients,
+            self.publisher, self.registrar, self.host_offers, self.health,
         )  # fmt: skip
         self.inspection = Inspection(self, self.owner, self.ring, self.health)
         self.explaining = Explaining(self, self.clients, self.reports.query_targets)
@@ -189,7 +196,7 @@ class Node:
             self.host_offers, self.finder, self.publisher, self.registrar, self.receiver,
             self.delegation, self.notices, self.holding, self.clients, self.inspection,
             self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
-            self.arc_merge, self.revocations, *self.streams.machines,
+            self.arc_merge, self.revocations, self.clock_offsets, *self.streams.machines,
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()
@@ -202,6 +209,7 @@ class Node:
             **self.incident_log.commands(),
             **self.explaining.commands(),
             **self.dry_runs.commands(),
+            **self.clock_offsets.commands(),
             **self.streams.commands(),
             GetStatus: self._get_status,
             GetPeers: self._get_peers,

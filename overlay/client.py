@@ -34,23 +34,19 @@ LEVELS = 5
 """Latency levels (P6). The Phoenix paper (section 3) leaves L open; five, as in most scales that
 people use."""
 
-
 CREDIT = 1 << 20
 """Bytes of deliveries that may be under way to a client that has granted nothing yet, and the most
 that may be whatever it grants. A quarter of what a link has (`links.window`): at 100,000 events of
 200 bytes per second it lasts 50 ms, in which a program that keeps up has its turn. Guess; to be
 measured by the deliveries per second of one program on a loaded machine."""
 
-
 DRY_RUN_MOST = 100
 """Events of one DryRun: what a person looks through. Not measured; would be measured by the longest
 turn of a host that matches so many."""
 
-
 DRY_RUN_ATTRIBUTES = 1_000
 """Attributes of all events of one DryRun, each of which is looked up: as many as one event may
 have."""
-
 
 FULL = "full"
 """Code of the `Failed` that a program gets for which the node has no room."""
@@ -570,6 +566,9 @@ class Status(Reply, frozen=True):
     health: str = ""
     """What the node's health file says of it: "healthy", or "sub-healthy: " and the reason; "":
     there is no valid file."""
+    way: str = ""
+    """To the owners of keys: "lease" (this node is one, and a majority follows it), "no lease",
+    "member" (of a cluster whose primary is reached), "primary silent", "known"; "": none."""
 
 
 class Peers(Reply, frozen=True):

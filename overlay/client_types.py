@@ -60,6 +60,7 @@ from overlay.client import (
     Where,
     Why,
 )
+from overlay.operating.commands import OPERATOR_COMMANDS, OPERATOR_REPLIES
 from overlay.stream_client import (
     GROUP_COMMANDS,
     GROUP_REPLIES,
@@ -76,6 +77,7 @@ COMMANDS = (
     | AddStream | EditStream | WhyRow | RemoveStream | GetStreams | BeginProducer | AppendEvents
     | BeginReading | TakeEvents | CommitReading | EndReading | Drain | Grant
     | OpenSession | ResumeSession | CloseSession | GROUP_COMMANDS | TRANSACTION_COMMANDS
+    | OPERATOR_COMMANDS
 )  # fmt: skip
 """The types that the control socket decodes; nothing else comes in."""
 
@@ -85,6 +87,6 @@ REPLIES = (
     | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
     | Recipients | Events | Streams | ProducerReady | EventsAppended | ReadingReady
     | EventsTaken | SessionOpened
-    | SessionResumed | GROUP_REPLIES | TRANSACTION_REPLIES
+    | SessionResumed | GROUP_REPLIES | TRANSACTION_REPLIES | OPERATOR_REPLIES
 )  # fmt: skip
 """The types that the control socket sends."""

@@ -20,6 +20,7 @@ class PeerInfo(msgspec.Struct, frozen=True):
     region: str = ""
     tier: int = 0
     load: int = 0  # of a neighbour: per cent of what it can host that was asked of it of late
+    protocol: int = 0  # version that the link speaks; 0: never connected
 
 
 class ClusterInfo(msgspec.Struct, frozen=True):

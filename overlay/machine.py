@@ -79,6 +79,11 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Whether it may come before what was sent earlier and waits on a link whose peer does not keep
     up: heartbeats, votes, questions that a person asks. They keep their order among themselves."""
 
+    capability: ClassVar[str] = ""
+    """What a peer must have named when it connected (`CAPABILITIES` in overlay/links/messages.py),
+    else it is not sent this: nodes of an older version would take it for garbage. "": all nodes
+    know it."""
+
     def data_units(self) -> int:
         """How many data-plane messages this counts for: the kind that is held against the lower
         bound in the figures of CBDLO, section 5.

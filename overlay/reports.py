@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from statistics import median
 
 from overlay.chord.clusters import Clusters
+from overlay.chord.ring.ring import Ring
 from overlay.client import GetPeers, GetStatus, Peers, Status
 from overlay.driving import Vitals
 from overlay.health import Health
@@ -29,6 +30,7 @@ class Reports:
         links: Links,
         view: View,
         clusters: Clusters,
+        ring: Ring,
         hosting: Hosting,
         clients: LocalClients,
         publisher: Publisher,
@@ -39,6 +41,7 @@ class Reports:
         self.links = links
         self.view = view
         self.clusters = clusters
+        self.ring = ring
         self.hosting = hosting
         self.clients = clients
         self.publisher = publisher
@@ -141,7 +144,18 @@ class Reports:
             region=me.region,
             tier=me.tier,
             health=self._own_health(me.id),
+            way=self._way(),
         )
+
+    def _way(self) -> str:
+        """How this node reaches the owners of keys, as `Status.way` says it."""
+        clusters = self.clusters
+        if clusters.is_primary:
+            return "lease" if clusters.is_followed else "no lease"
+        if clusters.cluster is not None:
+            primary = clusters.cluster.primary.id
+            return "member" if self.links.connected(primary) else "primary silent"
+        return "known" if self.ring.is_known() else ""
 
     def _own_health(self, me: NodeId) -> str:
         if not self.health.is_known:
@@ -158,7 +172,7 @@ class Reports:
             age = ages.get(s.peer.id, -1)
             infos[s.peer.id] = PeerInfo(
                 s.peer.id, s.peer.address, s.state, age, age >= 0, s.sent, s.received,
-                s.peer.region, s.peer.tier, loads.get(s.peer.id, 0),
+                s.peer.region, s.peer.tier, loads.get(s.peer.id, 0), s.version,
             )  # fmt: skip
         for peer in self.view.peers():
             if peer.id not in infos:

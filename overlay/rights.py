@@ -46,7 +46,7 @@ ROLES: Final = {role.name.lower(): role for role in Role}
 
 LEAST: Final[dict[Role, str]] = {
     Role.LEAF: (
-        "RevocationsKnown Shuffle Walk Find Contact AskNeighbourhood "
+        "RevocationsKnown AskClock ClockTold Shuffle Walk Find Contact AskNeighbourhood "
         "Register Unregister Renew AskTree Invalidated CacheReport Visit "
         "FindHosts AskMatches AskTrees AskEvent EventFacts "
         "FoundStream ChangeStream EraseStream "

@@ -47,6 +47,8 @@ class LinkSettings(SettingsGroup, frozen=True):
     # trees (`tree.pending_bytes`), so that no visit is dropped
     queue_decay: Seconds = 60.0  # by which half of what is above the need is given up (T3)
     compress: bool = False  # batches over 1 KiB with zlib
+    protocol: Annotated[int, Meta(ge=0, le=1_000)] = 0  # the newest version of the wire protocol
+    # that is offered (overlay/links/messages.py); 0: the newest that this code speaks
 
 
 class ViewSettings(SettingsGroup, frozen=True):

@@ -23,6 +23,7 @@ COMMON = (
     "overlay.client",
     "overlay.info",
     "overlay.stream_client",
+    "overlay.operating.commands",
     "overlay.client_types",
     "overlay.backlog",
     "overlay.bounded",
@@ -63,6 +64,7 @@ ANALYSIS_BASE = (
 )
 CLIENT = (
     *("overlay.client", "overlay.stream_client", "overlay.client_types", "overlay.info"),
+    "overlay.operating.commands",
     *("overlay.machine", "overlay.wording", "matching"),
 )
 CLIENT_SIDE = ("canopy.wire.transport.framing", "canopy.wire.folder", "canopy.wire.constants")
@@ -84,7 +86,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.stream_client": ("overlay.client", "overlay.info", "overlay.machine", "matching"),
-    "overlay.client_types": ("overlay.client", "overlay.stream_client"),
+    "overlay.operating": COMMON,
+    "overlay.operating.commands": ("overlay.client", "overlay.machine"),
+    "overlay.client_types": (
+        *("overlay.client", "overlay.stream_client", "overlay.operating.commands"),
+    ),
     # The one table over the whole vocabulary: it names messages of all folders.
     "overlay.rights": (
         "overlay.machine",

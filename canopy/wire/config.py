@@ -26,7 +26,7 @@ from canopy.wire.addresses import is_loopback, split_address
 from canopy.wire.constants import CLIENTS, CONFIG_FILE_LIMIT, PARKED, RESUME
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.folder import default_folder
-from overlay.links.messages import MAX_BODY
+from overlay.links.messages import MAX_BODY, OLDEST_PROTOCOL, PROTOCOL
 from overlay.machine import Region, Tier
 from overlay.settings import Bytes, Count, Seconds, Settings, SettingsGroup
 
@@ -152,6 +152,11 @@ def load_config(
     config = convert(merged, " and ".join(source for source, _ in layers) or "defaults")
     if config.links.frame > MAX_BODY:
         raise ConfigError(f"links.frame: {config.links.frame} is more than {MAX_BODY} bytes")
+    if config.links.protocol and not OLDEST_PROTOCOL <= config.links.protocol <= PROTOCOL:
+        raise ConfigError(
+            f"links.protocol: {config.links.protocol} is not spoken here; expected "
+            f"{OLDEST_PROTOCOL} to {PROTOCOL}, or 0 for the newest"
+        )
     check_addresses(config)
     check_region(config.region)
     return config

@@ -44,6 +44,8 @@ from overlay.links.events import (
     SessionEnd,
 )
 from overlay.links.messages import (
+    CAPABILITIES,
+    OLDEST_PROTOCOL,
     PROTOCOL,
     Ack,
     Batch,
@@ -53,6 +55,7 @@ from overlay.links.messages import (
     ProcessName,
     Superseded,
     Welcome,
+    agreed_version,
 )
 from overlay.links.seed import Seed
 from overlay.links.send_buffer import InFlightBatch
@@ -83,7 +86,9 @@ class Handshake(LinkParts):
 
     def __post_init__(self) -> None:
         node = self._node
-        self._sender = (PROTOCOL, node.overlay, node.me, node.process.incarnation)
+        self._sender = (OLDEST_PROTOCOL, node.overlay, node.me, node.process.incarnation)
+        self._newest = node.settings.protocol or PROTOCOL
+        self._capabilities = CAPABILITIES if self._newest == PROTOCOL else ()
 
     # --- connections in the handshake ---
 
@@ -181,8 +186,9 @@ class Handshake(LinkParts):
 
     def _why_never(self, greeting: Hello | Welcome) -> str:
         """Why this node does not link to the sender at all; empty if it does."""
-        if greeting.protocol != PROTOCOL:
-            return f"protocol {greeting.protocol} is not spoken here, but {PROTOCOL}"
+        if not agreed_version(greeting, self._newest):
+            theirs = spoken(greeting.protocol, max(greeting.protocol, greeting.newest))
+            return f"{theirs} is not spoken here, but {spoken(OLDEST_PROTOCOL, self._newest)}"
         if greeting.overlay != self._node.overlay:
             return f"overlay {greeting.overlay!r} is not this one"
         return ""
@@ -406,7 +412,7 @@ class Handshake(LinkParts):
             self._dialler.close(session, str(error))
             raise
         self._connections.established(connection, session)
-        session.established(greeting, now)
+        session.established(greeting, self._newest, now)
         self._node.hybrid.observe(greeting.clock)
         if isinstance(greeting, Hello):
             self._say_welcome(connection, session)
@@ -432,8 +438,11 @@ class Handshake(LinkParts):
         boot = self._node.process.boot
         if session is None:
             connection.write(
-                Hello(*self._sender, 0, 0, window, boot=boot, clock=self._node.hybrid.read())
-            )
+                Hello(
+                    *(*self._sender, 0, 0, window), boot=boot, clock=self._node.hybrid.read(),
+                    newest=self._newest, capabilities=self._capabilities,
+                )
+            )  # fmt: skip
             return
         session.wrote(self._node.clock())
         numbers = (session.number, session.peer_number, session.dials)
@@ -441,22 +450,30 @@ class Handshake(LinkParts):
         connection.write(
             Hello(
                 *(*self._sender, expected, yours, window, session.peer.id, *numbers, boot),
-                self._node.hybrid.read(),
+                *(self._node.hybrid.read(), self._newest, self._capabilities),
             )
         )
 
     def _say_welcome(self, connection: LinkConnection, session: LinkSession | None = None) -> None:
         """Answer a Hello. Without a session this only names the node."""
         window, boot = self._node.settings.window, self._node.process.boot
+        offer = (self._newest, self._capabilities)
         if session is None:
             clock = self._node.hybrid.read()
-            connection.write(Welcome(*self._sender, 0, 0, window, boot=boot, clock=clock))
+            connection.write(Welcome(*self._sender, 0, 0, window, 0, 0, 0, boot, clock, *offer))
             return
         session.wrote(self._node.clock())
         numbers = (session.number, session.peer_number, session.dials)
         expected, yours = session.expected, session.peer_process.incarnation
         clock = self._node.hybrid.read()
-        connection.write(Welcome(*self._sender, expected, yours, window, *numbers, boot, clock))
+        connection.write(
+            Welcome(*self._sender, expected, yours, window, *numbers, boot, clock, *offer)
+        )
+
+
+def spoken(oldest: int, newest: int) -> str:
+    """A range of versions, for a person."""
+    return f"protocol {oldest}" if oldest == newest else f"protocol {oldest} to {newest}"
 
 
 def is_of_another(connection: LinkConnection, frame: Frame) -> bool:

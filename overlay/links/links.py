@@ -127,15 +127,19 @@ class Links:
     # --- from above ---
 
     def send(self, peer: Peer, message: Message) -> None:
-        """Queue `message`; dial if need be. It arrives once and in order, or LinkDown names it. A
-        message that is too large or for which the queue has no room is dropped, counted
-        (`link_dropped`), traced, and named by MessageDropped."""
+        """Queue `message`; dial if need be. It arrives once and in order, or LinkDown names it. One
+        that the peer does not know (`Message.capability`) is not sent, and counted
+        (`messages_not_known`). A message that is too large or for which the queue has no room is
+        dropped, counted (`link_dropped`), traced, and named by MessageDropped."""
         session = self._sessions.find(peer.id)
         if session is None or session.state is not SessionState.CONNECTED:
             session = self._dialler.want(peer, session)
             if session is None:
                 self._drop(peer, message, 0, "no session")
                 return
+        if message.capability and not session.understands(message):
+            self._count("messages_not_known", 1)
+            return
         if message is not self._last:  # one message to many peers is encoded once
             self._last_encoded = self._codec.encode_one(message)
             self._last = message
@@ -215,6 +219,11 @@ class Links:
     def sessions(self) -> tuple[SessionStatus, ...]:
         """The state of all sessions, dormant ones too, oldest first."""
         return tuple(session.status() for session in self._sessions)
+
+    def understands(self, peer_id: NodeId, capability: str) -> bool:
+        """Whether this peer is connected and has named this capability."""
+        session = self._sessions.find(peer_id)
+        return session is not None and capability in session.capabilities
 
     def session_counts(self) -> tuple[int, int]:
         """How many sessions are active (connected or dialling), and how many dormant."""

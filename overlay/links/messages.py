@@ -8,14 +8,27 @@ hands each to
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from overlay.machine import NodeId, Peer, Uint53, Uint63
 
 PROTOCOL = 11
-"""Version of the wire protocol; a peer with another version is refused with a reason."""
+"""Newest version of the wire protocol that is spoken here. What a change of it has to do:
+docs/design/links.md."""
+
+OLDEST_PROTOCOL = 10
+"""Oldest version that is spoken here, so that the nodes of an overlay can be upgraded one by one. A
+peer whose versions are all older or all newer is refused with a reason."""
+
+CAPABILITIES: Final = ("clocks",)
+"""What this code knows beyond what every node of an overlay knows: messages that name one of these
+(`Message.capability`) go only to peers that have named it as well."""
+
+Capability = Annotated[str, Meta(max_length=32)]
+Capabilities = Annotated[tuple[Capability, ...], Meta(max_length=64)]
 
 MAX_BODY = (1 << 20) - 4_096
 """The largest body of a batch, in bytes before compression: with its head a frame stays below the
@@ -45,7 +58,7 @@ class Hello(Frame, frozen=True):
     the answer is a Welcome with session 0, after which a Hello to the right node may follow.
     """
 
-    protocol: Uint53
+    protocol: Uint53  # the oldest version that the sender speaks …
     overlay: str  # name of the overlay; nodes of two overlays never link
     peer: Peer  # the sender
     incarnation: Uint53  # grows with each start of the process: a new one has forgotten the session
@@ -60,6 +73,8 @@ class Hello(Frame, frozen=True):
     )
     boot: Uint63 = 0  # with the incarnation: the process (`ProcessName`)
     clock: Uint63 = 0  # the sender's hybrid logical clock (overlay/hybrid_clock.py)
+    newest: Uint53 = 0  # … and the newest; 0, from version 10: that one only
+    capabilities: Capabilities = ()
 
     @property
     def process(self) -> ProcessName:
@@ -86,6 +101,8 @@ class Welcome(Frame, frozen=True):
     dials: Uint53 = 0
     boot: Uint63 = 0
     clock: Uint63 = 0
+    newest: Uint53 = 0
+    capabilities: Capabilities = ()
 
     @property
     def process(self) -> ProcessName:
@@ -138,6 +155,13 @@ class Bye(Frame, frozen=True):
     reason: str
     final: bool = False  # the sender leaves, or will never accept this peer: do not redial
     rest: bool = False  # the link was idle: the session is kept, and resumes when it is needed
+
+
+def agreed_version(greeting: Hello | Welcome, newest: int) -> int:
+    """The newest version that both sides speak, where this one speaks `OLDEST_PROTOCOL` to
+    `newest`; 0: there is none. Both sides compute the same."""
+    agreed = min(newest, max(greeting.protocol, greeting.newest))
+    return agreed if agreed >= max(OLDEST_PROTOCOL, greeting.protocol) else 0
 
 
 AnyFrame = Hello | Welcome | Superseded | Batch | Ack | Bye

@@ -49,7 +49,15 @@ from overlay.links.constants import (
 )
 from overlay.links.deadlines import NEVER, HasDeadline
 from overlay.links.events import REFUSED, Codec, ConnectionId
-from overlay.links.messages import Ack, Batch, Frame, Hello, ProcessName, Welcome
+from overlay.links.messages import (
+    Ack,
+    Batch,
+    Frame,
+    Hello,
+    ProcessName,
+    Welcome,
+    agreed_version,
+)
 from overlay.links.receive_buffer import ReceiveBuffer
 from overlay.links.send_buffer import InFlightBatch, SendBuffer
 from overlay.machine import Message, NodeId, Peer, ProtocolError
@@ -104,7 +112,7 @@ class LinkSession(HasDeadline):
         *("peer_process", "peer_number", "peer_dials", "dials", "dial_at", "_attempts"),
         *("last_heard", "last_written", "last_used", "ask_at", "report_at", "ack_due"),
         *("is_suspected", "is_congested", "_refusals", "_settings", "_codec", "_send_buffer"),
-        *("_receive_buffer", "_backlog"),
+        *("_receive_buffer", "_backlog", "version", "capabilities"),
         *("_rto", "_srtt", "_rttvar", "_timed", "_sent_once", "_timeouts", "_reported"),
         *("_latest", "_latest_at", "_asked", "_asked_at", "_asked_before", "_is_answered"),
         *("_waits_since", "_is_excused"),
@@ -174,6 +182,8 @@ class LinkSession(HasDeadline):
         self.next_buffered = self._receive_buffer.next_buffered
         self.new_gap = self._receive_buffer.new_gap
         self.peer_process = UNKNOWN  # never connected
+        self.version = 0  # of the protocol, as agreed; 0: not yet
+        self.capabilities: tuple[str, ...] = ()  # of the peer
         self.peer_number = self.peer_dials = 0
         self.ask_at = NEVER  # when what is in flight should have been acknowledged, …
         self._waits_since = NEVER  # … as counted from here on, …
@@ -241,9 +251,12 @@ class LinkSession(HasDeadline):
         """A first Hello goes out on a new connection."""
         self.dials += 1
 
-    def established(self, greeting: Hello | Welcome, now: float) -> None:
-        """The handshake is done: take what the peer says of itself."""
+    def established(self, greeting: Hello | Welcome, newest: int, now: float) -> None:
+        """The handshake is done: take what the peer says of itself. `newest`: the newest version of
+        the protocol that this node offers."""
         self.peer = greeting.peer
+        self.version = agreed_version(greeting, newest)
+        self.capabilities = greeting.capabilities
         self.peer_process = greeting.process
         self.peer_number = greeting.session
         self.peer_dials = greeting.dials
@@ -400,6 +413,11 @@ class LinkSession(HasDeadline):
     def take_queued(self) -> list[tuple[bytes, Message]]:
         """Take what was never sent, encoded and as a message: another session may send it."""
         return self._send_buffer.take_queued()
+
+    def understands(self, message: Message) -> bool:
+        """Whether the peer has said that it knows this kind of message. What only some nodes know
+        is not queued for one that has never been connected."""
+        return not message.capability or message.capability in self.capabilities
 
     def undelivered(self) -> tuple[Message, ...]:
         """Every message that may not have arrived, in the order of sending."""
@@ -635,6 +653,7 @@ class LinkSession(HasDeadline):
             received=self._receive_buffer.expected,
             reason=reason if self.state is SessionState.CONNECTED else self.reason,
             round_trip=self._srtt,
+            version=self.version,
         )
 
     def queue(self) -> tuple[NodeId, int, int]:
@@ -654,6 +673,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     received: int
     reason: str  # of the last failure; while CONNECTED "", or that it goes by way of another node
     round_trip: float = 0.0  # seconds, smoothed; 0: not measured
+    version: int = 0  # of the protocol that the two speak; 0: not connected yet
 
 
 def backoff(attempts: int, first: float, most: float, rng: Random) -> float:

@@ -168,12 +168,17 @@ def peers(as_json: bool, timeout: float, connect: str | None, wait: float) -> No
         print_json(plain(found))
         return
     regions = ("region", ">tier") if any(peer.region or peer.tier for peer in found) else ()
-    rows = table("=node", "address", "link", ">age", ">sent", ">received", *regions)
+    versions = {peer.protocol for peer in found if peer.protocol}
+    spoken = (">protocol",) if len(versions) > 1 else ()  # while the overlay is being upgraded
+    rows = table("=node", "address", "link", ">age", ">sent", ">received", *regions, *spoken)
     for peer in sorted(found, key=lambda p: (not p.neighbour, p.node)):
         age = str(peer.age) if peer.neighbour else "-"
         counts = (f"{peer.sent:,}", f"{peer.received:,}")
         place = (label(peer.region), str(peer.tier)) if regions else ()
-        rows.add_row(peer.node, label(peer.address), label(peer.state), age, *counts, *place)
+        version = (str(peer.protocol or "-"),) if spoken else ()
+        rows.add_row(
+            *(peer.node, label(peer.address), label(peer.state), age, *counts, *place, *version)
+        )
     console().print(rows if found else "no neighbours: this node is alone")
 
 

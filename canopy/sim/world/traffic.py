@@ -104,6 +104,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         *("ReviewHalf", "HalfNotKnown"),
     ),
     "inspection": (
+        *("AskClock", "ClockTold"),
         *("AskRow", "RowFacts", "AskHalves", "HalvesFound"),
         *("AskStreams", "StreamsReport", "AskShards", "ShardsStatus"),
         *("AskGroups", "GroupsReport", "EndDeadLetters", "ForgetGroup"),

@@ -69,7 +69,7 @@ from overlay.driving import DrivenNode
 from overlay.health import HealthReport
 from overlay.hybrid_clock import HybridClock
 from overlay.links.events import IdentityConflict
-from overlay.links.messages import PROTOCOL, Hello
+from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL, Hello
 from overlay.machine import Peer
 
 INTERNAL: Final = 0
@@ -338,7 +338,11 @@ class NodeProcess:
         """When it has stopped for another process with its node's id: make itself known there."""
         if self._conflict is not None and self.security is None:
             incarnation, overlay = self.folder.incarnation, self.config.overlay
-            hello = Hello(PROTOCOL, overlay, self.me, incarnation, 0, 0, 0, boot=self.boot)
+            hello = Hello(
+                *(OLDEST_PROTOCOL, overlay, self.me, incarnation, 0, 0, 0),
+                boot=self.boot,
+                newest=PROTOCOL,
+            )
             trio.run(inform_other, self._conflict.peer.address, hello)
 
     def close_shards(self) -> None:

@@ -1,0 +1,285 @@
+"""A rolling upgrade of real nodes under load: `make upgrade`.
+
+All nodes run the old version, programs publish and subscribe; then each node in turn is stopped in
+order and started with the new version. Afterwards each subscriber must have got every event that
+was admitted while it was subscribed, once. The old version is another checkout of Canopy (`--old
+FOLDER`), or this one that offers the oldest version of the protocol that it speaks.
+
+    python -m bench.processes.upgrade --nodes 12
+    git worktree add /tmp/old v0.1.0 && python -m bench.processes.upgrade --old /tmp/old
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from bench.processes.nodes import ROOT, free_port
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import CommandFailed, ControlError, UnreachableError
+from overlay.client import (
+    Draft,
+    GetPeers,
+    GetStatus,
+    Peers,
+    Publish,
+    Published,
+    Status,
+    Subscribe,
+    Subscribed,
+)
+from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL
+
+PATIENCE: Final = 120.0
+"""Seconds for a node to be ready, or to end, on a busy machine; ample."""
+
+BATCH: Final = 5
+"""Events of one publication."""
+
+SETTLED: Final = 5.0
+"""Seconds without a delivery after which no more is expected: longer than what is sent again takes
+(`tree.retry`)."""
+
+
+class UpgradedNode:
+    """A node whose program is replaced while its data folder stays."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.data = folder / name
+        self.log = folder / f"{name}.log"
+        self.address = f"127.0.0.1:{free_port(Random())}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, root: Path, protocol: int, peers: list[str]) -> None:
+        """Run the code below `root`; `protocol`: 0, or the newest version that it offers."""
+        command = [sys.executable, "node.py", "--listen", self.address, "--no-directory"]
+        command += ["--data", str(self.data), "--no-trace"]
+        config = self.data.with_suffix(".yaml")
+        config.write_text(json.dumps({"links": {"protocol": protocol}} if protocol else {}))
+        command += ["--config", str(config)]
+        command += [word for peer in peers for word in ("--peer", peer)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, cwd=root, stdout=log, stderr=log)
+
+    def await_ready(self) -> None:
+        """Wait until it has found its way into the overlay. Raises TimeoutError."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            try:
+                with ControlClient.connect(self.data) as client:
+                    if client.ask(GetStatus(0), Status).ready:
+                        return
+            except ControlError:
+                pass
+            time.sleep(0.1)
+        raise TimeoutError(f"{self.name} is not ready; its log: {self.log}")
+
+    def stop(self) -> int:
+        """Ask it to leave in order, and wait for its end. Returns the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass
+class Ledger:
+    """What was published and admitted, and when (monotonic seconds)."""
+
+    numbers: count[int] = field(default_factory=count)
+    admitted: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """By number: when it was handed to its node, and when that had admitted it."""
+
+
+class Program(threading.Thread):
+    """Uses one node, and connects again when that is back."""
+
+    def __init__(self, node: UpgradedNode, ledger: Ledger) -> None:
+        super().__init__(daemon=True)
+        self.node = node
+        self.ledger = ledger
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            try:
+                with ControlClient.connect(self.node.data) as client:
+                    self.work(client)
+            except ControlError:
+                self.over.wait(0.1)
+
+    def work(self, client: ControlClient) -> None:
+        """Until `over`, or a ControlError."""
+        raise NotImplementedError
+
+
+class Publisher(Program):
+    """Publishes `rate` events per second, numbered."""
+
+    def __init__(self, node: UpgradedNode, ledger: Ledger, rate: float) -> None:
+        super().__init__(node, ledger)
+        self.rate = rate
+
+    def work(self, client: ControlClient) -> None:
+        while not self.over.wait(BATCH / self.rate):
+            numbers = [next(self.ledger.numbers) for _ in range(BATCH)]
+            asked = time.monotonic()
+            drafts = tuple(Draft({"number": n, "load": n % 10}) for n in numbers)
+            try:
+                client.ask(Publish(0, drafts), Published)
+            except CommandFailed:  # it leaves: not admitted
+                self.over.wait(0.1)
+                continue
+            now = time.monotonic()
+            self.ledger.admitted.update(dict.fromkeys(numbers, (asked, now)))
+
+
+class Subscriber(Program):
+    """Counts what comes, by number, and notes from when to when it was subscribed."""
+
+    def __init__(self, node: UpgradedNode, ledger: Ledger) -> None:
+        super().__init__(node, ledger)
+        self.times: list[list[float]] = []
+        self.got: Counter[int] = Counter()
+        self.notices: list[str] = []
+        self.last = time.monotonic()
+        self.is_subscribed = threading.Event()
+
+    def work(self, client: ControlClient) -> None:
+        client.ask(Subscribe(0, "load >= 5"), Subscribed, PATIENCE)
+        self.times.append([time.monotonic(), float("inf")])
+        self.is_subscribed.set()
+        try:
+            while not self.over.is_set():
+                for one in client.deliveries(0.2):
+                    self.got[int(str(one.event.attributes["number"]))] += 1
+                    self.last = time.monotonic()
+                while client.notices:
+                    self.notices.append(client.notices.popleft().reason)
+        except UnreachableError:
+            self.is_subscribed.clear()
+            raise
+
+    def ends(self) -> None:
+        """Its node is about to be stopped: what is admitted from now on is not owed."""
+        if self.times:
+            self.times[-1][1] = time.monotonic()
+
+    def owed(self) -> set[int]:
+        """The numbers that it must have got."""
+        return {
+            number
+            for number, (asked, admitted) in self.ledger.admitted.items()
+            if number % 10 >= 5
+            and any(begin <= asked and admitted < end for begin, end in self.times)
+        }
+
+
+def upgrade(
+    nodes: list[UpgradedNode], subscribers: list[Subscriber], versions: list[list[int]]
+) -> None:
+    """Stop each node and start it with this code; the links' versions after each go to
+    `versions`."""
+    for number, node in enumerate(nodes):
+        for subscriber in subscribers:
+            if subscriber.node is node:
+                subscriber.ends()
+        code = node.stop()
+        assert code == 0, f"{node.name} ended with {code}; its log: {node.log}"
+        node.start(ROOT, 0, [other.address for other in nodes if other is not node][:3])
+        node.await_ready()
+        for subscriber in subscribers:
+            assert subscriber.is_subscribed.wait(PATIENCE), f"{subscriber.node.name}: no SUBACK"
+        with ControlClient.connect(node.data) as client:
+            peers = client.ask(GetPeers(0), Peers).peers
+        spoken = sorted({p.protocol for p in peers if p.state == "CONNECTED"})
+        versions.append(spoken)
+        print(f"{number + 1} of {len(nodes)} upgraded, its links speak {spoken}", file=sys.stderr)
+
+
+def measure(count_: int, old: Path | None, rate: float, folder: Path) -> dict[str, Any]:
+    """Grow, load, upgrade; what was owed, lost and repeated."""
+    nodes = [UpgradedNode(f"n{number}", folder) for number in range(count_)]
+    ledger, versions = Ledger(), list[list[int]]()
+    with ExitStack() as stack:
+        for node in nodes:
+            stack.callback(node.kill)
+            protocol = 0 if old else OLDEST_PROTOCOL
+            peers = [other.address for other in nodes[:3] if other is not node]
+            node.start(old or ROOT, protocol, peers if node is not nodes[0] else [])
+            if node is nodes[0]:
+                node.await_ready()
+        for node in nodes:
+            node.await_ready()
+        subscribers = [Subscriber(node, ledger) for node in nodes[:: max(1, count_ // 4)]]
+        publishers = [Publisher(node, ledger, rate / 3) for node in nodes[1::4][:3]]
+        programs: list[Program] = [*subscribers, *publishers]
+        for program in programs:
+            program.start()
+            stack.callback(program.over.set)
+        for subscriber in subscribers:
+            assert subscriber.is_subscribed.wait(PATIENCE), "no SUBACK"
+        began = time.monotonic()
+        upgrade(nodes, subscribers, versions)
+        took = time.monotonic() - began
+        for publisher in publishers:
+            publisher.over.set()
+        while time.monotonic() - max(s.last for s in subscribers) < SETTLED:
+            time.sleep(0.2)
+    owed = {s.node.name: s.owed() for s in subscribers}
+    lost = {s.node.name: sorted(owed[s.node.name] - set(s.got)) for s in subscribers}
+    return {
+        "nodes": count_,
+        "old": str(old.name) if old else f"protocol {OLDEST_PROTOCOL}",
+        "seconds": round(took, 1),
+        "admitted": len(ledger.admitted),
+        "owed": sum(map(len, owed.values())),
+        "lost": sum(map(len, lost.values())),
+        "lost_by_subscriber": {name: numbers[:20] for name, numbers in lost.items() if numbers},
+        "twice": sum(n > 1 for s in subscribers for n in s.got.values()),
+        "notices": sorted({notice for s in subscribers for notice in s.notices}),
+        "versions": versions,
+        "mixed": sum(len(spoken) > 1 for spoken in versions),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns 0 if nothing was lost or repeated and all links speak the newest version at last."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=12)
+    parser.add_argument("--old", type=Path, help="a checkout of the old version (its folder)")
+    parser.add_argument("--rate", type=float, default=60.0, help="events per second, in all")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="canopy-upgrade-") as folder:
+        found = measure(given.nodes, given.old, given.rate, Path(folder))
+    if given.json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            print(f"{name:20} {value}")
+    is_right = found["owed"] > 0 and not found["lost"] and not found["twice"]
+    return 0 if is_right and found["versions"][-1] == [PROTOCOL] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

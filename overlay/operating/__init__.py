@@ -1,0 +1,6 @@
+"""What a person who runs a node asks of it: `canopy reload`, `canopy doctor`.
+
+``commands`` is the vocabulary of programs, beside `overlay.client`; ``messages`` what nodes say to
+one another for it; ``clock_offsets`` the machine that compares wall clocks. What concerns the
+process alone (configuration, files, ports) is canopy/wire/process.
+"""

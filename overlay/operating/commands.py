@@ -1,0 +1,61 @@
+"""What a person who runs a node may ask of it, beside what `overlay.client` has: `canopy reload`
+and `canopy doctor`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from overlay.client import Command, Reply
+from overlay.machine import NodeId
+
+
+class Reload(Command, frozen=True):
+    """Read the configuration again, as SIGHUP has it. Handled by the process (canopy/wire/), not by
+    the node. Answered by Reloaded, or by Failed (code usage) where the configuration is invalid:
+    then nothing has changed."""
+
+
+class ChangedSetting(msgspec.Struct, frozen=True, array_like=True):
+    """A key whose value differs from what it was, both as text. `effective`: since when it holds,
+    "now" or "restart" (of the node)."""
+
+    key: str
+    before: str
+    after: str
+    effective: str
+
+
+class Reloaded(Reply, frozen=True):
+    """What reading the configuration again has changed. `read`: what was read: the configuration
+    file, or "" where the node has none, and whatever else a reload covers."""
+
+    read: tuple[str, ...]
+    changed: tuple[ChangedSetting, ...]
+
+
+class GetClocks(Command, frozen=True):
+    """Ask neighbours what their wall clocks show. Answered by Clocks, within
+    `overlay.operating.constants.CLOCK_TIMEOUT`."""
+
+
+class ClockOffset(msgspec.Struct, frozen=True, array_like=True):
+    """A neighbour's wall clock beside this node's.
+
+    `offset`: seconds by which it is ahead; the error is at most half of `round_trip` (seconds).
+    `state`: "answered", "silent" (no answer in time), or "older" (its version cannot be asked)."""
+
+    node: NodeId
+    address: str
+    state: str
+    offset: float = 0.0
+    round_trip: float = 0.0
+
+
+class Clocks(Reply, frozen=True):
+    """The wall clocks of this node's neighbours."""
+
+    clocks: tuple[ClockOffset, ...]
+
+
+OPERATOR_COMMANDS = Reload | GetClocks
+OPERATOR_REPLIES = Reloaded | Clocks
