@@ -13,6 +13,7 @@ from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.events import TreeAbsent
+from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.pending_store import Acceptance, PendingStore
 from overlay.upper_tree.publisher.publisher import Publisher
@@ -65,6 +66,16 @@ def summary_asked_for_at_the_first_event() -> None:
         return original(self, attribute, now, events + 1_000)
 
     replace(original, claim_refresh)
+
+
+@fault(
+    "C7",
+    "tests/upper_tree/publisher/test_tree_publisher.py",
+    "test_an_event_may_have_more_trees_than_there_is_room_for_locations",
+)
+def awaited_locations_are_evicted() -> None:
+    """A publisher forgets, for want of room, where a tree is that an event waits for."""
+    replace(LocationCache.hold, lambda self, attribute: None)
 
 
 @fault("promise: nothing lost in the quiet")

@@ -263,7 +263,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("access points", node.access_points.cached, settings.view.access_points),
         ("seen events", len(node.receiver.seen), settings.tree.dedupe),
         ("half-counted events", len(node.receiver.partial_matches), settings.tree.dedupe),
-        ("located trees", len(node.finder.locations._trees), settings.tree.locations),
+        ("located trees", node.finder.locations.unheld, settings.tree.locations),
         ("absent trees", len(node.finder.locations._absent), settings.tree.locations),
         ("summaries", len(node.finder.locations.summaries), settings.tree.locations),
         ("clusters", len(node.ring.state.known), settings.ring.known_clusters),

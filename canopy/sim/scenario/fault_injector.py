@@ -184,9 +184,10 @@ class FaultInjector:
         self._note_absence(self._closed.pop(way, self.world.now))
 
     def _note_absence(self, since: float) -> None:
-        """Note for the oracle that nodes were out of reach, if it was for so long that links ended:
-        what was for them is held, or given up."""
+        """Note for the oracle that nodes were out of reach, and whether it was for so long that
+        links ended: what was for them is held, or given up."""
         now = self.world.now
+        self.world.clients.cuts.append((since, now))
         if now - since >= self.world.settings.links.dead_after:
             self.world.clients.absences.append((since, now))
 

@@ -29,6 +29,11 @@ from overlay.client import (
 IN_FLIGHT = 10.0
 """Seconds for which an event may be under way: several retries of the default settings (3 s)."""
 
+CARRIED_FOR = 60.0
+"""Seconds before the end of a process of which the trace records say what it had: `IN_FLIGHT`, and
+longer than nodes are out of each other's reach. Which of these events were under way is judged
+later (canopy/sim/checks/oracle.py)."""
+
 
 @dataclass(eq=False)
 class SimulatedSubscription:
@@ -135,7 +140,10 @@ class Clients:
     divisions: list[Division] = field(default_factory=list)
     """When the overlay was more than one."""
     absences: list[tuple[float, float]] = field(default_factory=list)
-    """From when to when some node that lived was not heard by others."""
+    """From when to when some node that lived was not heard by others, for so long that links
+    ended."""
+    cuts: list[tuple[float, float]] = field(default_factory=list)
+    """As `absences`, and those that links outlived."""
     notices: list[GapNotice] = field(default_factory=list)
     """What clients heard of missing deliveries, in order."""
     failures: list[str] = field(default_factory=list)

@@ -21,7 +21,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from canopy.sim.world.clients import IN_FLIGHT, Clients, Crash, Publication, SimulatedSubscription
+from canopy.sim.world.clients import CARRIED_FOR, Clients, Crash, Publication, SimulatedSubscription
 from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, SimulatedDiskError
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
 from canopy.sim.world.log_disk import SimulatedLogDisk
@@ -147,7 +147,7 @@ class World(Scheduler):
         reset. What its disk did not have yet is lost, or torn (canopy/sim/world/disk.py)."""
         driver = self.drivers[name]
         driver.stop(silent=silent)
-        sent, carried = self.recorder.events_at(driver.disk.node, self.now - IN_FLIGHT)
+        sent, carried = self.recorder.events_at(driver.disk.node, self.now - CARRIED_FOR)
         self.clients.crashed(Crash(name, self.now, sent, carried))
 
     def restart(self, name: str, *, wiped: bool = False, damaged: bool = False) -> bool:

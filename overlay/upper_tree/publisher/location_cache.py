@@ -8,6 +8,8 @@ subscribers* ends with its term or is invalidated. So do summaries of who subscr
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -143,7 +145,8 @@ class KnownTree:
 
 
 class LocationCache:
-    """Bounded: the least recently used tree is evicted. Times are the Port's seconds."""
+    """Bounded: the least recently used tree is evicted, but none that an event waits for (`hold`).
+    Times are the Port's seconds."""
 
     def __init__(
         self,
@@ -153,10 +156,12 @@ class LocationCache:
         summaries: SummaryCache | None = None,
     ) -> None:
         """`capacity` in trees (known and absent, each); `per_tree` in virtual nodes."""
+        self.capacity = capacity
         self.replicas = replicas
         self.per_tree = per_tree
         self.summaries = SummaryCache(capacity) if summaries is None else summaries
-        self._trees: BoundedDict[str, KnownTree] = BoundedDict(capacity)
+        self._trees: OrderedDict[str, KnownTree] = OrderedDict()  # the last used last
+        self._held: set[str] = set()
         self._absent: BoundedDict[str, tuple[float, float]] = BoundedDict(capacity)
         """Attribute without subscribers -> until when that is valid, from when to ask anew."""
         self._invalidated: BoundedDict[str, tuple[int, float]] = BoundedDict(capacity)
@@ -169,6 +174,11 @@ class LocationCache:
         capacity = settings.locations
         summaries = SummaryCache(capacity, settings.summary_visits, settings.summary_term)
         return cls(capacity, replicas, summaries=summaries)
+
+    @property
+    def unheld(self) -> int:
+        """How many trees are known that no event waits for; for checks."""
+        return sum(name not in self._held for name in self._trees)
 
     # --- where trees are ---
 
@@ -218,8 +228,31 @@ class LocationCache:
         tree = self._trees.get(attribute)
         if tree is None:
             tree = KnownTree(attribute, self.replicas)
-        self._trees.renew(attribute, tree)
+            self._trees[attribute] = tree
+            self.trim(attribute)
+        self._trees.move_to_end(attribute)
         return tree
+
+    def trim(self, new: str = "") -> None:
+        """Forget the least recently used trees that exceed the capacity, but those that are held
+        and `new`."""
+        excess = len(self._trees) - self.capacity
+        if excess > 0:
+            kept = self._held
+            free = (name for name in self._trees if name not in kept and name != new)
+            for name in list(islice(free, excess)):
+                del self._trees[name]
+
+    def hold(self, attribute: str) -> None:
+        """An event waits for this tree: where it is will not be forgotten for want of room. (An
+        event that waits for more trees than there is room for would wait for ever: each that is
+        found evicted one that was found before.)"""
+        self._held.add(attribute)
+
+    def release(self, attribute: str) -> None:
+        """No event waits for this tree any more. It is kept until the next `trim`: those that have
+        waited are to be routed first."""
+        self._held.discard(attribute)
 
     def forget(self, attribute: str, node: NodeId) -> None:
         """Remove a node that does not serve the tree (any more) from what is known of it."""

@@ -166,6 +166,7 @@ class PendingStore(Machine):
         pending, attribute = pair
         pending.pairs[attribute] = ("", self.port.now)
         self._unlocated.setdefault(attribute, {})[pending.event.sequence] = None
+        self._locations.hold(attribute)
 
     def awaiting(self, attribute: str) -> dict[int, None]:
         """The events that wait for this tree, as they were published."""
@@ -185,6 +186,8 @@ class PendingStore(Machine):
             if later:
                 self._unlocated[attribute] = later
             sequences = {sequence: None for sequence in sequences if sequence <= last}
+        if attribute not in self._unlocated:
+            self._locations.release(attribute)
         return [
             (pending, attribute)
             for sequence in sequences

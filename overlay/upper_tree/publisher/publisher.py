@@ -234,6 +234,7 @@ class Publisher(Machine):
             self._send_all(visits)
             if at_once < len(pairs):
                 self.replicas.expire(self.port.now)
+        self.locations.trim()
 
     def _route(
         self, pairs: Iterable[PendingPair], visits: VisitsByHost, stale: bool = False

@@ -114,6 +114,20 @@ def test_the_tree_that_was_not_used_for_longest_goes_first() -> None:
     assert [known.knows(name) for name in "abc"] == [True, False, True]
 
 
+def test_a_tree_that_an_event_waits_for_stays() -> None:
+    known = LocationCache(2, ReplicaSelector("me", 3.0))
+    for name in "abc":
+        known.hold(name)
+        known.learn_entry(name, peer("h"))
+    known.learn_entry("d", peer("h"))
+    known.learn_entry("e", peer("h"))
+    assert [known.knows(name) for name in "abcde"] == [True, True, True, False, True]
+    for name in "abc":
+        known.release(name)
+    known.trim()
+    assert [known.knows(name) for name in "abcde"] == [False, False, True, False, True]
+
+
 def test_virtual_nodes_per_tree_are_bounded() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0), per_tree=4)
     for number in range(8):

@@ -62,10 +62,12 @@ class FakeFinder(TreeFinder):
 class Rig:
     """A publisher that knows that `$event` has no subscribers, unless said otherwise."""
 
-    def __init__(self, chosen: Settings | None = None, event_tree: bool = False) -> None:
+    def __init__(
+        self, chosen: Settings | None = None, event_tree: bool = False, trees: int = 100
+    ) -> None:
         chosen = chosen or Settings()
         self.port = one_node("pub")
-        self.locations = LocationCache(100, ReplicaSelector("me", 3.0))
+        self.locations = LocationCache(trees, ReplicaSelector("me", 3.0))
         self.access_points = AccessPoints(self.port, chosen.view)
         self.finder = FakeFinder(self.port, chosen, self.locations)
         self.history = EventHistory(100)
@@ -133,6 +135,18 @@ def test_unknown_trees_are_looked_for_once_for_all_events_of_a_batch() -> None:
     rig.publish({"x": 1, "y": 1}, {"x": 2})
     assert rig.finder.requested == [(("x", "y"), False)]
     assert rig.visits() == []
+
+
+def test_an_event_may_have_more_trees_than_there_is_room_for_locations() -> None:
+    rig = Rig(trees=2)
+    rig.publish(dict.fromkeys("abcde", 1))
+    for name in "abcde":  # found one after the other, as by one answer of an owner
+        rig.know(name, name.upper())
+    for name in "abcde":
+        rig.port.hear(TreeFound(name))
+    assert rig.visits() == [(name.upper(), (name,), [1]) for name in "abcde"]
+    assert len(rig.finder.requested) == 1, "none is looked for again"
+    assert rig.locations.unheld == len(rig.locations._trees) == 2
 
 
 def test_events_go_to_the_host_of_their_value_in_one_message_per_host() -> None:
