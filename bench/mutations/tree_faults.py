@@ -130,6 +130,17 @@ def suback_before_invalidation() -> None:
 
 
 @fault(
+    "C5",
+    "tests/upper_tree/summaries/test_tree_cache_holders.py",
+    "test_what_a_former_primary_took_and_did_not_acknowledge_waits_likewise",
+)
+def inherited_summaries_are_trusted() -> None:
+    """A new primary acknowledges again what is in the log, though publishers may have summaries
+    that the former one did not recall for it."""
+    replace(SummaryServer.has_inherited, lambda self, attribute: False)
+
+
+@fault(
     "C6",
     "tests/upper_tree/owner/test_tree_serving.py",
     "test_a_suback_waits_for_the_end_of_a_lost_hosts_lease",

@@ -197,7 +197,8 @@ class OwnedTree:
         self._restored_index = max(restored_index, self._restored_index)
 
     def trust_acknowledgements(self) -> None:
-        """Every host has what the log has: whatever is not pending was acknowledged."""
+        """Every host has what the log has, and no publisher a summary of a former owner: whatever
+        is not pending was acknowledged, or may be."""
         self._acknowledged_unknown = False
 
     def was_acknowledged(self, committed: int) -> bool:

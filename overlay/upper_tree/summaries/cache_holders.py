@@ -101,6 +101,10 @@ class CacheHolders(Machine):
         """Whether every valid copy is in the table, or covered by its `unknown_until`."""
         return not self._unreported or self._unreported_until <= self.port.now
 
+    def has_inherited(self, attribute: str) -> bool:
+        """Whether a publisher may use a copy of the tree's summary that a former owner granted."""
+        return not self.all_known() or self.table.has_inherited(attribute, self.port.now)
+
     # --- a new owner ---
 
     def on_role_changed(self, event: RoleChanged) -> None:
@@ -167,7 +171,7 @@ class CacheHolders(Machine):
         if len(message.copies) > MAX_BATCH:
             raise ProtocolError("too many cached summaries in one message")
         for attribute, digest in message.copies:
-            self.table.grant(attribute, sender, self.port.now, left, digest)
+            self.table.inherit(attribute, sender, self.port.now, left, digest)
         if message.copies:
             self._until[sender.id] = max(self._until.get(sender.id, 0.0), self._unreported_until)
             self.port.emit(CopiesReported(tuple(name for name, _ in message.copies)))

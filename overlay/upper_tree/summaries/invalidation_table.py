@@ -29,6 +29,7 @@ class CachedCopy(msgspec.Struct):
     number: int
     digest: int
     invalidating: bool = False  # `Invalidate` was sent, and no answer has come
+    inherited_until: float = 0.0  # until then it may be one that a former owner granted
 
 
 class InvalidationTable:
@@ -45,6 +46,13 @@ class InvalidationTable:
         """Until then publishers may have valid copies that this table does not name: for want of
         room, or since a former owner granted them (cache_holders.py)."""
 
+    def inherit(self, attribute: str, peer: Peer, now: float, left: float, digest: int) -> None:
+        """A former owner has granted `peer` a copy, which it may use for `left` seconds."""
+        self.grant(attribute, peer, now, left, digest)
+        copy = self._copies.get((attribute, peer.id))
+        if copy is not None:
+            copy.inherited_until = now + left
+
     def grant(self, attribute: str, peer: Peer, now: float, term: float, digest: int = 0) -> None:
         """`peer` is sent the tree's summary with this digest (0: the tree has no subscribers), and
         may use it for `term` seconds."""
@@ -54,6 +62,8 @@ class InvalidationTable:
         if (before := self._copies.get(key)) is not None:
             until = max(until, before.until)  # it uses the old copy until the new one arrives
         copy = CachedCopy(peer, until, self.number, digest)
+        if before is not None:
+            copy.inherited_until = before.inherited_until
         self._copies[key] = copy
         self._copies.move_to_end(key)
         self._by_tree.setdefault(attribute, {})[peer.id] = copy
@@ -76,6 +86,11 @@ class InvalidationTable:
     def holders(self, attribute: str, now: float) -> list[CachedCopy]:
         """The copies of the tree's summary that may still be used."""
         return [b for b in self._by_tree.get(attribute, {}).values() if b.until > now]
+
+    def has_inherited(self, attribute: str, now: float) -> bool:
+        """Whether a publisher may use a copy of the tree's summary that a former owner granted."""
+        copies = self._by_tree.get(attribute, {}).values()
+        return self.unknown_until > now or any(copy.inherited_until > now for copy in copies)
 
     def invalidated(self, attribute: str, node: NodeId, number: int) -> None:
         """`node` has dropped its copies of the tree's summary up to this number."""

@@ -207,10 +207,12 @@ class SummaryServer(Machine):
         self._invalidate(owned, pending, owned.summary.digest if admitted else 0)
 
     def _invalidate(self, owned: OwnedTree, pending: PendingRegistration, admitting: int) -> None:
-        """Invalidate all copies but those with the digest `admitting` (0: none admits it)."""
+        """Invalidate all copies but those with the digest `admitting` (0: none admits it); one that
+        a former owner granted may still be used until an own one arrives."""
         attribute = owned.tree.attribute
         for copy in self.table.holders(attribute, self.port.now):
-            if admitting and copy.digest == admitting:
+            is_own = copy.inherited_until <= self.port.now
+            if is_own and admitting and copy.digest == admitting:
                 continue
             pending.await_invalidation(copy.peer.id, copy.until)
             if not copy.invalidating:
@@ -232,6 +234,10 @@ class SummaryServer(Machine):
     def is_admitted(self, pending: PendingRegistration) -> bool:
         """Whether no publisher has a valid copy any more that does not admit the registration."""
         return self.holders.all_known() and pending.is_admitted(self.port.now)
+
+    def has_inherited(self, attribute: str) -> bool:
+        """Whether a publisher may use a copy of the tree's summary that a former owner granted."""
+        return self.holders.has_inherited(attribute)
 
     def invalidate_all(self) -> None:
         """Invalidate all copies of this owner's summaries, also those of a former one."""

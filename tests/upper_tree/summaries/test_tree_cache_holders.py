@@ -12,6 +12,8 @@ from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.messages import (
     AskCached,
     AskTree,
+    Assign,
+    Assigned,
     CacheReport,
     Installed,
     Invalidate,
@@ -21,7 +23,15 @@ from overlay.upper_tree.messages import (
     Registered,
     TreeAnswer,
 )
-from overlay.upper_tree.owner.tree_log import CacheHoldersChanged, Operation, decode, encode
+from overlay.upper_tree.owner.tree_log import (
+    CacheHoldersChanged,
+    MapChanged,
+    Operation,
+    RegistrationAdded,
+    decode,
+    encode,
+)
+from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.summaries.cache_holders import HOLDERS_MOST, KEEP_FOR, REPORTS_TOGETHER
 from tests.support.trees import KEY, OwnerNode, cluster_of, registration
 from tests.support.world import one_node, peer
@@ -177,6 +187,38 @@ def test_cached_copies_are_invalidated_before_the_suback() -> None:
     report(node, P, ("x", 7), ("other", 0))
     ((to, recall),) = node.port.sent_to(Invalidate)
     assert (to, recall.attributes, recall.epoch) == ("pub", ("x",), 2)
+    assert not acknowledged(node)
+    node.port.hear(Invalidated(("x",), recall.number), P)
+    assert acknowledged(node)
+
+
+@pytest.mark.parametrize("has_reported", [False, True])
+def test_what_a_former_primary_took_and_did_not_acknowledge_waits_likewise(
+    has_reported: bool,
+) -> None:
+    """It may have ended between the log entry and the recall."""
+    map_ = PartitionMap.single((1, 1), (H,))
+    node = new_owner(
+        MapChanged("x", map_.version, map_.entries),
+        RegistrationAdded("x", registration("s/0", "x", "x > 1", S), 1),
+        CacheHoldersChanged((P,)),
+    )
+    for _ in range(4):  # until the host has everything under the new epoch
+        node.port.advance(0.25)
+        for _, message in node.port.sent_to(Assign):
+            node.port.hear(Assigned("x", message.version), H)
+        node.clusters.commit()
+        node.port.sent.clear()
+    assert not node.owner.trees["x"].stale_hosts
+    if has_reported:
+        report(node, P, ("x", 7))
+    node.port.hear(Installed("x", ("none",)), H)  # something makes the owner look what is due
+    register(node)
+    assert not acknowledged(node)
+    if not has_reported:
+        report(node, P, ("x", 7))
+    ((to, recall),) = node.port.sent_to(Invalidate)
+    assert (to, recall.attributes) == ("pub", ("x",))
     assert not acknowledged(node)
     node.port.hear(Invalidated(("x",), recall.number), P)
     assert acknowledged(node)

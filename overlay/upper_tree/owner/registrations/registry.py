@@ -81,6 +81,10 @@ class Summaries(Protocol):
     def is_admitted(self, pending: PendingRegistration) -> bool:
         """Whether no publisher has a cached summary any more that does not admit it."""
 
+    def has_inherited(self, attribute: str) -> bool:
+        """Whether a publisher may use a summary of the tree that a former owner granted: that
+        owner may have ended before it recalled the summary for a registration that the log has."""
+
     def invalidate_all(self) -> None:
         """Invalidate all cached summaries of this owner's trees: its ring ends."""
 
@@ -347,7 +351,8 @@ class Registry(Machine):
             owned
         ):  # it may serve what it prepared and was not confirmed
             return
-        owned.trust_acknowledgements()
+        if not self._summaries.has_inherited(owned.attribute):
+            owned.trust_acknowledgements()
         due = owned.take_due(lambda pending: self._is_due(owned, pending), ids)
         if due:
             self._acknowledge(owned.tree, [(p.registration, p.merging_owner) for p in due])
