@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo demo-sync test faults cluster upgrade check bench tables soak pairs stream-search mutations lock clean
+.PHONY: setup demo demo-sync test faults cluster upgrade check bench tables soak pairs stream-search sync-types mutations lock clean
 
 setup: $(STAMP)
 
@@ -68,6 +68,11 @@ pairs: setup
 # Replicas of a stream's shard under faults, by seed until one is bad. SEARCH="--seed 7 --seeds 1".
 stream-search: setup
 	$(BIN)/python -m bench.streams.search $(SEARCH)
+
+# Random values of every type between databases on real servers: some ten minutes.
+sync-types: setup
+	CANOPY_EXAMPLES=$(or $(EXAMPLES),300) $(BIN)/python -m pytest -q --timeout 3600 \
+	  tests/canopy/sync/test_sync_types.py
 
 # Faults planted one at a time: does the soak, or the test that a fault names, find each?
 mutations: setup

@@ -149,17 +149,19 @@ def to_bool(value: Value) -> Value:
     raise _unfit(value, "boolean (0 or 1)")
 
 
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|-?Infinity")
+"""What `Decimal` reads, without the underscores, blanks and digits of other scripts that it
+allows."""
+
+
 def to_decimal(value: Value) -> Value:
     """A number with all of its digits."""
     if type(value) in (Decimal, int):
         return Decimal(value)
     if type(value) is float:
         return Decimal(repr(value))
-    if type(value) is str:
-        try:
-            return Decimal(value)
-        except InvalidOperation:
-            raise _unfit(value, "number") from None
+    if type(value) is str and _NUMBER.fullmatch(value):
+        return Decimal(value)
     raise _unfit(value, "number")
 
 
@@ -174,6 +176,13 @@ def to_text(value: Value) -> Value:
     if "\0" in value:
         raise _unfit(value, "text that this database can keep: it has the character 0")
     return value
+
+
+def to_json(value: Value) -> Value:
+    """The text of JSON; a number that SQLite has made of one."""
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        return repr(value)
+    return to_text(value)
 
 
 def to_bytes(value: Value) -> Value:
@@ -259,13 +268,15 @@ POSTGRES_FITS: Final[dict[str, Fit]] = {
     "time": to_time,
     "timestamp": to_timestamp,
     "instant": to_instant,
-    "json": to_text,
+    "json": to_json,
     "uuid": to_text,
 }
 
 DUCKDB_FITS: Final[dict[str, Fit]] = {
     **{name: POSTGRES_FITS[name] for name in ("int", "float", "bool", "bytes", "date", "time")},
     "timestamp": to_timestamp,
+    "decimal": lambda value: words(to_decimal(value)),
+    "json": to_json,
 }
 
 

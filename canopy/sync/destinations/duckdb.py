@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 import duckdb
 
 from canopy.sync.changes import Table
-from canopy.sync.destinations.sql import SqlDestination, Statements
-from canopy.sync.fitting import words
+from canopy.sync.destinations.sql import SqlDestination, Statements, quoted
 from canopy.sync.values import Literal, Row
 
+DATES: Final = ("date", "timestamp")
 AT_ONCE: Final = 500
 """Rows of one statement."""
 
@@ -31,6 +31,23 @@ class DuckdbDestination(SqlDestination):
         """See `Destination`."""
         found = self._statements[table.name]
         self._insert(found, found.fitted(rows), "")
+
+    def scan(self, table: Table) -> Iterator[Row]:
+        """See `Destination`. Dates are read as text: the driver knows none before Christ."""
+        shown = [
+            f"{quoted(column.name)}::VARCHAR" if column.type in DATES else quoted(column.name)
+            for column in table.columns
+        ]
+        dates = [column.type in DATES for column in table.columns]
+        cursor = self._execute(f"SELECT {', '.join(shown)} FROM {quoted(table.name)}")
+        while rows := cursor.fetchmany(1_000):
+            for row in rows:
+                yield tuple(
+                    [
+                        Literal(_read(v)) if is_date and v is not None else v
+                        for is_date, v in zip(dates, row, strict=True)
+                    ]
+                )
 
     def _upsert(self, found: Statements, rows: Sequence[Row]) -> None:
         self._insert(found, found.fitted(rows), found.conflict)
@@ -54,7 +71,7 @@ class DuckdbDestination(SqlDestination):
             )
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        spelled = [words(value) if type(value) is Literal else value for value in values]
+        spelled = [_spelled(value.text) if type(value) is Literal else value for value in values]
         return self._connection.execute(statement, spelled)
 
     def _columns(self, table: str) -> list[str]:
@@ -72,3 +89,13 @@ class DuckdbDestination(SqlDestination):
             [table],
         ).fetchone()
         return list(found[0]) if found else []
+
+
+def _spelled(text: str) -> str:
+    """What PostgreSQL writes as DuckDB reads it."""
+    day, space, rest = text.removesuffix(" BC").partition(" ")
+    return f"{day} (BC){space}{rest}" if text.endswith(" BC") else text
+
+
+def _read(text: str) -> str:
+    return f"{text.replace(' (BC)', '')} BC" if "(BC)" in text else text

@@ -8,12 +8,12 @@ from random import Random
 
 import duckdb
 
+from bench.sync.databases.memory import MemoryStream
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.destinations.duckdb import DuckdbDestination
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.sqlite import SqliteSource
-from tests.canopy.sync.sync_stream import MemoryStream
 
 
 def test_changes_arrive_in_duckdb(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from bench.processes.postgres import Server
+from bench.sync.databases.memory import Killed, MemoryStream
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import change_of
@@ -23,7 +24,6 @@ from canopy.sync.errors import SchemaError, SourceLostError, UnfitError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
-from tests.canopy.sync.sync_stream import Killed, MemoryStream
 
 TABLES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');

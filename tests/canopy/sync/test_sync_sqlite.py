@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench.sync.databases.memory import Killed, MemoryStream, Reading
 from canopy.sync.applying import STALL, Apply
 from canopy.sync.assembling import Assembler
 from canopy.sync.capturing import Capture
@@ -18,7 +19,6 @@ from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import FencedError, SchemaError, SourceLostError, SyncError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.sqlite import SqliteSource
-from tests.canopy.sync.sync_stream import Killed, MemoryStream, Reading
 
 SHOP = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, total NUMERIC, code TEXT UNIQUE);

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench.processes.postgres import Server
+from bench.sync.databases.memory import MemoryStream
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import DELETE, INSERT, UPDATE, Change, Column, Table
@@ -21,7 +22,6 @@ from canopy.sync.errors import SchemaError, SyncError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
-from tests.canopy.sync.sync_stream import MemoryStream
 
 T = Table("t", (Column("id", "int", "INTEGER", False), Column("n", "int", "INTEGER")), (0,))
 SIDES = ("left", "right")

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from bench.processes.postgres import Server
+from bench.sync.databases.memory import MemoryStream
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.destinations.postgres import PostgresDestination
@@ -21,7 +22,6 @@ from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 from canopy.sync.verifying import Comparison, Difference
-from tests.canopy.sync.sync_stream import MemoryStream
 
 WHERE = {"t": "n > 3"}
 
