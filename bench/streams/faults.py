@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bench.mutations.planting import fault, replace
 from canopy.wire.durable import write_durably
 from canopy.wire.shards.log_disk import FileLogDisk, _Shard
-from canopy.wire.shards.shard_files import ShardFiles
+from canopy.wire.shards.shard_files import DURABLY, ShardFiles
 from canopy.wire.shards.shard_list import ShardList
 from overlay.machine import NodeId, Peer
 from streams.log import recovery
@@ -159,12 +159,23 @@ def shard_disk_answers_before_the_sync() -> None:
     original = FileLogDisk._sync
 
     def _sync(self: FileLogDisk, held: _Shard) -> None:
-        with self._changed:
+        with self._answered:
             self._answers += held.answers
         held.answers = []
         original(self, held)
 
     replace(original, _sync)
+
+
+@fault(PROMISE, DISK, "test_what_a_read_has_handed_to_the_system_is_synced_too")
+def shard_disk_syncs_the_last_write_only() -> None:
+    """The disk of shards makes what is written last durable, and not what a read had written."""
+
+    def sync(self: ShardFiles) -> None:
+        self._write_pieces(DURABLY)
+        self._written = self._loose = False
+
+    replace(ShardFiles.sync, sync)
 
 
 @fault(

@@ -55,10 +55,10 @@ from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 from streams.replication.retention import over
 
-UNDER_WAY: Final = 4
-"""Chunks that are appended and not committed, from which on smaller ones wait. Two would keep disk
-and network busy at once; four also do while one fdatasync takes long. To be measured by
-`bench.streams.append`."""
+UNDER_WAY: Final = 2
+"""Chunks that are appended and not committed, from which on smaller ones wait: two keep disk and
+network busy at once. With four, rows that came one by one took half as long again in the median
+(`bench.streams.peers`)."""
 
 PENDING_MOST: Final = 8 * 1024 * 1024
 """Bytes of rows that are not committed, at most: 30 chunks, 0.3 s at 100,000 rows of 250 bytes a

@@ -8,6 +8,9 @@ requests are under way at once; what comes meanwhile goes together into the next
 A batch that is refused for good leaves a gap, which must not be closed while a copy of it may still
 be somewhere on its way: a new session is opened first, after which no leader takes anything of the
 old one, and which says what was appended.
+
+The batches of a request are one batch to the leader, and so in the log: what a row costs there,
+and at every replica, does not depend on how many programs' batches it came in.
 """
 
 from __future__ import annotations
@@ -36,9 +39,11 @@ from streams.producing.messages import (
     Run,
 )
 
-IN_FLIGHT: Final = 4
-"""Requests under way. Half of `streams.log.state.WINDOW`: each may come to lie in two chunks, and a
-repeat of all of them gets its receipts."""
+IN_FLIGHT: Final = 2
+"""Requests under way: one is replicated while the next one comes together. With four, which were as
+fast for large batches, single rows went in smaller requests (`bench.streams.peers`). At most half
+of `streams.log.state.WINDOW`: each may come to lie in two chunks, and a repeat of all of them gets
+its receipts."""
 
 PAUSE: Final = 0.05
 """Seconds before a request is repeated that was refused for a while; twice as long each time, up to
@@ -88,11 +93,12 @@ class _Batch:
 
 
 class _Request:
-    __slots__ = ("batches", "number", "sequence")
+    __slots__ = ("batches", "count", "number", "sequence")
 
     def __init__(self, batches: list[_Batch]) -> None:
         self.batches = batches
         self.sequence = batches[0].sequence
+        self.count = sum([batch.count for batch in batches])
         self.number = 0
 
 
@@ -220,7 +226,7 @@ class Sending:
 
     def _send_request(self, request: _Request) -> None:
         assert self._target is not None
-        rows = tuple([RowBatch(batch.count, batch.rows) for batch in request.batches])
+        rows = (RowBatch(request.count, b"".join([batch.rows for batch in request.batches])),)
         shard, producer, session = self.shard, self.producer, self._session
         request.number = self._send(
             self,

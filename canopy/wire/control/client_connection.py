@@ -88,7 +88,7 @@ class ClientConnection:
         self.publishes -= is_publish
         self.events -= publish
         self.appends -= append
-        if not self.is_full:
+        if self.room and not self.is_full:
             self.room.unpark_all()
 
     # --- what is sent unasked ---

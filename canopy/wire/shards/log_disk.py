@@ -17,6 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from canopy.wire.constants import SHARDS_OPEN
@@ -64,8 +65,8 @@ class FileLogDisk:
         self._list = ShardList(path, node, log)
         self._found = self._list.shards
         self._ticket = 0
-        self._changed = threading.Condition()
-        self._asked: list[_Request] = []
+        self._asked: SimpleQueue[_Request | None] = SimpleQueue()  # None: no more come
+        self._answered = threading.Lock()
         self._answers: list[LocalEvent] = []
         self._error: BaseException | None = None  # a fault of this program in the thread
         self._closing = False
@@ -82,7 +83,7 @@ class FileLogDisk:
     def take(self) -> Sequence[LocalEvent]:
         """The answers since the last call, each shard's in the order of its requests. Raises what
         has ended the disk's thread."""
-        with self._changed:
+        with self._answered:
             if self._error is not None:
                 raise self._error
             answers, self._answers = self._answers, []
@@ -91,9 +92,9 @@ class FileLogDisk:
     def close(self, timeout: float) -> bool:
         """Carry out what was asked for and end the thread; what is asked for later is not answered.
         Returns whether all of it was done within `timeout` seconds."""
-        with self._changed:
+        if not self._closing:
             self._closing = True
-            self._changed.notify()
+            self._asked.put(None)
         if self._thread is not None:
             self._thread.join(timeout)
             return not self._thread.is_alive()
@@ -148,12 +149,10 @@ class FileLogDisk:
         *,
         begins: bool = False,
     ) -> int:
-        with self._changed:
-            self._ticket += 1
-            if not self._closing:
-                self._asked.append(_Request(self._ticket, shard, carry_out, begins))
-                self._changed.notify()
-            if self._thread is None and not self._closing:
+        self._ticket += 1
+        if not self._closing:
+            self._asked.put(_Request(self._ticket, shard, carry_out, begins))
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="shards", daemon=True)
                 self._thread.start()
         return self._ticket
@@ -162,19 +161,18 @@ class FileLogDisk:
 
     def _run(self) -> None:
         try:
-            while True:
-                with self._changed:
-                    while not self._asked and not self._closing:
-                        self._changed.wait()
-                    if not self._asked:
-                        break
-                    requests, self._asked = self._asked, []
-                answers = self._carry_out(requests)
-                with self._changed:
+            ends = False
+            while not ends:
+                requests = [self._asked.get()]
+                while not self._asked.empty():
+                    requests.append(self._asked.get())
+                ends = requests[-1] is None
+                answers = self._carry_out([each for each in requests if each is not None])
+                with self._answered:
                     self._answers += answers
                 self._wake()
         except BaseException as error:
-            with self._changed:
+            with self._answered:
                 self._error = error
             self._wake()
         for held in self._shards.values():

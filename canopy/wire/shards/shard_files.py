@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,6 +28,13 @@ BLOCK: Final = 4096
 """Bytes that a disk fails to read together."""
 
 DIGEST: Final = 4  # bytes of the CRC-32 before the promise
+
+DURABLY: Final = getattr(os, "RWF_DSYNC", 0)
+"""Where the system has it (Linux), a write that is durable when it returns (pwritev2(2)): one call
+instead of two, for each of which the disk's thread has to wait for Python's lock."""
+
+LOOK: Final = 1.0
+"""Seconds between looks whether the segment that is written was deleted."""
 
 
 class Found(NamedTuple):
@@ -47,6 +55,8 @@ class ShardFiles:
         self._segment = ""  # the one that is open
         self._file = -1
         self._written = False  # since the last sync
+        self._loose = False  # the system has some of that, and not durably
+        self._looked = 0.0  # when it was seen last that the segment is in the folder
         self._pieces: list[bytes] = []  # that were written and the system does not have yet
         self._end = 0  # the byte of the segment behind them
         self._made = False  # a segment since the last sync of the folder
@@ -84,30 +94,39 @@ class ShardFiles:
         self._pieces.append(data)
         self._end += len(data)
 
-    def _write_pieces(self) -> None:
+    def _write_pieces(self, flags: int = 0) -> None:
         """Hand the system what was written and follows on one another, in one call: each call lets
         go of Python's lock, and has to wait for it then while the node has a turn."""
         pieces, self._pieces = self._pieces, []
         if not pieces:
             return
+        self._loose = self._loose or not flags
         left = memoryview(b"".join(pieces) if len(pieces) > 1 else pieces[0])
         at = self._end - len(left)
         while left:
-            written = os.pwrite(self._file, left, at)
+            written = os.pwritev(self._file, [left], at, flags)
             left, at = left[written:], at + written
 
     def sync(self) -> None:
-        """Make durable what was written. A segment that was deleted meanwhile is an error: what is
-        written to it would be lost with the process."""
+        """Make durable what was written. A segment that was deleted meanwhile is an error, within
+        `LOOK` seconds: what is written to it would be lost with the process."""
         if self._written:
-            self._write_pieces()
-            os.fdatasync(self._file)
-            if os.fstat(self._file).st_nlink == 0:
-                raise FileNotFoundError(errno.ENOENT, f"{self._segment} was deleted")
-            self._written = False
+            if DURABLY and not self._loose:
+                self._write_pieces(DURABLY)
+            else:
+                self._write_pieces()
+                os.fdatasync(self._file)
+            self._written = self._loose = False
+            if time.monotonic() - self._looked >= LOOK:
+                self._look()
         if self._made:
             sync_folder(self.path)
             self._made = False
+
+    def _look(self) -> None:
+        if os.fstat(self._file).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, f"{self._segment} was deleted")
+        self._looked = time.monotonic()
 
     def put(self, data: bytes) -> None:
         """Replace the promise, durably, after all that was written before."""
@@ -154,7 +173,8 @@ class ShardFiles:
         """Close the open segment, without a sync."""
         if self._file >= 0:
             os.close(self._file)
-        self._segment, self._file, self._written = "", -1, False
+        self._segment, self._file, self._written, self._loose = "", -1, False, False
+        self._looked = 0.0
         self._pieces.clear()
 
     def _open_segment(self, segment: str) -> None:

@@ -8,6 +8,7 @@ event is checked by itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import isfinite
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from matching import check_value
 from matching.columnar import columns_of
 from matching.values import INT_MAX, INT_MIN
 from overlay.client import Draft
-from overlay.upper_tree.batches import ITEM_MOST, weigh_event
+from overlay.upper_tree.batches import ITEM_MOST, KINDS, weigh_event
 from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES, MAX_NAME
 
 FLOATS, TEXTS, TRUTHS, INTEGERS = {float}, {str}, {bool}, {int}
@@ -59,15 +60,26 @@ def uniform_batch(drafts: Sequence[Draft]) -> UniformBatch | None:
 
 def refusal(draft: Draft) -> str | None:
     """Why an event can not be admitted, or None."""
-    if len(draft.attributes) > MAX_ATTRIBUTES:
-        return f"{len(draft.attributes)} attributes; at most {MAX_ATTRIBUTES} are allowed"
-    if (size := weigh_event(draft.attributes, draft.payload)) > ITEM_MOST:
-        return f"about {size:,} bytes; at most {ITEM_MOST:,} fit on a link"
-    for name, value in draft.attributes.items():
+    attributes = draft.attributes
+    fault = name_fault(tuple(attributes))
+    if fault is None and (size := weigh_event(attributes, draft.payload)) > ITEM_MOST:
+        fault = f"about {size:,} bytes; at most {ITEM_MOST:,} fit on a link"
+    if fault is not None:
+        return fault
+    for name, value in attributes.items():
+        if value is not None and (reason := check_value(value)) is not None:
+            return f"attribute {name!r}: {reason}"
+    return None
+
+
+@lru_cache(maxsize=KINDS)
+def name_fault(names: tuple[str, ...]) -> str | None:
+    """Why an event can not have attributes of these names, or None."""
+    if len(names) > MAX_ATTRIBUTES:
+        return f"{len(names)} attributes; at most {MAX_ATTRIBUTES} are allowed"
+    for name in names:
         if not name or name.startswith("$"):
             return f"the attribute name {name!r} is reserved"
         if len(name) > MAX_NAME:
             return f"an attribute name of {len(name)} characters; at most {MAX_NAME} are allowed"
-        if value is not None and (reason := check_value(value)) is not None:
-            return f"attribute {name!r}: {reason}"
     return None

@@ -18,7 +18,7 @@ import trio
 
 from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
-from canopy.wire.shards import log_disk
+from canopy.wire.shards import log_disk, shard_files
 from canopy.wire.shards.log_disk import FileLogDisk
 from overlay.machine import LocalEvent
 from streams.disk import DiskFailed, Opened, ReadDone, Written
@@ -94,17 +94,17 @@ def small_log(shard: str = SHARD, chunks: int = 3) -> LogWriter:
 class Gate:
     """Stands in for a function of `os`: each call waits until it is let through."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str = "fdatasync") -> None:
-        self._original: Callable[[int], None] = getattr(os, name)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str = "pwritev") -> None:
+        self._original: Callable[..., int] = getattr(os, name)
         self._asks, self._may = threading.Semaphore(0), threading.Semaphore(0)
         self.calls = 0
         monkeypatch.setattr(os, name, self)
 
-    def __call__(self, file: int) -> None:
+    def __call__(self, *arguments: object) -> int:
         self.calls += 1
         self._asks.release()
         assert self._may.acquire(timeout=PATIENCE)
-        self._original(file)
+        return self._original(*arguments)
 
     def entered(self) -> None:
         assert self._asks.acquire(timeout=PATIENCE), "it was not called"
@@ -185,14 +185,6 @@ def test_what_comes_during_a_sync_shares_the_next_one(
     for shard in logs:
         one.opened(shard)
     gate = Gate(monkeypatch)
-    written: list[int] = []
-    pwrite = os.pwrite
-
-    def noted(file: int, data: bytes, at: int) -> int:
-        written.append(pwrite(file, data, at))
-        return written[-1]
-
-    monkeypatch.setattr(os, "pwrite", noted)
     one.disk.write(SHARD, *_place(logs[SHARD], 1))
     gate.entered()
     last = 0
@@ -201,7 +193,7 @@ def test_what_comes_during_a_sync_shares_the_next_one(
             last = one.disk.write(shard, *_place(log, number))
     gate.open()
     one.answer(last, Written)
-    assert gate.calls == len(written) == 1 + len(logs)
+    assert gate.calls == 1 + len(logs)
     for shard, log in logs.items():
         assert one.opened(shard).found.log.end == log.chunks[38].id
 
@@ -225,6 +217,33 @@ def test_nothing_is_answered_before_it_is_synced(
     one.answer(ticket, Written)
 
 
+def test_what_a_read_has_handed_to_the_system_is_synced_too(
+    tmp_path: Path, rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read needs what is to be written before it in the file; that is not durable by the write
+    that follows."""
+    one, log = rigs(tmp_path), small_log()
+    one.opened()
+    synced: list[int] = []
+    sync = os.fdatasync
+
+    def noted(file: int) -> None:
+        synced.append(os.fstat(file).st_size)
+        sync(file)
+
+    gate = Gate(monkeypatch)  # so that the requests below are carried out together
+    first = _place(log, 1)
+    one.disk.write(SHARD, *first)
+    gate.entered()
+    monkeypatch.setattr(os, "fdatasync", noted)
+    one.disk.write(SHARD, *_place(log, 2))
+    one.disk.read(SHARD, first[0], 0, 4)
+    ticket = one.disk.write(SHARD, *_place(log, 3))
+    gate.open()
+    one.answer(ticket, Written)
+    assert synced == [sum(len(chunk.data) for chunk in log.chunks[:3])]
+
+
 def test_what_comes_before_a_promise_is_durable_before_it_and_the_promise_before_the_rest(
     tmp_path: Path, rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +258,7 @@ def test_what_comes_before_a_promise_is_durable_before_it_and_the_promise_before
 
         def noted(*arguments: object, **named: object) -> object:
             steps.append(name)
+            assert name != "pwritev" or arguments[3] == shard_files.DURABLY
             return original(*arguments, **named)
 
         monkeypatch.setattr(os, name, noted)
@@ -246,7 +266,7 @@ def test_what_comes_before_a_promise_is_durable_before_it_and_the_promise_before
     gate = Gate(monkeypatch)  # so that the requests below are carried out together
     one.disk.write(SHARD, *_place(log, 1))
     gate.entered()
-    for name in ("pwrite", "fdatasync", "rename", "replace", "fsync"):
+    for name in ("pwritev", "rename", "replace", "fsync"):
         note(name)
     one.disk.write(SHARD, *_place(log, 2))
     one.disk.put(SHARD, b"promise")
@@ -254,9 +274,9 @@ def test_what_comes_before_a_promise_is_durable_before_it_and_the_promise_before
     gate.open()
     one.answer(ticket, Written)
     steps = [step.replace("rename", "replace") for step in steps]
-    while steps[0] != "pwrite":  # of the write before
+    while steps[0] != "pwritev":  # of the write before
         steps.pop(0)
-    assert steps == ["pwrite", "fdatasync", "fsync", "replace", "fsync", "pwrite", "fdatasync"]
+    assert steps == ["pwritev", "fsync", "replace", "fsync", "pwritev"]
 
 
 @pytest.mark.parametrize("lines", [1, 40, 300])
@@ -282,7 +302,7 @@ def test_what_was_answered_survives_the_kill_of_its_process(
     ("number", "full"),
     [(errno.EIO, False), (errno.ENOSPC, True), (errno.EROFS, False), (errno.EACCES, False)],
 )
-@pytest.mark.parametrize("name", ["pwrite", "fdatasync"])
+@pytest.mark.parametrize("name", ["pwritev", "fdatasync"])
 def test_a_refused_write_fails_all_later_ones_of_its_shard_until_it_is_opened(
     tmp_path: Path,
     rigs: Callable[..., Rig],
@@ -291,6 +311,8 @@ def test_a_refused_write_fails_all_later_ones_of_its_shard_until_it_is_opened(
     full: bool,
     name: str,
 ) -> None:
+    if name == "fdatasync":
+        monkeypatch.setattr(shard_files, "DURABLY", 0)  # as where the system has no such writes
     one = rigs(tmp_path)
     mine, other = small_log(), small_log(OTHER)
     for shard in (SHARD, OTHER):
@@ -320,7 +342,7 @@ def test_a_refused_write_fails_all_later_ones_of_its_shard_until_it_is_opened(
 def _refusing(
     original: Callable[..., int], number: int, folder: Path
 ) -> Callable[[int, object, int], int]:
-    """`os.pwrite` or `os.fdatasync` that refuses for files in `folder`."""
+    """`os.pwritev` or `os.fdatasync` that refuses for files in `folder`."""
 
     def refuse(file: int, *rest: object) -> int:
         if folder in Path(os.readlink(f"/proc/self/fd/{file}")).parents:
@@ -356,8 +378,9 @@ def test_a_full_file_system_fails_a_shard_until_there_is_room(
 
 
 def test_a_folder_that_was_deleted_under_the_node_fails_its_shard(
-    tmp_path: Path, rigs: Callable[..., Rig]
+    tmp_path: Path, rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(shard_files, "LOOK", 0.0)
     one, log = rigs(tmp_path), small_log()
     one.opened()
     one.answer(one.disk.write(SHARD, *_place(log, 1)), Written)
