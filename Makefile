@@ -37,9 +37,9 @@ test: setup
 faults: setup
 	$(BIN)/python -m pytest -m faults tests/canopy/wire/faults $(FAULTS)
 
-# The analysis on a Spark master with two workers, too long for the suite: four minutes of processor.
+# The analysis and streams on a Spark master with two workers, too long for the suite: some minutes.
 cluster: setup
-	$(BIN)/python -m pytest -m cluster tests/canopy/traces/cluster $(CLUSTER)
+	$(BIN)/python -m pytest -m cluster tests/canopy/traces/cluster tests/canopy/spark/cluster $(CLUSTER)
 
 # Twelve real nodes upgraded one by one under load, some two minutes. UPGRADE="--old FOLDER".
 upgrade: setup

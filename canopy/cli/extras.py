@@ -11,6 +11,7 @@ EXTRAS: Final = {
     "telemetry": ("psutil",),
     "sim": ("matplotlib",),
     "sync": ("sqlalchemy", "psycopg", "duckdb"),
+    "spark": ("pyspark", "pyarrow"),
 }
 """Extra to the libraries that it brings; pyproject.toml has the same with their versions."""
 

@@ -123,10 +123,11 @@ class ReadingCore(Generic[L]):
         offset-out-of-range, fenced, expired), and as `Client.ask`."""
         if self._beginning is None:
             wanted, known = self._wanted, bool(self.begins)
+            resume = known and bool(wanted.durable)
             positions = tuple(sorted(self._scanned.items())) if known else wanted.positions
             command = BeginReading(
                 *(0, wanted.stream, wanted.selector, wanted.start, wanted.at, positions),
-                *(wanted.durable, self._token, known, wanted.expire_after, wanted.shard),
+                *(wanted.durable, self._token, resume, wanted.expire_after, wanted.shard),
             )
             self._beginning = yield partial(self._begin, command, self._timeout)
         assert self._beginning is not None

@@ -1,0 +1,184 @@
+"""Rows of a stream as columns: which columns there are, and Arrow batches of them.
+
+An attribute is a column of its name. What a row has beside its attributes are columns that begin
+with an underscore (`EXTRAS`). An attribute that is absent or null is null.
+
+A value that its column cannot have is an error, which names the row (mode *failfast*), or null
+(*permissive*). Nothing is converted but numbers that are exact in the column's type, and integers
+in columns of floating-point numbers. A column of texts whose field is marked `MIXED`, as it is
+inferred where values of several types occur, has the other values as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from canopy.spark.errors import SparkSourceError
+from canopy.spark.options import Mode
+from matching import Value
+
+BATCH_ROWS: Final = 10_000
+"""Rows of one Arrow batch: Spark's own size (spark.sql.execution.arrow.maxRecordsPerBatch)."""
+
+MIXED: Final = b"canopy.mixed"
+"""In the metadata of a field: the column has values of several types, as JSON."""
+
+EXTRAS: Final[dict[str, pa.DataType]] = {
+    "_shard": pa.int32(),
+    "_offset": pa.int64(),
+    "_time": pa.timestamp("us", tz="UTC"),
+    "_payload": pa.binary(),
+    "_payload_type": pa.string(),
+    "_attributes": pa.string(),
+}
+"""Columns that any stream has: a row's place, when it was appended, its payload, and all attributes
+as a JSON object."""
+
+PLACES: Final = ("_shard", "_offset", "_time")
+
+_ALLOWED: Final[dict[pa.DataType, frozenset[type]]] = {
+    pa.bool_(): frozenset((bool, type(None))),
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.int64()), frozenset((int, type(None)))),
+    **dict.fromkeys((pa.float32(), pa.float64()), frozenset((int, float, type(None)))),
+    pa.string(): frozenset((str, type(None))),
+}
+"""What a column of this type takes, by exact type of the value."""
+
+
+class PlacedRow(NamedTuple):
+    """A row and its place. `time`: when it was appended, in seconds since 1970."""
+
+    shard: int
+    offset: int
+    time: float
+    attributes: dict[str, Value | None]
+    payload: bytes
+    payload_type: str
+
+
+class Columns:
+    """Makes batches with these fields."""
+
+    def __init__(self, schema: pa.Schema, mode: Mode = "failfast") -> None:
+        """Raises SparkSourceError for a field whose type no value of a stream has."""
+        self._schema = schema
+        self._fails = mode == "failfast"
+        self._mixed = {field.name for field in schema if MIXED in (field.metadata or {})}
+        for field in schema:
+            wanted = EXTRAS.get(field.name)
+            if wanted is not None and field.type != wanted:
+                raise SparkSourceError(f"the column {field.name} is {wanted}, not {field.type}")
+            if wanted is None and field.type not in _ALLOWED:
+                kinds = "boolean, tinyint to bigint, float, double or string"
+                raise SparkSourceError(
+                    f"the column {field.name} is {field.type}: {kinds} is wanted"
+                )
+
+    def batches(self, rows: Iterable[PlacedRow]) -> Iterator[pa.RecordBatch]:
+        """Batches of `BATCH_ROWS` rows, the last of fewer."""
+        held: list[PlacedRow] = []
+        for row in rows:
+            held.append(row)
+            if len(held) >= BATCH_ROWS:
+                yield self.batch(held)
+                held = []
+        if held:
+            yield self.batch(held)
+
+    def batch(self, rows: Sequence[PlacedRow]) -> pa.RecordBatch:
+        """These rows. Raises SparkSourceError for a value that its column cannot have."""
+        attributes = [row.attributes for row in rows]
+        arrays = [
+            _EXTRA[field.name](rows)
+            if field.name in EXTRAS
+            else self._column(field, [each.get(field.name) for each in attributes], rows)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(
+        self, field: pa.Field, values: list[Value | None], rows: Sequence[PlacedRow]
+    ) -> pa.Array:
+        if field.name in self._mixed:
+            return pa.array([_text(value) for value in values], pa.string())
+        allowed = _ALLOWED[field.type]
+        if not allowed.issuperset(set(map(type, values))):
+            values = self._without(values, lambda value: type(value) in allowed, field, rows)
+        try:
+            return pa.array(values, field.type)
+        except (pa.ArrowInvalid, OverflowError):  # out of the type's range, or not exact in it
+            if pa.types.is_floating(field.type):
+                return pa.array([v if v is None else float(v) for v in values], field.type)
+            least, greatest = -(2 ** (field.type.bit_width - 1)), 2 ** (field.type.bit_width - 1)
+            values = self._without(
+                values, lambda v: v is None or (least <= v < greatest), field, rows
+            )
+            return pa.array(values, field.type)
+
+    def _without(
+        self,
+        values: list[Value | None],
+        fits: Callable[[Any], bool],
+        field: pa.Field,
+        rows: Sequence[PlacedRow],
+    ) -> list[Value | None]:
+        """The values with null in the place of those that do not fit; or the error."""
+        for value, row in zip(values, rows, strict=True):
+            if self._fails and not fits(value):
+                raise SparkSourceError(
+                    f"the attribute {field.name} is {value!r} at shard {row.shard}, offset "
+                    f"{row.offset}, and its column is {field.type}: give a schema that has room "
+                    'for it, or .option("mode", "permissive"), which makes it null'
+                )
+        return [value if fits(value) else None for value in values]
+
+
+def _text(value: Value | None) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _times(rows: Sequence[PlacedRow]) -> pa.Array:
+    micros = pa.array([int(row.time * 1e6) for row in rows], pa.int64())
+    return micros.cast(EXTRAS["_time"])
+
+
+_EXTRA: Final[dict[str, Callable[[Sequence[PlacedRow]], pa.Array]]] = {
+    "_shard": lambda rows: pa.array([row.shard for row in rows], pa.int32()),
+    "_offset": lambda rows: pa.array([row.offset for row in rows], pa.int64()),
+    "_time": _times,
+    "_payload": lambda rows: pa.array([row.payload for row in rows], pa.binary()),
+    "_payload_type": lambda rows: pa.array([row.payload_type for row in rows], pa.string()),
+    "_attributes": lambda rows: pa.array(
+        [json.dumps(row.attributes, ensure_ascii=False) for row in rows], pa.string()
+    ),
+}
+
+
+def infer(rows: Iterable[PlacedRow]) -> pa.Schema:
+    """The columns of rows like these: attributes in the order of their coming, then the places, and
+    the payload where some row has one."""
+    kinds: dict[str, set[type]] = {}
+    has_payload = False
+    for row in rows:
+        has_payload = has_payload or bool(row.payload or row.payload_type)
+        for name, value in row.attributes.items():
+            kinds.setdefault(name, set()).add(type(value))
+    taken = {name.lower() for name in EXTRAS}
+    fields: list[pa.Field] = []
+    for name, found in kinds.items():
+        if name.lower() not in taken:  # Spark does not tell names apart by case
+            taken.add(name.lower())
+            fields.append(_field(name, found - {type(None)}))
+    extras = [*PLACES, *(("_payload", "_payload_type") if has_payload else ())]
+    return pa.schema([*fields, *(pa.field(name, EXTRAS[name]) for name in extras)])
+
+
+def _field(name: str, kinds: set[type]) -> pa.Field:
+    for data_type in (pa.bool_(), pa.int64(), pa.float64(), pa.string()):
+        if kinds and _ALLOWED[data_type].issuperset(kinds):
+            return pa.field(name, data_type)
+    return pa.field(name, pa.string(), metadata={MIXED: b"1"} if kinds else None)

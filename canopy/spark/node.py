@@ -1,0 +1,129 @@
+"""Rows by way of a node: the committed rows of all shards, wherever they are led.
+
+The shards' leaders choose by content, with their index and their zone maps; what comes here
+matches. While the node is away it is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from canopy.client.errors import CommandFailed, ControlError
+from canopy.client.streams.reading import Start
+from canopy.client.synchronous import Client, connect
+from canopy.spark.columns import PlacedRow
+from canopy.spark.errors import RowsLostError, SparkSourceError
+from canopy.spark.rows import RowRange, ShardEnds, check_same
+from overlay.client import GetStreams, StreamEvent, Streams
+
+OUT_OF_RANGE: Final = "offset-out-of-range"
+
+_clients: Final[dict[tuple[str | None, float], Client]] = {}
+"""Of this process, in which tasks follow on one another: connecting costs as much as reading."""
+
+
+def client_of(node: str | None, timeout: float) -> Client:
+    """This process's connection to a node (None: the default data folder's)."""
+    known = _clients.get((node, timeout))
+    if known is None:
+        try:
+            known = _clients[node, timeout] = connect(node, reconnect=timeout)
+        except ControlError as error:
+            raise SparkSourceError(f"{error} (each machine of Spark needs a node)") from None
+    return known
+
+
+class NodeRows:
+    """`canopy.spark.rows.Rows` of a node."""
+
+    def __init__(self, node: str | None, stream: str, timeout: float) -> None:
+        self._stream = stream
+        self._timeout = timeout
+        self._client = client_of(node, timeout)
+        self.stream_id = ""
+
+    def ends(self) -> dict[int, ShardEnds]:
+        """See `Rows`."""
+        firsts = self._begins("first")
+        return {shard: ShardEnds(first, end) for shard, (first, end) in firsts.items()}
+
+    def at_time(self, time: int) -> dict[int, int]:
+        """See `Rows`."""
+        return {shard: begin for shard, (begin, _) in self._begins("time", time).items()}
+
+    def new(self) -> dict[int, int]:
+        """By shard, the offset behind the last committed row."""
+        return {shard: end for shard, (_, end) in self._begins("new").items()}
+
+    def _begins(self, start: Start, at: int = 0) -> dict[int, tuple[int, int]]:
+        """By shard, where a reading begins, and the end. No rows are wanted: its selector is true
+        of none."""
+        try:
+            with self._client.read(
+                *(self._stream, NOTHING), start=start, at=at, timeout=self._timeout
+            ) as reading:
+                self.stream_id = reading.stream_id
+                return {s: (begin, reading.ends[s]) for s, begin in reading.begins.items()}
+        except ControlError as error:
+            raise SparkSourceError(f"stream {self._stream}: {error}") from None
+
+    def read(self, wanted: RowRange, selector: str) -> Iterator[PlacedRow]:
+        """See `Rows`."""
+        shard, begin, end, until, stream = wanted
+        try:
+            with self._client.read(
+                *(self._stream, selector),
+                positions={shard: begin},
+                shard=shard,
+                timeout=self._timeout,
+            ) as reading:
+                self.stream_id = reading.stream_id
+                check_same(stream, self.stream_id)
+                while reading.positions[shard] < end:
+                    found = reading.take(self._timeout)
+                    if not found and reading.positions[shard] < end:
+                        self._check_end(shard, end)
+                    for event in found:
+                        if event.offset < end and (until is None or event.time < until):
+                            yield _placed(event)
+        except CommandFailed as error:
+            if error.code == OUT_OF_RANGE:
+                raise RowsLostError(f"stream {self._stream}, shard {shard}: {error}") from None
+            raise SparkSourceError(f"stream {self._stream}: {error}") from None
+        except ControlError as error:
+            raise SparkSourceError(f"stream {self._stream}: {error}") from None
+
+    def _check_end(self, shard: int, end: int) -> None:
+        """Nothing came in time: either the stream is slow, or it has fewer rows than it had."""
+        there = self.new().get(shard, 0)
+        if there < end:
+            raise RowsLostError(
+                f"stream {self._stream}, shard {shard}: rows up to offset {end} were there, now "
+                f"{there}: the stream was lost or is another one"
+            )
+
+    def close(self) -> None:
+        """See `Rows`. The connection stays for the next one."""
+
+
+NOTHING: Final = "canopy_none IS NULL AND canopy_none IS NOT NULL"
+"""A selector that is true of no row."""
+
+
+def _placed(event: StreamEvent) -> PlacedRow:
+    return PlacedRow(
+        *(event.shard, event.offset, event.time),
+        *(event.attributes, event.payload, event.payload_type),
+    )
+
+
+def find_stream(client: Client, stream: str, timeout: float) -> str:
+    """The founding id of a stream. Raises SparkSourceError if there is none."""
+    try:
+        found = client.ask(GetStreams(0, stream), Streams, timeout).streams
+    except ControlError as error:
+        raise SparkSourceError(f"stream {stream}: {error}") from None
+    if not found:
+        raise SparkSourceError(f"there is no stream {stream}")
+    return found[0].id

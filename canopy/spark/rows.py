@@ -1,0 +1,58 @@
+"""What both places that rows come from can do: a node, and folders of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from canopy.spark.columns import PlacedRow
+from canopy.spark.errors import SparkSourceError
+
+
+class ShardEnds(NamedTuple):
+    """Offsets of one shard: the oldest that is kept, and the one behind the last committed row."""
+
+    first: int
+    next: int
+
+
+class RowRange(NamedTuple):
+    """Rows of one shard from the offset `begin` to before `end`, which were appended before
+    `until` (seconds since 1970; None: whenever). `stream`: the id of the stream that is meant; "":
+    whichever has the name."""
+
+    shard: int
+    begin: int
+    end: int
+    until: float | None = None
+    stream: str = ""
+
+
+class Rows(Protocol):
+    """A stream's rows. Methods raise SparkSourceError."""
+
+    stream_id: str
+    """The stream's founding id: another stream of the same name has another one."""
+
+    def ends(self) -> dict[int, ShardEnds]:
+        """What is there now, by shard."""
+
+    def at_time(self, time: int) -> dict[int, int]:
+        """By shard, the first offset that was appended at this time or later (nanoseconds since
+        1970)."""
+
+    def read(self, wanted: RowRange, selector: str) -> Iterator[PlacedRow]:
+        """The rows of the range that the selector matches, "": all. Raises RowsLostError if the
+        first ones are not kept any more."""
+
+    def close(self) -> None:
+        """Nothing more is read."""
+
+
+def check_same(wanted: str, there: str) -> None:
+    """Raise SparkSourceError if a stream is not the one that a checkpoint is of ("": any is)."""
+    if wanted not in ("", there):
+        raise SparkSourceError(
+            f"the checkpoint is of another stream, with the id {wanted}; this one's is {there}: it "
+            "was removed and founded anew. Begin with another checkpoint"
+        )

@@ -1,0 +1,269 @@
+"""Rows from folders of segments, with no node: those of one replica of a shard, or of several.
+
+What a log says itself to be committed is read. Behind that a replica may have rows that no majority
+ever had. They are read if there are folders of all replicas of the shard, and of the furthest log
+as far as a majority has the same chunks: what that log would lead with.
+
+A chunk that is damaged in one folder is taken from another, as far as that one's own log says that
+it is committed. Chunks whose zone maps exclude the selector are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from canopy.spark.columns import PlacedRow
+from canopy.spark.errors import RowsLostError, SparkSourceError
+from canopy.spark.rows import RowRange, ShardEnds, check_same
+from matching import Predicate, compile_selector
+from streams.consuming.skipping import SkipTest
+from streams.directory.entry import decode_entry
+from streams.log.batches import MalformedChunkError, rows_of
+from streams.log.chunk import EVENTS, HEAD, MARK, Chunk, read
+from streams.log.recovery import Recovered, recover
+from streams.log.shard_log import Line, parse_name
+from streams.log.zones import decode_zones
+
+NANOSECONDS: Final = 1e9
+
+
+class _Found(NamedTuple):
+    """One shard's folder as it was recovered; `recovered` is kept while its files are the same."""
+
+    folder: Path
+    sizes: tuple[tuple[str, int], ...]
+    recovered: Recovered
+
+
+class _Replica(NamedTuple):
+    """A folder, and the first offset of it that is not known to be committed."""
+
+    folder: Path
+    end: int
+
+
+class _Shard(NamedTuple):
+    """One shard: its ends, and its replicas, of which the first has all rows."""
+
+    ends: ShardEnds
+    replicas: tuple[_Replica, ...]
+
+
+class FolderRows:
+    """`canopy.spark.rows.Rows` of folders: of shards (STREAM/NUMBER), of streams, or data folders
+    of nodes, below which the folders of the stream are looked for."""
+
+    def __init__(self, folders: Sequence[str], stream: str) -> None:
+        """`stream`: its name or id; "": the only one that is there."""
+        self._paths = [Path(each.removeprefix("file://")).expanduser() for each in folders]
+        self._stream = stream
+        self._known: dict[Path, _Found] = {}
+        self._shards: dict[int, _Shard] = {}
+        self.stream_id = ""
+
+    def ends(self) -> dict[int, ShardEnds]:
+        """See `Rows`."""
+        self._look()
+        return {number: shard.ends for number, shard in self._shards.items()}
+
+    def at_time(self, time: int) -> dict[int, int]:
+        """See `Rows`."""
+        self._look()
+        found = {}
+        for number, shard in self._shards.items():
+            chunks = self._chunks(shard, shard.ends.first, shard.ends.next)
+            found[number] = next((c.first for c in chunks if c.time >= time), shard.ends.next)
+        return found
+
+    def read(self, wanted: RowRange, selector: str) -> Iterator[PlacedRow]:
+        """See `Rows`."""
+        if wanted.shard not in self._shards:
+            self._look()
+        check_same(wanted.stream, self.stream_id)
+        shard = self._shards[wanted.shard]
+        if wanted.begin < shard.ends.first:
+            raise RowsLostError(
+                f"shard {wanted.shard}: the rows from offset {wanted.begin} on are not kept any "
+                f"more: {shard.ends.first} is the first"
+            )
+        if wanted.end > shard.ends.next:
+            raise RowsLostError(
+                f"shard {wanted.shard}: rows up to offset {wanted.end} were there, and now there "
+                f"are {shard.ends.next}"
+            )
+        predicate = compile_selector(selector) if selector else None
+        for chunk in self._chunks(shard, wanted.begin, wanted.end, predicate):
+            if wanted.until is not None and chunk.time / NANOSECONDS >= wanted.until:
+                return
+            yield from _matching(chunk, wanted, predicate)
+
+    def close(self) -> None:
+        """See `Rows`. Nothing is open."""
+
+    # -- which rows there are --------------------------------------------------------------------
+
+    def _look(self) -> None:
+        by_shard: dict[int, list[_Found]] = {}
+        streams: dict[str, str] = {}
+        for path in self._folders():
+            found = self._recovered(path)
+            entry = decode_entry(found.recovered.state.stream)
+            name, number = path.parent.name, int(path.name)
+            known = (name, "" if entry is None else entry.name)
+            if not self._stream or self._stream in known:
+                streams[name] = known[1]
+                by_shard.setdefault(number, []).append(found)
+        if not by_shard:
+            what = f"of stream {self._stream}" if self._stream else "of a stream"
+            places = ", ".join(map(str, self._paths))
+            raise SparkSourceError(f"there are no segments {what} in {places}")
+        if len(streams) > 1:
+            names = ", ".join(streams[each] or each for each in sorted(streams))
+            raise SparkSourceError(f'name one of the streams by .option("stream", …): {names}')
+        (self.stream_id,) = streams
+        self._shards = {number: _shard_of(found) for number, found in sorted(by_shard.items())}
+
+    def _folders(self) -> Iterator[Path]:
+        """Those of shards: they have segments."""
+        for path in self._paths:
+            if not path.is_dir():
+                raise SparkSourceError(
+                    f"there is no folder {path} (each machine of Spark needs it)"
+                )
+            for folder in (path, *path.glob("*/"), *path.glob("*/*/"), *path.glob("*/*/*/")):
+                is_shard = folder.name.isdecimal() and folder.parent.parent.name != "quarantine"
+                if is_shard and any(parse_name(each.name) for each in folder.iterdir()):
+                    yield folder
+
+    def _recovered(self, folder: Path) -> _Found:
+        names = [each for each in folder.iterdir() if parse_name(each.name)]
+        sizes = tuple(sorted((each.name, each.stat().st_size) for each in names))
+        known = self._known.get(folder)
+        if known is None or known.sizes != sizes:
+            try:
+                recovered = recover(
+                    f"{folder.parent.name}/{folder.name}",
+                    [name for name, _ in sizes],
+                    lambda name: (folder / name).read_bytes(),
+                    dict(sizes).__getitem__,
+                )
+            except (OSError, MalformedChunkError) as error:
+                raise SparkSourceError(f"{folder}: {error}") from None
+            known = self._known[folder] = _Found(folder, sizes, recovered)
+        return known
+
+    # -- chunks ----------------------------------------------------------------------------------
+
+    def _chunks(
+        self, shard: _Shard, begin: int, end: int, predicate: Predicate | None = None
+    ) -> Iterator[Chunk]:
+        """The chunks of events with offsets from `begin` to before `end`, each from the first
+        replica that has it whole."""
+        skips = None if predicate is None else SkipTest(predicate)
+        at = begin
+        while at < end:
+            before = at
+            for replica in shard.replicas:
+                for chunk in _walk(replica.folder, at, min(end, replica.end)):
+                    at = chunk.next_offset
+                    if chunk.kind != EVENTS:
+                        continue
+                    if skips is None or skips.may_match(decode_zones(chunk.zones)):
+                        yield chunk
+            if at == before:
+                folders = ", ".join(str(replica.folder) for replica in shard.replicas)
+                raise SparkSourceError(
+                    f"the chunk with offset {at} is damaged or missing in {folders}: add the "
+                    "folder of another replica to the path"
+                )
+
+
+def _shard_of(found: Sequence[_Found]) -> _Shard:
+    """What is committed, and where."""
+    ordered = sorted(found, key=lambda each: each.recovered.log.position, reverse=True)
+    replicas = [_Replica(f.folder, _offset_behind(f.recovered, _said(f))) for f in ordered]
+    first = ordered[0].recovered
+    committed = _held_by_majority(ordered)
+    if committed > _said(ordered[0]):
+        replicas[0] = _Replica(ordered[0].folder, _offset_behind(first, committed))
+    replicas.sort(key=lambda each: each.end, reverse=True)
+    floor = max(each.recovered.state.floor for each in found)
+    oldest = min(
+        (parsed[0] for each in found for name, _ in each.sizes if (parsed := parse_name(name))),
+        default=0,
+    )
+    return _Shard(ShardEnds(max(floor, oldest), replicas[0].end), tuple(replicas))
+
+
+def _said(found: _Found) -> int:
+    """The number up to which a log says itself that it is committed."""
+    return found.recovered.committed
+
+
+def _held_by_majority(ordered: Sequence[_Found]) -> int:
+    """The number of the last chunk of the furthest log that a majority has; 0: there are not the
+    folders of all replicas."""
+    furthest = ordered[0].recovered
+    count = len(furthest.state.replicas)
+    if not 0 < count <= len(ordered):
+        return 0
+    held = []
+    for each in ordered:
+        log = each.recovered.log
+        same: list[Line] = [line for line in furthest.log.lines if log.has(line.id)]
+        held.append(same[-1].number if same else 0)
+    return sorted(held, reverse=True)[count // 2]
+
+
+def _offset_behind(recovered: Recovered, number: int) -> int:
+    """The offset behind chunk `number`, or what is known of those before it."""
+    lines = [line for line in recovered.log.lines if line.number <= number]
+    if lines:
+        return lines[-1].first + lines[-1].offsets
+    segments = recovered.log.segments
+    return segments[0].offset if segments else 0
+
+
+def _walk(folder: Path, begin: int, end: int) -> Iterator[Chunk]:
+    """The chunks of all kinds with offsets, from that with the offset `begin` on, while nothing is
+    missing and each is whole."""
+    segments = sorted(
+        (parsed, each) for each in folder.iterdir() if (parsed := parse_name(each.name))
+    )
+    starts = [offset for (offset, _), _ in segments]
+    at = begin
+    for place, (_, path) in enumerate(segments):
+        behind = starts[place + 1] if place + 1 < len(starts) else end
+        if at >= end or behind <= at:
+            continue
+        data = path.read_bytes()
+        position = 0
+        while position < len(data) and at < end:
+            head = HEAD.unpack_from(data, position) if position + HEAD.size <= len(data) else None
+            if head is None or head[0] != MARK:
+                return
+            length, first, count = head[1], head[8], head[9]
+            if first + count > at and count:
+                chunk = read(data, position, hashed=False)
+                if chunk is None or chunk.first > at:
+                    return
+                yield chunk
+                at = chunk.next_offset
+            position += max(length, HEAD.size)
+
+
+def _matching(chunk: Chunk, wanted: RowRange, predicate: Predicate | None) -> Iterator[PlacedRow]:
+    try:
+        rows = rows_of(chunk)
+    except MalformedChunkError as error:
+        raise SparkSourceError(f"shard {wanted.shard}: {error}") from None
+    time = chunk.time / NANOSECONDS
+    for offset, row in enumerate(rows, chunk.first):
+        if wanted.begin <= offset < wanted.end and (
+            predicate is None or predicate.matches(row.attributes)
+        ):
+            yield PlacedRow(
+                *(wanted.shard, offset, time), *(row.attributes, row.payload, row.payload_type)
+            )
