@@ -21,13 +21,11 @@ from canopy.spark.source import CanopySource
 
 
 class KilledWriter(StreamWriter):
-    """Kills the group of its process when the batch `killed_at` has been written."""
-
-    killed_at = -1
+    """Kills the driver, with its JVM, when the batch has been written."""
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's
-        if batchId == self.killed_at:
-            os.killpg(os.getpgid(0), signal.SIGKILL)
+        if batchId == int(os.environ["KILL_AT"]):
+            os.killpg(int(os.environ["KILL_GROUP"]), signal.SIGKILL)
 
 
 class KilledSource(CanopySource):
@@ -38,16 +36,14 @@ class KilledSource(CanopySource):
         return "killed"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's
-        self.options.pop("path", None)
-        batch = int(self.options.pop("queryName"))
         writer = super().streamWriter(schema, overwrite)
         writer.__class__ = KilledWriter
-        writer.killed_at = batch  # type: ignore[attr-defined]
         return writer
 
 
 def main() -> None:
     node, checkpoint, batch = sys.argv[1:]
+    os.environ |= {"KILL_AT": batch, "KILL_GROUP": str(os.getpgid(0))}
     spark = SparkSession.builder.getOrCreate()
     spark.dataSource.register(KilledSource)
     rows = (
@@ -60,7 +56,7 @@ def main() -> None:
     query = (
         rows.repartition(2, "n")  # a shuffle, after which the order may be another one
         .writeStream.format("killed")
-        .options(stream="out", node=node, checkpointLocation=checkpoint, queryName=batch)
+        .options(stream="out", node=node, checkpointLocation=checkpoint)
         .trigger(availableNow=True)
         .start()
     )

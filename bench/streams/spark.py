@@ -1,0 +1,259 @@
+"""How fast Spark reads a stream, and how fast it writes one.
+
+    python -m bench.streams.spark                   # all workloads
+    python -m bench.streams.spark --rows 300000     # with fewer rows
+
+One node as a process of its own, Spark in a JVM with two tasks at a time (`local[2]`) and its
+Python workers, all on this machine. Rows have eight attributes; columns are four of them and the
+places.
+
+* `tail`: a streaming query over a stream with so many rows, to Spark's `noop` sink, 250,000
+  offsets a trigger. Rows a second of the time that its triggers took, without the first, in which
+  Spark compiles; and the longest of these triggers.
+* `tail, one in a thousand`: with a selector. Rows that were scanned.
+* `files`: the same rows from the node's folder, without the node, as a batch.
+* `trigger`: 10,000 rows a second are appended while a query with a trigger of 0.5 s runs; the
+  median and the longest trigger, without the first five.
+* `write`: a streaming query from that stream into another one.
+
+Prints a JSON list with an object for each workload.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+import canopy
+import canopy.spark
+from canopy.client.errors import ControlError
+from canopy.traces.analysis import spark_session
+from overlay.client import AddStream, Streams
+
+PLACES = "_shard INT, _offset BIGINT, _time TIMESTAMP"
+SCHEMA = f"id BIGINT, region STRING, mag DOUBLE, place STRING, {PLACES}"
+TRIGGER_ROWS = 250_000
+PATIENCE = 600.0
+
+
+def events(first: int, count: int) -> Iterator[dict[str, Any]]:
+    """Rows of eight attributes, by the node's library with a type."""
+    for n in range(first, first + count):
+        yield {
+            "id": n,
+            "type": "quake",
+            "day": n // 1_000_000,
+            "code": f"c{n % 1000:06d}",
+            "region": "abcdefgh"[n % 8],
+            "mag": n % 90 / 10,
+            "depth": n % 6000 / 10,
+            "place": "abcdefgh"[n % 8] * 12,
+        }
+
+
+class Node:
+    """A node process in a folder, with the streams `in` and `out`."""
+
+    def __init__(self, folder: Path, shards: int) -> None:
+        self.data = folder / "node"
+        command = [sys.executable, "node.py", "--listen", "127.0.0.1:0", "--data", str(self.data)]
+        config = folder / "config.yaml"
+        config.write_text("trace: {enabled: false}\n")
+        log = (folder / "log").open("wb")
+        self.process = subprocess.Popen([*command, "--config", str(config)], stderr=log)
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with canopy.connect(self.data) as client:
+                    for name in ("in", "live", "out"):
+                        by = "id" if shards > 1 else ""
+                        command_ = AddStream(0, name, shards, by, 1)
+                        client.ask(command_, Streams, PATIENCE)
+                    return
+            except ControlError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+
+    def append(self, stream: str, first: int, count: int) -> None:
+        """Append events and wait for them."""
+        with canopy.connect(self.data) as client:
+            client.append(stream, events(first, count), timeout=PATIENCE)
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.terminate()
+        self.process.wait()
+
+
+class Run:
+    """Spark's session and what it is measured with."""
+
+    def __init__(self, spark: Any, node: Node, folder: Path) -> None:
+        self.spark, self.node, self.folder = spark, node, folder
+        self._queries = 0
+
+    def rows(self, stream: str, **options: str) -> Any:
+        """A streaming DataFrame from the first row on."""
+        given = {"stream": stream, "node": str(self.node.data), "startingOffsets": "first"}
+        given["maxRowsPerTrigger"] = str(TRIGGER_ROWS)
+        reader = self.spark.readStream.format("canopy").options(**{**given, **options})
+        return reader.schema(SCHEMA).load()
+
+    def start(self, frame: Any, sink: str, trigger: dict[str, Any], **options: str) -> Any:
+        """Start a query."""
+        self._queries += 1
+        checkpoint = str(self.folder / f"checkpoint-{self._queries}")
+        writing = frame.writeStream.format(sink).options(checkpointLocation=checkpoint, **options)
+        return writing.trigger(**trigger).start()
+
+    def through(self, name: str, frame: Any, rows: int, sink: str = "noop", **options: str) -> Any:
+        """Run a query over what is there."""
+        before = self.seconds()
+        began = time.monotonic()
+        query = self.start(frame, sink, {"availableNow": True}, **options)
+        query.awaitTermination()
+        wall = time.monotonic() - began
+        used = {each: n - before.get(each, 0.0) for each, n in self.seconds().items()}
+        found = [p for p in query.recentProgress if p.sources[0].endOffset]
+        scanned = [
+            offsets(p.sources[0].endOffset) - offsets(p.sources[0].startOffset) for p in found
+        ]
+        warm = list(zip(scanned, found, strict=True))[1:]
+        took = [p.durationMs["triggerExecution"] / 1000 for _, p in warm]
+        return {
+            "workload": name,
+            "rows": rows,
+            "scanned": sum(scanned),
+            "seconds": round(wall, 2),
+            "rows_per_second": round(sum(n for n, _ in warm) / sum(took)),
+            "longest_trigger": max(took),
+            **{f"cpu_{each}": round(n, 2) for each, n in used.items()},
+        }
+
+    def seconds(self) -> dict[str, float]:
+        """Processor seconds of the node, and of Spark with its workers."""
+        mine = psutil.Process().children(recursive=True)
+        node = psutil.Process(self.node.process.pid)
+        spark = [p for p in mine if p.pid != node.pid]
+        return {"node": _used(node), "spark": sum(map(_used, spark))}
+
+
+def offsets(offset: Any) -> int:
+    """All offsets of a query's offset."""
+    if not offset:
+        return 0
+    found = json.loads(offset) if isinstance(offset, str) else offset
+    return sum(found["shards"].values())
+
+
+def _used(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def live(run: Run, seconds: float) -> dict[str, Any]:
+    """Triggers while rows are appended."""
+    ended = threading.Event()
+    appended: list[tuple[int, float]] = []
+
+    def append() -> None:
+        with canopy.connect(run.node.data) as client:
+            sent, due = 0, time.monotonic()
+            while not ended.is_set():
+                client.append("live", list(events(sent, 1_000)), timeout=PATIENCE)
+                sent += 1_000
+                appended.append((sent, time.time()))
+                due += 0.1
+                time.sleep(max(0.0, due - time.monotonic()))
+
+    thread = threading.Thread(target=append)
+    query = run.start(run.rows("live"), "noop", {"processingTime": "0.5 seconds"})
+    thread.start()
+    time.sleep(seconds + 15.0)
+    ended.set()
+    thread.join()
+    query.stop()
+    progress = [p for p in query.recentProgress if p.numInputRows][5:]
+    took = [p.durationMs["triggerExecution"] / 1000 for p in progress]
+    rows = sum(p.numInputRows for p in progress)
+    return {
+        "workload": "trigger",
+        "rows": rows,
+        "triggers": len(took),
+        "median_trigger": round(median(took), 3),
+        "longest_trigger": round(max(took), 3),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of the workload trigger")
+    parser.add_argument("--only", default="", help="the beginning of one workload's name")
+    arguments = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        node = Node(folder, arguments.shards)
+        try:
+            node.append("in", 0, arguments.rows)
+            with spark_session(input_bytes=1 << 40, wishes={"spark.master": "local[2]"}) as spark:
+                canopy.spark.register(spark)
+                run = Run(spark, node, folder)
+                found = workloads(run, arguments)
+        finally:
+            node.stop()
+    print(json.dumps(found))
+    return 0
+
+
+def workloads(run: Run, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """All that are wanted, one after the other."""
+    rows, found = arguments.rows, []
+
+    def wanted(name: str) -> bool:
+        print(name, f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+        return name.startswith(arguments.only)
+
+    if wanted("tail"):
+        found.append(run.through("tail", run.rows("in"), rows))
+    if wanted("tail, one in a thousand"):
+        some = run.rows("in", selector="code = 'c000500'")
+        found.append(run.through("tail, one in a thousand", some, rows // 1000))
+    if wanted("files"):
+        began, before = time.monotonic(), run.seconds()
+        files = run.spark.read.format("canopy").option("stream", "in").schema(SCHEMA)
+        files.load(str(run.node.data)).write.format("noop").mode("append").save()
+        seconds = time.monotonic() - began
+        used = run.seconds()["spark"] - before["spark"]
+        speed = {"seconds": round(seconds, 2), "rows_per_second": round(rows / seconds)}
+        found.append({"workload": "files", "rows": rows, **speed, "cpu_spark": round(used, 2)})
+    if wanted("trigger"):
+        found.append(live(run, arguments.seconds))
+    if wanted("write"):
+        target = {"stream": "out", "node": str(run.node.data)}
+        found.append(run.through("write", run.rows("in"), rows, "canopy", **target))
+    for each in found:
+        each["load"] = round(os.getloadavg()[0], 1)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
