@@ -13,6 +13,7 @@ import pytest
 from canopy.cli.config import in_order
 from canopy.traces.schema import FIELDS, KINDS
 from canopy.wire.config import NodeConfig
+from canopy.wire.hot_settings import HOT
 from canopy.wire.transport.outlet import Counters
 
 ROOT = Path(__file__).parent.parent
@@ -115,6 +116,19 @@ def test_the_configuration_page_has_every_key_with_its_default() -> None:
     assert list(sections) == ["", *groups], "`canopy config check` has the order of the page"
     own = re.findall(r"^\| `(\w+)` \|", sections[""], re.M)
     assert own == [name for name in shown if name not in groups]
+
+
+def test_the_configuration_page_says_which_keys_take_effect_at_once() -> None:
+    text = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
+    found = {}
+    for group, body in re.findall(
+        r"^## (?:`(\w+)`|The node).*?\n(.*?)(?=^## |\Z)", text, re.M | re.S
+    ):
+        for key, effect in re.findall(r"^\| `(\w+)` \| `.*?` \| (now|restart) \|", body, re.M):
+            found[f"{group}.{key}" if group else key] = effect
+        if any(key in HOT for key in found if key.startswith(f"{group}.")):
+            assert "| takes effect |" in body
+    assert {key for key, effect in found.items() if effect == "now"} == HOT
 
 
 def counted(call: ast.Call) -> Iterator[str]:

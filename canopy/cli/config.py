@@ -12,7 +12,8 @@ from canopy.cli.connect import json_option
 from canopy.cli.output import print_json
 
 GROUPS: Final = (
-    *("trace", "health", "clients", "tree", "links", "election", "cluster", "ring", "view", "walk"),
+    *("log", "metrics", "trace", "health", "clients"),
+    *("tree", "links", "election", "cluster", "ring", "view", "walk"),
 )
 """All groups of keys: what an operator sets first, then tuning."""
 

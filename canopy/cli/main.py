@@ -20,6 +20,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Run": {
         "node": ("canopy.cli.node:node", "Run a node: one peer of an overlay."),
         "stop": ("canopy.cli.stop:stop", "Drain and stop a node, and wait until it has ended."),
+        "reload": (
+            "canopy.cli.reload:reload",
+            "Have a node read its configuration and keys again.",
+        ),
         "demo": (
             "canopy.cli.demo.command:demo",
             "Run an overlay on a feed, and check every delivery.",
@@ -70,6 +74,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "trace": ("canopy.cli.traces.command:trace", "Check and analyse the traces of all nodes."),
         "context": ("canopy.cli.contexts.command:context", "Name the data folders of nodes."),
         "config": ("canopy.cli.config:config", "Check a node's configuration."),
+        "completion": (
+            "canopy.cli.shells:completion",
+            "Print the completion script of a shell.",
+        ),
     },
 }
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+
+if TYPE_CHECKING:
+    from canopy.wire.config import NodeConfig
 
 
 @click.command()
@@ -39,7 +42,15 @@ import click
 @click.option("--trace/--no-trace", "traced", default=None, help="Write trace records.")
 @click.option("--trace-dir", metavar="DIR", type=click.Path(), help="Folder of the trace records.")
 @click.option("--trace-sample", type=float, metavar="SHARE", help="Share of events traced, 0 to 1.")
-@click.option("--log", metavar="LEVEL", help="debug, info, warning or error.")
+@click.option("--log", "level", metavar="LEVEL", help="debug, info, warning or error.")
+@click.option(
+    "--log-format", "log_format", type=click.Choice(["logfmt", "json"]), help="Of each log line."
+)
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Serve /metrics (Prometheus), /livez and /readyz there; port 0: any free port.",
+)
 @click.option("--join", metavar="TOKEN", help="Join with a token of `canopy keys invite`.")
 @click.option(
     "--insecure", is_flag=True, default=None, help="Listen beyond loopback without a key."
@@ -51,6 +62,9 @@ def node(
     traced: bool | None,
     trace_dir: str | None,
     trace_sample: float | None,
+    level: str | None,
+    log_format: str | None,
+    metrics: str | None,
     **flags: Any,
 ) -> int:
     """Run a node until SIGTERM or Ctrl-C, which drain it; a second one ends it at once.
@@ -65,23 +79,28 @@ def node(
     """
     from canopy.wire.config import load_config, unknown_variables
     from canopy.wire.process.node_process import run_node
+    from canopy.wire.process.reloading import Source
 
     for warning in unknown_variables(os.environ):
         click.echo(f"! {warning}", err=True)
-    trace = {"enabled": traced, "dir": trace_dir, "sample": trace_sample}
-    known = {name: value for name, value in trace.items() if value is not None}
-    return run_node(
-        load_config(
-            file,
-            os.environ,
-            {
-                **flags,
-                "peers": list(peers) or None,
-                "tree": {"routing": routing} if routing else None,
-                "trace": known or None,
-            },
-        )
-    )
+    groups: dict[str, dict[str, Any]] = {
+        "tree": {"routing": routing},
+        "trace": {"enabled": traced, "dir": trace_dir, "sample": trace_sample},
+        "log": {"level": level, "format": log_format},
+        "metrics": {"listen": metrics},
+    }
+    given = {group: given_of(values) for group, values in groups.items()}
+    environment = dict(os.environ)
+
+    def read() -> NodeConfig:
+        return load_config(file, environment, {**flags, "peers": list(peers) or None, **given})
+
+    return run_node(read(), source=Source(file or "", read))
+
+
+def given_of(values: dict[str, Any]) -> dict[str, Any] | None:
+    """The options of a group that were given; None: none was."""
+    return {name: value for name, value in values.items() if value is not None} or None
 
 
 def main() -> NoReturn:

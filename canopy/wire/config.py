@@ -49,6 +49,9 @@ PLAIN_WORDS: Final = {
 }
 """msgspec's words for types, and what is shown to the user instead."""
 
+SHORT_FORMS: Final = {"log": "level"}
+"""Groups that may be given as one value, and the key that it is the value of: ``log: debug``."""
+
 Name = Annotated[str, Meta(max_length=200)]
 
 
@@ -62,6 +65,19 @@ class TraceConfig(SettingsGroup, frozen=True):
     dir: str = ""  # "": the folder `traces` in the data folder
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0  # the share of events that is traced
     enabled: bool = True
+
+
+class LogConfig(SettingsGroup, frozen=True):
+    """The lines on standard error (canopy/wire/log.py)."""
+
+    level: typing.Literal["debug", "info", "warning", "error"] = "info"
+    format: typing.Literal["logfmt", "json"] = "logfmt"
+
+
+class MetricsConfig(SettingsGroup, frozen=True):
+    """What is served to who watches the node: /metrics, /livez, /readyz (canopy/wire/admin)."""
+
+    listen: str = ""  # HOST:PORT; port 0: a free one; "": nowhere
 
 
 class HealthConfig(SettingsGroup, frozen=True):
@@ -96,13 +112,14 @@ class NodeConfig(Settings, frozen=True):
     overlay: Name = "canopy"  # two overlays never link
     insecure: bool = False  # listen beyond loopback without key or certificate
     join: str = ""  # a token: get a certificate with it, unless there is one
-    log: typing.Literal["debug", "info", "warning", "error"] = "info"
     drain_timeout: Seconds = 10.0  # leave after so long even if not drained; guess, to be measured
     # by the time that a primary with full logs takes to hand over its arc
     directory: bool = True  # the Kademlia directory, on loopback only
     seed: int | None = None  # of the node's generator; None: from the system
     region: Region = ""  # where it is, a path: eu/de; delivery by region (overlay/regions.py)
     tier: Tier = 0  # a higher one: it takes in what comes for its region, before others there
+    log: LogConfig = LogConfig()
+    metrics: MetricsConfig = MetricsConfig()
     trace: TraceConfig = TraceConfig()
     health: HealthConfig = HealthConfig()
     clients: ClientConfig = ClientConfig()
@@ -147,6 +164,10 @@ def load_config(
         layers.append(("command line", {k: v for k, v in flags.items() if v is not None}))
     merged: dict[str, Any] = {}
     for source, layer in layers:
+        layer = {
+            key: {SHORT_FORMS[key]: value} if is_short(key, value) else value
+            for key, value in layer.items()
+        }
         typed = convert(layer, source)  # each alone, so that an error names its source
         merge_layer(merged, named_keys(typed, layer))
     config = convert(merged, " and ".join(source for source, _ in layers) or "defaults")
@@ -173,6 +194,11 @@ def convert(values: Mapping[str, Any], source: str) -> NodeConfig:
         if source == FROM_ENVIRONMENT and colon:
             key = ENVIRONMENT + key.partition("[")[0].replace(".", "__").upper()
         raise ConfigError(f"{source}: {key}{colon}{what}") from None
+
+
+def is_short(key: str, value: Any) -> bool:
+    """Whether a group is given as the value of its first key."""
+    return key in SHORT_FORMS and isinstance(value, str)
 
 
 def named_keys(typed: SettingsGroup, layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,6 +306,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if kind is None:
             continue
         if is_group(kind):
+            inner = inner or SHORT_FORMS.get(key, "")
             if not inner:
                 raise ConfigError(f"environment: {variable}: a group of keys; use {variable}__KEY")
             found.setdefault(key, {})[inner] = text
@@ -331,6 +358,7 @@ def check_addresses(config: NodeConfig) -> None:
     for key, addresses in (
         ("listen", (config.listen,)),
         ("advertise", (config.advertise,) if config.advertise else ()),
+        ("metrics.listen", (config.metrics.listen,) if config.metrics.listen else ()),
         ("peers", config.peers),
     ):
         for address in addresses:
@@ -338,7 +366,7 @@ def check_addresses(config: NodeConfig) -> None:
                 _, port = split_address(address)
             except ValueError as error:
                 raise ConfigError(f"{key}: {error}") from None
-            if port == 0 and key != "listen":
+            if port == 0 and not key.endswith("listen"):
                 raise ConfigError(f"{key}: {address!r}: port 0 cannot be dialled")
     host, _ = split_address(config.listen)
     if not is_loopback(host) and not config.insecure and not config.is_secured:

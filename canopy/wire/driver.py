@@ -30,6 +30,7 @@ import trio
 
 from canopy.traces.writer import TraceWriter
 from canopy.wire.addresses import split_address
+from canopy.wire.admin.turn_times import TurnTimes
 from canopy.wire.bell import Bell
 from canopy.wire.constants import CONNECTIONS, READ_SIZE, TICK_LEAST
 from canopy.wire.durable import FolderError
@@ -132,6 +133,8 @@ class TrioDriver:
         self._alarm = math.inf  # when the timer task wakes up
         self._timer = trio.lowlevel.ParkingLot()
         self._turns = 0
+        self.turn_times = TurnTimes()
+        """How long its turns took, those before it listened included."""
         self.longest_turn = 0.0
         """Seconds of the longest turn since it listens, disk included: so long the node did nothing
         else."""
@@ -242,7 +245,9 @@ class TrioDriver:
             for connection in self._written.values():
                 connection.send_now()
             self._written.clear()
-        self.longest_turn = max(self.longest_turn, self.clock() - began)
+        took = self.clock() - began
+        self.turn_times.observe(took)
+        self.longest_turn = max(self.longest_turn, took)
         self.longest_turn_cpu = max(self.longest_turn_cpu, processor_time() - began_cpu)
         deadline = self.node.deadline()
         if deadline is not None and deadline < self._alarm:

@@ -1,14 +1,17 @@
 """Structured logs on standard error: time, level and event, then ``key=value`` pairs.
 
 ``2026-01-31T12:00:00.123Z info ready node=0123… address=127.0.0.1:4470``: readable for a person
-and for log collectors (logfmt). The log has what happens to the process and its connections; what
-happens to events is in the traces.
+and for log collectors (logfmt). With the format ``json`` each line is an object with the same
+fields, and ``time``, ``level`` and ``event``. The log has what happens to the process and its
+connections; what happens to events is in the traces.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import math
 import re
 import sys
 import time
@@ -34,18 +37,40 @@ def logfmt(value: object) -> str:
     return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text) + '"'
 
 
+def json_line(stamp: str, level: str, event: str, fields: dict[str, Any]) -> str:
+    """A line as one JSON object: numbers and truth values as such, all else as text of at most
+    `LOG_VALUE_LIMIT` characters. A field that is named as one of the first three gets an underscore
+    before its name."""
+    line: dict[str, Any] = {"time": stamp, "level": level, "event": event}
+    for name, value in fields.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            value = str(value)
+        if not isinstance(value, bool | int | float | None):
+            text = str(value)
+            value = text if len(text) <= LOG_VALUE_LIMIT else text[:LOG_VALUE_LIMIT] + "…"
+        line[f"_{name}" if name in ("time", "level", "event") else name] = value
+    # Escaped, so that neither a lone surrogate nor a terminal's control character is written.
+    return json.dumps(line, ensure_ascii=True)
+
+
 class Log:
-    """Writes log lines of `level` and above to `out`."""
+    """Writes log lines of `level` and above to `out`, as ``logfmt`` or ``json``."""
 
     def __init__(
         self,
         level: str = "info",
         out: TextIO | None = None,
         clock: Callable[[], float] = time.time,
+        format_: str = "logfmt",
     ) -> None:
-        self._threshold = LEVELS.index(level)
+        self.configure(level, format_)
         self._out = out if out is not None else sys.stderr
         self._clock = clock
+
+    def configure(self, level: str, format_: str) -> None:
+        """Write lines of `level` and above, in this format, from now on."""
+        self._threshold = LEVELS.index(level)
+        self._is_json = format_ == "json"
 
     def debug(self, event: str, **fields: Any) -> None:
         """Write a line for developers: connections, libraries."""
@@ -70,9 +95,14 @@ class Log:
         stamp = (
             time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
         )
-        words = [stamp, LEVELS[level], event, *(f"{k}={logfmt(v)}" for k, v in fields.items())]
+        if self._is_json:
+            line = json_line(stamp, LEVELS[level], event, fields)
+        else:
+            line = " ".join(
+                (stamp, LEVELS[level], event, *(f"{k}={logfmt(v)}" for k, v in fields.items()))
+            )
         with contextlib.suppress(OSError, ValueError):  # a closed pipe must not end the node
-            print(" ".join(words), file=self._out, flush=True)
+            print(line, file=self._out, flush=True)
 
 
 class Forward(logging.Handler):

@@ -141,6 +141,14 @@ class ControlServer:
                 nursery.start_soon(self._end_parked)
                 await trio.serve_listeners(self._serve_client, [listener])
 
+    def configure(self, queue: int, programs: int, resume: float, parked: int) -> None:
+        """Other bounds than at the start: `queue` for programs that connect from now on, the others
+        for all. Sessions that are kept already end in `resume` seconds from when they began to
+        be."""
+        self._queue, self._programs = queue, programs
+        self._parked.kept_for, self._parked.most = resume, parked
+        self._parked_changed.set()
+
     def silence(self) -> None:
         """Write nothing more to any client."""
         for client in self._clients.values():

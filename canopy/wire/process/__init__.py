@@ -8,6 +8,9 @@
 - ``memory`` what the C library and Python's garbage collector are set to at start and when the node
   is ready;
 - ``compiling`` prepares the compiled matching engine beside the running node;
+- ``operating`` what is told to who watches it: the listener of `canopy.wire.admin`, and, by
+  ``service_manager``,
+  systemd; ``reloading`` the configuration read again;
 - ``copies`` what it does when another process has its node's id;
 - ``telemetry`` samples this machine, ``feed`` publishes the samples as events.
 """

@@ -24,14 +24,14 @@ class HealthWatch:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         max_age: float,
         log: Log,
         clock: Callable[[], float],
         update: Callable[[HealthReport], None],
     ) -> None:
-        """`max_age`: seconds after its newest record from which a file is stale; `update` is called
-        with each file that is read and valid."""
+        """`path`: None for no file; `max_age`: seconds after its newest record from which a file is
+        stale; `update` is called with each file that is read and valid."""
         self.ignored = 0
         """Files that were read, or missing, and changed nothing."""
         self._path = path
@@ -41,14 +41,21 @@ class HealthWatch:
         self._update = update
         self._seen: tuple[int, ...] | None = ()  # None: the file is missing; (): not looked yet
 
+    def watch(self, path: Path | None, max_age: float) -> None:
+        """Look at another file, or with another age, from now on."""
+        if (path, max_age) != (self._path, self._max_age):
+            self._path, self._max_age, self._seen = path, max_age, ()
+
     async def run(self) -> None:
         """Look at the file again and again, until cancelled."""
         while True:
-            self.look()
+            if self._path is not None:
+                self.look()
             await trio.sleep(HEALTH_CHECK)
 
     def look(self) -> None:
         """Read the file if it is another one than at the last look."""
+        assert self._path is not None
         try:
             found = self._path.stat()
             mark = (found.st_ino, found.st_mtime_ns, found.st_size)

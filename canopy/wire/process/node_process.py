@@ -51,6 +51,8 @@ from canopy.wire.process.health_watch import HealthWatch
 from canopy.wire.process.listening import StartError, listen, raise_file_limit
 from canopy.wire.process.machine_load import MachineLoad
 from canopy.wire.process.memory import freeze_heap, return_large_blocks
+from canopy.wire.process.operating import Watched
+from canopy.wire.process.reloading import Outcome, Reloading, Source
 from canopy.wire.process.security import NodeSecurity, prepare_keys
 from canopy.wire.shards.log_disk import FileLogDisk
 from overlay.client import (
@@ -71,6 +73,7 @@ from overlay.hybrid_clock import HybridClock
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL, Hello
 from overlay.machine import Peer
+from overlay.operating.commands import Reload, Reloaded
 
 INTERNAL: Final = 0
 """The client number of the process itself; those of the control socket begin at 1."""
@@ -85,9 +88,15 @@ Build = Callable[["NodeProcess"], DrivenNode]
 """Makes the node of a process; tests pass their own."""
 
 
-def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None = None) -> int:
-    """Run a node until it has left or failed. Returns the exit code; logs to `out`, or stderr."""
-    log = Log(config.log, out)
+def run_node(
+    config: NodeConfig,
+    out: TextIO | None = None,
+    build: Build | None = None,
+    source: Source | None = None,
+) -> int:
+    """Run a node until it has left or failed. Returns the exit code; logs to `out`, or stderr.
+    `source`: where to read the configuration again on SIGHUP; None: nowhere."""
+    log = Log(config.log.level, out, format_=config.log.format)
     process: NodeProcess | None = None
     return_large_blocks()
     try:
@@ -101,7 +110,7 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
         event = "state_damaged" if folder.kept else "state_missing"
         log.warning(event, was=folder.lost, now=folder.node, kept=folder.kept or "nothing")
     try:
-        process = NodeProcess(config, folder, log, build or build_node, security)
+        process = NodeProcess(config, folder, log, build or build_node, security, source)
         freeze_heap()  # here nothing waits for it: it takes 0.1 s
         return trio.run(process.run, strict_exception_groups=True)
     except BaseException as error:
@@ -176,8 +185,10 @@ class NodeProcess:
         log: Log,
         build: Build,
         security: NodeSecurity | None = None,
+        source: Source | None = None,
     ) -> None:
         self.config = config
+        """What holds: what a reload has changed is in it."""
         self.security = security
         """Its keys; None: it has none."""
         self.peers = config.peers or (() if security is None else security.introducers)
@@ -207,6 +218,10 @@ class NodeProcess:
         self._discovery = Discovery(self.driver, config, log)
         self._machine_load = MachineLoad(folder.path)
         self._health = self._open_health()
+        self._watched = Watched(
+            folder, self.driver.turn_times, log, self._ask_status, self._certificate_ends
+        )
+        self._reloading = Reloading(source, log, self._apply, self._reread)
         self._last_status: Status | None = None
         self._traces_reported = False
         self._conflict: IdentityConflict | None = None  # the last that was logged
@@ -232,8 +247,8 @@ class NodeProcess:
                 nursery.start_soon(self._write_traces)
                 nursery.start_soon(self._watch_folder)
                 nursery.start_soon(self._measure_health)
-                if self._health is not None:
-                    nursery.start_soon(self._health.run)
+                nursery.start_soon(self._health.run)
+                nursery.start_soon(self._watched.run)
                 nursery.start_soon(prepare_matching, self.log)
                 nursery.start_soon(self._feed.run)
                 nursery.start_soon(self._keep_secure)
@@ -251,6 +266,8 @@ class NodeProcess:
                 self.folder.publish_address(self.me.address)
                 if self.config.directory and is_loopback(split_address(self.me.address)[0]):
                     await self._discovery.start(nursery, self.me)
+                await self._watched.listen(self.config.metrics.listen)
+                self._watched.manager.ready("looks for its way into the overlay")
                 await self.end_of_service()
                 await self._leave()
                 nursery.cancel_scope.cancel()
@@ -269,6 +286,14 @@ class NodeProcess:
                 self._control.reply(client, Failed(command.request, "usage", str(error)))
             else:
                 self._control.reply(client, Done(command.request))
+        elif isinstance(command, Reload):
+            outcome = self.reload()
+            if outcome.refused:
+                self._control.reply(client, Failed(command.request, "usage", outcome.refused))
+            else:
+                self._control.reply(
+                    client, Reloaded(command.request, outcome.read, outcome.changed)
+                )
         elif isinstance(command, Drain):
             self._control.reply(client, Done(command.request))
             self.drain("command")
@@ -285,10 +310,59 @@ class NodeProcess:
             return
         self._draining = True
         self.log.info("draining", reason=reason, at_most=self.config.drain_timeout)
+        self._watched.manager.stopping(reason)
         self._feed.stop()
         assert self._nursery is not None
         self._nursery.start_soon(self._limit_drain)
         self.driver.turn(self.driver.node.drain)
+
+    # Reloading, and what is told to who watches.
+
+    def reload(self) -> Outcome:
+        """Read configuration and keys again, and take on what can be."""
+        manager = self._watched.manager
+        manager.reloading()
+        outcome = self._reloading.reload(self.config)
+        text = "the configuration is invalid, goes on as before" if outcome.refused else "serves"
+        manager.ready(text)
+        return outcome
+
+    def _reread(self) -> tuple[str, ...]:
+        if self.security is None:
+            return ()
+        self.security.reload()
+        return ("keys",)
+
+    def _apply(self, held: NodeConfig, config: NodeConfig) -> None:
+        """Let the settings that take effect at once do so."""
+        self.config = config
+        self.log.configure(config.log.level, config.log.format)
+        clients = config.clients
+        self._control.configure(clients.queue, clients.programs, clients.resume, clients.parked)
+        self._health.watch(*health_file(config))
+        if config.peers != held.peers:
+            self.driver.turn(self.driver.node.add_seeds, config.peers)
+        if config.metrics != held.metrics:
+            assert self._nursery is not None
+            self._nursery.start_soon(self._listen_anew, held.metrics.listen)
+
+    async def _listen_anew(self, before: str) -> None:
+        """Serve who watches at another address; if that cannot be, where it was."""
+        try:
+            await self._watched.listen(self.config.metrics.listen)
+        except StartError as error:
+            self.log.error("setting_refused", reason=error, keeps=before or "nowhere")
+            held = msgspec.structs.replace(self.config.metrics, listen=before)
+            self.config = msgspec.structs.replace(self.config, metrics=held)
+
+    def _ask_status(self) -> Status:
+        """The node's status now, as programs get it."""
+        self.driver.turn(self.driver.node.commands, INTERNAL, (GetStatus(0),))
+        assert self._last_status is not None
+        return self._fill_status(self._last_status)
+
+    def _certificate_ends(self) -> float:
+        return 0.0 if self.security is None else self.security.own.ends
 
     # What the node says (`canopy.wire.driver.NodeOutputs`).
 
@@ -319,6 +393,7 @@ class NodeProcess:
         if not self._ready and self.driver.node.ready:
             self._ready = True
             self.log.info("ready", node=self.me.id, address=self.me.address)
+            self._watched.manager.status(f"ready at {self.me.address}")
         if self._ready:
             self._log_neighbours()
         if self.driver.node.drained:
@@ -381,7 +456,7 @@ class NodeProcess:
         counters["longest_turn"] = round(self.driver.longest_turn * 1_000)
         counters["longest_turn_cpu"] = round(self.driver.longest_turn_cpu * 1_000)
         counters["traces_lost"] = self._traces.lost if self._traces else 0
-        counters["health_ignored"] = self._health.ignored if self._health else 0
+        counters["health_ignored"] = self._health.ignored
         uptime, pid, lost = time.monotonic() - self._began, os.getpid(), self.folder.lost
         clients = self._control.clients
         return msgspec.structs.replace(
@@ -391,13 +466,11 @@ class NodeProcess:
     # Tasks.
 
     async def _obey(self, signals: AsyncIterator[int]) -> None:
-        """Drain on the first SIGTERM or SIGINT, end on the second. SIGHUP: read the keys again."""
+        """Drain on the first SIGTERM or SIGINT, end on the second. SIGHUP: `reload`."""
         async for number in signals:
             name = signal.Signals(number).name
             if number == signal.SIGHUP:  # by default it would end the process
-                self.log.info("reloading", keys=self.security is not None)
-                if self.security is not None:
-                    self.security.reload()
+                self.reload()
             elif self._draining:
                 self.log.warning("interrupted", reason=name)
                 self._code = INTERRUPTED
@@ -500,12 +573,9 @@ class NodeProcess:
             machine = self._machine_load.measure()
             self.driver.trace("health", {**machine, "clients": clients, **vitals})
 
-    def _open_health(self) -> HealthWatch | None:
-        config = self.config.health
-        if not config.file:
-            return None
-        path = Path(config.file).expanduser()
-        return HealthWatch(path, config.max_age, self.log, time.time, self._update_health)
+    def _open_health(self) -> HealthWatch:
+        path, max_age = health_file(self.config)
+        return HealthWatch(path, max_age, self.log, time.time, self._update_health)
 
     def _update_health(self, report: HealthReport) -> None:
         self.driver.node.update_health(report)
@@ -525,6 +595,12 @@ class NodeProcess:
             overlay=config.overlay,
             root=root,
         )
+
+
+def health_file(config: NodeConfig) -> tuple[Path | None, float]:
+    """The health file that is watched (None: none is), and its greatest age."""
+    file = config.health.file
+    return (Path(file).expanduser() if file else None), config.health.max_age
 
 
 def open_trace(path: str) -> TraceFile:

@@ -169,7 +169,7 @@ def test_what_comes_after_the_node_was_drained_is_waited_for(tmp_path: Path) -> 
             process.end_turn()
 
     with closing(DataFolder(config.folder)) as folder:
-        process = NodeProcess(config, folder, Log(config.log, io.StringIO()), build_node)
+        process = NodeProcess(config, folder, Log(config.log.level, io.StringIO()), build_node)
         node = EchoNode(process.driver)
         process.driver.attach(node, process)
         trio.run(main, process, node)
@@ -186,7 +186,7 @@ def test_a_node_says_that_it_is_alone_and_that_it_has_joined(
     config = NodeConfig(data=str(tmp_path / "node"), peers=peers)
     output = io.StringIO()
     with closing(DataFolder(config.folder)) as folder:
-        process = NodeProcess(config, folder, Log(config.log, output), build_node)
+        process = NodeProcess(config, folder, Log(config.log.level, output), build_node)
         node = EchoNode(process.driver)
         process.driver.attach(node, process)
         process.end_turn()

@@ -1,0 +1,36 @@
+"""How long the turns of a node take: a histogram as Prometheus has them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate
+from typing import Final
+
+BOUNDS: Final = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005),
+    *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+)
+"""Upper bounds of the buckets, in seconds: from a turn with one message to one that other nodes
+take for silence."""
+
+
+class TurnTimes:
+    """Counts turns by their length. `observe` is called each turn, so it does little."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        """By bucket, the last one for all that took longer."""
+        self.total = 0.0
+        """Seconds of all turns."""
+
+    def observe(self, seconds: float) -> None:
+        """A turn took so long."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """(upper bound as text, turns that took at most so long), as the exposition has them."""
+        bounds = (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
+        return list(zip(bounds, map(float, accumulate(self.counts)), strict=True))

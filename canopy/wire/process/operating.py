@@ -1,0 +1,199 @@
+"""What a process tells who watches it: the HTTP listener of canopy/wire/admin, and the service
+manager of the machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from canopy.wire.addresses import is_loopback, join_address, split_address
+from canopy.wire.constants import START_ROOM
+from canopy.wire.durable import FolderError
+from canopy.wire.folder import DataFolder
+from canopy.wire.log import Log
+from canopy.wire.process.listening import StartError, bind_fault
+from canopy.wire.process.service_manager import WATCHDOG_SHARE, ServiceManager
+from overlay.client import Status
+
+if TYPE_CHECKING:
+    from canopy.wire.admin.checks import Checks
+    from canopy.wire.admin.metrics import Facts
+    from canopy.wire.admin.turn_times import TurnTimes
+
+PULSE: Final = 1.0
+"""Seconds between two beats by which the event loop shows that it turns."""
+
+STUCK: Final = 10.0
+"""Seconds without a beat after which /livez fails: several times the longest turn of a node that is
+only busy. Guess; to be measured by `longest_turn` of nodes under load."""
+
+
+class Watched:
+    """Answers who watches the process. Nothing is opened, and no library for it loaded, unless it
+    is asked for."""
+
+    def __init__(
+        self,
+        folder: DataFolder,
+        turns: TurnTimes,
+        log: Log,
+        status: Callable[[], Status],
+        expires: Callable[[], float],
+    ) -> None:
+        """`status` asks the node; `expires`: when the certificate ends (seconds since 1970), 0:
+        there is none."""
+        self._folder = folder
+        self._turns = turns
+        self._log = log
+        self._status = status
+        self._expires = expires
+        self._beat = time.monotonic()
+        self._nursery: trio.Nursery | None = None
+        self._listening: trio.CancelScope | None = None
+        self._manager = ServiceManager(os.environ)
+
+    async def run(self) -> None:
+        """Beat until cancelled: the service manager is told, if it wants to be."""
+        pause = PULSE
+        if self._manager.watchdog:
+            pause = min(pause, self._manager.watchdog / WATCHDOG_SHARE)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            while True:
+                self._beat = time.monotonic()
+                if self._manager.watchdog:
+                    self._manager.alive()
+                await trio.sleep(pause)
+
+    # --- the service manager ---
+
+    @property
+    def manager(self) -> ServiceManager:
+        """To tell it of the steps of the process's life."""
+        return self._manager
+
+    # --- HTTP ---
+
+    async def listen(self, address: str) -> None:
+        """Answer at `address` ("HOST:PORT"; "": nowhere) from now on, instead of where it was.
+        Raises StartError if the port cannot be opened; then nothing changes."""
+        listeners: list[trio.SocketListener] = []
+        if address:
+            host, port = split_address(address)
+            try:
+                listeners = await trio.open_tcp_listeners(port, host=host)
+            except OSError as error:
+                raise StartError(f"metrics.listen: {address}: {bind_fault(error)}") from None
+        if self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
+        if not listeners:
+            return
+        self._listening = trio.CancelScope()
+        assert self._nursery is not None, "run comes first"
+        self._nursery.start_soon(self._serve, listeners, self._listening)
+        at = join_address(*listeners[0].socket.getsockname()[:2])
+        self._log.info("metrics", address=at, paths="/metrics,/livez,/readyz")
+        if not is_loopback(split_address(address)[0]):
+            self._log.info("metrics_open", reason="whoever reaches this port may ask; no TLS")
+
+    async def _serve(self, listeners: list[trio.SocketListener], scope: trio.CancelScope) -> None:
+        from canopy.wire.admin.checks import answer_checks
+        from canopy.wire.admin.http import AdminServer, Answer, Request
+        from canopy.wire.admin.metrics import MetricsPage
+
+        async def live(request: Request) -> Answer:
+            return answer_checks("livez", self._live_checks(), request)
+
+        async def ready(request: Request) -> Answer:
+            return answer_checks("readyz", self._ready_checks(), request)
+
+        page = MetricsPage(self._facts)
+        routes = {"metrics": page.answer, "livez": live, "readyz": ready}
+        with scope:
+            try:
+                await AdminServer(routes, self._log).serve(listeners)
+            finally:
+                for listener in listeners:
+                    with trio.CancelScope(shield=True):
+                        await listener.aclose()
+
+    def _facts(self) -> Facts:
+        from canopy.wire.admin.metrics import Facts
+
+        return Facts(
+            self._status(), self._turns, package_version(), self._expires(),
+            free_bytes(self._folder.path),
+        )  # fmt: skip
+
+    def _live_checks(self) -> Checks:
+        late = time.monotonic() - self._beat
+
+        def loop() -> str:
+            return f"the event loop has stood still for {late:.0f} s" if late > STUCK else ""
+
+        return {"event_loop": loop}
+
+    def _ready_checks(self) -> Checks:
+        status = self._status()
+        return {
+            "overlay": lambda: "" if status.ready else why_not_ready(status),
+            "owner": lambda: OWNER_FAULTS.get(status.way, ""),
+            "disk": self._disk,
+            "certificate": self._certificate,
+        }
+
+    def _disk(self) -> str:
+        try:
+            self._folder.check()
+        except FolderError as error:
+            return str(error)
+        if not os.access(self._folder.path, os.W_OK):
+            return f"{self._folder.path} cannot be written to"
+        if (free := free_bytes(self._folder.path)) < START_ROOM:
+            return f"{free} bytes are free on the disk of {self._folder.path}"
+        return ""
+
+    def _certificate(self) -> str:
+        expires = self._expires()
+        late = time.time() - expires
+        return f"it expired {late:.0f} s ago, and was not renewed" if expires and late > 0 else ""
+
+
+OWNER_FAULTS: Final = {
+    "": "no way to an owner of keys is known",
+    "no lease": "this node leads its cluster, and no majority follows it",
+    "primary silent": "the primary of this node's cluster is not reached",
+}
+"""What is wrong, by `Status.way`."""
+
+
+def why_not_ready(status: Status) -> str:
+    """In words, for a node that is not ready."""
+    if status.draining:
+        return "the node leaves"
+    tried = ", ".join(f"{address}: {state}" for address, state in status.seeds.items())
+    return f"the node looks for its way into the overlay ({tried or 'no peers are configured'})"
+
+
+def free_bytes(path: Path) -> int:
+    """What this user may still write on the disk of `path`; 0 if it cannot be asked."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+def package_version() -> str:
+    """Of the installed package; "" where it runs from a folder."""
+    try:
+        return version("canopy-overlay")
+    except PackageNotFoundError:
+        return ""
