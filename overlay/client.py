@@ -196,34 +196,6 @@ class Feed(Command, frozen=True):
     period: float
 
 
-class AddStream(Command, frozen=True):
-    """Found a stream with these options. Answered by Streams, when the
-    directory has it for good; by Failed with code exists, usage, full or time-out.
-
-    `capture`: the selector of events that it takes in; then the answer comes when all replicas that
-    answer have registered it. On time-out the stream is there, and goes on registering.
-    `sources`: streams of which it takes in the rows that a selector is true for ("": all);
-    `mirror`: the stream whose rows it has, with the same offsets; nobody else appends to it.
-    `region`: its replicas are nodes of this region, as far as the owner knows some.
-    """
-
-    name: str
-    shards: int = 1
-    by: str = ""
-    replicas: int = 3
-    keep_seconds: float = 0.0
-    keep_bytes: int = 0
-    capture: str = ""
-    sources: tuple[tuple[str, str], ...] = ()
-    mirror: str = ""
-    region: str = ""
-    drop_unread: bool = False
-    expire_consumers: float = 0.0
-    max_bytes: int = 0
-    max_rows: int = 0
-    when_full: str = "refuse"
-
-
 class RemoveStream(Command, frozen=True):
     """Remove a stream and all that it has, for ever. Answered by Done, or Failed (unknown)."""
 
@@ -275,11 +247,15 @@ class BeginReading(Command, frozen=True):
     program's start, and `resume` says that it was attached by this token and goes on at
     `positions`. It is forgotten after `expire_after` seconds without a program, 0: never. `shard`:
     only this one, -1: all.
+
+    `start` keys: in a stream with a key, the newest row of each key, in the order of offsets, and
+    then all rows that came since. `tables`: a reading that goes on while not all newest rows have
+    come; by shard the offset below which they lay when it began.
     """
 
     stream: str
     selector: str = ""
-    start: Literal["first", "new", "offset", "time"] = "new"
+    start: Literal["first", "new", "offset", "time", "keys"] = "new"
     at: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     positions: tuple[tuple[int, int], ...] = ()
     durable: Annotated[str, msgspec.Meta(max_length=128)] = ""
@@ -287,6 +263,7 @@ class BeginReading(Command, frozen=True):
     resume: bool = False
     expire_after: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
     shard: int = -1
+    tables: tuple[tuple[int, int], ...] = ()
 
 
 class TakeEvents(Command, frozen=True):
@@ -648,10 +625,12 @@ class ReadingReady(Reply, frozen=True):
 
 class EventsTaken(Reply, frozen=True):
     """Events in the order of each shard's offsets, and how far was read with them: (shard, offset
-    that follows) where that has changed."""
+    that follows) where that has changed. `tables`: of a reading that begins with the
+    newest rows, shards of which not all have come yet, and the offset below which they lie."""
 
     events: tuple[StreamEvent, ...]
     positions: tuple[tuple[int, int], ...]
+    tables: tuple[tuple[int, int], ...] = ()
 
 
 class Subscriptions(Reply, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from overlay.client import (
-    AddStream,
     AppendEvents,
     Attributes,
     BeginProducer,
@@ -66,6 +65,7 @@ from overlay.stream_client import (
     GROUP_REPLIES,
     TRANSACTION_COMMANDS,
     TRANSACTION_REPLIES,
+    AddStream,
     EditStream,
     RowExplained,
     WhyRow,

@@ -230,6 +230,10 @@ class StreamInfo(msgspec.Struct, frozen=True):
     max_bytes: int = 0  # of a shard, as is `max_rows`; 0: without a bound
     max_rows: int = 0
     when_full: str = "refuse"  # or drop-oldest
+    key: str = ""  # the attribute of whose values each has its newest row kept
+    deletes: str = ""  # the selector of rows that delete their key
+    ttl_seconds: float = 0.0  # how long rows are of use; 0: for ever
+    ttl_by: str = ""  # the attribute with the seconds of a row that has its own
 
 
 class GroupShardInfo(msgspec.Struct, frozen=True):

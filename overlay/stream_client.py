@@ -12,6 +12,41 @@ from overlay.info import AppendReceipt, GroupInfo, TransactionInfo
 from overlay.machine import Uint53
 
 
+class AddStream(Command, frozen=True):
+    """Found a stream with these options. Answered by Streams, when the
+    directory has it for good; by Failed with code exists, usage, full or time-out.
+
+    `capture`: the selector of events that it takes in; then the answer comes when all replicas that
+    answer have registered it. On time-out the stream is there, and goes on registering.
+    `sources`: streams of which it takes in the rows that a selector is true for ("": all);
+    `mirror`: the stream whose rows it has, with the same offsets; nobody else appends to it.
+    `region`: its replicas are nodes of this region, as far as the owner knows some.
+    `key`: the attribute of whose values each has its newest row kept, however old, until a row that
+    `deletes` matches ("": one that has the key only). `ttl_seconds`: how long rows are of use, 0:
+    for ever; `ttl_by`: the attribute with the seconds of a row that has its own.
+    """
+
+    name: str
+    shards: int = 1
+    by: str = ""
+    replicas: int = 3
+    keep_seconds: float = 0.0
+    keep_bytes: int = 0
+    capture: str = ""
+    sources: tuple[tuple[str, str], ...] = ()
+    mirror: str = ""
+    region: str = ""
+    drop_unread: bool = False
+    expire_consumers: float = 0.0
+    max_bytes: int = 0
+    max_rows: int = 0
+    when_full: str = "refuse"
+    key: str = ""
+    deletes: str = ""
+    ttl_seconds: float = 0.0
+    ttl_by: str = ""
+
+
 class EditStream(Command, frozen=True):
     """Change a stream's options; None: as they are. Answered as AddStream, or by Failed
     (unknown)."""
@@ -25,6 +60,8 @@ class EditStream(Command, frozen=True):
     max_bytes: int | None = None
     max_rows: int | None = None
     when_full: str | None = None
+    ttl_seconds: float | None = None
+    ttl_by: str | None = None
 
 
 class WhyRow(Command, frozen=True):
@@ -49,7 +86,8 @@ class RowReader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RowExplained(Reply, frozen=True):
-    """A row, as its shard's leader knows it. `state`: kept, removed, or not yet; the offsets from
+    """A row, as its shard's leader knows it. `state`: kept, past its time (there, and not
+    delivered any more), removed, or not yet; the offsets from
     `first` up to `next` are there. `producer` and `number` are its identity in the shard; `time`:
     when it was appended, seconds since 1970."""
 

@@ -12,6 +12,7 @@ Every node has all of it; `machines` builds the machines and puts them together
 * `tracing`: trace records of committed rows.
 * `producing/`: appending rows, each once. `consuming/`: reading them by content. `groups/`: sharing
   them among members. `transactions/`: half messages, which no program can use yet.
+* `tables/`: the newest row of each key. `steady_clock`: the time of day without its jumps.
 * `capturing/`: published events that a stream takes in by itself. `copying/`: streams
   that copy others.
 """

@@ -28,6 +28,8 @@ from streams.hosting.log_checks import LogChecks
 from streams.hosting.shard_hosts import ShardHosts
 from streams.producing.append_server import AppendServer
 from streams.producing.producers import Producers
+from streams.steady_clock import SteadyClock
+from streams.tables.table_server import TableServer
 from streams.tracing import RowRecords
 from streams.transactions.transaction_server import TransactionServer
 from streams.transactions.transactors import Transactors
@@ -52,6 +54,7 @@ class Streams:
         `incarnation` grows with each start of the node; `wall`: nanoseconds since 1970;
         `ask` carries out a command of a client inside of the node (overlay/inner.py), `close` ends
         one."""
+        wall = SteadyClock(lambda: port.now, wall)
         self.hosts = ShardHosts(port, disk, ring, wall)
         self.owner = StreamOwner(port, owner, ring, neighbours)
         self.questions = OwnerQuestions(port, ring)
@@ -59,10 +62,15 @@ class Streams:
         self._commands = StreamCommands(port, ring, self.questions)
         self.appends = AppendServer(port, self.hosts.leading, self.hosts.replica, wall)
         self.producers = Producers(port, incarnation, self.locator)
-        self.reads = ReadServer(port, self.hosts.leading, self.hosts.replica, wall)
+        self.tables = TableServer(port, self.hosts.leading, self.hosts.replica, wall)
+        self.reads = ReadServer(
+            *(port, self.hosts.leading, self.hosts.replica, wall, self.tables.table)
+        )
         self.readers = Readers(port, incarnation, self.locator)
         self.groups = GroupServer(port, self.hosts.leading, self.hosts.replica, wall)
-        self.explaining = RowExplaining(port, self.locator, self.hosts.leading, self.groups.holder)
+        self.explaining = RowExplaining(
+            port, self.locator, self.hosts.leading, self.groups.holder, wall
+        )
         self.members = Members(port, incarnation, self.locator)
         self._group_commands = GroupCommands(port, self.locator)
         records = RowRecords(port, self.hosts.leading)
@@ -74,7 +82,7 @@ class Streams:
         self.transactors = Transactors(port, self.locator)
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
-            *(self.appends, self.producers, self.reads, self.readers),
+            *(self.appends, self.producers, self.tables, self.reads, self.readers),
             *(self.groups, self.members, self._group_commands),
             *(self.explaining, records, self.captures, self.copies, self.checks),
             *(halves, self.transactors),

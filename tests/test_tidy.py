@@ -133,7 +133,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "overlay.incidents",
     ),
     "streams.producing": (*STREAMS, "streams.directory", "overlay.upper_tree.publisher"),
-    "streams.consuming": (*STREAMS, "streams.directory"),
+    "streams.tables": STREAMS,
+    "streams.consuming": (*STREAMS, "streams.directory", "streams.tables"),
     # What copies reads as a program does, and says where a row belongs as a producer does.
     "streams.copying": (
         *(*STREAMS, "streams.directory", "streams.hosting", "streams.consuming"),

@@ -24,10 +24,12 @@ from bench.security import security_faults
 from bench.streams import (
     consuming_faults,
     directory_faults,
+    expiry_faults,
     group_faults,
     mending_faults,
     producing_faults,
     retention_faults,
+    table_faults,
     transaction_faults,
 )
 from bench.streams import faults as stream_faults
@@ -38,6 +40,7 @@ __all__ = [
     "chord_faults",
     "consuming_faults",
     "directory_faults",
+    "expiry_faults",
     "gap_faults",
     "group_faults",
     "health_faults",
@@ -57,6 +60,7 @@ __all__ = [
     "security_faults",
     "stream_faults",
     "subscriber_faults",
+    "table_faults",
     "terminal_faults",
     "trace_faults",
     "transaction_faults",

@@ -21,7 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from canopy.client.blocking import ControlClient
-from overlay.client import AddStream, AppendEvents, Draft, EventsAppended, GetStreams, Streams
+from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
+from overlay.stream_client import AddStream
 from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 STREAM = "bench"

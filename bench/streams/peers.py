@@ -46,7 +46,8 @@ import psutil
 from bench.processes.nodes import free_port
 from canopy.cli.demo.overlay import Overlay
 from canopy.client.blocking import ControlClient
-from overlay.client import AddStream, AppendEvents, Draft, EventsAppended, Streams
+from overlay.client import AppendEvents, Draft, EventsAppended, Streams
+from overlay.stream_client import AddStream
 
 PAYLOAD: Final = 100
 BATCH: Final = 256

@@ -28,7 +28,7 @@ def shard_retention_ignores_consumers() -> None:
 def shard_dropped_rows_are_not_counted() -> None:
     """Nobody hears that rows were dropped which a durable consumer had not read."""
 
-    def _raise_floor(self: ShardState, offset: int) -> None:
+    def _raise_floor(self: ShardState, offset: int, expired: int) -> None:
         self.floor = max(self.floor, offset)
 
     replace(ShardState._raise_floor, _raise_floor)

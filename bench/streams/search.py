@@ -5,6 +5,7 @@
     python -m bench.streams.search --programs            # of those who append, with their nodes
     python -m bench.streams.search --transactions        # of those with transactions, likewise
     python -m bench.streams.search --groups              # of those that share rows
+    python -m bench.streams.search --tables              # of those that read the newest of each key
     make stream-search SEARCH="--seeds 2000"
 
 Each seed is a world of 3 to 5 nodes with crashes, losses of power, cut links, slow, failing and
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--programs", action="store_true", help="look at programs that append")
     parser.add_argument("--transactions", action="store_true", help="at programs' transactions")
     parser.add_argument("--groups", action="store_true", help="at programs that share rows")
+    parser.add_argument("--tables", action="store_true", help="at programs that read newest rows")
     arguments = parser.parse_args()
     if os.environ.get(VARIABLE):
         from bench.mutations.planted import plant
@@ -43,6 +45,8 @@ def main() -> int:
         return search_transactions(arguments.seed, arguments.seeds, arguments.rounds)
     if arguments.groups:
         return search_groups(arguments.seed, arguments.seeds, arguments.rounds)
+    if arguments.tables:
+        return search_tables(arguments.seed, arguments.seeds, arguments.rounds)
     chunks = rows = suspect = truncated = anew = removed = 0
     began = time.process_time()
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
@@ -84,6 +88,27 @@ def search_groups(first: int, seeds: int, rounds: int) -> int:
     print(
         f"{seeds} seeds, none bad: {taken} rows delivered, {done} acknowledgements confirmed, "
         f"{dead} dead letters; {time.process_time() - began:.1f} s of CPU"
+    )
+    return 0
+
+
+def search_tables(first: int, seeds: int, rounds: int) -> int:
+    """Worlds with programs that read the newest rows (tests/streams/tables/table_world.py)."""
+    from tests.streams.tables.table_world import trial_of_tables
+
+    began, judged, written = time.process_time(), 0, 0
+    for seed in range(first, first + seeds):
+        try:
+            world = trial_of_tables(seed, rounds)
+        except WrongError as error:
+            print(f"seed {seed}: {error}")
+            return 1
+        judged += world.tables_judged
+        counters = [port.counters for port in world.ports.values()]
+        written += sum(each.get("stream_tables_written", 0) for each in counters)
+    print(
+        f"{seeds} seeds, none bad: {judged} times a program's rows were held against the fold, "
+        f"{written} tables written; {time.process_time() - began:.1f} s of CPU"
     )
     return 0
 

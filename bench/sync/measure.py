@@ -43,7 +43,8 @@ from bench.processes.postgres import Server
 from canopy.cli.demo.overlay import Overlay
 from canopy.client.blocking import ControlClient
 from canopy.sync.destinations.destination import Progress
-from overlay.client import AddStream, Streams
+from overlay.client import Streams
+from overlay.stream_client import AddStream
 
 PATIENCE: Final = 300.0
 MEMBERS: Final = "id INTEGER PRIMARY KEY, item TEXT, total NUMERIC, at TEXT"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     "--from",
     "start",
     metavar="WHERE",
-    help="With --stream: first, new, an offset, or a time such as 2026-11-23T08:00. [default: new]",
+    help="With --stream: first, new, keys, an offset, or a time (2026-11-23T08:00). [default: new]",
 )
 @click.option(
     "--durable",

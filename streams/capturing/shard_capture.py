@@ -20,7 +20,6 @@ from streams.log.origins import CAPTURED
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.replication.retention import over
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on smaller ones wait: as
@@ -60,10 +59,8 @@ class ShardCapture:
     def is_full(self) -> bool:
         """Whether the shard has as much as it may have, so that events wait. (What is appended at
         once, a chunk, may lie beyond that.)"""
-        leading, replica = self.replica.leading, self.replica
-        return leading is not None and bool(
-            over(leading.keep, replica.log, replica.state.floor, 0, 1)
-        )
+        leading = self.replica.leading
+        return leading is not None and bool(leading.full(0, 1))
 
     def add(self, events: Sequence[Event]) -> None:
         """Take events that have come for this shard."""

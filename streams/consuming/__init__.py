@@ -13,8 +13,10 @@ programs.
 * `messages`: between a reader's node and a shard's leader.
 * `pieces`: rows of a chunk as they are sent. `skipping`: which chunks a selector cannot match
   anything in, by their zone maps.
+* `expiring`: rows that are past their time.
 * `reading`: what a shard's leader knows of one reading. `history`: a reading on its way through the
-  log. `tail`: all readings that are at its end, matched together.
+  log; `table_scan`: one that begins with the newest rows. `tail`: all readings that are at its end,
+  matched together.
 * `positions`: which offsets are there, and single rows.
 * `durable`: durable consumers in the log: attaching, fencing, positions, expiry.
 * `shard_readings`: all readings at one shard that this node leads. `read_server`: all such shards.

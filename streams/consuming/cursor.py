@@ -7,7 +7,7 @@ from typing import Final
 
 from overlay.client import StreamEvent
 from overlay.machine import Peer
-from streams.consuming.messages import Piece, ReadFrom, cost
+from streams.consuming.messages import KEYS, Piece, ReadFrom, cost
 from streams.log.batches import Row, decode_rows
 
 WINDOW: Final = 1024 * 1024
@@ -35,6 +35,8 @@ class Cursor:
         """The program has been told of everything below it."""
         self.end = 0
         """The offset after the shard's last row, when the reading began."""
+        self.table_end = 0
+        """Of one that begins with the newest rows: these lie below it. 0: not known."""
         self.number = 0
         """That of the reading at the leader; 0: there is none."""
         self.leader: Peer | None = None
@@ -73,13 +75,25 @@ class Cursor:
 
     def next_start(self) -> ReadFrom:
         """Where a reading has to begin."""
-        return self.start if self.position is None else ReadFrom("offset", self.position)
+        if self.position is None:
+            return self.start
+        if self.position < self.table_end:
+            return ReadFrom(KEYS, self.position, self.start.until or self.end)
+        return ReadFrom("offset", self.position)
+
+    @property
+    def is_in_table(self) -> bool:
+        """Whether the program has not been told of all newest rows yet."""
+        return self.delivered < self.table_end
 
     def began(self, position: int, end: int, attachment: int) -> bool:
         """The leader has begun. Returns False if that is not where it should have."""
+        asked = self.next_start()
         if self.position is None:
             self.position = self.delivered = self.recorded = position
             self.end = end
+        if asked.kind == KEYS:
+            self.table_end = end
         self.has_begun, self.attachment = True, attachment
         return position == self.position
 

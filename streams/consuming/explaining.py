@@ -23,6 +23,7 @@ from streams.log.chunk import EVENTS, Chunk, read
 from streams.log.group_state import Group
 from streams.log.state import ShardState
 from streams.replication.replica import Replica
+from streams.replication.retention import life_of
 
 WAIT: Final = 5.0
 """Seconds for which a leader is waited for."""
@@ -46,11 +47,13 @@ class RowExplaining(Machine):
         locator: StreamLocator,
         leading: Callable[[str], Replica | None],
         holder: Callable[[str, str, int], str],
+        clock: Callable[[], int],
     ) -> None:
         """`leading`: a shard's replica if this node leads it; `holder`: by shard, group and offset
-        the member that has a row, "" if none has."""
+        the member that has a row, "" if none has; `clock`: nanoseconds since 1970."""
         super().__init__(port)
         self._holder = holder
+        self._clock = clock
         self._locator = locator
         self._leading = leading
         self._ticket = 0
@@ -160,10 +163,13 @@ class RowExplaining(Machine):
         index = message.offset - chunk.first
         head, before = _head_of(chunk, index)
         attributes = rows_of(chunk)[index].attributes
+        leading = replica.leading
+        life = 0 if leading is None else life_of(leading.keep, attributes)
+        over = life and chunk.time + life <= self._clock()
         return RowFacts(
             message.shard,
             message.ticket,
-            "kept",
+            "past its time" if over else "kept",
             *there,
             producer=head.producer,
             number=head.sequence + index - before,

@@ -7,17 +7,19 @@ of a chunk leave as they are in the log where there is no selector.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from matching import Predicate
+from streams.consuming.expiring import Expiry
 from streams.consuming.messages import Piece, cost
 from streams.consuming.pieces import RowPieces, whole_piece
 from streams.consuming.skipping import SkipTest
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
+from streams.log.table import TableView
 from streams.log.zones import decode_zones
+from streams.replication.chunk_reader import ChunkReader
 from streams.replication.replica import Replica
 
 CHUNK_WORK: Final = 50
@@ -27,9 +29,6 @@ some 2 microseconds, most are smaller. Guess; would be measured by `bench.stream
 MESSAGE_BYTES: Final = 512 * 1024
 """Bytes of chunks whose rows go into one message, unless one chunk has more: as
 `streams.replication.replica.PIECE`."""
-
-FETCHED: Final = 64
-"""Chunks that are taken from memory at once."""
 
 
 class HistoryScan:
@@ -42,27 +41,39 @@ class HistoryScan:
         position: int,
         predicate: Predicate | None,
         wake: Callable[[], None],
+        expiry: Expiry,
+        view: TableView | None = None,
     ) -> None:
         """From chunk `number` on, and in it from the offset `position`. `wake` is called when
-        chunks that were waited for are there."""
-        self.replica = replica
-        self.number = number
-        """The chunk that is looked at next."""
+        chunks that were waited for are there. `view`: of the rows below its end only those that
+        are in it are wanted."""
         self.position = position
         """All rows below it have been looked at."""
-        self.waits = False
-        """For chunks from disk."""
-        self.is_lost = False
-        """What comes next is not kept any more."""
+        self._reader = ChunkReader(replica, number, wake)
         self._predicate = predicate
         self._skips = None if predicate is None else SkipTest(predicate)
-        self._wake = wake
-        self._queue: deque[Chunk] = deque()
+        self._expiry = expiry
+        self._view = view
         self._open: RowPieces | None = None  # a chunk whose rows have been looked at in part
+
+    @property
+    def number(self) -> int:
+        """The chunk that is looked at next."""
+        return self._reader.number
+
+    @property
+    def waits(self) -> bool:
+        """For chunks from disk."""
+        return self._reader.waits
+
+    @property
+    def is_lost(self) -> bool:
+        """What comes next is not kept any more."""
+        return self._reader.is_lost
 
     def is_at(self, number: int) -> bool:
         """Whether everything before chunk `number` has been looked at."""
-        return self._open is None and self.number >= number
+        return self._open is None and self._reader.number >= number
 
     def step(self, end: int, budget: int, credit: int) -> tuple[list[Piece], int]:
         """Look at chunks before chunk `end`, for `budget` rows' worth of work and while there is
@@ -71,16 +82,12 @@ class HistoryScan:
         work = sent = size = 0
         while work < budget and sent < credit:
             if self._open is None:
-                if self.number >= end or not self._fetch():
+                chunk = self._reader.peek() if self._reader.number < end else None
+                if chunk is None or (pieces and size + len(chunk.data) > MESSAGE_BYTES):
                     break
-                chunk = self._queue[0]
-                if pieces and size + len(chunk.data) > MESSAGE_BYTES:
-                    break
-                self._queue.popleft()
-                self.number = chunk.number + 1
                 size += len(chunk.data)
                 work += CHUNK_WORK
-                piece = self._begin(chunk)
+                piece = self._begin(self._reader.take())
             else:
                 piece, looked_at = self._go_on(self._open, budget - work)
                 work += looked_at
@@ -89,29 +96,18 @@ class HistoryScan:
                 sent += cost(piece)
         return pieces, work
 
-    def _fetch(self) -> bool:
-        """Whether the next chunk is in hand."""
-        if not self._queue and not self.waits:
-            self._queue.extend(self.replica.recent_from(self.number, FETCHED))
-            if not self._queue:
-                self.waits = True
-                self.replica.scan_chunks(self.number, self._found)
-        return bool(self._queue)
-
-    def _found(self, chunks: list[Chunk]) -> None:
-        self.waits = False
-        self.is_lost = not chunks
-        self._queue.extend(chunks)
-        self._wake()
-
     def _begin(self, chunk: Chunk) -> Piece | None:
         """Pass a chunk over, take it whole, or open it."""
         if chunk.kind != EVENTS or chunk.next_offset <= self.position:
             return None
-        if self._skips is not None and not self._skips.may_match(decode_zones(chunk.zones)):
+        skips = self._skips is not None and not self._skips.may_match(decode_zones(chunk.zones))
+        if skips or self._expiry.is_over(chunk.time):
             self.position = chunk.next_offset
             return None
-        if self._predicate is None and self.position <= chunk.first:
+        if self._view is not None and chunk.first >= self._view.end:
+            self._view = None
+        wants_all = self._predicate is None and self._view is None and not self._expiry.by_row
+        if wants_all and self.position <= chunk.first:
             self.position = chunk.next_offset
             return whole_piece(chunk)
         self._open = RowPieces(chunk, rows_of(chunk))
@@ -128,6 +124,15 @@ class HistoryScan:
             for index in range(start, end)
             if predicate is None or predicate.matches(rows[index].attributes)
         ]
+        if (view := self._view) is not None:
+            indices = [
+                index
+                for index in indices
+                if first + index >= view.end or view.has(first + index, rows[index].attributes)
+            ]
+        if self._expiry.by_row:
+            time, over = opened.chunk.time, self._expiry.is_row_over
+            indices = [index for index in indices if not over(time, rows[index].attributes)]
         self.position = first + end
         if end == len(rows):
             self._open = None

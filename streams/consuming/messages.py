@@ -31,6 +31,7 @@ ROW_COST: Final = 32
 FIRST: Final = "first"
 NEW: Final = "new"
 OFFSET: Final = "offset"
+KEYS: Final = "keys"
 TIME: Final = "time"
 
 UNKNOWN: Final = "unknown"
@@ -43,6 +44,8 @@ FENCED: Final = "fenced"
 """Another program reads as this durable consumer now."""
 SELECTOR: Final = "selector"
 """The selector cannot be read, or is not that of the durable consumer."""
+NO_KEY: Final = "no-key"
+"""The stream has no key of which each value has a newest row."""
 EXPIRED: Final = "expired"
 """The durable consumer is not known (any more)."""
 FULL: Final = "full"
@@ -56,10 +59,13 @@ Token = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
 class ReadFrom(msgspec.Struct, frozen=True, array_like=True):
     """Where a reading begins: with the oldest row that is kept, with what is committed next, with
     the row that has the offset `at`, or with the first row that was appended at the time `at` or
-    later (nanoseconds since 1970, by leaders' clocks)."""
+    later (nanoseconds since 1970, by leaders' clocks); or, in a stream with a key, with the newest
+    row of each key: those from the offset `at` on, and all rows from `until` on (0: from the end
+    that the table has now on)."""
 
-    kind: Literal["first", "new", "offset", "time"]
+    kind: Literal["first", "new", "offset", "time", "keys"]
     at: Uint63 = 0
+    until: Uint53 = 0
 
 
 class Durable(msgspec.Struct, frozen=True, array_like=True):
@@ -89,7 +95,8 @@ class ReadShard(Message, frozen=True):
 
 
 class ReadingBegan(Message, frozen=True):
-    """The reading begins at `position`; the shard's next row will have the offset `next`.
+    """The reading begins at `position`; the shard's next row will have the offset `next`, or,
+    of one that begins with the newest rows, these lie below `next`.
     `attachment`: that of the durable consumer, 0: none."""
 
     shard: Shard
@@ -200,9 +207,10 @@ class AskRow(Message, frozen=True):
 
 
 class RowFacts(Message, frozen=True):
-    """`state`: kept, removed (by retention) or not yet; `first` to `next` are there. `producer` and
-    `number`: whose row it is, by its batch's head. `readers`: each durable consumer's name,
-    selector, position, and what became of the row (`overlay.stream_client.RowReader`)."""
+    """`state`: kept, past its time, removed (by retention) or not yet; `first` to `next` are there.
+    `producer` and `number`: whose row it is, by its batch's head. `readers`: each durable
+    consumer's name, selector, position, and what became of the row
+    (`overlay.stream_client.RowReader`)."""
 
     shard: Shard
     ticket: Number

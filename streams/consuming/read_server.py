@@ -22,6 +22,7 @@ from streams.consuming.shard_readings import ShardReadings
 from streams.replication.leading import Leading
 from streams.replication.led_shards import LedShards, work
 from streams.replication.replica import Replica, ShardCommitted, ShardUnled
+from streams.tables.shard_table import ShardTable
 
 BUDGET: Final = 2_000
 """Rows' worth of work in a turn: 2 to 10 ms, so that a node goes on answering meanwhile. Guess."""
@@ -57,12 +58,15 @@ class ReadServer(Machine):
         leading: Callable[[str], Replica | None],
         replica: Callable[[str], Replica | None],
         clock: Callable[[], int],
+        table: Callable[[str], ShardTable | None] = lambda shard: None,
     ) -> None:
         """`leading`: a shard's replica if this node leads it and a chunk of its epoch is
-        committed; `replica`: its replica if this node has one; `clock`: nanoseconds since 1970."""
+        committed; `replica`: its replica if this node has one; `clock`: nanoseconds since 1970;
+        `table`: the newest rows of a shard that this node leads, where its stream has a key."""
         super().__init__(port)
         self._leading = leading
         self._clock = clock
+        self._table = table
         self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
         self._is_awake = False
         self._writes_at = float("inf")
@@ -81,7 +85,8 @@ class ReadServer(Machine):
         if not self._led.kept:
             self.port.set_timer(MARK, MarkPositions())
         return ShardReadings(
-            *(self.port, replica, leading, self._clock), *(self._wake, self._wake_writing)
+            *(self.port, replica, leading, self._clock),
+            *(self._wake, self._wake_writing, lambda: self._table(replica.shard)),
         )
 
     def _ended(self, shard: str, known: ShardReadings, leader: Peer | None) -> None:

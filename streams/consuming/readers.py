@@ -266,7 +266,9 @@ class Readers(Machine):
                 if cursor.should_grant and cursor.leader is not None and cursor.has_begun:
                     self._keep(cursor.leader, cursor.shard, [cursor])
         self.port.count("stream_events_taken", len(events))
-        self.port.reply(reading.client, EventsTaken(request, tuple(events), tuple(positions)))
+        tables = tuple((c.place, c.table_end) for c in cursors if c.is_in_table)
+        taken_now = EventsTaken(request, tuple(events), tuple(positions), tables)
+        self.port.reply(reading.client, taken_now)
 
     def _record_taken(
         self, reading: _Reading, cursor: Cursor, events: Sequence[StreamEvent]
@@ -524,13 +526,16 @@ class Readers(Machine):
 def _cursors(command: BeginReading, entry: StreamEntry) -> list[Cursor]:
     positions = dict(command.positions)
     window = max(WINDOW // len(entry.places), WINDOW_LEAST)
+    untils = dict(command.tables)
     start = ReadFrom(command.start, command.at)
+
+    def start_of(place: int) -> ReadFrom:
+        if place in untils:
+            return ReadFrom("keys", positions.get(place, 0), untils[place])
+        return ReadFrom("offset", positions[place]) if place in positions else start
+
     return [
-        Cursor(
-            *(place, shard),
-            ReadFrom("offset", positions[place]) if place in positions else start,
-            window,
-        )
+        Cursor(place, shard, start_of(place), window)
         for place, shard in enumerate(entry.shards())
         if command.shard in (-1, place)
     ]
@@ -551,6 +556,8 @@ def _fault(command: BeginReading) -> tuple[str, str] | None:
         return "usage", "only a durable consumer with a token can go on"
     if command.shard >= 0 and command.durable:
         return "usage", "a durable consumer reads all shards"
-    if any(position < 0 for _, position in command.positions):
+    if command.start == "keys" and command.durable:
+        return "usage", "a durable consumer begins in the history, not with the newest rows"
+    if any(position < 0 for _, position in (*command.positions, *command.tables)):
         return "usage", "an offset is 0 or more"
     return None

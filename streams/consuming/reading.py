@@ -5,6 +5,7 @@ from __future__ import annotations
 from matching import Predicate
 from overlay.machine import NodeId, Peer
 from streams.consuming.history import HistoryScan
+from streams.consuming.table_scan import TableScan
 
 ReadingKey = tuple[NodeId, int]
 """A reading's node and number."""
@@ -19,7 +20,7 @@ class Reading:
         self.number = number
         self.selector = selector
         self.predicate = predicate
-        self.scan: HistoryScan | None = None
+        self.scan: HistoryScan | TableScan | None = None
         self.sent = 0
         """The position that its node has been told."""
         self.granted = 0

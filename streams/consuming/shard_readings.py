@@ -14,14 +14,18 @@ from typing import Final, TypeVar
 from matching import Predicate, SelectorError, compile_selector
 from overlay.machine import Peer, Port
 from streams.consuming.durable import DurableConsumers, Refusal
-from streams.consuming.history import FETCHED, MESSAGE_BYTES, HistoryScan
+from streams.consuming.expiring import Expiry
+from streams.consuming.history import MESSAGE_BYTES, HistoryScan
 from streams.consuming.messages import (
     FENCED,
     FULL,
+    KEYS,
     LISTED_MOST,
+    NO_KEY,
     OFFSET,
     OUT_OF_RANGE,
     SELECTOR,
+    UNKNOWN,
     CommitPosition,
     KeepReadings,
     Piece,
@@ -37,11 +41,14 @@ from streams.consuming.messages import (
 )
 from streams.consuming.positions import Positions
 from streams.consuming.reading import Reading, ReadingKey
+from streams.consuming.table_scan import TableScan
 from streams.consuming.tail import Matched, Tail
 from streams.log.chunk import Chunk
 from streams.log.state import ConsumerPosition
+from streams.replication.chunk_reader import FETCHED
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
+from streams.tables.shard_table import ShardTable
 
 Item = TypeVar("Item")
 
@@ -64,16 +71,20 @@ class ShardReadings:
         clock: Callable[[], int],
         wake: Callable[[], None],
         wake_durable: Callable[[bool], None],
+        table: Callable[[], ShardTable | None],
     ) -> None:
         """`clock`: nanoseconds since 1970; `wake`: have `step` called in a turn of its own;
-        `wake_durable`: have `durable.flush` called (streams/consuming/durable.py)."""
+        `wake_durable`: have `durable.flush` called (streams/consuming/durable.py); `table`: the
+        newest row of each key, where the stream has one."""
         self.port = port
         self.replica = replica
         self.leading = leading
         self.readings: dict[ReadingKey, Reading] = {}
         self._positions = Positions(replica)
         self.durable = DurableConsumers(port, replica, leading, clock, wake_durable)
-        self.tail = Tail(replica.committed + 1, self.end)
+        self._expiry = Expiry(lambda: leading.keep, clock)
+        self.tail = Tail(replica.committed + 1, self.end, self._expiry)
+        self._table = table
         self._wake = wake
         self._ready: dict[Reading, None] = {}  # behind the tail, and able to go on
 
@@ -102,11 +113,41 @@ class ShardReadings:
             self._refuse(sender, message.reading, refusal)
             return
 
+        if message.start.kind == KEYS:
+            self._open_table(sender, message, predicate)
+            return
+
         def found(position: int) -> None:
             if self.replica.is_led_by(self.leading):
                 self._open_at(sender, message, predicate, position)
 
         self._positions.resolve(message.start, found)
+
+    def _open_table(self, sender: Peer, message: ReadShard, predicate: Predicate | None) -> None:
+        """Begin with the newest row of each key."""
+        table = self._table()
+        refusal = None
+        if table is None:
+            refusal = Refusal(NO_KEY, "the stream has no key: found one with --key ATTRIBUTE")
+        elif message.durable is not None:
+            refusal = Refusal(NO_KEY, "a durable consumer begins in the history, not with the keys")
+        elif 0 < message.start.until < self.first:
+            reason = f"rows from {message.start.until} on are not kept any more: begin anew"
+            refusal = Refusal(OUT_OF_RANGE, reason, self.first, self.end)
+        elif not table.is_complete:
+            refusal = Refusal(UNKNOWN, "the leader is reading the newest rows")
+        if table is None or refusal is not None:
+            self._refuse(sender, message.reading, refusal or Refusal(UNKNOWN, ""))
+            return
+        view = table.view()
+        end = view.end
+        if message.start.until:
+            view.end = min(view.end, message.start.until)
+        position = message.start.at
+        reading = self._take(sender, message, predicate, position, end)
+        wake = self._waker(reading)
+        reading.scan = TableScan(self.replica, view, position, predicate, wake, self._expiry)
+        self._get_ready(reading)
 
     def _open_at(
         self, sender: Peer, message: ReadShard, predicate: Predicate | None, position: int
@@ -153,19 +194,33 @@ class ShardReadings:
         if not self.first <= position <= self.end:
             self._refuse(sender, message.reading, self._out_of_range(position, durable))
             return
-        self.drop((sender.id, message.reading))
-        reading = Reading(sender, message.reading, message.selector, predicate)
-        reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
-        reading.durable, reading.attachment = durable, attachment
-        self.readings[reading.key] = reading
-        began = ReadingBegan(*(self.replica.shard, message.reading, position, self.end, attachment))
-        self.port.send(sender, began)
-        self.port.count("stream_readings")
+        reading = self._take(sender, message, predicate, position, self.end, durable, attachment)
         if position == self.tail.position:
             number = self.tail.number
         else:
             number = self.replica.log.before_offset(position)[0]
         self._go_behind(reading, number, position)
+
+    def _take(
+        self,
+        sender: Peer,
+        message: ReadShard,
+        predicate: Predicate | None,
+        position: int,
+        end: int,
+        durable: str = "",
+        attachment: int = 0,
+    ) -> Reading:
+        """There is a reading from now on, and its node is told so."""
+        self.drop((sender.id, message.reading))
+        reading = Reading(sender, message.reading, message.selector, predicate)
+        reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
+        reading.durable, reading.attachment = durable, attachment
+        self.readings[reading.key] = reading
+        began = ReadingBegan(*(self.replica.shard, message.reading, position, end, attachment))
+        self.port.send(sender, began)
+        self.port.count("stream_readings")
+        return reading
 
     def _fence(self, name: str, attachment: int) -> None:
         """End the other readings of a durable consumer: those of former attachments, and those that
@@ -333,13 +388,20 @@ class ShardReadings:
         self._go_behind(reading, self.tail.number, self.tail.position)
 
     def _go_behind(self, reading: Reading, number: int, position: int) -> None:
+        reading.scan = HistoryScan(
+            *(self.replica, number, position, reading.predicate),
+            *(self._waker(reading), self._expiry),
+        )
+        self._get_ready(reading)
+
+    def _waker(self, reading: Reading) -> Callable[[], None]:
+        """What is called when chunks that a reading waited for are there."""
+
         def go_on() -> None:
-            if reading.scan is scan:
+            if self.readings.get(reading.key) is reading:
                 self._get_ready(reading)
 
-        scan = HistoryScan(self.replica, number, position, reading.predicate, go_on)
-        reading.scan = scan
-        self._get_ready(reading)
+        return go_on
 
     def _get_ready(self, reading: Reading) -> None:
         """Have a reading behind the tail go on, if it can."""
@@ -352,7 +414,7 @@ class ShardReadings:
         scan = reading.scan
         assert scan is not None, "only what is behind the tail is ready"
         if scan.is_lost:
-            self._end(reading, self._out_of_range(scan.position))
+            self._lost(reading, scan)
             return 1
         pieces, work = scan.step(self.tail.number, budget, reading.credit)
         if pieces:
@@ -366,6 +428,19 @@ class ShardReadings:
         else:
             self._get_ready(reading)
         return work + 1
+
+    def _lost(self, reading: Reading, scan: HistoryScan | TableScan) -> None:
+        """What a reading was to look at next is not there any more."""
+        if isinstance(scan, TableScan):  # there is a newer table: begin anew behind what was sent
+            self.drop(reading.key)
+            moved = ReadingsMoved(self.replica.shard, (reading.number,), self.port.me)
+            self.port.send(reading.peer, moved)
+            return
+        number = self.replica.log.before_offset(scan.position)[0]
+        if scan.position >= self.first and number > scan.number:  # what went had no rows for it
+            self._go_behind(reading, number, scan.position)
+        else:
+            self._end(reading, self._out_of_range(scan.position))
 
 
 def _some(chunks: list[Chunk], rows: int) -> list[Chunk]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from matching import GroupedIndex
+from streams.consuming.expiring import Expiry
 from streams.consuming.messages import Piece
 from streams.consuming.pieces import RowPieces, whole_piece
 from streams.consuming.reading import Reading
@@ -28,13 +29,14 @@ class Matched(NamedTuple):
 class Tail:
     """The readings that have seen everything up to here."""
 
-    def __init__(self, number: int, position: int) -> None:
+    def __init__(self, number: int, position: int, expiry: Expiry) -> None:
         self.number = number
         """The chunk that is looked at next."""
         self.position = position
         """All rows below it have been looked at."""
         self._by_selector: dict[str, dict[Reading, None]] = {}
         self._index: GroupedIndex[str, str] = GroupedIndex()
+        self._expiry = expiry
 
     def __bool__(self) -> bool:
         return bool(self._by_selector)
@@ -63,7 +65,8 @@ class Tail:
 
     def take(self, chunks: Sequence[Chunk]) -> list[Matched]:
         """Match the next chunks, which are committed."""
-        events = [chunk for chunk in chunks if chunk.kind == EVENTS]
+        over = self._expiry.is_over  # what was committed late
+        events = [chunk for chunk in chunks if chunk.kind == EVENTS and not over(chunk.time)]
         found: list[Matched] = []
         if events and (everything := self._by_selector.get("")):
             found.append(Matched(list(everything), tuple(map(whole_piece, events))))

@@ -25,7 +25,6 @@ from streams.log.zones import encode_zones, zone_map
 from streams.producing.producers import shard_of
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.replication.retention import over
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on nothing more is taken."""
@@ -74,8 +73,7 @@ class ShardCopy:
     @property
     def is_full(self) -> bool:
         """Whether the shard has as much as it may have, so that its origins wait."""
-        replica = self.replica
-        return bool(over(self.leading.keep, replica.log, replica.state.floor, 0, 1))
+        return bool(self.leading.full(0, 1))
 
     def floor(self, origin: OriginReading) -> int:
         """How far the log has an origin's shard."""

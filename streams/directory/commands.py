@@ -10,9 +10,9 @@ import msgspec
 
 from overlay.chord.events import RingWalked
 from overlay.chord.ring.ring import Ring
-from overlay.client import AddStream, Done, Failed, GetStreams, RemoveStream, Streams
+from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.machine import Machine, NodeId, Peer, Port, Timer, by_id
-from overlay.stream_client import EditStream
+from overlay.stream_client import AddStream, EditStream
 from streams.directory.describing import stream_info, takes_in
 from streams.directory.entry import StreamEntry, StreamOptions, fault_in_name, fault_in_options
 from streams.directory.messages import (

@@ -36,7 +36,8 @@ def stream_info(
         *(options.mirror, options.region),
         *(options.drop_unread, options.expire_consumers),
         *(options.max_bytes, options.max_rows),
-        when_full=options.when_full,
+        *(options.when_full, options.key, options.deletes),
+        *(options.ttl_seconds, options.ttl_by),
     )
 
 

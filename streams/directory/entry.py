@@ -23,6 +23,9 @@ needs more is rather two."""
 REPLICAS_MOST: Final = 7
 """Replicas of a shard: three nodes may fail together."""
 
+ATTRIBUTE_MOST: Final = 256
+"""Characters of an attribute's name in a stream's options at most."""
+
 SELECTOR_MOST: Final = 16 * 1024
 """Characters of a selector at most (`matching.selector.expression.MAX_TEXT`)."""
 
@@ -47,7 +50,7 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """What a stream was founded with."""
 
     shards: Annotated[int, msgspec.Meta(ge=1, le=SHARDS_MOST)] = 1
-    by: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    by: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] = ""
     """The attribute whose value chooses an event's shard; "": there is one shard only."""
     replicas: Annotated[int, msgspec.Meta(ge=1, le=REPLICAS_MOST)] = 3
     """Nodes that are to have each shard; fewer while the overlay has fewer."""
@@ -73,6 +76,15 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """What each shard may have; 0: without a bound."""
     when_full: Literal["refuse", "drop-oldest"] = "refuse"
     """What becomes of new rows then: they are refused, or the oldest ones make room."""
+    key: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] = ""
+    """The attribute of whose values each has its newest row kept, however old; "": none."""
+    deletes: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
+    """The selector of rows that delete their key; "": those that have the key only, and no
+    payload."""
+    ttl_seconds: Duration = 0.0
+    """How long a row is of use after it was appended; 0: for ever."""
+    ttl_by: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] = ""
+    """The attribute with the seconds of a row that has its own; "": none has."""
 
 
 class ShardPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -144,7 +156,17 @@ def fault_in_options(options: StreamOptions) -> str:
         return "a stream is named twice as a source"
     if options.when_full == DROP_OLDEST and not (options.max_bytes or options.max_rows):
         return "--when-full drop-oldest needs --max-bytes or --max-rows"
-    for selector in (options.capture, *(source.where for source in options.sources)):
+    if options.key and options.shards > 1 and options.by != options.key:
+        return (
+            f"all rows of a key belong in one shard: --key {options.key} needs --by {options.key}"
+        )
+    if options.deletes and not options.key:
+        return "--deletes goes with --key"
+    for selector in (
+        options.capture,
+        options.deletes,
+        *(source.where for source in options.sources),
+    ):
         try:
             if selector:
                 compile_selector(selector)

@@ -10,7 +10,7 @@ import msgspec
 from overlay.chord.messages import Cluster
 from overlay.info import ConsumerInfo, IntakeInfo
 from overlay.machine import Duration, Message, NodeId, Peer, Uint53, Uint63, Version
-from streams.directory.entry import NAME_MOST, StreamEntry, StreamOptions
+from streams.directory.entry import ATTRIBUTE_MOST, NAME_MOST, StreamEntry, StreamOptions
 from streams.replication.messages import Shard
 
 Name = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
@@ -43,6 +43,8 @@ class ChangeStream(Message, frozen=True):
     max_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] | None = None
     max_rows: Uint53 | None = None
     when_full: Annotated[str, msgspec.Meta(max_length=32)] | None = None
+    ttl_seconds: Duration | None = None
+    ttl_by: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] | None = None
 
 
 class EraseStream(Message, frozen=True):

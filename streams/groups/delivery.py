@@ -194,7 +194,9 @@ class GroupDelivery:
             self._pass_over(self._first_kept())
             position = self.scanned
         number = self.replica.log.before_offset(position)[0]
-        return HistoryScan(self.replica, number, position, self._predicate, self._wake)
+        return HistoryScan(
+            *(self.replica, number, position, self._predicate, self._wake), self.log.expiry
+        )
 
     def _first_kept(self) -> int:
         return max(self.replica.state.floor, self.replica.log.first_offset)
@@ -248,6 +250,10 @@ class GroupDelivery:
         given: dict[Member, list[LeasedRow]] = {}
         now, lease, place = self.port.now, self.group.options.lease, 0
         while free and (row := self.window.next(now)) is not None:
+            if self._is_over(row):
+                self.port.count("stream_group_rows_expired")
+                self._done(row)
+                continue
             place %= len(free)
             member = free[place]
             number = self._leases()
@@ -262,6 +268,13 @@ class GroupDelivery:
                 del free[place]
         for member, rows in given.items():
             self._send(member, rows)
+
+    def _is_over(self, row: Pending) -> bool:
+        """Whether a row that waits is past its time."""
+        expiry = self.log.expiry
+        if not expiry.by_row:
+            return expiry.is_over(row.time)
+        return expiry.is_row_over(row.time, decode_rows(row.row, 1)[0].attributes)
 
     def _send(self, member: Member, rows: list[LeasedRow]) -> None:
         self.port.count("stream_group_rows", len(rows))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from overlay.machine import Port
+from streams.consuming.expiring import Expiry
 from streams.log.chunk import DEAD, POSITIONS
 from streams.log.group_state import DeadLetter, GroupEntry
 from streams.log.state import encode_entries, split_entries
@@ -34,6 +35,7 @@ class GroupLog:
         self.replica = replica
         self.leading = leading
         self.clock = clock
+        self.expiry = Expiry(lambda: leading.keep, clock)
         self._wake = wake
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
 

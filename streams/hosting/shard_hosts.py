@@ -315,7 +315,8 @@ def keep_of(options: StreamOptions) -> Keep:
     return Keep(
         *(int(options.keep_seconds * 1e9), options.keep_bytes, options.drop_unread),
         *(int(options.expire_consumers), options.max_bytes, options.max_rows),
-        options.when_full == DROP_OLDEST,
+        *(options.when_full == DROP_OLDEST, options.key, options.deletes),
+        *(int(options.ttl_seconds * 1e9), options.ttl_by),
     )
 
 

@@ -34,6 +34,7 @@ REPLICAS: Final = 6
 CUT: Final = 7
 STATE: Final = 8
 PRODUCERS: Final = 9
+TABLE: Final = 10
 KINDS: Final = {
     EVENTS: "Events",
     PREPARED: "Prepared",
@@ -44,6 +45,7 @@ KINDS: Final = {
     CUT: "Cut",
     STATE: "State",
     PRODUCERS: "Producers",
+    TABLE: "Table",
 }
 """The kinds by number."""
 

@@ -145,6 +145,11 @@ class GroupStates:
         """The lowest offset that a group is not done with; None: there is no group."""
         return min((group.done.floor for group in self.groups.values()), default=None)
 
+    def pass_over(self, offset: int) -> None:
+        """All groups are done with what stands below `offset`."""
+        for group in self.groups.values():
+            group.done.add(group.done.floor, offset)
+
     def entries(self) -> Iterator[GroupEntry]:
         """All that there is to know, in a fixed order."""
         for name in sorted(self.groups):

@@ -32,6 +32,7 @@ from streams.log.chunk import (
 from streams.log.group_state import GROUP_ENTRIES, GroupEntry, GroupStates
 from streams.log.half_state import HALF_ENTRIES, HalfEntry, HalfStates
 from streams.log.origins import CAPTURED, COPIED, ORIGIN_ENTRIES, OriginEntry, OriginStates
+from streams.log.table import TableWritten
 
 WINDOW: Final = 8
 """Runs of a producer whose places are kept, so that a repeat gets the original receipt: twice the
@@ -75,9 +76,11 @@ class ReplicaSet(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Floor(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Offsets below this one are not kept any more."""
+    """Offsets below this one are not kept any more; those below `expired` were past their time, and
+    who has not read them goes on behind them."""
 
     offset: int
+    expired: int = 0
 
 
 class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -161,8 +164,12 @@ Entry = (
     | HalfEntry
     | OriginEntry
     | GroupEntry
+    | TableWritten
 )
 _ENTRIES: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
+
+
+NO_TABLE: Final = TableWritten(0, 0)
 
 
 def encode_entries(entries: Sequence[Entry]) -> bytes:
@@ -214,6 +221,9 @@ class ShardState:
         self.transactions = HalfStates()
         self.origins = OriginStates()
         self.groups = GroupStates()
+        self.table = NO_TABLE
+        """Where the newest rows below the floor are, in a stream with a key."""
+        self._former_table: TableWritten | None = None  # before that; None: not known
         self._loading: ShardState | None = None  # a state whose last chunk has not come
 
     def apply(self, chunk: Chunk) -> None:
@@ -229,6 +239,7 @@ class ShardState:
                     self.floor, self.stream = loaded.floor, loaded.stream
                     self.transactions, self.origins = loaded.transactions, loaded.origins
                     self.consumers, self.groups = loaded.consumers, loaded.groups
+                    self.table = loaded.table
         elif chunk.kind == EVENTS:
             offset = chunk.first
             for head in heads_of(chunk):
@@ -241,6 +252,8 @@ class ShardState:
         """All that there is to know, in a fixed order."""
         yield ReplicaSet(self.replicas)
         yield Floor(self.floor)
+        if self.table != NO_TABLE:
+            yield self.table
         if self.stream:
             yield StreamIs(self.stream)
         for name in sorted(self.producers):
@@ -250,6 +263,16 @@ class ShardState:
         for name in sorted(self.consumers):
             yield self.consumers[name]
         yield from self.groups.entries()
+
+    def oldest_table_chunk(self, committed: int) -> int | None:
+        """The first chunk that has rows of the table; None: there is none. A table that is written
+        behind chunk `committed` may be lost again, so that the one before is needed still."""
+        needed = [self.table]
+        if self.table.cut > committed:
+            if self._former_table is None:
+                return 0
+            needed.append(self._former_table)
+        return min((table.first for table in needed if table.first), default=None)
 
     def pieces(self) -> list[StatePiece]:
         """The state as the chunks with which a segment begins: at least one."""
@@ -270,7 +293,10 @@ class ShardState:
             elif isinstance(entry, StreamIs):
                 self.stream = entry.value
             elif isinstance(entry, Floor):
-                self._raise_floor(entry.offset)
+                self._raise_floor(entry.offset, entry.expired)
+            elif isinstance(entry, TableWritten):
+                self._former_table = self.table
+                self.table = replace(entry, cut=entry.cut or chunk.number)
             elif isinstance(entry, SessionOpened):
                 self._opened(entry, chunk)
             elif isinstance(entry, HALF_ENTRIES):
@@ -284,12 +310,15 @@ class ShardState:
             else:
                 self._take_consumer(entry, chunk)
 
-    def _raise_floor(self, offset: int) -> None:
+    def _raise_floor(self, offset: int, expired: int) -> None:
         """Offsets below this one are not kept; count for each consumer what it had not read."""
         for name, known in self.consumers.items():
             unread = offset - max(known.position, self.floor)
             if unread > 0:
-                self.consumers[name] = replace(known, dropped=known.dropped + unread)
+                dropped, position = known.dropped + unread, max(known.position, expired)
+                self.consumers[name] = replace(known, dropped=dropped, position=position)
+        if expired:
+            self.groups.pass_over(expired)
         self.floor = max(self.floor, offset)
 
     def _opened(self, entry: SessionOpened, chunk: Chunk) -> None:

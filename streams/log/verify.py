@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from streams.log.batches import MalformedChunkError, rows_of
-from streams.log.chunk import CUT, EVENTS, KINDS, STATE, Chunk, ChunkId, genesis, read
+from streams.log.chunk import CUT, EVENTS, KINDS, STATE, TABLE, Chunk, ChunkId, genesis, read
 from streams.log.receipt import Receipt
 from streams.log.shard_log import parse_name, segment_name
 from streams.log.state import ShardState
+from streams.log.table import table_rows
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -146,6 +147,8 @@ class Verifier:
             rows_of(chunk)
         elif chunk.offsets and chunk.kind != CUT:  # which leaves offsets out
             raise _FaultFound(at, f"a chunk of kind {KINDS[chunk.kind]} has no offsets")
+        if chunk.kind == TABLE:
+            table_rows(chunk)
         if chunk.committed >= chunk.number:
             raise _FaultFound(
                 at, f"chunk {chunk.number} says that chunk {chunk.committed} is committed"

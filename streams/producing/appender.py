@@ -53,7 +53,6 @@ from streams.producing.messages import (
 from streams.producing.numbers import New, Repeated, Wrong, judge
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.replication.retention import over
 
 UNDER_WAY: Final = 2
 """Chunks that are appended and not committed, from which on smaller ones wait: two keep disk and
@@ -173,8 +172,11 @@ class Appender:
                 decode_rows(batch.rows, batch.count) if isinstance(verdict, New) else ()
                 for batch, verdict in zip(message.batches, found, strict=True)
             ]
+            unfit = self.leading.unfit(row for rows in decoded for row in rows)
         except ValueError as error:
-            self.refuse(sender, message.request, MALFORMED, str(error))
+            unfit = str(error)
+        if unfit:
+            self.refuse(sender, message.request, MALFORMED, unfit)
             return
         request = _Request(sender, message.request, self.port.now)
         self._requests[request] = None
@@ -230,11 +232,9 @@ class Appender:
         crowded = self._pending + size > PENDING_MOST or len(self._waiting) >= WAITING_MOST
         if crowded or (mine and mine + size > PRODUCER_MOST):
             return FULL, "too much is not committed yet"
-        keep = self.leading.keep
-        if batches and keep.is_bounded:
+        if batches:
             rows = self._queued_rows + sum(batch.count for batch in batches)
-            size += self._queued_bytes
-            if reason := over(keep, self.replica.log, self.replica.state.floor, size, rows):
+            if reason := self.leading.full(size + self._queued_bytes, rows):
                 return QUOTA, reason
         return None
 

@@ -17,13 +17,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from overlay.machine import NodeId, Peer, by_id
-from streams.log.batches import Batch, encode_batches
+from streams.log.batches import Batch, Row, encode_batches
 from streams.log.chunk import BEGINS, COMPLETES, CUT, EVENTS, REPLICAS, STATE, Chunk, ChunkId, pack
 from streams.log.state import Entry, Floor, ReplicaSet, StreamIs, encode_entries
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.local import LocalReplica
 from streams.replication.messages import ShardAck, ShardAppend, ShardBehind
-from streams.replication.retention import Keep, floor_of, quota_floor
+from streams.replication.retention import Keep, floor_of, over, quota_floor
 
 ROUNDS: Final = 10
 """Times that a leader looks at its followers until it asks those too who lack nothing: every 3 s
@@ -54,6 +54,8 @@ class Leading:
         self._changed = 0  # number of the chunk that changed the replicas last
         self._rounds = 0  # of `ask_again`, since all others were asked
         self.keep = replica.keep
+        self.obstacle = ""
+        """Why the shard takes no more rows, whatever `keep` says; "": it does."""
 
     def begin(self) -> None:
         """Append a chunk of the own epoch, and ask all others how far they are."""
@@ -112,14 +114,34 @@ class Leading:
             ),
         )
 
+    def full(self, size: int, rows: int) -> str:
+        """Why the shard cannot take so many bytes and rows more; "": it can."""
+        mine = self.replica
+        return self.obstacle or over(self.keep, mine.log, mine.state.floor, size, rows)
+
+    def unfit(self, rows: Iterable[Row]) -> str:
+        """Why the stream has no use for some of these rows; "": it has for all."""
+        key = self.keep.key
+        if key and any(row.attributes.get(key) is None for row in rows):
+            return f"a row lacks {key}, which is the key of the stream (--key)"
+        return ""
+
     # -- retention -------------------------------------------------------------------------------
 
     def retain(self, keep: Keep, now: int) -> None:
-        """Append a Cut, if at `now` (nanoseconds since 1970) there is more than is to be kept."""
-        mine = self.replica
+        """Append a Cut, if at `now` (nanoseconds since 1970) there is more than is to be kept. In a
+        stream with a key that is done with the table of what goes (streams/tables/)."""
         self.keep = keep
+        floor = self.floor_due(now)
+        if floor > self.replica.state.floor and not keep.key:
+            self.append_chunk(CUT, encode_entries([self.floor_entry(floor, now)]), time=now)
+
+    def floor_due(self, now: int) -> int:
+        """The lowest offset that is to be kept at `now` (nanoseconds since 1970); 0: that cannot be
+        said yet."""
+        mine, keep = self.replica, self.keep
         if not mine.ready or not self.may_change():
-            return
+            return 0
         if keep.time and mine.log.time <= now - keep.time:
             floor = mine.log.next_offset
         else:
@@ -132,8 +154,22 @@ class Leading:
         held = mine.state.groups.floor()
         if held is not None and not keep.drops_unread:
             floor = min(floor, held)
-        if floor > mine.state.floor:
-            self.append_chunk(CUT, encode_entries([Floor(floor)]), time=now)
+        return max(floor, self._expired(now))
+
+    def floor_entry(self, floor: int, now: int) -> Floor:
+        """What the log is to say when the floor is raised to `floor` at `now`."""
+        return Floor(floor, min(floor, self._expired(now)))
+
+    def _expired(self, now: int) -> int:
+        """Rows below this offset are past their time, whoever has not read them; those behind it
+        may be. Where rows have times of their own nothing is said."""
+        keep, log = self.keep, self.replica.log
+        if not keep.ttl or keep.ttl_by:
+            return 0
+        if log.time <= now - keep.ttl:
+            return log.next_offset
+        self.replica.learn_times()
+        return floor_of(log.segments, Keep(time=keep.ttl), now)
 
     # -- replicas --------------------------------------------------------------------------------
 

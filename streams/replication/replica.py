@@ -600,7 +600,9 @@ class Replica(Machine):
         if len(self.log.segments) > 1 and self.log.segments[1].offset <= self._floor:
             needed = self.log.state_at(self.committed)
             half = self.state.transactions.oldest_chunk(self.committed)
-            for name in self.log.retain(self._floor, needed if half is None else min(needed, half)):
+            table = self.state.oldest_table_chunk(self.committed)
+            needed = min(number for number in (needed, half, table) if number is not None)
+            for name in self.log.retain(self._floor, needed):
                 self.disk.drop(self.shard, name)
 
     def learn_times(self) -> None:

@@ -8,7 +8,8 @@ segments that are small beside what is to be kept.
 
 What a registered consumer or group has not read stays, whatever its age, unless the stream says
 otherwise (`Keep.drops_unread`, and of consumers `Keep.drops_oldest`). Then the log's state counts
-for each consumer what it has missed.
+for each consumer what it has missed. Rows that are past their time (`Keep.ttl`) go whether they
+were read or not: nobody is given them any more.
 
 A replica that lacks chunks which its leader has deleted begins anew at the first segment that the
 leader has (`ShardAppend.start`).
@@ -16,10 +17,11 @@ leader has (`ShardAppend.start`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from matching import Value
 from streams.log.shard_log import SEGMENT_AGE, SEGMENT_BYTES, Segment, ShardLog
 
 PARTS: Final = 8
@@ -49,11 +51,14 @@ class Keep(NamedTuple):
     """What a shard may have, 0: without a bound."""
     drops_oldest: bool = False
     """When it is full; else new rows are refused."""
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether there is something that a shard may have at most."""
-        return bool(self.most_bytes or self.most_rows)
+    key: str = ""
+    """The attribute of whose values each has its newest row kept, however old; "": none."""
+    deletes: str = ""
+    """The selector of rows that delete their key; "": those that have the key only."""
+    ttl: int = 0
+    """Nanoseconds for which a row is of use after it was appended; 0: for ever."""
+    ttl_by: str = ""
+    """The attribute with the seconds of a row that has its own; "": none has."""
 
     @property
     def segment_bytes(self) -> int:
@@ -67,21 +72,36 @@ class Keep(NamedTuple):
     @property
     def segment_age(self) -> int:
         """Nanoseconds of a segment at most."""
-        if not self.time:
+        least = min((time for time in (self.time, self.ttl) if time), default=0)
+        if not least:
             return SEGMENT_AGE
-        return min(SEGMENT_AGE, max(self.time // PARTS, SEGMENT_AGE_LEAST))
+        return min(SEGMENT_AGE, max(least // PARTS, SEGMENT_AGE_LEAST))
 
 
 EVERYTHING: Final = Keep()
+
+NANOSECONDS: Final = 1_000_000_000
+LIFE_MOST: Final = 100 * 365 * 86_400.0
+"""Seconds of a row's own time at most: what is longer counts as this."""
 
 FULL_AGAIN: Final = 2
 """A stream that drops its oldest rows refuses new ones when it has so many times what it may have:
 then something holds the oldest (a group that has not acknowledged them, a change of replicas)."""
 
 
+def life_of(keep: Keep, attributes: Mapping[str, Value | None]) -> int:
+    """Nanoseconds for which a row is of use after it was appended; 0: for ever."""
+    own = attributes.get(keep.ttl_by) if keep.ttl_by else None
+    if isinstance(own, bool) or not isinstance(own, int | float) or not own >= 0:
+        return keep.ttl
+    return max(1, int(min(own, LIFE_MOST) * NANOSECONDS))
+
+
 def over(keep: Keep, log: ShardLog, floor: int, size: int, rows: int) -> str:
     """Why a shard cannot take so many bytes and rows more; "": it can. `floor`: of its state."""
     most_bytes, most_rows = keep.most_bytes, keep.most_rows
+    if not most_bytes and not most_rows:
+        return ""
     if keep.drops_oldest:
         most_bytes = max(FULL_AGAIN * most_bytes, _SLACK)
         most_rows = FULL_AGAIN * most_rows

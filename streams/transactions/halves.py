@@ -25,7 +25,7 @@ from streams.log.chunk import CHUNK_MOST, DECIDED, EVENTS, HEAD, PREPARED, Chunk
 from streams.log.half_state import Half, HalfParked, HalfRolledBack, PreparedHalf
 from streams.log.state import encode_entries, entries_of
 from streams.log.zones import encode_zones, zone_map
-from streams.producing.messages import BATCH_MOST, FULL, MALFORMED, MOVED, TOO_LARGE, Run
+from streams.producing.messages import BATCH_MOST, FULL, MALFORMED, MOVED, QUOTA, TOO_LARGE, Run
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 from streams.transactions.messages import (
@@ -126,11 +126,16 @@ class Halves:
         if len(halves) >= HALVES_MOST or size > HALVES_BYTES:
             kept = f"at most {HALVES_MOST:,} and {HALVES_BYTES // 2**20} MiB are kept"
             return FULL, f"{len(halves):,} halves of this shard are not decided; {kept}"
+        # What waits is in the log once more when it is committed, which is not refused.
+        count = sum(half.count for half in halves.values()) + batch.count
+        if reason := self.leading.full(size, count):
+            self.port.count("halves_over_quota")
+            return QUOTA, reason
         try:
-            decode_rows(batch.rows, batch.count)
+            unfit = self.leading.unfit(decode_rows(batch.rows, batch.count))
         except ValueError as error:
-            return MALFORMED, str(error)
-        return None
+            unfit = str(error)
+        return (MALFORMED, unfit) if unfit else None
 
     # -- deciding --------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ import pytest
 
 from canopy.client.blocking import ControlClient
 from canopy.client.synchronous import connect
-from overlay.client import AddStream, AppendEvents, Draft, EventsAppended, GetStreams, Streams
+from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.info import AppendReceipt, ShardInfo
+from overlay.stream_client import AddStream
 from streams.log.receipt import Receipt
 from streams.log.shard_log import parse_name
 from streams.log.verify import Verifier

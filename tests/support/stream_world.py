@@ -12,7 +12,8 @@ from random import Random
 from typing import TypeVar
 
 from canopy.sim.world.log_disk import PROMISE
-from overlay.client import AddStream, GetStreams, Streams
+from overlay.client import GetStreams, Streams
+from overlay.stream_client import AddStream
 from streams.log.batches import Batch, BatchHead, Row, heads_of
 from streams.log.chunk import EVENTS, read
 from streams.replication.replica import Replica

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from canopy.cli.connect import node_options, open_client
@@ -11,8 +13,16 @@ from canopy.cli.streams.manage import bounds, parse_period, parse_size
 
 @click.command()
 @click.argument("name", metavar="STREAM")
-@click.option("--keep-for", callback=parse_period, metavar="PERIOD", help="Keep rows so long: 30d.")
-@click.option("--keep-size", callback=parse_size, metavar="SIZE", help="Keep so much: 20G.")
+@click.option(
+    "--keep-for",
+    "keep_seconds",
+    callback=parse_period,
+    metavar="PERIOD",
+    help="Keep rows so long: 30d.",
+)
+@click.option(
+    "--keep-size", "keep_bytes", callback=parse_size, metavar="SIZE", help="Keep so much: 20G."
+)
 @click.option(
     "--capture", metavar="SELECTOR", help='Append the published events that match; "": none.'
 )
@@ -30,21 +40,18 @@ from canopy.cli.streams.manage import bounds, parse_period, parse_size
     type=click.Choice(["refuse", "drop-oldest"]),
     help="Refuse new rows, or let the oldest go.",
 )
+@click.option(
+    "--ttl", callback=parse_period, metavar="PERIOD", help="Deliver no row that is older."
+)
+@click.option("--ttl-by", metavar="ATTRIBUTE", help="What has the seconds of a row with its own.")
 @node_options
 def edit(
     name: str,
-    keep_for: float | None,
-    keep_size: int | None,
-    capture: str | None,
-    drop_unread: bool | None,
-    expire_consumers: float | None,
-    max_bytes: int | None,
-    max_rows: int | None,
-    when_full: str | None,
     as_json: bool,
     timeout: float,
     connect: str | None,
     wait: float,
+    **options: Any,
 ) -> None:
     """Change a stream's options; what is not given stays. 0 keeps everything,
     and is no bound.
@@ -53,6 +60,9 @@ def edit(
     come back. A new --capture counts when the command returns; the former one ends after that, so
     that no event falls between them.
 
+    Shards, replicas, --key, --source and --mirror are for good: they say where rows are and what
+    they mean. Found another stream, with this one as its --source.
+
     \b
     canopy stream edit alarms --keep-for 7d
     canopy stream edit quakes --capture "mag > 6"
@@ -60,11 +70,10 @@ def edit(
     from overlay.client import Streams
     from overlay.stream_client import EditStream
 
-    limits = (drop_unread, expire_consumers, max_bytes, max_rows, when_full)
-    if all(given is None for given in (keep_for, keep_size, capture, *limits)):
+    if all(given is None for given in options.values()):
         raise click.UsageError("nothing to change: give an option, such as --keep-for")
     with open_client(connect, wait) as client:
-        command = EditStream(0, name, keep_for, keep_size, capture, *limits)
+        command = EditStream(0, name, **options)
         found = client.ask(command, Streams, timeout).streams[0]
     if as_json:
         print_json(plain(found))

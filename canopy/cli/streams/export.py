@@ -93,7 +93,9 @@ def _bound(text: str | None) -> _Bound:
 @click.command()
 @click.argument("name", metavar="STREAM")
 @click.argument("selector", default="")
-@click.option("--from", "start", default="first", metavar="WHERE", help="first, OFFSET or TIME.")
+@click.option(
+    "--from", "start", default="first", metavar="WHERE", help="first, keys, OFFSET or TIME."
+)
 @click.option("--to", "end", metavar="WHERE", help="Before this OFFSET or TIME. [default: the end]")
 @click.option("-o", "--output", metavar="FILE", default="-", help='The file; "-": standard output.')
 @click.option(
@@ -116,11 +118,13 @@ def export(
 
     It ends with the last event that was there when it began. JSON lines are the objects of `canopy
     sub --stream --json`; CSV has a column for each attribute that occurs, beside shard, offset and
-    time. The file has its name when it is whole. What was written is said on standard error, with
+    time. The file has its name when it is whole. With --from keys it has the newest row of each key
+    only. What was written is said on standard error, with
     --json as an object.
 
     \b
     canopy stream export alarms -o alarms.jsonl
+    canopy stream export users --from keys -o users.jsonl
     canopy stream export readings "value > 30" --from 2026-11-01 --to 2026-12-01 -o hot.csv
     """
     bound = _bound(end)

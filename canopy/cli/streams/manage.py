@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -53,6 +53,7 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
 @click.option("--replicas", default=3, help="Nodes that have each shard (3): odd.")
 @click.option(
     "--keep-for",
+    "keep_seconds",
     default="0",
     callback=parse_period,
     metavar="PERIOD",
@@ -60,6 +61,7 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
 )
 @click.option(
     "--keep-size",
+    "keep_bytes",
     default="0",
     callback=parse_size,
     metavar="SIZE",
@@ -96,28 +98,36 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
     default="refuse",
     help="Refuse new rows (default), or let the oldest go.",
 )
+@click.option(
+    "--key", default="", metavar="ATTRIBUTE", help="Keep the newest row of each value, however old."
+)
+@click.option(
+    "--deletes",
+    default="",
+    metavar="SELECTOR",
+    help="With --key: rows that end their key (default: those that have the key only).",
+)
+@click.option(
+    "--ttl",
+    "ttl_seconds",
+    default="0",
+    callback=parse_period,
+    metavar="PERIOD",
+    help="Deliver no row that is older: 24h.",
+)
+@click.option(
+    "--ttl-by", default="", metavar="ATTRIBUTE", help="What has the seconds of a row with its own."
+)
 @node_options
 def add(
     name: str,
-    shards: int,
-    by: str,
-    replicas: int,
-    keep_for: float,
-    keep_size: int,
-    capture: str,
     sources: tuple[str, ...],
     where: str,
-    mirror: str,
-    region: str,
-    drop_unread: bool,
-    expire_consumers: float,
-    max_bytes: int,
-    max_rows: int,
-    when_full: str,
     as_json: bool,
     timeout: float,
     connect: str | None,
     wait: float,
+    **options: Any,
 ) -> None:
     """Found a stream. It is there for good when this command returns: on the disks of a majority of
     its directory's cluster. Without --keep-for and --keep-size it keeps everything.
@@ -132,6 +142,11 @@ def add(
     With --source (repeatable) it copies the rows of other streams that --where matches, each once;
     with --mirror it is another copy of a stream, with the same offsets, for another --region.
 
+    With --key rows that --keep-for and --keep-size let go leave the newest row of each value of
+    ATTRIBUTE behind, until a row that --deletes matches comes; `canopy sub --from keys` begins with
+    these. With --ttl rows are of no use after a time: they are not delivered any more, and
+    go whether they were read or not.
+
     A name that is taken is refused (exit code 1).
 
     \b
@@ -141,18 +156,16 @@ def add(
     canopy stream add orders-us --mirror orders --region us
     canopy stream add readings --shards 4 --by sensor --keep-for 30d --keep-size 20G
     canopy stream add jobs --max-rows 1000000 --expire-consumers 7d
+    canopy stream add users --key id --deletes "op = 'delete'" --keep-for 7d
+    canopy stream add positions --ttl 10m
     """
-    from msgspec.structs import replace
+    from overlay.client import Streams
+    from overlay.stream_client import AddStream
 
-    from overlay.client import AddStream, Streams
-
-    command = AddStream(0, name, shards, by, replicas, keep_for, keep_size, capture)
     if where and not sources:
         raise click.UsageError("--where goes with --source")
     pairs = tuple((source, where) for source in sources)
-    command = replace(command, sources=pairs, mirror=mirror, region=region)
-    command = replace(command, drop_unread=drop_unread, expire_consumers=expire_consumers)
-    command = replace(command, max_bytes=max_bytes, max_rows=max_rows, when_full=when_full)
+    command = AddStream(0, name, sources=pairs, **options)
     with open_client(connect, wait) as client:
         found = client.ask(command, Streams, timeout).streams[0]
     if as_json:
@@ -160,8 +173,8 @@ def add(
         return
     nodes = len(found.shards[0].replicas)
     console().print(f"[bold]{label(name)}[/] has the id {found.id}, on {counted(nodes, 'node')}")
-    if nodes < replicas:
-        console().print(f"{replicas} replicas were asked for: others follow as nodes come")
+    if nodes < found.replicas:
+        console().print(f"{found.replicas} replicas were asked for: others follow as nodes come")
 
 
 @click.command()
@@ -298,6 +311,13 @@ def bounds(stream: StreamInfo) -> list[str]:
     if most:
         then = "drops its oldest rows" if stream.when_full == "drop-oldest" else "refuses new rows"
         found.append(f"a shard with {' or '.join(most)} {then}")
+    if stream.key:
+        ends = label(stream.deletes) if stream.deletes else "a row that has the key only"
+        found.append(f"the newest row of each {label(stream.key)} stays, until {ends}")
+    if stream.ttl_seconds or stream.ttl_by:
+        lives = [duration(stream.ttl_seconds)] if stream.ttl_seconds else []
+        lives += [f"the seconds in {label(stream.ttl_by)}"] if stream.ttl_by else []
+        found.append(f"rows are of use for {', or '.join(lives)}")
     if stream.drop_unread:
         found.append("rows do not stay for durable consumers")
     if stream.expire_consumers:

@@ -52,6 +52,8 @@ def read_stream(wanted: Wanted, show: Show, as_json: bool, connect: str | None, 
     if not wanted.stream:
         raise click.UsageError("--from and --durable need --stream")
     start, at = place_of(wanted.start)
+    if start == "keys" and wanted.durable:
+        raise click.UsageError("--from keys goes without --durable: that begins in the history")
     if wanted.selector:
         compile_selector(wanted.selector)
     until = None if wanted.seconds is None else time.monotonic() + wanted.seconds
@@ -69,7 +71,8 @@ def read_stream(wanted: Wanted, show: Show, as_json: bool, connect: str | None, 
     ):
         begins = ", ".join(f"{shard}: {first}" for shard, first in reading.positions.items())
         where = begins.removeprefix("0: ") if len(reading.positions) == 1 else f"shards {begins}"
-        click.echo(f"reading {wanted.stream} from offset {where}", err=True)
+        where = "the newest row of each key on" if start == "keys" else f"offset {where}"
+        click.echo(f"reading {wanted.stream} from {where}", err=True)
         left = _follow(reading, wanted, until, gone, show, as_json)
     return TIME_OUT if left else OK
 
@@ -85,6 +88,7 @@ def _follow(
     """Print until there were as many as wanted, the time is over or the reader has gone. Returns
     how many are missing."""
     left = wanted.most
+    was_in_table = reading.in_table
     while (left is None or left > 0) and not gone.is_set():
         rest = LOOK if until is None else min(LOOK, until - time.monotonic())
         if rest <= 0:
@@ -95,6 +99,9 @@ def _follow(
                 print_json(stream_object(wanted.stream, event))
             else:
                 show(delivery_of(wanted.stream, event))
+        if was_in_table and not reading.in_table:
+            was_in_table = False
+            click.echo("all newest rows are there; what follows are later ones", err=True)
         if left is not None:
             for event in reversed(events[left:]):  # what was not printed is not done with
                 reading.positions[event.shard] = event.offset

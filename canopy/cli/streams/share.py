@@ -133,6 +133,8 @@ def share_stream(
     if wanted.durable:
         raise click.UsageError("give one of --durable and --group")
     start, at = place_of(wanted.start)
+    if start == "keys":
+        raise click.UsageError("--from keys goes without --group: it shares the rows of the log")
     if wanted.selector:
         compile_selector(wanted.selector)
     until = None if wanted.seconds is None else time.monotonic() + wanted.seconds

@@ -50,7 +50,7 @@ def why_row(
         return
     out = console()
     out.print(f"[bold]{label(stream)}[/] shard {shard}, offset {offset}: {_state(found)}")
-    if found.state == "kept":
+    if found.attributes or found.time:
         attributes = ", ".join(f"{name}={value}" for name, value in found.attributes.items())
         out.print(f"  {label(attributes)}", soft_wrap=True)
         when = datetime.fromtimestamp(found.time).isoformat(" ", "milliseconds")
@@ -71,7 +71,7 @@ def _state(found: RowExplained) -> str:
         return f"not kept any more ({there})"
     if found.state == "not yet":
         return f"not there yet ({there})" if found.next > found.first else "the shard is empty"
-    return "kept"
+    return found.state
 
 
 def _by(found: RowExplained) -> str:

@@ -60,8 +60,10 @@ class GroupArguments(TypedDict, total=False):
 def wanted_membership(
     stream: str, group: str, selector: str | None, options: GroupArguments
 ) -> AttachGroup:
-    """The command for the arguments of `Client.group`."""
+    """The command for the arguments of `Client.group`. ValueError if it is to start with keys."""
     start, delay = options.get("start", "new"), options.get("delay")
+    if start == "keys":
+        raise ValueError("a group shares the rows of the log: it cannot start with keys")
     return AttachGroup(
         *(0, stream, group, options.get("name") or secrets.token_hex(8)),
         start="offset" if isinstance(start, int) else start,

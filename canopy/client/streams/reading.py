@@ -30,7 +30,7 @@ from overlay.client import (
     TakeEvents,
 )
 
-Start = Literal["first", "new", "offset", "time"]
+Start = Literal["first", "new", "offset", "time", "keys"]
 
 CONFIRM: Final = 1.0
 """Seconds between two words of what has taken effect elsewhere: they only let retention go on."""
@@ -42,18 +42,20 @@ L = TypeVar("L", bound=Link)
 
 
 def parse_start(text: str) -> tuple[Start | int, int]:
-    """`start` and `at` of `Client.read` for first, new, an offset, or a time such as
+    """`start` and `at` of `Client.read` for first, new, keys, an offset, or a time such as
     2026-11-23T08:00. ValueError if it is none of these."""
     if text == "new":
         return "new", 0
     if text == "first":
         return "first", 0
+    if text == "keys":
+        return "keys", 0
     if text.isascii() and text.isdigit():
         return int(text), 0
     try:
         return "time", int(datetime.fromisoformat(text).timestamp() * 1e9)
     except ValueError:
-        wanted = "first, new, an offset, or a time such as 2026-11-23T08:00"
+        wanted = "first, new, keys, an offset, or a time such as 2026-11-23T08:00"
         raise ValueError(f"{wanted} is wanted, not {text}") from None
 
 
@@ -105,6 +107,7 @@ class ReadingCore(Generic[L]):
         self._confirmed: dict[int, int] = {}  # positions that the stream is to hear of
         self._confirmed_at = 0.0
         self._rest: deque[StreamEvent] = deque()  # has come, and is not handed out
+        self._tables: dict[int, int] = {}  # by shard: below it are the newest rows
         self.stream = wanted.stream
         """The stream's name."""
         self.stream_id = ""
@@ -128,6 +131,7 @@ class ReadingCore(Generic[L]):
             command = BeginReading(
                 *(0, wanted.stream, wanted.selector, wanted.start, wanted.at, positions),
                 *(wanted.durable, self._token, resume, wanted.expire_after, wanted.shard),
+                tables=self._open_tables() if known else (),
             )
             self._beginning = yield partial(self._begin, command, self._timeout)
         assert self._beginning is not None
@@ -148,7 +152,20 @@ class ReadingCore(Generic[L]):
             self.begins = {shard: first for shard, (first, _) in shards.items()}
             self.ends = {shard: end for shard, (_, end) in shards.items()}
             self.positions, self._scanned = dict(self.begins), dict(self.begins)
+            if self._wanted.start == "keys":
+                self._tables = dict(self.ends)
         self.stream_id = ready.stream
+
+    @property
+    def in_table(self) -> bool:
+        """Whether not all newest rows have been handed out yet, of a reading that begins with
+        `keys`. When they have, what came so far is the newest row of each key."""
+        return any(self.positions[shard] < end for shard, end in self._tables.items())
+
+    def _open_tables(self) -> tuple[tuple[int, int], ...]:
+        """Shards of which not all newest rows have come here, with the first end of these."""
+        scanned = self._scanned
+        return tuple((s, self.ends[s]) for s, end in self._tables.items() if scanned[s] < end)
 
     def _taking(self, timeout: float) -> Steps[list[StreamEvent]]:
         """The next events; none when none came in time, or where others were passed over."""
@@ -193,6 +210,7 @@ class ReadingCore(Generic[L]):
                 yield from self._coming_back()
                 continue
             self._scanned.update(taken.positions)
+            self._tables.update(taken.tables)
             return list(taken.events)
 
     def confirm(self) -> None:

@@ -41,7 +41,7 @@ class ReplayDialog(ModalScreen[ReplayRequest | None]):
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = f"Read {self._stream}"
             dialog.border_subtitle = "Enter read · Esc cancel"
-            yield Label("From: first, new, an offset, or a time such as 2026-11-23T08:00")
+            yield Label("From: first, new, keys, an offset, or a time such as 2026-11-23T08:00")
             yield self._from
             yield Label("Events that this selector matches")
             yield self._selector

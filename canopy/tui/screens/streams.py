@@ -260,7 +260,7 @@ def explanation(offset: int, reply: Reply) -> str:
     assert isinstance(reply, RowExplained), reply
     there = f"offsets {reply.first:,} to {reply.next - 1:,} are there"
     lines = [f"row {offset:,}: {reply.state} ({there})"]
-    if reply.state == "kept":
+    if reply.time:
         by = one_line(reply.producer) or "nobody who is known"
         lines.append(f"appended {show_time(reply.time)} by {by}, number {reply.number:,}")
     lines += [f"{one_line(each.name)}: {each.what}" for each in reply.readers]

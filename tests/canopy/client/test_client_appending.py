@@ -23,7 +23,8 @@ import canopy.aio
 from canopy.cli.main import main
 from canopy.client.errors import CommandFailed, EventRefusedError
 from canopy.sinks.sqlite import SqliteOutbox
-from overlay.client import AddStream, GetStreams, Streams
+from overlay.client import GetStreams, Streams
+from overlay.stream_client import AddStream
 from tests.canopy.sinks import killed_producer
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 

@@ -18,7 +18,8 @@ import pytest
 
 import canopy
 from canopy.cli.main import main
-from overlay.client import AddStream, Streams
+from overlay.client import Streams
+from overlay.stream_client import AddStream
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 
 pytestmark = pytest.mark.process

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from canopy.sim.world.world import World
-from overlay.client import AddStream, Failed, Streams
-from overlay.stream_client import EditStream
+from overlay.client import Failed, Streams
+from overlay.stream_client import AddStream, EditStream
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
 from tests.support.overlays import grown, wait

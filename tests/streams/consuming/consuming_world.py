@@ -29,6 +29,7 @@ from streams.log.chunk import EVENTS, read
 from streams.producing import messages as producing
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
+from streams.tables.shard_table import ShardTable
 from tests.support.logs import SHARD
 from tests.support.producing_world import ProducingWorld
 from tests.support.shard_world import WrongError
@@ -132,9 +133,14 @@ class ConsumingWorld(ProducingWorld):
             lambda shard: self.led(node),
             lambda shard: self.alive.get(node),
             lambda: int(self.scheduler.now * 1e9),
+            lambda shard: self.table(node),
         )
         super().boot(node)
         self.readers[node].start()
+
+    def table(self, node: str) -> ShardTable | None:
+        """The newest rows at a leader, where the stream has a key."""
+        return None
 
     def machines(self, node: str) -> list[Any]:
         return [*super().machines(node), self.readers[node]]

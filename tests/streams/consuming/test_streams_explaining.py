@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from canopy.sim.world.world import World
 from overlay.client import (
-    AddStream,
     AppendEvents,
     BeginReading,
     CommitReading,
@@ -19,7 +18,7 @@ from overlay.client import (
     Streams,
     TakeEvents,
 )
-from overlay.stream_client import RowExplained, WhyRow
+from overlay.stream_client import AddStream, RowExplained, WhyRow
 from tests.support.overlays import grown, wait
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from canopy.sim.world.world import World
 from overlay.client import (
-    AddStream,
     AppendEvents,
     BeginReading,
     CommitReading,
@@ -22,6 +21,7 @@ from overlay.client import (
     Streams,
     TakeEvents,
 )
+from overlay.stream_client import AddStream
 from tests.streams.consuming.reading_world import trial_of_readings
 from tests.support.overlays import grown, wait
 

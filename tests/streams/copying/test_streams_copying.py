@@ -9,7 +9,6 @@ import pytest
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from overlay.client import (
-    AddStream,
     AppendEvents,
     BeginReading,
     Draft,
@@ -23,7 +22,7 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.info import StreamInfo
-from overlay.stream_client import EditStream
+from overlay.stream_client import AddStream, EditStream
 from streams.copying.copies import Copies
 from streams.copying.origin import OriginReading
 from streams.copying.shard_copy import ShardCopy

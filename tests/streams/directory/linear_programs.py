@@ -23,7 +23,6 @@ from canopy.sim.checks.linearizability import (
     pending,
 )
 from overlay.client import (
-    AddStream,
     AppendEvents,
     BeginReading,
     Command,
@@ -36,6 +35,7 @@ from overlay.client import (
     Streams,
     TakeEvents,
 )
+from overlay.stream_client import AddStream
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
 from tests.support.overlays import wait

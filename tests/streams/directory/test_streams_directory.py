@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 
 from canopy.sim.world.world import World
-from overlay.client import AddStream, Done, Failed, GetStreams, RemoveStream, Streams
+from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.info import StreamInfo
+from overlay.stream_client import AddStream
 from streams.log import shard_log
 from streams.log.batches import Batch, BatchHead, Row
 from streams.replication.leading import Leading

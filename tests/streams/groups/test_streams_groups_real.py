@@ -13,8 +13,8 @@ import trio
 
 import canopy.trio
 from canopy.client.synchronous import connect
-from overlay.client import AddStream, GetStreams, Streams
-from overlay.stream_client import GetGroups, GroupRow, Groups
+from overlay.client import GetStreams, Streams
+from overlay.stream_client import AddStream, GetGroups, GroupRow, Groups
 from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 MEMBER = """

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from canopy.sim.world.world import World
-from overlay.client import AddStream, AppendEvents, Done, Draft, EventsAppended, Failed, Streams
+from overlay.client import AppendEvents, Done, Draft, EventsAppended, Failed, Streams
 from overlay.stream_client import (
+    AddStream,
     AttachGroup,
     DeadEnded,
     DetachGroup,

@@ -6,7 +6,6 @@ from typing import Any
 
 from canopy.sim.world.world import World
 from overlay.client import (
-    AddStream,
     AppendEvents,
     BeginProducer,
     Draft,
@@ -16,6 +15,7 @@ from overlay.client import (
     RemoveStream,
     Streams,
 )
+from overlay.stream_client import AddStream
 from streams.producing.producers import shard_of
 from tests.support.overlays import grown, wait
 

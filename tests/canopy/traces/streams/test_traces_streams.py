@@ -15,7 +15,6 @@ from canopy.sim.world.world import World
 from canopy.traces.analysis.streams import StreamSummary, judge_streams
 from canopy.wire.transport.codec import WireCodec
 from overlay.client import (
-    AddStream,
     AppendEvents,
     BeginReading,
     CommitReading,
@@ -27,6 +26,7 @@ from overlay.client import (
     Streams,
     TakeEvents,
 )
+from overlay.stream_client import AddStream
 from tests.support.overlays import READY, wait
 
 ROWS = 60

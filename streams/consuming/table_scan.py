@@ -1,0 +1,120 @@
+"""A reading that begins with the newest row of each key, and goes on with what follows.
+
+Rows come in the order of their offsets: first those of the chunks of kind Table, which lie below
+the floor, then those of the log from the floor on. Of the rows below the end of its view only
+those that are in the view are wanted; from there on all are. So what has come up to any offset from
+the view's end on folds to the table at that offset, and no row comes twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from matching import Predicate
+from streams.consuming.expiring import Expiry
+from streams.consuming.history import CHUNK_WORK, MESSAGE_BYTES, HistoryScan
+from streams.consuming.messages import Piece, cost
+from streams.log.chunk import TABLE
+from streams.log.table import TableRow, TableView, table_rows
+from streams.replication.chunk_reader import ChunkReader
+from streams.replication.replica import Replica
+
+
+class TableScan:
+    """Where one such reading is."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        view: TableView,
+        position: int,
+        predicate: Predicate | None,
+        wake: Callable[[], None],
+        expiry: Expiry,
+    ) -> None:
+        """From the offset `position` on; `wake` as of `HistoryScan`."""
+        self.replica = replica
+        self.position = position
+        """All rows of the view below it have been looked at."""
+        self._view = view
+        self._predicate = predicate
+        self._wake = wake
+        self._expiry = expiry
+        self._rows: deque[TableRow] = deque()
+        self._table = replica.state.table
+        self._floor = replica.state.floor
+        self._reader = ChunkReader(replica, self._table.first, wake)
+        self._history: HistoryScan | None = None
+        if not self._table.first or position >= self._floor:
+            self._begin_history()
+
+    def _begin_history(self) -> None:
+        self.position = max(self.position, self._floor)
+        self._history = HistoryScan(
+            self.replica,
+            self.replica.log.before_offset(self.position)[0],
+            *(self.position, self._predicate, self._wake, self._expiry, self._view),
+        )
+
+    @property
+    def waits(self) -> bool:
+        """For chunks from disk."""
+        return self._reader.waits if self._history is None else self._history.waits
+
+    @property
+    def is_lost(self) -> bool:
+        """What comes next is not kept any more: there is a newer table."""
+        return self._reader.is_lost if self._history is None else self._history.is_lost
+
+    def is_at(self, number: int) -> bool:
+        """Whether everything before chunk `number` has been looked at."""
+        return self._history is not None and self._history.is_at(number)
+
+    def step(self, end: int, budget: int, credit: int) -> tuple[list[Piece], int]:
+        """As `HistoryScan.step`."""
+        if self._history is None:
+            pieces, work = self._step_table(budget, credit)
+            if pieces or self._history is None:
+                return pieces, work
+        assert self._history is not None
+        pieces, work = self._history.step(end, budget, credit)
+        self.position = self._history.position
+        return pieces, work
+
+    def _step_table(self, budget: int, credit: int) -> tuple[list[Piece], int]:
+        pieces: list[Piece] = []
+        work = sent = 0
+        while work < budget and sent < credit:
+            if self._rows:
+                if pieces and sent + len(self._rows[0].encoded) > MESSAGE_BYTES:
+                    break
+                work += 1
+                piece = self._look_at(self._rows.popleft())
+                if piece is not None:
+                    pieces.append(piece)
+                    sent += cost(piece)
+            elif self._reader.number > self._table.last:
+                self._begin_history()
+                break
+            elif (chunk := self._reader.peek()) is not None:
+                self._reader.take()
+                work += CHUNK_WORK
+                if chunk.kind == TABLE:
+                    self._rows.extend(table_rows(chunk))
+            else:
+                break
+        return pieces, work
+
+    def _look_at(self, each: TableRow) -> Piece | None:
+        if each.offset < self.position:
+            return None
+        self.position = each.offset + 1
+        attributes = each.row.attributes
+        if not self._view.has(each.offset, attributes):
+            return None
+        if self._predicate is not None and not self._predicate.matches(attributes):
+            return None
+        if self._expiry.is_row_over(each.time, attributes):
+            return None
+        return Piece(each.time, each.offset, 1, (), each.encoded)
