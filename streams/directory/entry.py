@@ -79,8 +79,8 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     key: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] = ""
     """The attribute of whose values each has its newest row kept, however old; "": none."""
     deletes: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
-    """The selector of rows that delete their key; "": those that have the key only, and no
-    payload."""
+    """The selector of rows that delete their key; "": those that have the key only, beside `id`
+    and `type`, and no payload."""
     ttl_seconds: Duration = 0.0
     """How long a row is of use after it was appended; 0: for ever."""
     ttl_by: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] = ""

@@ -20,6 +20,9 @@ from matching import Predicate, Value
 from streams.log.batches import MalformedChunkError, Row, decode_rows, encode_rows
 from streams.log.chunk import Chunk
 
+EVERY_EVENT: Final = ("id", "type")
+"""Attributes that `canopy pub` gives each event."""
+
 Key = Hashable
 
 
@@ -107,7 +110,7 @@ class KeyTable:
 
     def __init__(self, key: str, deletes: Predicate | None) -> None:
         """`key`: the attribute; `deletes`: which rows delete their key, None: those that have the
-        key only, and no payload."""
+        key only, beside what every event has, and no payload."""
         self.key = key
         self._deletes = deletes
         self.places: dict[Key, Place] = {}
@@ -144,7 +147,8 @@ class KeyTable:
         """Whether a row deletes its key."""
         if self._deletes is not None:
             return self._deletes.matches(row.attributes)
-        return len(row.attributes) == 1 and not row.payload
+        has = (name for name, value in row.attributes.items() if value is not None)
+        return not row.payload and all(name == self.key or name in EVERY_EVENT for name in has)
 
     def is_newest(self, offset: int, attributes: Mapping[str, Value | None]) -> bool:
         """Whether the row with this offset is the newest of its key."""

@@ -41,7 +41,11 @@ from canopy.cli.streams.manage import bounds, parse_period, parse_size
     help="Refuse new rows, or let the oldest go.",
 )
 @click.option(
-    "--ttl", callback=parse_period, metavar="PERIOD", help="Deliver no row that is older."
+    "--ttl",
+    "ttl_seconds",
+    callback=parse_period,
+    metavar="PERIOD",
+    help="Deliver no row that is older.",
 )
 @click.option("--ttl-by", metavar="ATTRIBUTE", help="What has the seconds of a row with its own.")
 @node_options

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from canopy.sim.world.log_disk import PROMISE
+from matching import compile_selector
 from overlay.machine import Peer
 from streams.consuming.messages import (
     NO_KEY,
@@ -178,6 +179,16 @@ def test_keys_that_are_equal_are_one_key() -> None:
     assert key_of({KEY: 1}, KEY) != key_of({KEY: True}, KEY)
     assert key_of({KEY: "1"}, KEY) != key_of({KEY: 1}, KEY)
     assert key_of({KEY: None}, KEY) is None
+
+
+def test_what_deletes_a_key() -> None:
+    plain = KeyTable(KEY, None)
+    assert plain.is_deletion(Row({KEY: 1, "id": "x-1", "type": "event", "n": None}))
+    assert not plain.is_deletion(Row({KEY: 1, "n": 0}))
+    assert not plain.is_deletion(Row({KEY: 1}, b"payload"))
+    named = KeyTable(KEY, compile_selector("op = 'delete'"))
+    assert named.is_deletion(Row({KEY: 1, "op": "delete", "n": 2}, b"payload"))
+    assert not named.is_deletion(Row({KEY: 1}))
 
 
 def test_a_view_has_what_was_the_newest_when_it_was_made() -> None:
