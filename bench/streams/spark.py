@@ -40,7 +40,8 @@ import canopy
 import canopy.spark
 from canopy.client.errors import ControlError
 from canopy.traces.analysis import spark_session
-from overlay.client import AddStream, Streams
+from overlay.client import Streams
+from overlay.stream_client import AddStream
 
 PLACES = "_shard INT, _offset BIGINT, _time TIMESTAMP"
 SCHEMA = f"id BIGINT, region STRING, mag DOUBLE, place STRING, {PLACES}"

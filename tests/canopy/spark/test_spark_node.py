@@ -26,7 +26,8 @@ from canopy.spark import node as node_rows
 from canopy.spark import sink
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.source import CanopySource, PushingReader, Reader, StreamReader
-from overlay.client import AddStream, Streams
+from overlay.client import Streams
+from overlay.stream_client import AddStream
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 
 pytestmark = pytest.mark.process

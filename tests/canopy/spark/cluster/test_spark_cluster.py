@@ -15,7 +15,8 @@ import pytest
 
 import canopy
 from canopy.traces.analysis.spark.java import find_java
-from overlay.client import AddStream, Streams
+from overlay.client import Streams
+from overlay.stream_client import AddStream
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 from tests.support.spark_cluster import SparkCluster
 
