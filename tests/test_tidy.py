@@ -187,10 +187,15 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.sim.experiments": (
         *(*CORE, "canopy.sim.world", "canopy.sim.checks", "canopy.sim.scenario"),
     ),
-    "canopy.feeds": ("overlay.client", "overlay.wording", "matching"),
+    "canopy.feeds": ("overlay.client", "overlay.stream_client", "overlay.wording", "matching"),
     "canopy.tui": ("canopy.client", "canopy.wire.folder", "canopy.wire.durable", *CLIENT),
     "canopy.sync": ("canopy.client", "streams", *CLIENT),
     "canopy.spark": ("canopy.client", "streams", *CLIENT),
+    "canopy.gateway": (
+        *("canopy.client", "canopy.trio", "canopy.feeds", *CLIENT, "canopy.wire.durable"),
+        *("canopy.wire.addresses", "canopy.wire.log", "canopy.wire.process.listening"),
+        "canopy.wire.transport.accept_limits",
+    ),
     "canopy.cli": ("canopy", "matching", "overlay", "streams", "node", "bench.baselines"),
     "canopy.__main__": ("canopy.cli",),
     "bench": ("*",),
@@ -201,7 +206,10 @@ OURS = tuple(sorted({name.split(".")[0] for name in ARROWS}))
 
 # A library and the folders of the product that may know it.
 HOMES = {
-    "trio": ("canopy.wire", "canopy.trio"),
+    "trio": ("canopy.wire", "canopy.trio", "canopy.gateway"),
+    "h11": ("canopy.gateway",),
+    "wsproto": ("canopy.gateway",),
+    "mqtt5": ("canopy.gateway",),
     "kademlia": ("canopy.wire",),
     "rpcudp": ("canopy.wire",),
     "cryptography": ("canopy.wire",),

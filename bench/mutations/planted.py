@@ -1,5 +1,6 @@
 """All faults that can be planted, by layer: importing this module fills `FAULTS`."""
 
+from bench.gateway import gateway_faults
 from bench.mutations import (
     chord_faults,
     gap_faults,
@@ -42,6 +43,7 @@ __all__ = [
     "directory_faults",
     "expiry_faults",
     "gap_faults",
+    "gateway_faults",
     "group_faults",
     "health_faults",
     "host_faults",

@@ -4,7 +4,7 @@
 (``errors``). Each command is a file: ``node``, ``stop`` and ``tui`` start or end something, ``sub``
 and ``publishing/`` carry events, ``trace`` and ``config`` read files. ``inspection/`` has the
 commands that ask a node what it knows (status, top, peers, ring, where, subs, why); ``bench/``,
-``contexts/``, ``demo/`` and ``sim/`` are one command each.
+``contexts/``, ``demo/``, ``gateway/`` and ``sim/`` are one command each.
 
 What they share: ``connect`` (options, and the connection to a node), ``completion`` (of words in
 the shell), ``output`` (JSON and tables), ``delivery/`` (printed deliveries), ``bars`` (progress),

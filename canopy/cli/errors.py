@@ -25,6 +25,7 @@ CODES: Final = {
     "DeniedError": DENIED,
     "CommandTimeoutError": TIME_OUT,
     "UnknownContextError": USAGE,
+    "TokensError": FAILURE,
     "ControlError": FAILURE,
     "ConfigError": USAGE,
     "FolderError": FAILURE,

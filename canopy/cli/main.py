@@ -53,6 +53,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "canopy.cli.sync.group:sync",
             "Keep databases consistent over streams.",
         ),
+        "gateway": (
+            "canopy.cli.gateway.command:gateway",
+            "Serve HTTP, WebSockets and MQTT for programs without Canopy's library.",
+        ),
         "subs": ("canopy.cli.inspection.subs:subs", "List a node's subscriptions, or end one."),
         "why": (
             "canopy.cli.inspection.why:why",

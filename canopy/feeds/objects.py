@@ -9,7 +9,8 @@ from canopy.feeds.drafts import BadEventError, check_nested, id_text
 from canopy.feeds.jsontext import is_json_type, parse
 
 if TYPE_CHECKING:
-    from overlay.client import Delivery
+    from overlay.client import Delivery, StreamEvent
+    from overlay.stream_client import GroupRow
 
 
 def delivery_object(delivery: Delivery) -> dict[str, Any]:
@@ -23,6 +24,20 @@ def delivery_object(delivery: Delivery) -> dict[str, Any]:
         "time": event.time,
         "latency_ms": round(delivery.latency_ms, 3),
         "hops": delivery.hops,
+        "attributes": event.attributes,
+    }
+    if event.payload or event.payload_type:
+        found |= payload_fields(event.payload, event.payload_type)
+    return found
+
+
+def stream_object(stream: str, event: StreamEvent | GroupRow) -> dict[str, Any]:
+    """One event as the JSON object of `sub --stream --json`."""
+    found: dict[str, Any] = {
+        "stream": stream,
+        "shard": event.shard,
+        "offset": event.offset,
+        "time": event.time,
         "attributes": event.attributes,
     }
     if event.payload or event.payload_type:

@@ -17,7 +17,8 @@ from canopy.cli.bars import Bars
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.output import print_json
-from canopy.cli.streams.read import place_of, stream_object
+from canopy.cli.streams.read import place_of
+from canopy.feeds.objects import stream_object
 from overlay.wording import counted
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 from canopy.cli.connect import open_client
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.output import on_reader_gone, print_json
-from canopy.feeds.objects import payload_fields
+from canopy.feeds.objects import stream_object
 
 if TYPE_CHECKING:
     from canopy.cli.delivery.lines import Show
@@ -109,20 +109,6 @@ def _follow(
         if events and wanted.durable:
             reading.commit()
     return left or 0
-
-
-def stream_object(stream: str, event: StreamEvent | GroupRow) -> dict[str, Any]:
-    """One event as the JSON object of `sub --stream --json`."""
-    found: dict[str, Any] = {
-        "stream": stream,
-        "shard": event.shard,
-        "offset": event.offset,
-        "time": event.time,
-        "attributes": event.attributes,
-    }
-    if event.payload or event.payload_type:
-        found |= payload_fields(event.payload, event.payload_type)
-    return found
 
 
 def delivery_of(stream: str, event: StreamEvent | GroupRow) -> Any:

@@ -22,8 +22,8 @@ from canopy.cli.streams.read import (
     delivery_of,
     place_of,
     read_stream,
-    stream_object,
 )
+from canopy.feeds.objects import stream_object
 
 if TYPE_CHECKING:
     from canopy.cli.delivery.lines import Show

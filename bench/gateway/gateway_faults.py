@@ -1,0 +1,47 @@
+"""Faults of the gateway: what would let somebody see, say or lose more than they may."""
+
+from __future__ import annotations
+
+from bench.mutations.planting import fault, replace
+from canopy.gateway.access import Access, Grant
+from canopy.gateway.mqtt import topics
+from canopy.gateway.tokens import Token, TokenFile
+
+PARTS = "tests/canopy/gateway/test_gateway_parts.py"
+
+
+@fault("gateway", PARTS, "test_what_a_token_allows_is_intersected")
+def gateway_token_does_not_confine() -> None:
+    """A follower gets all that it asks for, not only what its token allows."""
+
+    def unconfined(self: Grant, selector: str) -> str:
+        return selector
+
+    replace(Grant.confined, unconfined)
+
+
+@fault("gateway", PARTS, "test_pages_of_others_are_refused")
+def gateway_ignores_origins() -> None:
+    """A page of any site may use the gateway of whoever looks at it."""
+
+    def unchecked(self: Access, host: str, origin: str) -> None:
+        pass
+
+    replace(Access.check_browser, unchecked)
+
+
+@fault("gateway", PARTS, "test_tokens_are_kept_as_hashes_in_a_private_file")
+def gateway_keeps_removed_tokens() -> None:
+    """The file of tokens is read once, so that one that is removed stays good."""
+
+    def once(self: TokenFile) -> tuple[Token, ...]:
+        self._tokens = self._tokens or self._read()
+        return self._tokens
+
+    replace(TokenFile.all, once)
+
+
+@fault("gateway", PARTS, "test_topic_filters_mean_what_mqtt_says")
+def gateway_plus_spans_levels() -> None:
+    """The wildcard + of a topic filter stands for several levels."""
+    replace(topics._exactly, lambda levels: lambda topic: True)

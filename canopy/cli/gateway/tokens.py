@@ -1,0 +1,120 @@
+"""`canopy gateway token`: who may use the gateway."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from canopy.cli.connect import json_option
+from canopy.cli.keys.command import seconds_of
+from canopy.cli.output import console, print_json, table
+
+file_option = click.option(
+    "--file",
+    "path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file of tokens. [default: gateway-tokens.json in the user's configuration folder]",
+)
+
+
+@click.group()
+def token() -> None:
+    """Make, list and remove the tokens of the gateway.
+
+    \b
+    canopy gateway token add phone --scope subscribe --where "region = 'eu'" --for 30d
+    canopy gateway --tokens ~/.config/canopy/gateway-tokens.json
+    """
+
+
+@token.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(["publish", "subscribe"]),
+    multiple=True,
+    help="What it allows (repeatable). [default: both]",
+)
+@click.option(
+    "--where", "subscribe", metavar="SELECTOR", default="", help="Follow no more than this."
+)
+@click.option(
+    "--publishes", "publish", metavar="SELECTOR", default="", help="Publish no more than this."
+)
+@click.option(
+    "--for", "term", metavar="TIME", default="", help="How long: 1h, 30d. [default: for ever]"
+)
+@file_option
+def add(
+    name: str,
+    scopes: tuple[Any, ...],
+    subscribe: str,
+    publish: str,
+    term: str,
+    path: Path | None,
+) -> None:
+    """Make the token NAME and print it: it is shown this once.
+
+    What somebody follows with it is what they ask for AND --where, so that the broadest selector
+    shows no more.
+
+    \b
+    canopy gateway token add phone --scope subscribe --where "region = 'eu' AND secret = FALSE"
+    """
+    from canopy.gateway.tokens import SCOPES, TokenFile
+    from matching import compile_selector
+
+    for selector in filter(None, (subscribe, publish)):
+        compile_selector(selector)
+    file = TokenFile(path or default_path())
+    lifetime = seconds_of(term) if term else 0.0
+    secret = file.add(name, tuple(dict.fromkeys(scopes)) or SCOPES, publish, subscribe, lifetime)
+    click.echo(secret)
+    click.echo(f"kept (as a hash) in {file.path}", err=True)
+
+
+@token.command()
+@json_option
+@file_option
+def ls(as_json: bool, path: Path | None) -> None:
+    """List the tokens: what each allows, and until when."""
+    from canopy.gateway.tokens import TokenFile
+
+    found = TokenFile(path or default_path()).all()
+    if as_json:
+        for one in found:
+            kept = ("name", "scopes", "publish", "subscribe", "created", "expires")
+            print_json({name: getattr(one, name) for name in kept})
+        return
+    shown = table("=name", "scopes", "follows", "publishes", "until")
+    now = time.time()
+    for one in found:
+        ends = datetime.fromtimestamp(one.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        until = "expired" if one.is_expired(now) else ends if one.expires else "for ever"
+        shown.add_row(
+            one.name, ", ".join(one.scopes), one.subscribe or "any", one.publish or "any", until
+        )
+    console().print(shown if found else "no tokens")
+
+
+@token.command()
+@click.argument("name")
+@file_option
+def rm(name: str, path: Path | None) -> None:
+    """Remove the token NAME; what it has opened ends within seconds."""
+    from canopy.gateway.tokens import TokenFile
+
+    TokenFile(path or default_path()).remove(name)
+
+
+def default_path() -> Path:
+    """Where the user's file of tokens is, beside the contexts."""
+    from canopy.client.contexts import contexts_path
+
+    return contexts_path().with_name("gateway-tokens.json")

@@ -1,0 +1,14 @@
+"""The gateway: HTTP, WebSocket and MQTT 5 for programs that have no client library of ours.
+
+A process of its own beside a node, whose control socket it uses like any program; a crash or a
+flood here costs the node one program. It promises:
+
+- an event that is answered with success is published (or, with `stream`, committed) by the node;
+- a follower gets the events of its selector as a program does, and hears of every gap;
+- who has no valid token does nothing, what a token allows is *intersected* with what is asked for,
+  and a token that is removed or expires ends what it has opened within `constants.RECHECK`.
+
+``events`` turns requests into drafts and deliveries into messages; ``tokens`` is the file of
+tokens, ``access`` decides who may do what; ``node`` is the node as the doors see it; ``feeds``
+follows selectors and streams. ``http/`` and ``mqtt/`` are the two doors, ``serving`` opens them.
+"""

@@ -1,0 +1,117 @@
+"""Who may do what: tokens, and the origins of browsers.
+
+A browser sends requests on behalf of any page that it shows. So a request that names an `Origin`
+is refused unless that is the gateway itself or was allowed, and one whose `Host` is not the
+gateway's own name on loopback is refused (DNS rebinding), with tokens or without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from canopy.gateway.tokens import Scope, TokenFile, TokensError
+from canopy.wire.addresses import is_loopback, split_address
+from matching import Predicate, compile_selector
+
+
+class Refused(Exception):  # noqa: N818 - what happened to a request
+    """A request is not carried out. `status`: of HTTP; the message is for who asked."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What somebody may do. `name`: of the token, "" without tokens; `secret` is kept to look
+    whether the token is still good, and is never written anywhere."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    publish: str = ""
+    subscribe: str = ""
+    secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"Grant({self.name!r}, {self.scopes!r})"
+
+    def check(self, scope: Scope) -> None:
+        """Raise Refused without `scope`."""
+        if scope not in self.scopes:
+            raise Refused(403, f"the token {self.name} does not allow to {scope}")
+
+    def confined(self, selector: str) -> str:
+        """The selector of what `selector` asks for and the token allows. The parts were parsed one
+        by one, so that parentheses cannot be broken out of."""
+        if not self.subscribe:
+            return selector
+        return f"({selector}) AND ({self.subscribe})"
+
+    def may_publish(self) -> Predicate | None:
+        """What an event has to match to be published; None: any may."""
+        return compile_selector(self.publish) if self.publish else None
+
+
+ANYBODY = Grant("", ("publish", "subscribe"))
+"""What everybody may where there are no tokens: the gateway is for this machine then."""
+
+
+class Access:
+    """The gateway's rules. `hosts`: names under which it may be called; any if it is empty."""
+
+    def __init__(
+        self, tokens: TokenFile | None, origins: Collection[str] = (), hosts: Collection[str] = ()
+    ) -> None:
+        self._tokens = tokens
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
+        self._hosts = frozenset(host.lower() for host in hosts)
+
+    def grant(self, secret: str) -> Grant:
+        """What the token with this secret allows; "": none was sent. Raises Refused."""
+        if self._tokens is None:
+            return ANYBODY
+        if not secret:
+            raise Refused(401, "a token is needed: canopy gateway token add NAME makes one")
+        try:
+            token = self._tokens.find(secret)
+        except (TokensError, OSError):
+            raise Refused(503, "the gateway cannot read its file of tokens") from None
+        if token is None:
+            raise Refused(401, "the token is unknown or has expired")
+        return Grant(token.name, token.scopes, token.publish, token.subscribe, secret)
+
+    def is_still_good(self, grant: Grant) -> bool:
+        """Whether a grant that was given before would be given again."""
+        try:
+            return self.grant(grant.secret) == grant
+        except Refused:
+            return False
+
+    def check_browser(self, host: str, origin: str) -> None:
+        """Look at the headers `Host` and `Origin` of a request. Raises Refused."""
+        if self._hosts and not self._is_ours(host):
+            raise Refused(
+                403, f"{host or 'no host'} is not a name of this gateway; allow it with --host"
+            )
+        if not origin or origin.lower() in self._origins or "*" in self._origins:
+            return
+        scheme, _, name = origin.partition("://")
+        if scheme not in ("http", "https") or name.lower() != host.lower():
+            raise Refused(403, f"pages of {origin} may not use this gateway; allow with --origin")
+
+    def allowed_origin(self, origin: str) -> bool:
+        """Whether a page of another origin may read the answers (CORS)."""
+        return bool(origin) and ("*" in self._origins or origin.lower() in self._origins)
+
+    def _is_ours(self, host: str) -> bool:
+        name = host.lower()
+        if name.rpartition(":")[0] and not name.endswith("]"):
+            try:
+                name = split_address(name)[0]
+            except ValueError:
+                return False
+        name = name.strip("[]")
+        return name in self._hosts or is_loopback(name)

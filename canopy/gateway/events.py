@@ -1,0 +1,108 @@
+"""Requests as drafts: the CloudEvents HTTP binding 1.0 (binary, structured, batch), and plain JSON.
+
+The rules of what becomes an attribute are those of `canopy pub` (docs/reference/formats.md). A
+request is taken whole or not at all: one bad event refuses it, and nothing is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import Any, Final
+from urllib.parse import unquote
+
+from canopy.client.publishing import Drafting
+from canopy.feeds.cloudevents import cloudevent_draft, is_cloudevent
+from canopy.feeds.constants import EVENT_LIMIT
+from canopy.feeds.drafts import BadEventError, FeedEvent, Refusal, weight
+from canopy.feeds.jsontext import is_json_type, parse
+from canopy.feeds.lines import json_lines, object_event
+from canopy.gateway.access import Refused
+from overlay.client import Draft
+
+STRUCTURED: Final = "application/cloudevents+json"
+BATCH: Final = "application/cloudevents-batch+json"
+LINES: Final = ("application/x-ndjson", "application/jsonl", "application/json-seq")
+TAKEN: Final = f"application/json, application/x-ndjson, {STRUCTURED} and {BATCH}"
+
+
+def drafts_of(headers: Mapping[str, str], body: bytes, drafting: Drafting) -> list[Draft]:
+    """The events of a request; `headers` by lower-case names. Raises Refused."""
+    content = headers.get("content-type", "")
+    kind = content.partition(";")[0].strip().lower()
+    found: list[Draft] = []
+    try:
+        for draft in _read(headers, content, kind, body):
+            if weight(draft) > EVENT_LIMIT:
+                raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
+            found.append(drafting.draft(draft.attributes, draft.payload, draft.payload_type))
+    except BadEventError as error:
+        place = f"event {len(found) + 1}: " if found or kind == BATCH or kind in LINES else ""
+        raise Refused(400, f"{place}{error}; nothing of this request is published") from None
+    if not found and kind != BATCH:
+        raise Refused(400, "there is no event in the request")
+    return found
+
+
+def _read(headers: Mapping[str, str], content: str, kind: str, body: bytes) -> Iterator[Draft]:
+    if "ce-specversion" in headers:
+        yield cloudevent_draft(_binary(headers, content, body))
+    elif kind == STRUCTURED:
+        value = parse(body)
+        if not isinstance(value, dict) or not is_cloudevent(value):
+            raise BadEventError("not a CloudEvent: it has no specversion")
+        yield cloudevent_draft(value)
+    elif kind == BATCH:
+        yield from _elements(parse(body), True)
+    elif kind in LINES:
+        for item in json_lines(BytesIO(body)):
+            yield _event(item)
+    elif is_json_type(kind):
+        value = parse(body)
+        yield from _elements(value if isinstance(value, list) else [value], None)
+    else:
+        raise Refused(415, f"{kind or 'no Content-Type'} is not taken; {TAKEN} are")
+
+
+def _elements(value: Any, cloudevents: bool | None) -> Iterator[Draft]:
+    if not isinstance(value, list):
+        raise BadEventError("not an array of events")
+    for number, element in enumerate(value, 1):
+        yield object_event(element, number, number, cloudevents).draft
+
+
+def _event(item: FeedEvent | Refusal) -> Draft:
+    if isinstance(item, Refusal):
+        raise BadEventError(item.reason)
+    return item.draft
+
+
+def _binary(headers: Mapping[str, str], content: str, body: bytes) -> dict[str, Any]:
+    """The fields of an event in binary mode: its context is in the headers ``ce-…``."""
+    fields: dict[str, Any] = {
+        name[3:]: _header_text(name, value)
+        for name, value in headers.items()
+        if name.startswith("ce-")
+    }
+    if content:
+        fields["datacontenttype"] = content
+    if not body:
+        return fields
+    if is_json_type(content):
+        return {**fields, "data": parse(body)}
+    if content.startswith("text/"):
+        try:
+            return {**fields, "data": body.decode("utf-8")}
+        except UnicodeDecodeError:
+            pass
+    import base64
+
+    return {**fields, "data_base64": base64.b64encode(body).decode("ascii")}
+
+
+def _header_text(name: str, value: str) -> str:
+    """The value of a header: percent-encoded UTF-8 (CloudEvents HTTP binding 1.0, 3.1.3.2)."""
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        raise BadEventError(f"the header {name} is not percent-encoded UTF-8") from None

@@ -1,0 +1,200 @@
+"""What followers get: the events of a selector or of a stream, and the gaps between them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+
+from canopy.client.asynchronous import AsyncClient, AsyncReading, AsyncSubscription
+from canopy.client.errors import (
+    CommandFailed,
+    CommandTimeoutError,
+    ControlError,
+    NodeFullError,
+    SelectorRefusedError,
+    UnreachableError,
+)
+from canopy.client.notices import Disconnected, Notice
+from canopy.client.streams.reading import Start, parse_start
+from canopy.feeds.objects import delivery_object, stream_object
+from canopy.feeds.structured import cloudevent_object
+from canopy.gateway.access import Grant, Refused
+from canopy.gateway.constants import SUBSCRIBE_TIMEOUT
+from matching import SelectorError, compile_selector
+from overlay.client import Delivery, StreamEvent
+
+Format = Literal["json", "cloudevents", "event"]
+
+POSITIONS: Final = re.compile(r"[0-9]{1,5}:[0-9]{1,16}(,[0-9]{1,5}:[0-9]{1,16})*")
+
+
+class Item(msgspec.Struct, frozen=True):
+    """Something for a follower. `kind`: "event", or "gap" with what is known of it. `id`: by which
+    a stream's follower goes on (`Wanted.after`), or the event's identity. `data`: an object that is
+    written as JSON; for MQTT the `Event` itself."""
+
+    kind: Literal["event", "gap"]
+    id: str
+    data: Any
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a follower asks for. `stream`: "" for events as they are published; `start` (first, new,
+    an offset, a time) and `after` (an item's id, which wins) are where in a stream it begins.
+    `format`: as `canopy sub --json` writes events, as structured CloudEvents, or the `Event`."""
+
+    selector: str = "TRUE"
+    stream: str = ""
+    start: str = "new"
+    after: str = ""
+    format: Format = "json"
+
+
+class Feed(Protocol):
+    """An open feed. One task takes from it."""
+
+    async def take(self, timeout: float) -> list[Item]:
+        """What has come, within seconds; empty if nothing has. Raises a ControlError."""
+        ...
+
+    async def close(self) -> None:
+        """End it at the node."""
+        ...
+
+
+async def follow(client: AsyncClient, grant: Grant, wanted: Wanted) -> Feed:
+    """Open what is wanted, confined to what the grant allows. Raises Refused."""
+    grant.check("subscribe")
+    try:
+        compile_selector(wanted.selector)  # by itself, before it is put into parentheses
+        selector = grant.confined(wanted.selector)
+        if wanted.stream:
+            return await _read(client, wanted, selector)
+        source = await client.subscribe(selector, timeout=SUBSCRIBE_TIMEOUT)
+        return _Live(source, SHOWN[wanted.format])
+    except SelectorError as error:
+        raise Refused(400, f"invalid selector\n{error.caret()}") from None
+    except ControlError as error:
+        raise refusal(error) from None
+
+
+async def _read(client: AsyncClient, wanted: Wanted, selector: str) -> Feed:
+    positions = positions_of(wanted.after)
+    start: Start | int = "first" if positions else "new"
+    at = 0
+    if not positions:
+        try:
+            start, at = parse_start(wanted.start)
+        except ValueError as error:
+            raise Refused(400, f"from: {error}") from None
+    reading = await client.read(
+        wanted.stream, selector, start=start, at=at, positions=positions, timeout=SUBSCRIBE_TIMEOUT
+    )
+    return _Stream(reading, wanted.format)
+
+
+def positions_of(text: str) -> dict[int, int]:
+    """The positions in the id of a stream's item, offsets by shard. Raises Refused."""
+    if not text:
+        return {}
+    if not POSITIONS.fullmatch(text):
+        raise Refused(400, f"{text[:60]!r} is no position in a stream; expected SHARD:OFFSET,…")
+    pairs = (pair.partition(":") for pair in text.split(","))
+    return {int(shard): int(offset) for shard, _, offset in pairs}
+
+
+def refusal(error: ControlError) -> Refused:
+    """What a client of the gateway hears of a node's error."""
+    if isinstance(error, SelectorRefusedError):
+        return Refused(400, f"invalid selector\n{error}")
+    if isinstance(error, NodeFullError):
+        return Refused(503, str(error))
+    if isinstance(error, UnreachableError):
+        return Refused(503, f"the node is away: {error}")
+    if isinstance(error, CommandTimeoutError):
+        return Refused(504, str(error))
+    if isinstance(error, CommandFailed):
+        known = {"unknown": 404, "usage": 400, "event": 400, "too-large": 413, "quota": 429}
+        known |= {"offset-out-of-range": 410, "leaving": 503, "expired": 410}
+        return Refused(known.get(error.code, 409), error.reason)
+    return Refused(502, str(error))
+
+
+class _Live:
+    """The events of a selector as they are published."""
+
+    def __init__(self, source: AsyncSubscription, shown: Callable[[Delivery], Any]) -> None:
+        self._source = source
+        self._shown = shown
+
+    async def take(self, timeout: float) -> list[Item]:
+        """As `Feed`."""
+        return [self._item(one) for one in await self._source.receive(timeout)]
+
+    async def close(self) -> None:
+        """As `Feed`."""
+        self._source.close()
+
+    def _item(self, one: Delivery | Notice) -> Item:
+        if isinstance(one, Delivery):
+            return Item("event", one.event.identity, self._shown(one))
+        if isinstance(one, Disconnected):
+            return Item("gap", "", {"cause": "disconnected", "reason": one.reason})
+        found = msgspec.to_builtins(one)
+        found.pop("subscriptions", None)
+        return Item("gap", "", {name: value for name, value in found.items() if value})
+
+
+class _Stream:
+    """The rows of a stream, each with the position behind it."""
+
+    def __init__(self, reading: AsyncReading, format_: Format) -> None:
+        self._reading = reading
+        self._format = format_
+        self._positions = dict(reading.positions)
+
+    async def take(self, timeout: float) -> list[Item]:
+        """As `Feed`."""
+        items = [self._item(event) for event in await self._reading.take(timeout)]
+        self._positions = dict(self._reading.positions)
+        return items
+
+    async def close(self) -> None:
+        """As `Feed`."""
+        with suppress(ControlError):
+            await self._reading.close()
+
+    def _item(self, event: StreamEvent) -> Item:
+        self._positions[event.shard] = event.offset + 1
+        name = self._reading.stream
+        if self._format == "json":
+            shown = stream_object(name, event)
+        else:
+            identity = f"{name}.{event.shard}.{event.offset}"
+            whole = (event.attributes, event.payload, event.payload_type)
+            shown = cloudevent_object(*whole, identity, f"canopy:/streams/{name}", event.time)
+        return Item("event", position_text(self._positions), shown)
+
+
+def position_text(positions: Mapping[int, int]) -> str:
+    """The id of an item behind which these are the next offsets, by shard."""
+    return ",".join(f"{shard}:{offset}" for shard, offset in sorted(positions.items()))
+
+
+def _live_cloudevent(delivery: Delivery) -> dict[str, Any]:
+    event = delivery.event
+    whole = (event.attributes, event.payload, event.payload_type)
+    source = f"canopy:/nodes/{event.publisher}"
+    return cloudevent_object(*whole, event.identity, source, event.time or time.time())
+
+
+SHOWN: Final[dict[Format, Callable[[Delivery], Any]]] = {
+    "json": delivery_object,
+    "cloudevents": _live_cloudevent,
+    "event": lambda delivery: delivery.event,
+}

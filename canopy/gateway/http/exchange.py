@@ -1,0 +1,225 @@
+"""HTTP/1.1 on one connection: requests with their bounds, and answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from email.utils import formatdate
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote
+
+import h11
+import trio
+
+from canopy.gateway.access import Refused
+from canopy.gateway.constants import (
+    BODY_LIMIT,
+    BODY_TIMEOUT,
+    HEAD_LIMIT,
+    HEAD_TIMEOUT,
+    IDLE_TIMEOUT,
+    RETRY_AFTER,
+    SEND_TIMEOUT,
+)
+
+READ: Final = 64 * 1024
+LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+SECURITY: Final = (
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+)
+
+Headers = list[tuple[str, str]]
+
+
+class Gone(Exception):  # noqa: N818 - what happened
+    """The other side has closed the connection, or does not read any more."""
+
+
+class Exchange:
+    """One request, and its answer. `path` is decoded; `query` has the last value of each name."""
+
+    def __init__(self, wire: HttpConnection, request: h11.Request) -> None:
+        self._wire = wire
+        self.method = request.method.decode("ascii")
+        target = request.target.decode("latin-1")
+        path, _, query = target.partition("?")
+        self.path = unquote(path)
+        self.target = target
+        self.query = {
+            name: values[-1]
+            for name, values in parse_qs(query, keep_blank_values=True, max_num_fields=32).items()
+        }
+        self.headers: dict[str, str] = {}
+        for raw, value in request.headers:
+            name = raw.decode("ascii")
+            text = value.decode("latin-1")
+            self.headers[name] = f"{self.headers[name]}, {text}" if name in self.headers else text
+        self.raw_headers = list(request.headers)
+        self.extra: Headers = []
+        """Headers of the answer that do not depend on what it says."""
+
+    @property
+    def stream(self) -> trio.abc.Stream:
+        """The connection, for what goes on in another protocol."""
+        return self._wire.stream
+
+    @property
+    def trailing(self) -> bytes:
+        """What came behind the request."""
+        return self._wire.h11.trailing_data[0]
+
+    def bearer(self) -> str:
+        """The token in the header `Authorization`, else ""."""
+        scheme, _, token = self.headers.get("authorization", "").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else ""
+
+    async def body(self) -> bytes:
+        """The request's body. Raises Refused if it is too large or does not come."""
+        if int(self.headers.get("content-length", "0") or 0) > BODY_LIMIT:
+            raise Refused(413, f"the body is larger than {BODY_LIMIT} bytes")
+        if self.headers.get("expect", "").lower() == "100-continue":
+            waiting = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            await self._wire.send(waiting)
+        parts: list[bytes] = []
+        size = 0
+        with trio.move_on_after(BODY_TIMEOUT) as scope:
+            async for part in self._wire.body():
+                size += len(part)
+                if size > BODY_LIMIT:
+                    raise Refused(413, f"the body is larger than {BODY_LIMIT} bytes")
+                parts.append(part)
+        if scope.cancelled_caught:
+            raise Refused(408, f"the body did not come within {BODY_TIMEOUT:g} s")
+        return b"".join(parts)
+
+    async def answer(
+        self, status: int, content: bytes = b"", kind: str = "", headers: Headers | None = None
+    ) -> None:
+        """Answer with a whole body."""
+        if self._wire.h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return  # an answer was begun before this became known
+        about = [("Content-Type", kind)] if kind else []
+        about += [("Content-Length", str(len(content)))]
+        if self._wire.has_unread:  # what is left of the body would be taken for the next request
+            about.append(("Connection", "close"))
+        await self._wire.respond(status, [*about, *(headers or []), *self.extra])
+        if content and self.method != "HEAD":
+            await self._wire.send(h11.Data(data=content))
+        await self._wire.send(h11.EndOfMessage())
+
+    async def answer_json(self, status: int, value: Mapping[str, Any]) -> None:
+        """Answer with a JSON object."""
+        text = json.dumps(value, ensure_ascii=False) + "\n"
+        await self.answer(status, text.encode("utf-8", "replace"), "application/json")
+
+    async def refuse(self, error: Refused) -> None:
+        """Say why nothing was done."""
+        headers: Headers = []
+        if error.status == 401:
+            headers.append(("WWW-Authenticate", 'Bearer realm="canopy"'))
+        if error.status in (429, 503):
+            headers.append(("Retry-After", str(RETRY_AFTER)))
+        text = json.dumps({"error": error.reason}, ensure_ascii=False) + "\n"
+        whole = text.encode("utf-8", "replace")
+        await self.answer(error.status, whole, "application/json", headers)
+
+    async def begin(self, kind: str, headers: Headers | None = None) -> None:
+        """Begin an answer that goes on until one side ends it."""
+        about = [("Content-Type", kind), ("Connection", "close"), ("X-Accel-Buffering", "no")]
+        await self._wire.respond(200, [*about, *(headers or []), *self.extra])
+
+    async def write(self, data: bytes) -> None:
+        """Go on with an answer that was begun. Raises Gone."""
+        await self._wire.send(h11.Data(data=data))
+
+    async def gone(self) -> None:
+        """Wait until the other side closes the connection (or sends more, which closes it)."""
+        with suppress(*LOST):
+            await self._wire.stream.receive_some(1)
+
+
+class HttpConnection:
+    """One connection, whose requests are answered one after another."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self.stream = stream
+        self.h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT)
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the request's body was not read to its end."""
+        return self.h11.their_state is h11.SEND_BODY
+
+    async def requests(self) -> AsyncIterator[Exchange]:
+        """The requests, each when the one before is answered. Ends when the connection does."""
+        timeout = HEAD_TIMEOUT
+        while True:
+            with trio.move_on_after(timeout) as scope:
+                event = await self._next()
+            if scope.cancelled_caught or not isinstance(event, h11.Request):
+                return
+            yield Exchange(self, event)
+            if self.h11.our_state is not h11.DONE or self.h11.their_state is not h11.DONE:
+                return
+            self.h11.start_next_cycle()
+            timeout = IDLE_TIMEOUT
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The parts of the current request's body. Raises Refused."""
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                return
+            else:
+                raise Refused(400, "the body ended before its length")
+
+    async def respond(self, status: int, headers: Headers) -> None:
+        """Send the head of an answer. Raises Gone."""
+        whole = [("Date", formatdate(usegmt=True)), *SECURITY, *headers]
+        reason = h11_reason(status)
+        await self.send(h11.Response(status_code=status, headers=whole, reason=reason))
+
+    async def send(self, event: Any) -> None:
+        """Send one event of h11. Raises Gone."""
+        data = self.h11.send(event)
+        if data:
+            await send_all(self.stream, data)
+
+    async def _next(self) -> Any:
+        """The next event. Raises Refused if it is no HTTP."""
+        while True:
+            try:
+                event = self.h11.next_event()
+            except h11.RemoteProtocolError as error:
+                raise Refused(error.error_status_hint, f"not HTTP/1.1: {error}") from None
+            if event is not h11.NEED_DATA:
+                return event
+            try:
+                self.h11.receive_data(bytes(await self.stream.receive_some(READ)))
+            except LOST:
+                return h11.ConnectionClosed()
+
+
+async def send_all(stream: trio.abc.Stream, data: bytes) -> None:
+    """Send, within `SEND_TIMEOUT`. Raises Gone."""
+    with trio.move_on_after(SEND_TIMEOUT) as scope:
+        try:
+            await stream.send_all(data)
+        except LOST as error:
+            raise Gone(str(error)) from None
+    if scope.cancelled_caught:
+        raise Gone(f"nothing was read for {SEND_TIMEOUT:g} s")
+
+
+def h11_reason(status: int) -> bytes:
+    """The standard phrase of a status."""
+    from http import HTTPStatus
+
+    with suppress(ValueError):
+        return HTTPStatus(status).phrase.encode("ascii")
+    return b""

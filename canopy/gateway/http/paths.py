@@ -1,0 +1,180 @@
+"""What each path does: `/events` (publish, follow), `/livez`, and the page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import trio
+
+from canopy.client.asynchronous import AsyncClient
+from canopy.client.publishing import Drafting
+from canopy.gateway.access import Access, Grant, Refused
+from canopy.gateway.events import drafts_of
+from canopy.gateway.following import Feed, Wanted, follow
+from canopy.gateway.http.exchange import LOST, Exchange, Gone, HttpConnection
+from canopy.gateway.http.pages import POLICY, part
+from canopy.gateway.http.sockets import Socket, is_upgrade, protocol_token
+from canopy.gateway.http.sse import send_events
+from canopy.gateway.publishing import publish
+from canopy.wire.log import Log
+
+METHODS: Final = "GET, HEAD, POST, OPTIONS"
+YES: Final = ("1", "true", "yes", "")
+
+
+class HttpDoor:
+    """Serves connections. One for all of them."""
+
+    def __init__(self, client: AsyncClient, access: Access, log: Log) -> None:
+        self._client = client
+        self._access = access
+        self._log = log
+        self._drafting = Drafting()
+
+    async def serve(self, stream: trio.abc.Stream, peer: str) -> None:
+        """Answer the requests of one connection; `peer` is for the log."""
+        connection = HttpConnection(stream)
+        try:
+            async for exchange in connection.requests():
+                await self._answer(exchange, peer)
+        except Refused as error:  # it was no request
+            self._log.debug("malformed", peer=peer, reason=error.reason)
+            with trio.move_on_after(1.0):
+                await self._refuse_unread(connection, error)
+        except (Gone, *LOST) as error:
+            self._log.debug("gone", peer=peer, reason=str(error))
+
+    async def _refuse_unread(self, connection: HttpConnection, error: Refused) -> None:
+        text = json.dumps({"error": error.reason}) + "\n"
+        about = [("Connection", "close"), ("Content-Length", str(len(text)))]
+        try:
+            import h11
+
+            await connection.respond(error.status, about)
+            await connection.send(h11.Data(data=text.encode()))
+            await connection.send(h11.EndOfMessage())
+        except (Gone, h11.LocalProtocolError):
+            return
+
+    async def _answer(self, exchange: Exchange, peer: str) -> None:
+        try:
+            origin = exchange.headers.get("origin", "")
+            self._access.check_browser(exchange.headers.get("host", ""), origin)
+            if self._access.allowed_origin(origin):
+                exchange.extra += [("Access-Control-Allow-Origin", origin), ("Vary", "Origin")]
+            await self._route(exchange)
+        except Refused as error:
+            about = {"peer": peer, "status": error.status, "reason": error.reason}
+            self._log.info("refused", method=exchange.method, path=exchange.path, **about)
+            await exchange.refuse(error)
+
+    async def _route(self, exchange: Exchange) -> None:
+        method, path = exchange.method, exchange.path
+        if method == "OPTIONS":
+            await self._preflight(exchange)
+        elif path == "/events" and method == "POST":
+            await self._publish(exchange)
+        elif path == "/events" and method == "GET":
+            await self._follow(exchange)
+        elif path == "/livez" and method in ("GET", "HEAD"):
+            await exchange.answer(200, b"ok\n", "text/plain; charset=utf-8")
+        elif (found := part(path)) is not None and method in ("GET", "HEAD"):
+            await exchange.answer(200, *found, headers=[POLICY])
+        elif path in ("/events", "/livez") or found is not None:
+            raise Refused(405, f"{method} is not for {path}; it takes {METHODS}")
+        else:
+            raise Refused(404, f"there is no {path}; try /events, /livez or /")
+
+    async def _preflight(self, exchange: Exchange) -> None:
+        """Answer a browser that asks whether a page may (CORS)."""
+        allowed = "authorization, content-type, last-event-id"
+        asked = exchange.headers.get("access-control-request-headers", "").lower().split(",")
+        own = [name.strip() for name in asked if name.strip().startswith("ce-")]
+        headers = [
+            ("Allow", METHODS),
+            ("Access-Control-Allow-Methods", METHODS),
+            ("Access-Control-Allow-Headers", ", ".join([allowed, *own])),
+            ("Access-Control-Max-Age", "600"),
+        ]
+        await exchange.answer(204, headers=headers)
+
+    async def _publish(self, exchange: Exchange) -> None:
+        grant = self._access.grant(exchange.bearer())
+        grant.check("publish")  # before the body is taken
+        body = await exchange.body()
+        drafts = drafts_of(exchange.headers, body, self._drafting)
+        told = await self._send(grant, drafts, exchange.query)
+        await exchange.answer_json(200, told)
+
+    async def _send(self, grant: Grant, drafts: list[Any], query: dict[str, str]) -> dict[str, Any]:
+        receipt = query.get("receipt", "no").lower() in YES
+        return await publish(self._client, grant, drafts, query.get("stream", ""), receipt)
+
+    async def _follow(self, exchange: Exchange) -> None:
+        as_socket = is_upgrade(exchange)
+        secret = exchange.bearer() or (protocol_token(exchange) if as_socket else "")
+        grant = self._access.grant(secret)
+        wanted = wanted_of(exchange)
+        if as_socket:
+            await self._serve_socket(exchange, grant, wanted)
+            return
+        feed = await follow(self._client, grant, wanted)
+        try:
+            async with trio.open_nursery() as nursery:
+
+                async def until_gone() -> None:
+                    await exchange.gone()
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(until_gone)
+                await send_events(exchange, feed, lambda: self._access.is_still_good(grant))
+                nursery.cancel_scope.cancel()
+        finally:
+            await close_feed(feed)
+        raise Gone("it stopped following")
+
+    async def _serve_socket(self, exchange: Exchange, grant: Grant, wanted: Wanted) -> None:
+        """A WebSocket; one without `where` and `stream` publishes only."""
+        feed: Feed | None = None
+        if {"where", "stream"} & exchange.query.keys():
+            feed = await follow(self._client, grant, wanted)
+        try:
+            socket = Socket(exchange)
+            await socket.accept()
+
+            async def take(text: bytes) -> dict[str, Any]:
+                grant.check("publish")
+                kind = {"content-type": "application/json"}
+                drafts = drafts_of(kind, text, self._drafting)
+                return await self._send(grant, drafts, exchange.query)
+
+            await socket.serve(feed, lambda: self._access.is_still_good(grant), take)
+        finally:
+            if feed is not None:
+                await close_feed(feed)
+        raise Gone("the WebSocket is closed")
+
+
+async def close_feed(feed: Feed) -> None:
+    """End a feed at the node, also where this task is being cancelled."""
+    with trio.move_on_after(2.0, shield=True):
+        await feed.close()
+
+
+def wanted_of(exchange: Exchange) -> Wanted:
+    """What a follower asks for in its query and headers. Raises Refused."""
+    query = exchange.query
+    unknown = query.keys() - {"where", "stream", "from", "format", "receipt"}
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        raise Refused(400, f"{names}: unknown; known are where, stream, from and format")
+    format_ = query.get("format", "json")
+    if format_ not in ("json", "cloudevents"):
+        raise Refused(400, f"format {format_!r}: json or cloudevents is wanted")
+    stream = query.get("stream", "")
+    if "from" in query and not stream:
+        raise Refused(400, "from: only a stream has events of before; name one with stream")
+    after = exchange.headers.get("last-event-id", "") if stream else ""
+    selector = query.get("where", "") or "TRUE"
+    return Wanted(selector, stream, query.get("from", "new"), after, format_)  # type: ignore[arg-type]

@@ -1,0 +1,78 @@
+"""Packets on a stream: the codec is the package ``mqtt5``; the bounds are ours."""
+
+from __future__ import annotations
+
+import mqtt5
+import trio
+
+from canopy.gateway.constants import MESSAGE_LIMIT
+from canopy.gateway.http.exchange import LOST, READ, send_all
+
+HEADER = 5
+"""Bytes of a packet's type and length at most (MQTT 5.0, section 2.1)."""
+
+
+class MalformedError(Exception):
+    """What came is no MQTT 5. `code` of a DISCONNECT; `is_old`: it is an older version of it."""
+
+    def __init__(self, reason: str, code: mqtt5.DisconnectReasonCode, is_old: bool = False) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.is_old = is_old
+
+
+class PacketStream:
+    """Reads and writes packets. One task reads; several may write."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self._buffer = bytearray()
+        self._sending = trio.Lock()
+
+    async def receive(self) -> mqtt5.Packet | None:
+        """The next packet; None when the connection has ended. Raises MalformedError."""
+        while (packet := self._next()) is None:
+            try:
+                data = await self._stream.receive_some(READ)
+            except LOST:
+                return None
+            if not data:
+                return None
+            self._buffer += data
+        return packet
+
+    async def send(self, packet: mqtt5.Packet) -> None:
+        """Send one packet. Raises Gone."""
+        await self.send_raw(packet.write())
+
+    async def send_raw(self, data: bytes) -> None:
+        """Send packets that are written already. Raises Gone."""
+        async with self._sending:
+            await send_all(self._stream, data)
+
+    def _next(self) -> mqtt5.Packet | None:
+        if packet_size(self._buffer) > MESSAGE_LIMIT:
+            code = mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE
+            raise MalformedError(f"a packet larger than {MESSAGE_LIMIT} bytes", code)
+        view = memoryview(self._buffer)
+        try:
+            packet, size = mqtt5.read(view)
+        except IndexError:
+            return None
+        except ValueError as error:
+            code = mqtt5.DisconnectReasonCode.MALFORMED_PACKET
+            raise MalformedError(str(error), code, "protocol version" in str(error)) from None
+        finally:
+            view.release()
+        del self._buffer[:size]
+        return packet
+
+
+def packet_size(buffer: bytes | bytearray) -> int:
+    """The size of the packet that begins here, as far as it is known; 0 if it is not."""
+    size = 0
+    for place, byte in enumerate(buffer[1:HEADER]):
+        size |= (byte & 0x7F) << (7 * place)
+        if not byte & 0x80:
+            return size
+    return 0

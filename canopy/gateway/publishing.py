@@ -1,0 +1,58 @@
+"""Drafts on their way to the node, as far as a grant allows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from canopy.client.asynchronous import AsyncClient
+from canopy.client.errors import ControlError
+from canopy.gateway.access import Grant, Refused
+from canopy.gateway.constants import PUBLISH_TIMEOUT
+from canopy.gateway.following import refusal
+from overlay.client import Draft
+
+
+def check_allowed(grant: Grant, drafts: Sequence[Draft]) -> None:
+    """Raise Refused unless the grant allows to publish every one of these."""
+    grant.check("publish")
+    allowed = grant.may_publish()
+    if allowed is None:
+        return
+    for place, draft in enumerate(drafts, 1):
+        if not allowed.matches(draft.attributes):
+            rule = f"the token {grant.name} allows to publish what matches: {grant.publish}"
+            raise Refused(403, f"event {place} is not among that: {rule}")
+
+
+async def publish(
+    client: AsyncClient, grant: Grant, drafts: list[Draft], stream: str = "", receipt: bool = False
+) -> dict[str, Any]:
+    """Publish the events, or append them to a stream. Returns what is to be told of it. Raises
+    Refused; then some of several may be published, which the reason says."""
+    check_allowed(grant, drafts)
+    try:
+        if stream:
+            appended = await client.append(stream, drafts, timeout=PUBLISH_TIMEOUT)
+            places = [
+                {"shard": one.shard, "first": one.first, "count": one.count}
+                for one in appended.receipts
+            ]
+            return {"stream": stream, "appended": appended.count, "receipts": places}
+        result = await client.publish_many(drafts, receipt=receipt, timeout=PUBLISH_TIMEOUT)
+    except ControlError as error:
+        found = refusal(error)
+        if error.answered or error.in_doubt:
+            found.reason += (
+                f"; the first {error.answered} events are published, "
+                f"the next {error.in_doubt} may be"
+            )
+        raise found from None
+    if result.refused:
+        reasons = "; ".join(f"event {place + 1}: {reason}" for place, reason in result.refused[:20])
+        done = f"{result.count} of {len(drafts)} events are published"
+        raise Refused(422, f"{done}; refused: {reasons}")
+    told: dict[str, Any] = {"published": result.count, "events": list(result.identities)}
+    if receipt:
+        told |= {"accepted": result.accepted, "hosts": [dict(one) for one in result.hosts]}
+    return told

@@ -1,0 +1,132 @@
+"""The file of tokens: who may use the gateway, for what, and until when.
+
+A token is 256 random bits, shown once when it is made. The file keeps its SHA-256 hash only (a
+random key needs no slow hash), so that a copy of the file lets nobody in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import time
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from canopy.wire.durable import write_durably
+
+Scope = Literal["publish", "subscribe"]
+SCOPES: Final[tuple[Scope, ...]] = ("publish", "subscribe")
+PREFIX: Final = "cgw1_"
+"""How a token begins, by which scanners of published source code find one."""
+
+
+class TokensError(Exception):
+    """The file of tokens cannot be used; the message says why and what to do."""
+
+
+class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one token allows. `publish` and `subscribe` are selectors that confine it; "": any
+    event. `expires`: wall clock seconds; 0: never."""
+
+    name: str
+    hash: str
+    scopes: tuple[Scope, ...]
+    publish: str = ""
+    subscribe: str = ""
+    created: float = 0.0
+    expires: float = 0.0
+
+    def is_expired(self, now: float) -> bool:
+        """Whether it is no longer good at `now`, wall clock seconds."""
+        return bool(self.expires) and now >= self.expires
+
+
+class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: Literal[1]
+    tokens: tuple[Token, ...] = ()
+
+
+class TokenFile:
+    """The tokens in a file, read again when the file has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._tokens: tuple[Token, ...] = ()
+        self._seen: tuple[int, int, int] | None = None
+
+    def all(self) -> tuple[Token, ...]:
+        """The tokens as the file has them now; none if there is no file. Raises TokensError."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            self._tokens, self._seen = (), None
+            return ()
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            raise TokensError(f"{self.path} is open to other users; run: chmod 600 {self.path}")
+        mark = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if mark != self._seen:
+            self._tokens, self._seen = self._read(), mark
+        return self._tokens
+
+    def find(self, secret: str) -> Token | None:
+        """The token whose secret this is, unless it has expired. Raises TokensError."""
+        hash_ = hash_of(secret)
+        found = None
+        for token in self.all():
+            if hmac.compare_digest(token.hash, hash_):
+                found = token
+        return None if found is None or found.is_expired(time.time()) else found
+
+    def add(
+        self,
+        name: str,
+        scopes: tuple[Scope, ...],
+        publish: str = "",
+        subscribe: str = "",
+        lifetime: float = 0.0,
+    ) -> str:
+        """Add a token and return its secret. `lifetime`: seconds; 0: for ever. Raises TokensError
+        if there is one of that name."""
+        tokens = self.all()
+        if any(token.name == name for token in tokens):
+            raise TokensError(f"there is a token {name} already; remove it first, or choose a name")
+        secret = PREFIX + secrets.token_urlsafe(32)
+        now = time.time()
+        expires = now + lifetime if lifetime else 0.0
+        made = Token(name, hash_of(secret), scopes, publish, subscribe, now, expires)
+        self._write((*tokens, made))
+        return secret
+
+    def remove(self, name: str) -> None:
+        """Remove the token `name`. Raises TokensError if there is none."""
+        tokens = self.all()
+        left = tuple(token for token in tokens if token.name != name)
+        if len(left) == len(tokens):
+            known = ", ".join(token.name for token in tokens) or "none"
+            raise TokensError(f"there is no token {name}; there are: {known}")
+        self._write(left)
+
+    def _read(self) -> tuple[Token, ...]:
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=_Content).tokens
+        except msgspec.DecodeError as error:
+            raise TokensError(f"{self.path} is no file of tokens: {error}") from None
+
+    def _write(self, tokens: tuple[Token, ...]) -> None:
+        content = msgspec.json.format(msgspec.json.encode(_Content(1, tokens)), indent=2)
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mask = os.umask(0o077)
+        try:
+            write_durably(self.path, content)
+        finally:
+            os.umask(mask)
+
+
+def hash_of(secret: str) -> str:
+    """The hash under which the file keeps a token."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
