@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo demo-sync test faults cluster upgrade check bench tables soak pairs stream-search sync-types mutations lock clean
+.PHONY: setup demo demo-sync test faults cluster upgrade check bench tables soak pairs stream-search confinement sync-types mutations lock clean
 
 setup: $(STAMP)
 
@@ -73,6 +73,11 @@ stream-search: setup
 sync-types: setup
 	CANOPY_EXAMPLES=$(or $(EXAMPLES),300) $(BIN)/python -m pytest -q --timeout 3600 \
 	  tests/canopy/sync/test_sync_types.py
+
+# What policies leave of selectors, judged by SQLite: ten million triples, some minutes.
+confinement: setup
+	CONFINEMENT=$${CONFINEMENT:-10000000} $(BIN)/python -m pytest -q \
+	  tests/attacks/test_attacks_confinement.py
 
 # Faults planted one at a time: does the soak, or the test that a fault names, find each?
 mutations: setup

@@ -39,14 +39,16 @@ from overlay.links.links import Links
 from overlay.links.messages import Frame
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
+from overlay.lower_random.documents import REVOCATIONS, Documents, DocumentStore
+from overlay.lower_random.policies import POLICY, Policies, PolicyStore
 from overlay.lower_random.relaying import Relaying, RelayPorts
-from overlay.lower_random.revocations import Revocations, RevocationStore
 from overlay.lower_random.view import View
 from overlay.machine import LocalEvent, Machine, Message, Peer
 from overlay.operating.clock_offsets import ClockOffsets
 from overlay.reports import Reports
 from overlay.rights import Principal, Role
 from overlay.settings import Settings
+from overlay.tenants.confining import RULES
 from overlay.turns import Turns
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.dry_run import DryRuns
@@ -61,6 +63,7 @@ from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registrations.arc_merge import ArcMerge
+from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
@@ -72,6 +75,7 @@ from overlay.upper_tree.subscriber.receiver import Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
+from streams.confining import STREAM_RULES
 from streams.machines import Streams
 
 
@@ -93,11 +97,14 @@ class Node:
         restored: Sequence[bytes] = (),
         boot: int = 0,
         role: Role | None = None,
-        revocations: RevocationStore | None = None,
+        tenant: str = "",
+        revocations: DocumentStore | None = None,
+        policy: PolicyStore | None = None,
     ) -> None:
         """`incarnation` grows with each start, `boot` as in `Links`; `restored` is what was stored,
-        in order. `role`: this node's own, where nodes have keys: then no peer is believed that the
-        driver has not authenticated."""
+        in order. `role` and `tenant`: this node's own, where nodes have keys: then no peer is
+        believed that the driver has not authenticated. `revocations` and `policy` keep what the
+        overlay's operators have signed."""
         self.me = me
         self.rng = rng
         self.settings = settings if role is None else settings_for(role, settings)
@@ -119,14 +126,20 @@ class Node:
         self._watched: dict[str, tuple[Peer, ...]] = {}
         self._ready = self._ring_known = False
         self._boot = boot
-        self.revocations = Revocations(self, revocations, lambda: self.view.peers())
         self.clock_offsets = ClockOffsets(
             self,
             lambda: self.view.peers(),
             lambda node, capability: self.links.understands(node, capability),
             driver.wall,
         )
-        self.guard = Guard(me.id, role, self.turns.dispatch, self.count, self.trace)
+        stores: dict[str, DocumentStore | None] = {REVOCATIONS: revocations, POLICY: policy}
+        self.documents = Documents(self, stores, lambda: self.view.peers())
+        counting = settings.tree.routing == "counting"
+        self.policies = Policies(self, policy, tenant, counting)
+        self.guard = Guard(
+            me.id, role, tenant, {**RULES, **STREAM_RULES}, lambda: self.policies.confinement,
+            self.turns.dispatch, self.send, self.count, self.trace,
+        )  # fmt: skip
         self._build(codec, overlay, founder=not seeds, restored=restored)
 
     # --- building ---
@@ -149,20 +162,12 @@ class Node:
             self, settings.cluster, self.ring, self.view, founder, settings.election, restored,
             self.health,
         )  # fmt: skip
-        self.owner = Owner(self, settings, self.clusters, self.ring)
-        self.restoration = TreeRestoration(self, self.owner)
-        self.cache_holders = CacheHolders(self, settings, self.owner, self.restoration)
-        self.summaries = SummaryServer(
-            self, settings, self.owner, self.cache_holders, self.restoration
-        )
-        self.registry = Registry(self, settings, self.owner, self.summaries, self.restoration)
-        self.rebalance = Rebalance(self, settings, self.owner)
-        self.registry_merge = RegistryMerge(
-            self, settings, self.clusters, self.owner, self.registry, self.summaries
-        )
-        self.arc_merge = ArcMerge(self, self.clusters, self.owner, self.summaries)
+        self._build_owner(settings)
         relays, self.notices = Relays(self, view.peers, view.tiered_peers), GapNotices(self)
-        self.hosting = Hosting(self, settings, self.access_points, self.ring, relays, self.notices)
+        self.hosting = Hosting(
+            *(self, settings, self.access_points, self.ring, relays, self.notices),
+            is_confined=bool(self.policies.tenant),
+        )
         self.holding = self.hosting.holding
         self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)
         replicas = ReplicaSelector.configured(self.me, settings.tree, self.health)
@@ -176,14 +181,15 @@ class Node:
         self.receiver = Receiver(self, settings, history)
         self.delegation = Delegation(self, copies, self.holding)
         self.clients = LocalClients(
-            self, self.incarnation, self.registrar, self.receiver, self.publisher, history
-        )
+            self, self.incarnation, self.registrar, self.receiver, self.publisher, history,
+            self.policies,
+        )  # fmt: skip
         self.reports = Reports(
             self.links, self.view, self.clusters, self.ring, self.hosting, self.clients,
             self.publisher, self.registrar, self.host_offers, self.health,
         )  # fmt: skip
         self.inspection = Inspection(self, self.owner, self.ring, self.health)
-        self.explaining = Explaining(self, self.clients, self.reports.query_targets)
+        self.explaining = Explaining(self, self.clients, self.reports.query_targets, self.policies)
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
         self.streams = Streams(
             self, self.driver.logs, self.ring, self.owner, view.peers, self.incarnation,
@@ -196,11 +202,30 @@ class Node:
             self.host_offers, self.finder, self.publisher, self.registrar, self.receiver,
             self.delegation, self.notices, self.holding, self.clients, self.inspection,
             self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
-            self.arc_merge, self.revocations, self.clock_offsets, *self.streams.machines,
+            self.arc_merge, self.documents, self.policies, self.policy_changes,
+            self.clock_offsets, *self.streams.machines,
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()
         self._commands = self._command_table()
+
+    def _build_owner(self, settings: Settings) -> None:
+        """What decides about the trees that this node owns."""
+        self.owner = Owner(self, settings, self.clusters, self.ring)
+        self.restoration = TreeRestoration(self, self.owner)
+        self.cache_holders = CacheHolders(self, settings, self.owner, self.restoration)
+        self.summaries = SummaryServer(
+            self, settings, self.owner, self.cache_holders, self.restoration
+        )
+        self.registry = Registry(
+            self, settings, self.owner, self.summaries, self.restoration, self.policies
+        )
+        self.policy_changes = PolicyChanges(self, self.policies, self.owner, self.registry)
+        self.rebalance = Rebalance(self, settings, self.owner)
+        self.registry_merge = RegistryMerge(
+            self, settings, self.clusters, self.owner, self.registry, self.summaries
+        )
+        self.arc_merge = ArcMerge(self, self.clusters, self.owner, self.summaries)
 
     def _command_table(self) -> dict[type, Callable[..., None]]:
         return {
@@ -239,7 +264,8 @@ class Node:
     def send(self, peer: Peer, message: Message) -> None:
         """Send over the link, or handle in this turn if it is for this node itself."""
         if peer.id == self.me.id:
-            self.turns.post(self.me, message)
+            for taken in self.guard.own(message):
+                self.turns.post(self.me, taken)
             return
         units = message.data_units()
         self.count("data_messages" if units else "other_messages", units or 1)
@@ -346,9 +372,9 @@ class Node:
             self.emit(event)
         self._finish_turn()
 
-    def on_revocations(self) -> None:
-        """The list of revoked nodes has perhaps changed on disk."""
-        self._turn(self.revocations.changed)
+    def on_documents(self) -> None:
+        """The list of revoked nodes, or the policy, has perhaps changed on disk."""
+        self._turn(self.documents.changed)
 
     def client_gone(self, client: int, unread_for: float = 0.0) -> None:
         """A client has gone: its subscriptions end. `unread_for`: seconds for which its session

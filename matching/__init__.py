@@ -15,7 +15,7 @@ attribute's tree, C8 and C9), `normal_form` (a tree as an OR of conjunctions), `
 it together) and `builder` (predicates without text); `index` (many predicates, in one of two
 engines), `plain_engine` with `interval_index` (the one that needs no preparation), `engine` (the
 fast one, with a manual of its own) and `warming` (preparing it); `grouped_index` (which groups want
-an event) and `columnar` (batches of events of one shape).
+an event), `columnar` (batches of events of one shape) and `batches` (one predicate on a batch).
 
 A selector is a search condition of SQL-92 with three truth values; only *true* delivers:
 

@@ -113,8 +113,8 @@ class DrivenNode(Protocol):
 
     # --- keys ---
 
-    def on_revocations(self) -> None:
-        """The list of revoked nodes has perhaps changed on disk."""
+    def on_documents(self) -> None:
+        """The list of revoked nodes, or the policy, has perhaps changed on disk."""
 
     # --- clients ---
 

@@ -1,11 +1,12 @@
-"""Lets through what peers may send: between the links and the machines of a node (overlay/rights).
+"""Lets through what peers may send: between the links and the machines of a node (overlay/rights,
+and for tenants overlay/tenants/confining).
 
 Where nodes have no keys it is not in the way at all: the links dispatch to the machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -13,6 +14,9 @@ from overlay.bounded import BoundedDict
 from overlay.machine import Message, NodeId, Peer, ProtocolError
 from overlay.rights import Principal, Role, refusal
 from overlay.settings import Settings
+from overlay.tenants.confining import Outcome, Rule, outcome
+from overlay.tenants.policy import Confinement
+from overlay.upper_tree.messages import Register
 
 PRINCIPALS_MOST = 65_536
 """Authenticated nodes that are remembered: more than have links with one node. One that is
@@ -29,12 +33,17 @@ class Guard:
         self,
         me: NodeId,
         role: Role | None,
+        tenant: str,
+        rules: Mapping[type[Message], Rule],
+        confinement: Callable[[], Confinement],
         dispatch: Callable[[Peer, Message], None],
-        count: Callable[[str], None],
+        send: Callable[[Peer, Message], None],
+        count: Callable[..., None],
         trace: Callable[..., None],
     ) -> None:
-        """`role`: of this node, None where nodes have no keys; `dispatch` takes what is let
-        through."""
+        """`role` and `tenant`: of this node, None and "" where nodes have no keys; `rules` and
+        `confinement`: what becomes of tenants' messages; `dispatch` takes what is let through,
+        `send` what is answered for it."""
         self.role = role
         self.dispatch = dispatch if role is None else self._check
         """To be called with each message that came over a link."""
@@ -43,7 +52,11 @@ class Guard:
         self._trace = trace
         self._known: BoundedDict[NodeId, Principal] = BoundedDict(PRINCIPALS_MOST)
         if role is not None:
-            self._known[me] = Principal(me, role, "")
+            self._known[me] = Principal(me, role, tenant)
+        self._self = Principal(me, role, tenant) if role is not None and tenant else None
+        self._rules = rules
+        self._confinement = confinement
+        self._send = send
 
     def admit(self, principal: Principal | None) -> NodeId:
         """A connection is open. Returns the only node that may speak on it; "": any."""
@@ -68,7 +81,46 @@ class Guard:
             self._count("rights_refused")
             self._trace("drop", peer=peer.id, reason=reason, size=0)
             raise ProtocolError(reason)
-        self._dispatch(peer, message)
+        if principal is not None and principal.tenant:
+            self._confine(peer, principal, message)
+        else:
+            self._dispatch(peer, _without_claims(message))
+
+    def _confine(self, peer: Peer, principal: Principal, message: Message) -> None:
+        """Dispatch what a tenant may say, and see."""
+        found = self._outcome(principal, message)
+        if found.message is not None:
+            self._dispatch(peer, found.message)
+        for answer in found.answers:
+            self._send(peer, answer)
+
+    def _outcome(self, principal: Principal, message: Message) -> Outcome:
+        found = outcome(self._rules, self._confinement(), principal, message)
+        if found.refused:
+            self._count("policy_refused", found.refused)
+            reason = f"policy: {type(message).__name__}"
+            self._trace("drop", peer=principal.id, reason=reason, size=0)
+        return found
+
+    def own(self, message: Message) -> tuple[Message, ...]:
+        """What this node takes instead of a message to itself: its own tenant is confined as any
+        other."""
+        if self._self is None or type(message) not in self._rules:
+            return (message,)
+        found = self._outcome(self._self, message)
+        return found.answers if found.message is None else (found.message, *found.answers)
+
+
+def _without_claims(message: Message) -> Message:
+    """A registration of the operators' own nodes is not of a tenant, whatever it says."""
+    if type(message) is not Register or all(one.confined is None for one in message.registrations):
+        return message
+    return msgspec.structs.replace(
+        message,
+        registrations=tuple(
+            [msgspec.structs.replace(one, confined=None) for one in message.registrations]
+        ),
+    )
 
 
 def settings_for(role: Role, settings: Settings) -> Settings:

@@ -46,7 +46,8 @@ ROLES: Final = {role.name.lower(): role for role in Role}
 
 LEAST: Final[dict[Role, str]] = {
     Role.LEAF: (
-        "RevocationsKnown AskClock ClockTold Shuffle Walk Find Contact AskNeighbourhood "
+        "RevocationsKnown DocumentVersion AskClock ClockTold "
+        "Shuffle Walk Find Contact AskNeighbourhood "
         "Register Unregister Renew AskTree Invalidated CacheReport Visit "
         "FindHosts AskMatches AskTrees AskEvent EventFacts "
         "FoundStream ChangeStream EraseStream "
@@ -56,10 +57,12 @@ LEAST: Final[dict[Role, str]] = {
         "JoinGroup KeepMembers LeaveGroup SettleLeases AskGroups EndDeadLetters ForgetGroup"
     ),
     Role.MEMBER: (
-        "RevocationList Relayed ShuffleReply WalkHit WalkMiss StalePoint FindReply Moved "
+        "RevocationList SignedDocument "
+        "Relayed ShuffleReply WalkHit WalkMiss StalePoint FindReply Moved "
         "RingMet RingEnded "
         "RecruitReply StillHosting HostAnswer StopsHosting Assigned Installed ServingReply "
-        "PartTaken Accepted TreeMoved Deliver Undelivered DeliveriesGivenUp NoticeHandedOver "
+        "PartTaken Accepted EventsRefused TreeMoved Deliver Undelivered DeliveriesGivenUp "
+        "NoticeHandedOver "
         "HostsFound MatchesFound TreesReport NotOwner Observed RecoverReply "
         "ShardsReport ShardsOrphaned ShardsStatus ShardSeal ShardSealed ShardFenced ShardFetch "
         "ShardFetched ShardAppend ShardAck ShardBehind ProducerIsOpen RowsAppended "

@@ -32,6 +32,7 @@ COMMON = (
     "overlay.regions",
     "overlay.hybrid_clock",
     "overlay.inner",
+    "overlay.tenants.policy",
 )
 LOWER = (*COMMON, "matching", "overlay.links")
 
@@ -98,7 +99,16 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "overlay.chord",
         "overlay.upper_tree",
     ),
-    "overlay.guard": ("overlay.machine", "overlay.settings", "overlay.bounded", "overlay.rights"),
+    # The other one over the vocabulary: what becomes of tenants' messages.
+    "overlay.tenants.confining": (
+        *("overlay.machine", "overlay.tenants.policy", "overlay.rights", "overlay.upper_tree"),
+        "matching",
+    ),
+    "overlay.tenants.policy": ("matching", "overlay.machine", "overlay.bounded"),
+    "overlay.guard": (
+        *("overlay.machine", "overlay.settings", "overlay.bounded", "overlay.rights"),
+        *("overlay.tenants.policy", "overlay.tenants.confining", "overlay.upper_tree"),
+    ),
     "overlay.links": (*COMMON, "matching"),
     "overlay.lower_random": LOWER,
     "overlay.chord": CHORD,
@@ -120,6 +130,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(shared("overlay.upper_tree"), TREE),
     "streams": (*COMMON, "matching", "overlay.links", "overlay.chord"),
     "streams.machines": (*STREAMS, "streams"),
+    "streams.confining": (*STREAMS, "streams", "overlay.tenants.confining", "overlay.rights"),
     "streams.tracing": STREAMS,
     "streams.directory": STREAMS,
     "streams.hosting": (*STREAMS, "streams.directory"),

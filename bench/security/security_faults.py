@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cryptography import x509
 
@@ -11,11 +11,13 @@ from bench.mutations.planting import fault, replace
 from canopy.wire.keys.certificates import is_signed_by, read_der
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.keys.policies import _check_signer
 from canopy.wire.keys.tokens import Invitation
-from canopy.wire.process.security import NodeSecurity
+from canopy.wire.process.security import NodeSecurity, PolicyFile
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import FrameFormat, FrameReader
 from canopy.wire.transport.tls import new_context
+from matching import Value
 from overlay.chord.consensus.election import Election
 from overlay.chord.consensus.messages import VoteReply
 from overlay.chord.merging.merging import Merging
@@ -23,15 +25,22 @@ from overlay.client import Event
 from overlay.links.connections import LinkConnection
 from overlay.links.handshake import Handshake, is_of_another
 from overlay.links.messages import Frame, Superseded
+from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Message, Peer
 from overlay.rights import Principal, refusal
+from overlay.tenants.confining import Outcome, outcome
+from overlay.tenants.policy import Confinement, TenantPolicy
 from overlay.upper_tree.delivery.event_counts import EventCounts
+from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
 
 EVENTS = "tests/attacks/test_attacks_events.py"
 INTEGERS = "tests/attacks/test_attacks_integers.py"
 KEYS = "tests/canopy/wire/keys/test_wire_keys.py"
 RIGHTS = "tests/attacks/test_attacks_rights.py"
 RINGS = "tests/attacks/test_attacks_rings.py"
+CONFINEMENT = "tests/attacks/test_attacks_confinement.py"
+POLICY = "tests/attacks/test_attacks_policy.py"
+TENANTS = "tests/attacks/test_attacks_tenants.py"
 TRANSPORT = "tests/attacks/test_attacks_transport.py"
 VOTES = "tests/attacks/test_attacks_votes.py"
 
@@ -199,3 +208,87 @@ def security_uses_readable_keys() -> None:
         return None
 
     replace(KeyFolder.check, nothing)
+
+
+@fault("policy", TENANTS, "test_what_a_tenant_asks_for_is_intersected_and_operators_are_not")
+def policy_is_not_intersected() -> None:
+    """Owners keep what a tenant asks for as it is."""
+
+    def everything(self: Confinement, tenant: str, selector: str) -> str:
+        return selector
+
+    replace(Confinement.narrow, everything)
+
+
+@fault("policy", TENANTS, "test_a_leaf_that_does_not_look_is_refused_by_the_first_host")
+def policy_is_left_to_the_publisher() -> None:
+    """The first host does not look at what a leaf publishes."""
+
+    def as_it_is(*arguments: object) -> Outcome:
+        message = arguments[-1]
+        assert isinstance(message, Message)
+        return Outcome(message)
+
+    replace(outcome, as_it_is)
+
+
+@fault("policy", TENANTS, "test_another_policy_reaches_the_subscriptions_that_there_are")
+def policy_changes_only_what_comes() -> None:
+    """Another policy holds for new registrations alone."""
+
+    def nothing(self: PolicyChanges, event: PolicyChanged) -> None:
+        return None
+
+    replace(PolicyChanges.on_policy_changed, nothing)
+
+
+@fault("policy", CONFINEMENT, "test_nothing_leaks")
+def policy_permits_the_unknown() -> None:
+    """What a policy is unknown for is permitted as if it were true."""
+
+    def lenient(self: Confinement, tenant: str, attributes: Mapping[str, Value | None]) -> bool:
+        may = self._predicate(self.of(tenant).subscribe)
+        return may is not None and may.evaluate(attributes) is not False
+
+    replace(Confinement.may_see, lenient)
+
+
+@fault("policy", POLICY, "test_admins_and_issuers_sign_policies_and_nobody_else")
+def policy_is_taken_of_anybody() -> None:
+    """Whoever has a key can sign a policy."""
+
+    def nothing(*arguments: object) -> None:
+        return None
+
+    replace(_check_signer, nothing)
+
+
+@fault("policy", POLICY, "test_a_policy_never_goes_back")
+def policy_goes_back() -> None:
+    """An older policy is taken as well."""
+    original = PolicyFile.load
+
+    def any_version(self: PolicyFile, overlay: str) -> None:
+        self.policy = None
+        original(self, overlay)
+
+    replace(PolicyFile.load, any_version)
+
+
+@fault(
+    "policy",
+    TENANTS,
+    "test_without_a_policy_that_can_be_applied_tenants_may_nothing",
+)
+def policy_is_not_needed() -> None:
+    """Where there is no policy, or none that can be read, tenants may do anything."""
+    original = Confinement.of
+
+    def open_to_all(self: Confinement, tenant: str) -> TenantPolicy:
+        return TenantPolicy("TRUE", "TRUE") if self.reason else original(self, tenant)
+
+    def never(self: Confinement, tenant: str) -> str:
+        return ""
+
+    replace(Confinement.of, open_to_all)
+    replace(Confinement.denial, never)

@@ -37,6 +37,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "canopy.cli.keys.command:keys",
             "Make an overlay's keys, invite nodes, revoke them.",
         ),
+        "policy": (
+            "canopy.cli.keys.policy:policy",
+            "Say what tenants may publish and subscribe to.",
+        ),
     },
     "Events": {
         "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print the matching events."),

@@ -90,15 +90,38 @@ class Walk(Message, frozen=True):
 
 
 class RevocationsKnown(Message, frozen=True):
-    """The version of the sender's list of revocations (0: none): who has a later one sends it, who
-    has an earlier one answers with its own."""
+    """`DocumentVersion` of the list of revocations."""
 
     version: Uint53
 
 
 class RevocationList(Message, frozen=True):
-    """The list of revocations, signed; passed on by each node to which it is new."""
+    """`SignedDocument` with the list of revocations."""
 
+    data: Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
+
+
+DocumentKind = Annotated[str, msgspec.Meta(max_length=16)]
+"""``policy``; revocations have messages of their own, which are older."""
+
+
+class DocumentVersion(Message, frozen=True):
+    """The version of the sender's document of this kind (0: none): who has a later one sends it,
+    who has an earlier one answers with its own."""
+
+    capability = "documents"
+
+    kind: DocumentKind
+    version: Uint53
+
+
+class SignedDocument(Message, frozen=True):
+    """A document that the overlay's operators have signed; passed on by each node to which it is
+    new."""
+
+    capability = "documents"
+
+    kind: DocumentKind
     data: Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
 
 

@@ -73,6 +73,14 @@ class EventsAccepted(LocalEvent, frozen=True):
     hosts: Mapping[int, Mapping[str, NodeId]] = {}
 
 
+class PublicationsRefused(LocalEvent, frozen=True):
+    """A host has refused these events of this node by the policy with this version. What
+    `EventsAccepted` says of them is that nothing is awaited any more."""
+
+    sequences: tuple[int, ...]
+    policy: int
+
+
 class PublicationsCame(LocalEvent, frozen=True):
     """Clients have published, all that they did in this turn."""
 

@@ -33,6 +33,14 @@ def value_in(event: Event, attribute: str) -> bool | int | float | str | None:
     return True if attribute == EVENT_TREE else event.attributes.get(attribute)
 
 
+class Confined(msgspec.Struct, frozen=True, array_like=True):
+    """A registration was narrowed by the policy of this tenant; `asked` is what its subscriber
+    asked for. Written by owners, for whoever owns the tree after them."""
+
+    tenant: Annotated[str, msgspec.Meta(max_length=64)]
+    asked: str
+
+
 class Registration(msgspec.Struct, frozen=True, array_like=True):
     """One conjunction's (or, for counting, one constraint's) place in one tree."""
 
@@ -42,6 +50,12 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     selector: str  # what the host matches: a text that compiles to this conjunction
     interval: Interval  # where in the value space it lies
     latency_level: Annotated[int, msgspec.Meta(ge=0, le=LEVELS)] = 0  # 1 is most urgent; 0: none
+    confined: Confined | None = None  # None: of a node without a tenant
+
+    @property
+    def asked(self) -> str:
+        """What the subscriber asked for, of which `selector` is what it may see."""
+        return self.selector if self.confined is None else self.confined.asked
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -412,6 +426,17 @@ class TreeMoved(Message, frozen=True):
     incarnation: Uint53
     attribute: str
     sequences: tuple[Uint53, ...]
+
+
+class EventsRefused(Message, frozen=True):
+    """To the publisher: its tenant may not publish these events, by the policy with this version
+    (0: there is none)."""
+
+    capability = "documents"
+
+    incarnation: Uint53
+    sequences: tuple[Uint53, ...]
+    policy: Uint53
 
 
 class DelegateShare(msgspec.Struct, frozen=True, array_like=True):

@@ -84,7 +84,8 @@ class Durable(msgspec.Struct, frozen=True, array_like=True):
 class ReadShard(Message, frozen=True):
     """Begin a reading. `credit`: how much may be sent (`cost`); the last piece may have more than
     is left. A durable consumer that is known begins at its position, whatever `start` says, unless
-    it resumes or keeps its own. Answered by ReadingBegan or ReadingRefused."""
+    it resumes or keeps its own. `permitted`: what the reader's tenant may see, as the leader's node
+    fills in; "": all. Answered by ReadingBegan or ReadingRefused."""
 
     shard: Shard
     reading: Number
@@ -92,6 +93,7 @@ class ReadShard(Message, frozen=True):
     selector: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)]
     credit: Number
     durable: Durable | None = None
+    permitted: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
 
 
 class ReadingBegan(Message, frozen=True):

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from overlay.machine import Machine, Peer, Port, Timer
+from overlay.lower_random.policies import PolicyChanged
+from overlay.machine import Machine, NodeId, Peer, Port, Timer
 from streams.consuming.messages import (
     CommitPosition,
     EndReadings,
@@ -127,6 +128,17 @@ class ReadServer(Machine):
 
     def _refuse(self, sender: Peer, shard: str, *readings: int) -> None:
         self.port.send(sender, ReadingsMoved(shard, readings, self._led.leader(shard)))
+
+    def on_policy_changed(self, event: PolicyChanged) -> None:
+        """Tenants' readings begin again where they are, with what the tenants may see now."""
+        for known in self._led.each():
+            moved: dict[NodeId, tuple[Peer, list[int]]] = {}
+            for reading in [one for one in known.readings.values() if one.permitted]:
+                known.drop(reading.key)
+                moved.setdefault(reading.peer.id, (reading.peer, []))[1].append(reading.number)
+            for peer, numbers in moved.values():
+                shard = known.replica.shard
+                self.port.send(peer, ReadingsMoved(shard, tuple(numbers), self.port.me))
 
     # -- what goes on ----------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ class Reading:
         self.used = 0
         self.kept_at = 0.0
         """When its node was heard of it last."""
+        self.permitted = ""
+        """What its tenant may see; "": all."""
         self.durable = ""
         self.attachment = 0
 

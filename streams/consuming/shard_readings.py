@@ -104,7 +104,7 @@ class ShardReadings:
         """Begin a reading."""
         self.drop((sender.id, message.reading))
         try:
-            predicate = compile_selector(message.selector) if message.selector else None
+            predicate = _predicate(message)
         except SelectorError as error:
             self._refuse(sender, message.reading, Refusal(SELECTOR, str(error)))
             return
@@ -213,7 +213,9 @@ class ShardReadings:
     ) -> Reading:
         """There is a reading from now on, and its node is told so."""
         self.drop((sender.id, message.reading))
-        reading = Reading(sender, message.reading, message.selector, predicate)
+        text = message.selector if predicate is None else predicate.text
+        reading = Reading(sender, message.reading, text, predicate)
+        reading.permitted = message.permitted
         reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
         reading.durable, reading.attachment = durable, attachment
         self.readings[reading.key] = reading
@@ -459,3 +461,12 @@ def _parts(items: list[Item]) -> Iterator[tuple[Item, ...]]:
     """Items as tuples of `LISTED_MOST` at most."""
     for start in range(0, len(items), LISTED_MOST):
         yield tuple(items[start : start + LISTED_MOST])
+
+
+def _predicate(message: ReadShard) -> Predicate | None:
+    """What a reading wants and may see; None: all rows. Raises SelectorError."""
+    asked = compile_selector(message.selector) if message.selector else None
+    if not message.permitted:
+        return asked
+    may = compile_selector(message.permitted)
+    return may if asked is None else asked & may

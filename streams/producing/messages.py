@@ -40,6 +40,8 @@ QUOTA: Final = "quota"
 """The shard has as many bytes as its stream may have. Not appended."""
 TOO_LARGE: Final = "too-large"
 """A batch is larger than a chunk may be. Not appended."""
+POLICY: Final = "policy"
+"""The policy does not permit the sender's tenant to do this."""
 MALFORMED: Final = "malformed"
 """The rows cannot be read. Not appended."""
 

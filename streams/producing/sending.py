@@ -27,6 +27,7 @@ from streams.producing.messages import (
     FENCED,
     MALFORMED,
     MOVED,
+    POLICY,
     QUOTA,
     SEQUENCE,
     TOO_LARGE,
@@ -333,10 +334,10 @@ class Sending:
             self._moved(sender, message.leader)
         elif code in (FENCED, EXPIRED):
             self._lose_session(code, message.reason)
-        elif code in (QUOTA, TOO_LARGE, MALFORMED) and not mine:
+        elif code in (QUOTA, TOO_LARGE, MALFORMED, POLICY) and not mine:
             self._failing = (code, message.reason)
             self._renew()
-        elif code in (SEQUENCE, QUOTA, TOO_LARGE, MALFORMED):
+        elif code in (SEQUENCE, QUOTA, TOO_LARGE, MALFORMED, POLICY):
             self.end(code, message.reason)
         else:  # it may be otherwise in a moment
             self._wait()

@@ -88,7 +88,7 @@ class FakeNode:
 
     on_accepted = on_opened
 
-    def on_revocations(self) -> None: ...
+    def on_documents(self) -> None: ...
 
     def on_closed(self, connection: int, reason: str) -> None:
         self.closed.append(reason)

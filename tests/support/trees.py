@@ -17,6 +17,7 @@ from overlay.chord.messages import Cluster
 from overlay.client import Event
 from overlay.health import Health
 from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.policies import Policies
 from overlay.machine import Key, Peer
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.gap_notices import GapNotices
@@ -223,7 +224,10 @@ class OwnerNode:
         self.summaries = SummaryServer(
             port, settings, self.owner, self.cache_holders, self.restoration
         )
-        self.registry = Registry(port, settings, self.owner, self.summaries, self.restoration)
+        self.registry = Registry(
+            *(port, settings, self.owner, self.summaries, self.restoration),
+            Policies(port, None, "", False),
+        )
         self.rebalance = Rebalance(port, settings, self.owner)
         self.hosting = HostNode(port, settings).hosting
         port.add(

@@ -1,1 +1,1 @@
-"""`canopy keys`: the keys of an overlay (``command``)."""
+"""`canopy keys`: the keys of an overlay (``command``), and what tenants may (``policy``)."""

@@ -190,6 +190,10 @@ class SimDriver:
         """A client's command, or some that are read together, as if over the control socket."""
         self._input("commands", client, commands)
 
+    def documents_changed(self) -> None:
+        """What the overlay's operators have signed has changed on the node's disk."""
+        self._input("on_documents")
+
     def client_gone(self, client: int) -> None:
         """Hand the node the end of a client's connection, as a turn of its own."""
         self._input("client_gone", client)

@@ -36,7 +36,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "views": ("Shuffle", "ShuffleReply"),
     "access_points": ("StalePoint",),
     "walk_answers": ("WalkHit", "WalkMiss"),
-    "keys": ("RevocationsKnown", "RevocationList"),
+    "keys": ("RevocationsKnown", "RevocationList", "DocumentVersion", "SignedDocument"),
     "ring": (
         *("Find", "FindReply", "Stabilise", "Neighbourhood", "AskNeighbourhood", "Rectify"),
         *("Moved", "Contact", "RingMet", "Merge", "MergeReply", "RingEnded"),
@@ -77,7 +77,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "HostAnswer",
         "StopsHosting",
     ),
-    "acceptances": ("Accepted", "PartTaken", "TreeMoved"),
+    "acceptances": ("Accepted", "EventsRefused", "PartTaken", "TreeMoved"),
     "streams_directory": (
         *("FoundStream", "ChangeStream", "EraseStream", "AskStream", "StreamFound"),
         "StreamRefused",

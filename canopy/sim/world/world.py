@@ -26,6 +26,7 @@ from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, Simula
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
 from canopy.sim.world.log_disk import SimulatedLogDisk
 from canopy.sim.world.network import Network
+from canopy.sim.world.policy_store import SimulatedPolicyStore, sealed
 from canopy.sim.world.processor import Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.scheduler import Scheduler
@@ -37,6 +38,7 @@ from overlay.links.events import Codec
 from overlay.machine import LocalEvent, Peer
 from overlay.rights import Principal, Role
 from overlay.settings import Settings
+from overlay.tenants.policy import Policy
 
 EPOCH = 1_767_225_600.0
 """Wall clock at virtual time 0: 2026-01-01T00:00:00Z. Any fixed time would do."""
@@ -89,6 +91,9 @@ class World(Scheduler):
         self.places: dict[str, tuple[str, int]] = {}
         self.roles: dict[str, Role] | None = None
         """By node, where nodes have keys: what their certificates say."""
+        self.tenants: dict[str, str] = {}
+        """By node, where its certificate names a tenant."""
+        self.policy_stores: dict[str, SimulatedPolicyStore] = {}
         """Region and tier of each node, by the node's name."""
         self._log_disks: dict[tuple[str, str], SimulatedLogDisk] = {}  # by node and address
         self._clocks: dict[str, float] = {}  # seconds that a node's wall clock is ahead
@@ -184,7 +189,13 @@ class World(Scheduler):
         """What the certificate of a node says: its true id, and its role."""
         if self.roles is None:
             return None
-        return Principal(self.drivers[name].disk.node, self.roles[name], "")
+        tenant = self.tenants.get(name, "")
+        return Principal(self.drivers[name].disk.node, self.roles[name], tenant)
+
+    def push_policy(self, name: str, policy: Policy) -> None:
+        """The operators give a node a policy, which it passes on."""
+        self.policy_stores[name].accept(sealed(policy))
+        self.drivers[name].documents_changed()
 
     @property
     def node_seconds(self) -> float:
@@ -342,7 +353,12 @@ class World(Scheduler):
         self.drivers[name] = driver
         build: Any = self._build
         if self.roles is not None:
-            build = partial(build, role=self.roles[name])
+            build = partial(
+                build,
+                role=self.roles[name],
+                tenant=self.tenants.get(name, ""),
+                policy=self.policy_stores.setdefault(name, SimulatedPolicyStore()),
+            )
         driver.run(
             build(
                 Peer(disk.node, disk.address, *self.places[name]),

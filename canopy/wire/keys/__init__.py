@@ -2,7 +2,8 @@
 
 Read in this order: ``certificates`` (what is in them, and the id that follows from a key),
 ``key_folder`` (the files in a data folder), ``authority`` (who signs: root and issuer),
-``revocations`` (the signed list of ids that are not believed any more), ``tokens`` (invitations),
+``revocations`` (the signed list of ids that are not believed any more),
+``policies`` (the signed policy of tenants), ``tokens`` (invitations),
 ``enrolment`` (the words between a node without a valid certificate and its issuer), ``issuing``
 (the issuer's side of them) and ``joining`` (the node's side). What a connection does with all that
 is in canopy/wire/transport/tls.

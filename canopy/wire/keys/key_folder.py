@@ -6,6 +6,7 @@
 ``roots.pem``           the roots that it believes: one, while they change two
 ``issuer.json``         where its issuer is reached, for renewals
 ``revoked``             the list of revocations, signed
+``policy``              what tenants may publish and subscribe to, signed
 ``issuer.key, .pem``    at an issuer: what signs nodes, and what vouches for it
 ``former.pem``          issuers before the last rotation, whose nodes may renew
 ``root.key``            what signs issuers; to be kept elsewhere, offline
@@ -36,8 +37,10 @@ from canopy.wire.keys.certificates import (
     raw_key,
     read_node,
 )
+from canopy.wire.keys.policies import read_policy
 from canopy.wire.keys.revocations import NONE, Revocations, read
 from canopy.wire.keys.tokens import Invitation
+from overlay.tenants.policy import Policy, PolicyError
 
 
 class KeyFolderError(Exception):
@@ -173,6 +176,25 @@ class KeyFolder:
     def write_revocations(self, data: bytes) -> None:
         """Replace the list, durably."""
         write_durably(self.path / "revoked", data)
+
+    # --- policy ---
+
+    def policy(self, overlay: str) -> tuple[Policy | None, bytes]:
+        """The policy, and as it travels; None and b"" if there is none. What was believed once
+        holds, also if its signer was revoked since: else revoking an admin would open or close
+        everything."""
+        try:
+            data = (self.path / "policy").read_bytes()
+        except FileNotFoundError:
+            return None, b""
+        try:
+            return read_policy(data, overlay, self.chain("roots")), data
+        except PolicyError as error:
+            raise KeyFolderError(f"{self.path}/policy: {error}") from None
+
+    def write_policy(self, data: bytes) -> None:
+        """Replace the policy, durably."""
+        write_durably(self.path / "policy", data)
 
     # --- the issuer ---
 

@@ -72,7 +72,8 @@ def read(data: bytes, overlay: str, roots: list[x509.Certificate]) -> Revocation
             raise CertificateError("the list of revocations is signed by no authority")
         key.verify(signed.signature, _CONTEXT + signed.body)
     except (msgspec.MsgspecError, ValueError, InvalidSignature) as error:
-        raise CertificateError(f"no list of revocations: {error or type(error).__name__}") from None
+        reason = str(error) or type(error).__name__
+        raise CertificateError(f"no list of revocations: {reason}") from None
     if found.overlay != overlay:
         raise CertificateError(f"the list of revocations is of the overlay {found.overlay!r}")
     return found

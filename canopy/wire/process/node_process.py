@@ -167,7 +167,9 @@ def build_node(process: NodeProcess) -> DrivenNode:
         restored=process.folder.restored,
         boot=process.boot,
         role=None if process.security is None else process.security.own.principal.role,
+        tenant="" if process.security is None else process.security.own.principal.tenant,
         revocations=process.security,
+        policy=None if process.security is None else process.security.policy,
     )
 
 
@@ -544,7 +546,7 @@ class NodeProcess:
 
     def _on_keys_changed(self) -> None:
         self.driver.recheck()
-        self.driver.turn(self.driver.node.on_revocations)
+        self.driver.turn(self.driver.node.on_documents)
 
     async def _write_traces(self) -> None:
         while True:

@@ -29,6 +29,7 @@ from canopy.wire.keys.enrolment import LENGTH, PREAMBLE, REQUEST_MOST, Greeting,
 from canopy.wire.keys.issuing import DAY, Issuing
 from canopy.wire.keys.joining import JoinError, join, renew
 from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.policies import read_policy
 from canopy.wire.keys.revocations import read as read_revocations
 from canopy.wire.keys.tokens import TokenError, read_token
 from canopy.wire.log import Log
@@ -38,6 +39,7 @@ from canopy.wire.transport.tls import TlsError, TlsPipe, new_context
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
 from overlay.rights import Principal, Role
+from overlay.tenants.policy import Policy, PolicyError
 
 LOOK: Final = 1.0
 """Seconds between two looks at the key folder, and at the certificates of live connections: a
@@ -73,7 +75,8 @@ class NodeSecurity:
         self._limits = AcceptLimits()
         self._local_limits = AcceptLimits(LOCAL_PER_SECOND, LOCAL_AWAITING)
         self.changed: Callable[[], None] = lambda: None
-        """Called when the list of revocations, the roots or the own certificate have changed."""
+        """Called when the signed documents, the roots or the own certificate have changed."""
+        self.policy = PolicyFile(folder, log)
         self.load()
 
     # --- what is on disk ---
@@ -97,6 +100,7 @@ class NodeSecurity:
         self.own = own
         self.revocations, self.revocations_data = folder.revocations(self.overlay)
         self._revoked = frozenset(self.revocations.ids)
+        self.policy.load(self.overlay)
         self._contexts = tuple(map(self._make_context, (False, True)))
         self._join_context = self._make_context(True)
         self._join_context.verify_mode = ssl.CERT_NONE
@@ -113,7 +117,7 @@ class NodeSecurity:
 
     def _times(self) -> dict[str, int]:
         found = {}
-        for name in ("node.pem", "roots.pem", "revoked"):
+        for name in ("node.pem", "roots.pem", "revoked", "policy"):
             try:
                 found[name] = (self._folder.path / name).stat().st_mtime_ns
             except OSError:
@@ -148,7 +152,7 @@ class NodeSecurity:
         place = self._folder.issuer_place()
         return () if place is None else place.addresses
 
-    # --- `overlay.lower_random.revocations.RevocationStore` ---
+    # --- `overlay.lower_random.documents.DocumentStore`, for revocations ---
 
     def current(self) -> tuple[int, bytes]:
         """The version of the list, and the list as it travels."""
@@ -254,6 +258,46 @@ class NodeSecurity:
         answer = self._issuing.answer(nonce, request(buffer[LENGTH.size :]))
         self._log.info("join_answered", answer=type(answer).__name__)
         await stream.send_all(pipe.encrypt([frame(answer)]))
+
+
+class PolicyFile:
+    """The policy in the key folder: an `overlay.lower_random.policies.PolicyStore`."""
+
+    def __init__(self, folder: KeyFolder, log: Log) -> None:
+        self._folder = folder
+        self._log = log
+        self._overlay = ""
+        self._data = b""
+        self.policy: Policy | None = None
+        """What holds; of another one only a newer version is taken while the node runs."""
+
+    def load(self, overlay: str) -> None:
+        """Read the file. Raises KeyFolderError if it cannot be believed."""
+        self._overlay = overlay
+        found, data = self._folder.policy(overlay)
+        if found is not None and (self.policy is None or found.version > self.policy.version):
+            self.policy, self._data = found, data
+            self._log.info("policy", version=found.version, tenants=len(found.tenants))
+        elif self.policy is not None and data != self._data:
+            self._log.warning("policy_not_newer", version=found.version if found else 0)
+            self._folder.write_policy(self._data)
+
+    def current(self) -> tuple[int, bytes]:
+        """The version of the policy, and the policy as it travels."""
+        return (0, b"") if self.policy is None else (self.policy.version, self._data)
+
+    def accept(self, data: bytes) -> int:
+        """Keep a policy that is newer than the own one. Returns the version that holds now."""
+        try:
+            revoked = self._folder.revocations(self._overlay)[0].ids
+            found = read_policy(data, self._overlay, self._folder.chain("roots"), revoked)
+        except (PolicyError, KeyFolderError) as error:
+            self._log.warning("policy_refused", reason=error)
+            return self.current()[0]
+        if found.version > self.current()[0]:
+            self._folder.write_policy(data)
+            self.load(self._overlay)
+        return self.current()[0]
 
 
 class _JoinSide:

@@ -44,6 +44,7 @@ from overlay.client import (
     Unsubscribe,
 )
 from overlay.info import SubscriptionInfo
+from overlay.lower_random.policies import POLICY, Policies
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Port, Timer
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.clients.constants import (
@@ -59,6 +60,7 @@ from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.events import (
     EventsAccepted,
     PublicationsCame,
+    PublicationsRefused,
     RoomAgain,
     SubscriptionLapsed,
     SubscriptionReady,
@@ -94,8 +96,10 @@ class LocalClients(Machine):
         receiver: Receiver,
         publisher: Publisher,
         history: EventHistory,
+        policies: Policies,
     ) -> None:
         super().__init__(port)
+        self._policies = policies
         self.incarnation = incarnation
         self.registrar = registrar
         self.receiver = receiver
@@ -147,6 +151,10 @@ class LocalClients(Machine):
             return
         try:
             predicate = compile_selector(command.selector)
+            if denial := self._policies.denies_subscription(command.selector):
+                self.port.count("policy_refused")
+                self.port.reply(client, Failed(command.request, POLICY, denial))
+                return
             self._number += 1
             id_ = f"{self.port.me.id}.{self.incarnation}.{self._number}"
             registrations = self.registrar.plan(id_, predicate, command.latency_level)
@@ -371,7 +379,8 @@ class LocalClients(Machine):
         """Publications whose events look alike set out as one batch."""
         drafts = [draft for _, command in together for draft in command.events]
         alike = uniform_batch(drafts)
-        if alike is None:
+        denied = self._policies.denied([draft.attributes for draft in drafts])
+        if alike is None or denied:
             for client, command in together:
                 self._admit_closely(client, command)
             return
@@ -385,6 +394,11 @@ class LocalClients(Machine):
     def _admit_closely(self, client: int, command: Publish) -> None:
         """Check each event by itself."""
         reasons = [refusal(draft) for draft in command.events]
+        denied = self._policies.denied([draft.attributes for draft in command.events])
+        if denied:
+            denial = self._policies.publication_denial()
+            self.port.count("policy_refused", sum(denied))
+            reasons = [r or denial * d for r, d in zip(reasons, denied, strict=True)]
         refused = tuple([(number, reason) for number, reason in enumerate(reasons) if reason])
         for _, reason in refused:
             self.port.count("refused")
@@ -407,6 +421,16 @@ class LocalClients(Machine):
             self.receipts.update(dict.fromkeys(pending, receipt))
         else:
             self.port.reply(client, answer)
+
+    def on_publications_refused(self, event: PublicationsRefused) -> None:
+        """A host knows a policy that permits less than the one that was looked at here."""
+        reason = f"policy {event.policy} does not permit this tenant to publish some of these"
+        for sequence in event.sequences:
+            receipt = self.receipts.pop(sequence, None)
+            if receipt is not None:
+                for other in receipt.pending:
+                    self.receipts.pop(other, None)
+                self.port.reply(receipt.client, Failed(receipt.answer.request, POLICY, reason))
 
     def on_events_accepted(self, event: EventsAccepted) -> None:
         """Answer each publication with a receipt whose last event has now been accepted by all its

@@ -17,6 +17,7 @@ from matching import Explanation, Predicate
 from matching.selector.unparse import quote_value
 from overlay.client import Event, Explained, Failed, Why
 from overlay.info import ExplanationLine, Reason
+from overlay.lower_random.policies import Policies
 from overlay.machine import Machine, NodeId, Peer, Port, Timer
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.constants import (
@@ -55,12 +56,17 @@ class Explaining(Machine):
     """Answers `Why` for clients, and for other nodes what this one remembers of an event."""
 
     def __init__(
-        self, port: Port, clients: LocalClients, whom: Callable[[str], Sequence[Peer]]
+        self,
+        port: Port,
+        clients: LocalClients,
+        whom: Callable[[str], Sequence[Peer]],
+        policies: Policies,
     ) -> None:
         """`whom`: the peers to ask about an event, given the node that its name begins with; its
         neighbours if that is this node."""
         super().__init__(port)
         self.clients = clients
+        self.policies = policies
         self.whom = whom
         self._queries: dict[int, WhyQuery] = {}
         self._number = 0
@@ -174,6 +180,8 @@ class Explaining(Machine):
         last: Reason | None = None
         for mine in self._named(wanted):
             reason = reason_for(mine, event, remembered, self.clients.missed)
+            if policy := self.policies.describe(event.attributes):
+                reason = msgspec.structs.replace(reason, summary=f"{reason.summary}; {policy}")
             if mine.until is None or reason.delivered:
                 found.append(reason)
             else:

@@ -79,10 +79,12 @@ class Hosting(Machine):
         ring: Ring,
         relays: Relays,
         notices: GapNotices,
+        is_confined: bool = False,
     ) -> None:
-        """`relays` and `notices` are the node's (delivery/)."""
+        """`relays` and `notices` are the node's (delivery/); `is_confined`: it is of a tenant."""
         super().__init__(port)
         self.counting = settings.tree.routing == "counting"
+        self._is_confined = is_confined
         self._room = settings.tree.host_entries
         self.copies = CopyBudget(settings.tree.fan_out, window=settings.tree.order_hold)
         """How many copies of an event may leave this node, also as publisher and delegate (C11)."""
@@ -361,7 +363,7 @@ class Hosting(Machine):
         known = self._announced.known_to(message.origin.id, self.port.now)
         visit = VisitHandler(
             self.port, message, self.index, self.trees, self.copies, self.holding, self.gathering,
-            known, load,
+            known, load, self._is_confined,
         )  # fmt: skip
         for attribute in trees_of(message):
             tree = self.trees.get(attribute)

@@ -105,13 +105,15 @@ class VisitHandler:
     def __init__(
         self, port: Port, visit: Visit, index: SharedIndex | None, trees: Mapping[str, HostedTree],
         copies: CopyBudget, holding: Holding, gathering: ShardGathering, known: KnownVersions,
-        load: HostLoad | None = None,
+        load: HostLoad | None = None, is_confined: bool = False,
     ) -> None:  # fmt: skip
         """`index`: None in counting routing; `copies` and `holding`: this node's (delivery/);
         `gathering`: this host's;
         `known`: what was announced to the publisher of the trees; `load`: what is reported to it of
-        this host's work."""
+        this host's work; `is_confined`: this node is of a tenant, and may not see what it did not
+        register."""
         self.port = port
+        self.is_confined = is_confined
         self.visit = visit
         self.known = known
         self.load = load
@@ -281,7 +283,7 @@ class VisitHandler:
             self._match_counting()
             return
         me = self.port.me.id
-        if all(group == me for group in self.index.groups()):
+        if not self.is_confined and all(group == me for group in self.index.groups()):
             events: Sequence[Event] = self.visit.events
             if self._visitors or not self.whole:
                 accepted = {sequence for part in self.parts.values() for sequence in part}

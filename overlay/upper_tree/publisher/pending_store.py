@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from overlay.client import Event
 from overlay.machine import Handlers, Machine, NodeId, Port
-from overlay.upper_tree.events import EventsAccepted, RoomAgain
+from overlay.upper_tree.events import EventsAccepted, PublicationsRefused, RoomAgain
 from overlay.upper_tree.publisher.batched_pending import BatchedPending
 from overlay.upper_tree.publisher.coalescer import ByNames, Coalescer
 from overlay.upper_tree.publisher.location_cache import LocationCache
@@ -256,6 +256,21 @@ class PendingStore(Machine):
         for pending, attribute in pairs:
             self._end(pending, (attribute,), done)
         self._emit_accepted(done)
+
+    def refuse(self, sequences: Iterable[int], policy: int) -> list[int]:
+        """A host has refused these events by the policy with this version: none of their trees has
+        to accept them any more. Returns those that were pending. `PublicationsRefused` and then
+        `EventsAccepted` follow for them."""
+        self._batches.break_up()
+        done: list[int] = []
+        for sequence in sequences:
+            pending = self._single.get(sequence)
+            if pending is not None:
+                self._end(pending, list(pending.pairs), done)
+        if done:
+            self.port.emit(PublicationsRefused(tuple(done), policy))
+        self._emit_accepted(done)
+        return done
 
     def _end(self, pending: PendingEvent, attributes: Iterable[str], done: list[int]) -> None:
         """These trees have the event; if those were the last it is added to `done`."""

@@ -24,7 +24,7 @@ from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, EventHistory, Skipped
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
-from overlay.upper_tree.messages import EVENT_TREE, Accepted, SentBefore, TreeMoved
+from overlay.upper_tree.messages import EVENT_TREE, Accepted, EventsRefused, SentBefore, TreeMoved
 from overlay.upper_tree.publisher.admission import UniformBatch
 from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes, in_parts
 from overlay.upper_tree.publisher.constants import (
@@ -363,6 +363,14 @@ class Publisher(Machine):
             self.history.accepted(some, AcceptedAt(attributes, found, sender.id))
         took = None if sent_at is None else now - sent_at
         self.replicas.accepted(sender.id, took, now, message.pace)
+
+    def on_events_refused(self, sender: Peer, message: EventsRefused) -> None:
+        """By the policy that the host knows, this node's tenant may not publish these events."""
+        if message.incarnation == self.incarnation:
+            refused = self.pending.refuse(message.sequences, message.policy)
+            if refused:
+                self.port.count("events_refused", len(refused))
+                self.port.trace("refused", reason=f"policy {message.policy}, by {sender.id}")
 
     def on_tree_moved(self, sender: Peer, message: TreeMoved) -> None:
         """The sender does not serve the tree (any more): it is the host that the events were sent

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Peer
 from streams.consuming.messages import (
     EXPIRED,
@@ -360,3 +361,26 @@ def test_a_consumer_that_is_silent_for_too_long_is_forgotten() -> None:
     assert commit(world, leader, client, 1).code == EXPIRED
     back = attach(world, leader, 2, resume=True)
     assert refusals(back) == [(EXPIRED, 0, 0)]
+
+
+def test_a_tenant_reads_what_it_may_see_of_what_it_asks_for() -> None:
+    """History and tail; and when another policy holds the reading has to begin again."""
+    world, leader, _ = led_world()
+    for _ in range(20):
+        world.append()
+    world.run(0.1)
+    client = reader(world, "")
+    client.granted = 1 << 20
+    world.clients[client.node.id, 1] = client
+    asked = ReadShard(SHARD, 1, FIRST, "n >= 0", 1 << 20, permitted="k = 3")
+    world.send(client.node, leader, asked)
+    world.run(0.5)
+    for _ in range(20):
+        world.append()
+    world.run(0.5)
+    client.selector = "k = 3"
+    world.judge_reading(client, leader, 0)
+    assert client.rows
+    world.readers[leader.id].on_policy_changed(PolicyChanged())
+    world.run(0.1)
+    assert not world.readers[leader.id].shards[SHARD].readings

@@ -72,7 +72,7 @@ class EchoNode:
     def on_accepted(self, connection: int, principal: Principal | None = None) -> None:
         self.inputs.append(("accepted", connection, *([] if principal is None else [principal])))
 
-    def on_revocations(self) -> None:
+    def on_documents(self) -> None:
         self.inputs.append(("revocations",))
 
     def on_frames(self, connection: int, frames: list[Frame]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from overlay.client import Delivered, Draft, Publish, Subscribe, Subscribed
 from overlay.lower_random.events import WalkFailed
+from overlay.lower_random.policies import Policies
 from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.event_history import EventHistory
@@ -57,7 +58,8 @@ class Rig:
         self.registrar = Registrar(self.port, chosen, 1, ring)
         self.receiver = Receiver(self.port, chosen, self.history)
         self.clients = LocalClients(
-            self.port, 1, self.registrar, self.receiver, self.publisher, self.history
+            *(self.port, 1, self.registrar, self.receiver, self.publisher, self.history),
+            Policies(self.port, None, "", False),
         )
         self.port.add(finder, self.publisher, self.registrar, self.receiver, self.clients)
         self._request = 0

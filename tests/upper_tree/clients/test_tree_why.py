@@ -16,6 +16,7 @@ from overlay.client import (
     Failed,
     Why,
 )
+from overlay.lower_random.policies import Policies
 from overlay.machine import Peer
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.explaining import Explaining
@@ -48,7 +49,9 @@ class WhyRig:
         self.clients.missed = deque()
         self.clients.ended = BoundedDict(8)
         self.peers = [peer(name) for name in known]
-        self.explaining = Explaining(self.port, self.clients, self.whom)
+        self.explaining = Explaining(
+            self.port, self.clients, self.whom, Policies(self.port, None, "", False)
+        )
         self.port.add(self.explaining)
         self.subscribe("me.1.1", "big", "x > 5")
         self.subscribe("me.1.2", "small", "x < 5")

@@ -24,6 +24,7 @@ from overlay.chord.events import (
     ObserversProgressed,
     RoleChanged,
 )
+from overlay.lower_random.policies import Policies
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration
@@ -44,6 +45,7 @@ from overlay.upper_tree.messages import (
     Renew,
     Unregister,
 )
+from overlay.upper_tree.narrowing import narrowed_again
 from overlay.upper_tree.owner.constants import ACKNOWLEDGE_PERIOD
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
@@ -113,8 +115,10 @@ class Registry(Machine):
         owner: Owner,
         summaries: Summaries,
         restoration: TreeRestoration,
+        policies: Policies,
     ) -> None:
         super().__init__(port)
+        self._policies = policies
         self._counting = settings.tree.routing == "counting"
         self._owner = owner
         self._clusters = owner.clusters
@@ -175,7 +179,8 @@ class Registry(Machine):
                 self._log_fresh()
             if not self._is_known(registration):
                 boxes = boxes_of(registration.selector)
-                pivot = None if message.final else self._better_pivot(attribute, boxes)
+                asked = boxes_of(registration.asked) if registration.confined else boxes
+                pivot = None if message.final else self._better_pivot(attribute, asked)
                 if pivot is None:
                     self._add(registration, boxes, message.incarnation)
                 else:
@@ -187,7 +192,9 @@ class Registry(Machine):
 
     def adopt(self, merging_owner: Peer, registration: Registration, incarnation: int) -> None:
         """Take a registration of a ring that ends; its owner there, `merging_owner`, hears when
-        it is acknowledged."""
+        it is acknowledged. It is narrowed by the policy that holds here, not by that of the other
+        ring."""
+        registration = narrowed_again(self._policies.confinement, registration)
         if not self._is_known(registration, merging_owner):
             self._add(registration, boxes_of(registration.selector), incarnation)
         self._finish()
@@ -196,6 +203,14 @@ class Registry(Machine):
             pending.merging_owner = merging_owner
         self.ends.heard(registration.subscriber.id, incarnation)
         self._acknowledge_due(owned)
+
+    def replace(self, owned: OwnedTree, changed: Iterable[Registration]) -> None:
+        """Registrations of a tree are other ones from now on, under their ids: as if their
+        subscribers had registered them anew."""
+        for registration in changed:
+            incarnation = owned.tree.incarnations[registration.id]
+            self._add(registration, boxes_of(registration.selector), incarnation)
+        self._finish()
 
     def _is_known(self, registration: Registration, merging_owner: Peer | None = None) -> bool:
         """Whether the log has it already; its SUBACK is given again if it was given."""

@@ -1,16 +1,17 @@
-"""The list of revoked nodes reaches every node, and an older one nobody."""
+"""A signed document reaches every node, and an older one nobody."""
 
 from __future__ import annotations
 
 from random import Random
 
 from overlay.links.events import LinkUp
+from overlay.lower_random.documents import Documents
 from overlay.lower_random.messages import RevocationList
-from overlay.lower_random.revocations import Revocations
 from overlay.machine import Peer
 from tests.support.world import World, WorldNode, peer
 
 GENUINE = b"genuine "
+KIND = "revocations"
 
 
 class Store:
@@ -37,11 +38,11 @@ class Rig:
         peers = [peer(f"n{number}") for number in range(nodes)]
         self.nodes: list[WorldNode] = []
         self.stores = [Store() for _ in peers]
-        self.machines: list[Revocations] = []
+        self.machines: list[Documents] = []
         for one, store in zip(peers, self.stores, strict=True):
             near = tuple(rng.sample([other for other in peers if other != one], neighbours))
             node = self.world.node(one.id, one.address)
-            self.machines.append(Revocations(node, store, lambda near=near: near))
+            self.machines.append(Documents(node, {KIND: store}, lambda near=near: near))
             node.add(self.machines[-1])
             self.nodes.append(node)
 
@@ -59,7 +60,7 @@ def test_a_list_reaches_a_thousand_nodes_in_a_few_steps() -> None:
     rig.revoke(7)
     rig.world.run(0.2)  # ten times the longest way of one message
     assert rig.versions() == {1}
-    assert sum(node.counts["revocation_lists"] for node in rig.nodes) == 1000  # each once
+    assert sum(node.counts["signed_documents"] for node in rig.nodes) == 1000  # each once
 
 
 def test_who_was_away_hears_of_it_whoever_dialled() -> None:

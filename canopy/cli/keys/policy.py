@@ -1,0 +1,193 @@
+"""`canopy policy`: what tenants may publish and subscribe to (docs/guide/security.md)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from canopy.cli.connect import json_option
+from canopy.cli.keys.command import data_option, key_folder
+from canopy.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from canopy.wire.keys.key_folder import KeyFolder
+    from overlay.tenants.policy import Policy
+
+SUFFIX = ".signed"
+
+file_argument = click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+
+
+@click.group()
+def policy() -> None:
+    """Say what each tenant may publish and subscribe to, by content.
+
+    A policy is a YAML file. An admin signs it, and the nodes of the overlay pass it on; its version
+    only grows. A tenant's subscription is intersected with what it may see, so that a broad one is
+    harmless; a tenant that the policy does not name may nothing.
+
+    \b
+    canopy policy check policy.yaml --tenant acme --selector "mag > 3"
+    canopy policy push policy.yaml
+    canopy policy show
+    """
+
+
+@policy.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path, exists=True))
+@data_option
+@click.option("--tenant", default="", help="Show what this tenant may.")
+@click.option("--selector", default="", help="What would remain of this selector for the tenant.")
+@json_option
+def check(file: Path | None, data: Path | None, tenant: str, selector: str, as_json: bool) -> None:
+    """Check a policy, and show what would remain of a tenant's selector.
+
+    Without FILE it is the policy of the node in the data folder. Nothing is changed.
+
+    \b
+    canopy policy check policy.yaml
+    canopy policy check policy.yaml --tenant acme --selector "mag > 3 OR type IS NULL"
+    """
+    from matching import SelectorError, compile_selector
+    from overlay.tenants.policy import Confinement
+
+    found = parsed(file) if file is not None else current(key_folder(data))
+    if selector and not tenant:
+        raise click.UsageError("--selector: say for which --tenant")
+    known = Confinement(found)
+    if not tenant:
+        named = len(found.tenants)
+        if as_json:
+            print_json({"version": found.version, "tenants": list(found.tenants)})
+        else:
+            console().print(f"policy {found.version}: {named} tenants, and all others nothing")
+        return
+    may = known.of(tenant)
+    try:
+        rest = known.remains(tenant, selector)
+    except SelectorError as error:
+        raise click.UsageError(f"--selector: {error}\n{error.caret()}") from None
+    count = 0 if rest.denial else len(compile_selector(rest.selector).conjunctions)
+    if as_json:
+        print_json(
+            {"version": found.version, "tenant": tenant, "publish": may.publish,
+             "subscribe": may.subscribe, "remains": "" if rest.denial else rest.selector,
+             "conjunctions": count, "denial": rest.denial}
+        )  # fmt: skip
+        return
+    out = console()
+    out.print(f"policy {found.version}, tenant {tenant}", highlight=False)
+    out.print(f"  publish    {may.publish or 'nothing'}", markup=False, highlight=False)
+    out.print(f"  subscribe  {may.subscribe or 'nothing'}", markup=False, highlight=False)
+    left = rest.denial or f"{rest.selector}  ({count} conjunctions)"
+    out.print(f"  remains    {left}", markup=False, highlight=False)
+
+
+@policy.command()
+@file_argument
+@data_option
+@click.option("--out", type=click.Path(path_type=Path), help="By default FILE.signed.")
+def sign(file: Path, data: Path | None, out: Path | None) -> None:
+    """Sign a policy with the key of the node in the data folder, whose role has to be admin.
+
+    \b
+    canopy policy sign policy.yaml
+    """
+    folder = key_folder(data)
+    signed = signed_by(folder, parsed(file))
+    target = out or file.with_name(file.name + SUFFIX)
+    target.write_bytes(signed)
+    console().print(f"signed: {target}; canopy policy push {target}", markup=False)
+
+
+@policy.command()
+@file_argument
+@data_option
+def push(file: Path, data: Path | None) -> None:
+    """Give the overlay a policy, through the node in the data folder.
+
+    FILE is signed already, or is YAML and signed here. The running node passes it on within a
+    second. A version that is not newer than the one that holds is refused.
+
+    \b
+    canopy policy push policy.yaml
+    """
+    from canopy.wire.keys.policies import read_policy
+    from overlay.tenants.policy import PolicyError
+
+    folder = key_folder(data)
+    signed = file.read_bytes()
+    own = folder.certificate()
+    if own is None:
+        raise click.UsageError(f"{folder.path} has no certificate")
+    try:
+        overlay, revoked = own.holder.overlay, folder.revocations(own.holder.overlay)[0].ids
+        if signed[:1] != b"\x93":  # an array of three, in MessagePack
+            signed = signed_by(folder, parsed(file))
+        found = read_policy(signed, overlay, folder.chain("roots"), revoked)
+        known, _ = folder.policy(overlay)
+    except PolicyError as error:
+        raise click.UsageError(f"{file}: {error}") from None
+    if known is not None and found.version <= known.version:
+        raise click.UsageError(
+            f"{file}: version {found.version} is not newer than {known.version}, which holds: "
+            f"write version: {known.version + 1}"
+        )
+    folder.write_policy(signed)
+    console().print(f"policy {found.version}: {len(found.tenants)} tenants", highlight=False)
+
+
+@policy.command()
+@data_option
+@json_option
+def show(data: Path | None, as_json: bool) -> None:
+    """Print the policy that the node in the data folder has, as YAML.
+
+    \b
+    canopy policy show > policy.yaml
+    """
+    from canopy.wire.keys.policies import write_policy
+
+    found = current(key_folder(data))
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(write_policy(found), nl=False)
+
+
+def parsed(file: Path) -> Policy:
+    """The policy in a YAML file."""
+    from canopy.wire.keys.policies import parse_policy
+    from overlay.tenants.policy import PolicyError
+
+    try:
+        return parse_policy(file.read_text("utf-8"))
+    except (PolicyError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{file}: {error}") from None
+
+
+def current(folder: KeyFolder) -> Policy:
+    """The policy in a key folder."""
+    own = folder.certificate_or_none()
+    found = None if own is None else folder.policy(own.holder.overlay)[0]
+    if found is None:
+        raise click.UsageError(f"{folder.path} has no policy: canopy policy push policy.yaml")
+    return found
+
+
+def signed_by(folder: KeyFolder, found: Policy) -> bytes:
+    """A policy, signed by the node whose keys these are."""
+    from canopy.wire.keys.policies import sign_policy
+    from overlay.rights import Role
+    from overlay.tenants.policy import PolicyError
+
+    own = folder.certificate()
+    if own is None or own.principal.role < Role.ADMIN:
+        raise click.UsageError(f"the node in {folder.path.parent} is no admin")
+    try:
+        return sign_policy(found, own.holder.overlay, folder.key(), folder.chain(), time.time())
+    except PolicyError as error:
+        raise click.UsageError(str(error)) from None

@@ -1,0 +1,140 @@
+"""The policy as a file that people write, and as the document that an admin signs.
+
+The signer is an authority (root or issuer), or a node whose certificate has the role admin, held
+when the policy was signed, and was not revoked. The overlay keeps one policy, whose version only
+grows; what is in it is in overlay/tenants/policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+import yaml
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from canopy.wire.keys.certificates import (
+    CertificateError,
+    check_name,
+    is_authority,
+    is_signed_by,
+    read_node,
+)
+from overlay.machine import NodeId
+from overlay.rights import Role
+from overlay.tenants.policy import FORMAT, Policy, PolicyError, check_policy
+
+CONTEXT: Final = b"canopy policy 1\n"
+SIGNED_MOST: Final = 1_000_000
+"""Bytes of a signed policy: it has to fit into one message."""
+
+
+class PolicyBody(msgspec.Struct, frozen=True):
+    """What is signed. `signed`: seconds since 1970."""
+
+    overlay: str
+    signed: float
+    policy: Policy
+
+
+class SignedPolicy(msgspec.Struct, frozen=True, array_like=True):
+    """The policy as it travels and as it is kept: its bytes, a signature, and the certificate of
+    who signed, with those that vouch for it (DER)."""
+
+    body: bytes
+    signature: bytes
+    signers: Annotated[tuple[bytes, ...], msgspec.Meta(min_length=1, max_length=4)]
+
+
+def parse_policy(text: str) -> Policy:
+    """The policy in a YAML text, checked. Raises PolicyError."""
+    try:
+        found: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise PolicyError(f"not YAML: {error}") from None
+    if not isinstance(found, dict):
+        raise PolicyError("expected `version`, `default: deny` and `tenants`")
+    unknown = [str(name) for name in found if name not in ("version", "default", "tenants")]
+    if unknown:
+        raise PolicyError(f"unknown: {', '.join(unknown)}")
+    try:
+        policy = msgspec.convert({"format": FORMAT, **found}, Policy)
+        for name in policy.tenants:
+            check_name("tenant", name)
+    except (msgspec.ValidationError, CertificateError) as error:
+        raise PolicyError(str(error)) from None
+    check_policy(policy)
+    return policy
+
+
+def write_policy(policy: Policy) -> str:
+    """A policy as YAML."""
+    tenants = {name: msgspec.to_builtins(each) for name, each in policy.tenants.items()}
+    content = {"version": policy.version, "default": policy.default, "tenants": tenants}
+    return yaml.safe_dump(content, sort_keys=False, width=1_000)
+
+
+def sign_policy(
+    policy: Policy,
+    overlay: str,
+    key: Ed25519PrivateKey,
+    chain: Sequence[x509.Certificate],
+    now: float,
+) -> bytes:
+    """The policy as it travels; `chain` is the signer's certificate and what vouches for it. Raises
+    PolicyError if it is too large."""
+    body = msgspec.msgpack.encode(PolicyBody(overlay, now, policy))
+    signers = tuple(one.public_bytes(Encoding.DER) for one in chain)
+    found = msgspec.msgpack.encode(SignedPolicy(body, key.sign(CONTEXT + body), signers))
+    if len(found) > SIGNED_MOST:
+        raise PolicyError(f"the policy has {len(found):,} bytes, and {SIGNED_MOST:,} are allowed")
+    return found
+
+
+def read_policy(
+    data: bytes, overlay: str, roots: list[x509.Certificate], revoked: Collection[NodeId] = ()
+) -> Policy:
+    """A policy that an authority or an admin below one of `roots` has signed. A node takes one of a
+    later format as well, and then permits tenants nothing. Raises PolicyError."""
+    try:
+        signed = msgspec.msgpack.decode(data, type=SignedPolicy)
+        body = msgspec.msgpack.decode(signed.body, type=PolicyBody)
+        chain = [x509.load_der_x509_certificate(one) for one in signed.signers]
+        key = chain[0].public_key()
+        if not isinstance(key, Ed25519PublicKey):
+            raise PolicyError("the policy is signed by no admin")
+        _check_signer(chain, body, roots, revoked)
+        key.verify(signed.signature, CONTEXT + signed.body)
+    except (msgspec.MsgspecError, ValueError, InvalidSignature, CertificateError) as error:
+        raise PolicyError(f"no signed policy: {str(error) or type(error).__name__}") from None
+    if body.overlay != overlay:
+        raise PolicyError(f"the policy is of the overlay {body.overlay!r}")
+    return body.policy
+
+
+def _check_signer(
+    chain: list[x509.Certificate],
+    body: PolicyBody,
+    roots: list[x509.Certificate],
+    revoked: Collection[NodeId],
+) -> None:
+    believed = list(roots)
+    for one in reversed(chain[1:]):
+        if is_authority(one) and is_signed_by(one, believed):
+            believed.append(one)
+    signer = chain[0]
+    if not is_signed_by(signer, believed):
+        raise PolicyError("nobody whom this overlay believes vouches for the policy's signer")
+    if is_authority(signer):
+        return
+    found = read_node(signer)
+    if found.principal.role < Role.ADMIN:
+        raise PolicyError(f"the policy is signed by a {found.principal.role.name.lower()}")
+    if found.principal.id in revoked:
+        raise PolicyError("the policy's signer was revoked")
+    if not found.begins <= body.signed <= found.ends:
+        raise PolicyError("the policy's signer had no valid certificate when it was signed")

@@ -1,0 +1,95 @@
+"""The policy of the overlay, as this node applies it (overlay/tenants/policy.py).
+
+Owners and leaders of shards apply it to what other nodes ask for, before a machine sees it
+(overlay/tenants/confining.py); what is here answers the programs of this node, and says to the
+machines above when there is another policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from matching import Attributes
+from overlay.lower_random.documents import DocumentChanged, DocumentStore
+from overlay.machine import LocalEvent, Machine, Port
+from overlay.tenants.policy import Confinement, Policy
+
+POLICY = "policy"
+"""The kind of document that it is."""
+
+
+class PolicyStore(DocumentStore, Protocol):
+    """Keeps the signed policy."""
+
+    @property
+    def policy(self) -> Policy | None:
+        """What the document says; None: there is none."""
+
+
+class PolicyChanged(LocalEvent, frozen=True):
+    """Another policy holds from now on."""
+
+
+class Policies(Machine):
+    """Which policy holds at this node, and what it says of the node's own tenant."""
+
+    def __init__(
+        self, port: Port, store: PolicyStore | None, tenant: str, counts_constraints: bool
+    ) -> None:
+        """`tenant`: this node's own, "" for none; `counts_constraints`: in counting routing hosts
+        match single constraints, so that nothing can be intersected."""
+        super().__init__(port)
+        self.tenant = tenant
+        self._store = store
+        self._reason = "counting routing cannot confine tenants" if counts_constraints else ""
+        self.confinement = self._read()
+        """What holds now."""
+
+    def _read(self) -> Confinement:
+        return Confinement(None if self._store is None else self._store.policy, self._reason)
+
+    def on_document_changed(self, event: DocumentChanged) -> None:
+        """Apply the new policy, and say so to those who have narrowed something by the former."""
+        if event.kind == POLICY:
+            self.confinement = self._read()
+            self.port.count("policy_changes")
+            self.port.emit(PolicyChanged())
+
+    # --- for the programs of this node ---
+
+    def denies_subscription(self, selector: str) -> str:
+        """Why nothing would remain of a selector (which compiles) for this node's tenant; "":
+        something does. Raises SelectorError if what remains is too large."""
+        if not self.tenant:
+            return ""
+        if denial := self.confinement.denial(self.tenant):
+            return denial
+        return self.confinement.remains(self.tenant, selector).denial
+
+    def denied(self, batch: Sequence[Attributes]) -> list[bool]:
+        """Which of these events this node's tenant may not publish; empty: none."""
+        if not self.tenant:
+            return []
+        allowed = self.confinement.may_publish(self.tenant, batch)
+        return [] if all(allowed) else [not one for one in allowed]
+
+    def publication_denial(self) -> str:
+        """Why an event is `denied`, for the program that published it."""
+        known = self.confinement
+        return known.denial(self.tenant) or (
+            f"policy {known.version} permits {self.tenant} to publish only: "
+            f"{known.of(self.tenant).publish or 'nothing'}"
+        )
+
+    def describe(self, attributes: Attributes) -> str:
+        """What the policy says of an event that the tenant asked for; "" where there is none."""
+        if not self.tenant:
+            return ""
+        known = self.confinement
+        may = known.of(self.tenant).subscribe or "nothing"
+        verdict = "permits" if known.may_see(self.tenant, attributes) else "does not permit"
+        return (
+            known.denial(self.tenant)
+            or f"policy {known.version} of {self.tenant} {verdict} it: {may}"
+        )

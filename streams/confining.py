@@ -1,0 +1,104 @@
+"""What becomes of a tenant's messages to streams (overlay/tenants/confining.py).
+
+A tenant reads and appends: what it reads is intersected with what it may see, by the leader of each
+shard, and each row that it appends has to match what it may publish. Streams are founded, changed
+and erased by the operators. Groups and transactions are not for tenants: a group's rows are shared
+by all of its members, and a half that is not decided stands in the way of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from matching import SelectorError
+from overlay.machine import Message
+from overlay.rights import Principal
+from overlay.tenants.confining import Outcome, Rule, refuse
+from overlay.tenants.policy import Confinement
+from streams.consuming.messages import SELECTOR, AskRow, ReadingRefused, ReadShard
+from streams.directory.messages import ChangeStream, EraseStream, FoundStream, StreamRefused
+from streams.groups.messages import (
+    AskGroups,
+    EndDeadLetters,
+    ForgetGroup,
+    GroupRefused,
+    JoinGroup,
+    KeepMembers,
+    LeaveGroup,
+    MemberRefused,
+    SettleLeases,
+)
+from streams.log.batches import decode_rows
+from streams.producing.messages import MALFORMED, POLICY, AppendRefused, AppendRows
+from streams.transactions.messages import (
+    AskHalves,
+    DecideHalf,
+    HalfNotKnown,
+    HalfRefused,
+    PrepareHalf,
+)
+
+
+def _read(known: Confinement, sender: Principal, message: ReadShard) -> Outcome:
+    if denial := known.denial(sender.tenant):
+        refusal = ReadingRefused(message.shard, message.reading, POLICY, denial)
+        return Outcome(None, (refusal,), 1)
+    permitted = known.narrow(sender.tenant, "")
+    try:
+        known.narrow(sender.tenant, message.selector)
+    except SelectorError as error:
+        refusal = ReadingRefused(message.shard, message.reading, SELECTOR, str(error)[:500])
+        return Outcome(None, (refusal,), 1)
+    return Outcome(msgspec.structs.replace(message, permitted=permitted))
+
+
+def _append(known: Confinement, sender: Principal, message: AppendRows) -> Outcome:
+    denial, code = known.denial(sender.tenant), POLICY
+    if not denial:
+        try:
+            rows = [row for b in message.batches for row in decode_rows(b.rows, b.count)]
+            allowed = known.may_publish(sender.tenant, [row.attributes for row in rows])
+        except ValueError as error:
+            code, denial = MALFORMED, str(error)[:500]
+        else:
+            if all(allowed):
+                return Outcome(message)
+            may = known.of(sender.tenant).publish or "nothing"
+            denial = f"policy {known.version} permits {sender.tenant} to append only: {may}"
+    refusal = AppendRefused(message.shard, message.request, code, denial[:500])
+    return Outcome(None, (refusal,), 1)
+
+
+def _stream(known: Confinement, sender: Principal, message: Any) -> Outcome:
+    return Outcome(None, (StreamRefused(message.ticket, POLICY, OPERATORS),), 1)
+
+
+def _join(known: Confinement, sender: Principal, message: JoinGroup) -> Outcome:
+    return Outcome(None, (MemberRefused(message.shard, message.member, POLICY, OPERATORS),), 1)
+
+
+def _groups(known: Confinement, sender: Principal, message: Any) -> Outcome:
+    return Outcome(None, (GroupRefused(message.ticket, message.place, POLICY, OPERATORS),), 1)
+
+
+def _half(known: Confinement, sender: Principal, message: Any) -> Outcome:
+    transaction = getattr(message, "transaction", "")
+    answer = HalfRefused(message.shard, message.request, transaction, POLICY, OPERATORS)
+    return Outcome(None, (answer,), 1)
+
+
+OPERATORS: Final = "this is for nodes without a tenant: tenants read and append"
+
+STREAM_RULES: Final[Mapping[type[Message], Rule]] = {
+    ReadShard: _read,
+    AppendRows: _append,
+    **dict.fromkeys((FoundStream, ChangeStream, EraseStream), _stream),
+    JoinGroup: _join,
+    **dict.fromkeys((AskGroups, EndDeadLetters, ForgetGroup), _groups),
+    **dict.fromkeys((PrepareHalf, DecideHalf, AskHalves), _half),
+    **dict.fromkeys((AskRow, KeepMembers, LeaveGroup, SettleLeases, HalfNotKnown), refuse),
+}
+"""Beside `overlay.tenants.confining.RULES`."""

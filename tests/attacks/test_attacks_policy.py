@@ -1,0 +1,119 @@
+"""Who may say what tenants may: signatures, versions and files of the policy."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+import pytest
+
+from canopy.wire.keys.authority import issuer_of, revoke
+from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.policies import parse_policy, read_policy, sign_policy, write_policy
+from canopy.wire.log import Log
+from canopy.wire.process.security import PolicyFile
+from overlay.rights import Role
+from overlay.tenants.policy import Policy, PolicyError, TenantPolicy
+from tests.support.real.keys import Keys
+
+TEXT = """
+version: 3
+default: deny
+tenants:
+  acme:
+    publish: "type LIKE 'acme.%'"
+    subscribe: "region = 'eu' AND secret = FALSE"
+    quota: {events: 5000, subscriptions: 1000}
+"""
+POLICY = Policy(3, {"acme": TenantPolicy("x = 1", "x = 1")})
+
+
+def signed(folder: KeyFolder, policy: Policy = POLICY, ago: float = 0.0) -> bytes:
+    return sign_policy(policy, "canopy", folder.key(), folder.chain(), time.time() - ago)
+
+
+def test_a_file_says_what_it_means_and_nothing_else() -> None:
+    policy = parse_policy(TEXT)
+    assert policy.tenants["acme"].quota.subscriptions == 1000
+    assert parse_policy(write_policy(policy)) == policy
+    for wrong, reason in (
+        (TEXT.replace("deny", "allow"), "default"),
+        (TEXT.replace("publish", "publishes"), "publishes"),
+        (TEXT.replace("default", "defaults"), "unknown: defaults"),
+        (TEXT.replace("type LIKE", "type LIK"), "tenant acme, publish"),
+        (TEXT.replace("acme:", '"a b":'), "tenant 'a b'"),
+        (TEXT.replace("3", "0", 1), "version"),
+        ("- 1", "expected"),
+        ("a: [", "not YAML"),
+        (TEXT.replace("5000", "-1"), "events"),
+    ):
+        with pytest.raises(PolicyError, match=reason):
+            parse_policy(wrong)
+
+
+def test_admins_and_issuers_sign_policies_and_nobody_else(tmp_path: Path) -> None:
+    keys, others = Keys(tmp_path / "a"), Keys(tmp_path / "b")
+    roots = keys.issuer.chain("roots")
+    admin = keys.folder("admin", Role.ADMIN)
+    assert read_policy(signed(admin), "canopy", roots) == POLICY
+    issuer = issuer_of(keys.issuer)
+    assert read_policy(
+        sign_policy(POLICY, "canopy", issuer.key, issuer.chain, time.time()), "canopy", roots
+    )
+    for data, reason in (
+        (signed(keys.folder("voter")), "signed by a voter"),
+        (signed(others.issuer), "nobody whom this overlay believes"),
+        (signed(admin, ago=10 * 86_400), "no valid certificate when"),
+        (signed(admin)[:-40], "no signed policy"),
+        (signed(admin).replace(b"x = 1", b"x < 1"), "InvalidSignature"),
+        (sign_policy(POLICY, "other", admin.key(), admin.chain(), time.time()), "overlay 'other'"),
+    ):
+        with pytest.raises(PolicyError, match=reason):
+            read_policy(data, "canopy", roots)
+    own = admin.certificate()
+    assert own is not None
+    with pytest.raises(PolicyError, match="revoked"):
+        read_policy(signed(admin), "canopy", roots, [own.principal.id])
+
+
+def test_a_policy_never_goes_back(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    store = PolicyFile(keys.issuer, Log("debug", io.StringIO()))
+    store.load("canopy")
+    assert store.current() == (0, b"")
+    older = Policy(2, POLICY.tenants)
+    assert store.accept(signed(keys.issuer)) == 3
+    assert store.accept(signed(keys.issuer, older)) == 3
+    assert store.accept(b"garbage") == 3
+    keys.issuer.write_policy(signed(keys.issuer, older))  # somebody puts the older file back
+    store.load("canopy")
+    assert store.policy == POLICY
+    assert keys.issuer.policy("canopy")[0] == POLICY
+
+
+def test_a_policy_file_that_is_not_genuine_keeps_a_node_from_starting(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    keys.issuer.write_policy(b"\x93garbage")
+    with pytest.raises(KeyFolderError, match="policy: no signed policy"):
+        keys.security()
+
+
+def test_a_policy_outlives_its_signer_where_it_is_and_is_not_believed_by_newcomers(
+    tmp_path: Path,
+) -> None:
+    keys = Keys(tmp_path)
+    admin = keys.folder("admin", Role.ADMIN)
+    own = admin.certificate()
+    assert own is not None
+    store = PolicyFile(keys.issuer, Log("debug", io.StringIO()))
+    store.load("canopy")
+    assert store.accept(signed(admin)) == 3
+    revoke(keys.issuer, (own.principal.id,))
+    assert keys.security().policy.policy == POLICY
+    newcomer = keys.folder("new")
+    newcomer.write_revocations(keys.issuer.revocations("canopy")[1])
+    store = PolicyFile(newcomer, Log("debug", io.StringIO()))
+    store.load("canopy")
+    assert store.accept(signed(admin)) == 0
+    assert store.accept(signed(keys.issuer)) == 3

@@ -1,0 +1,262 @@
+"""What a tenant sees and publishes is what the policy permits, whatever it asks for and says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from canopy.sim.world.world import World
+from canopy.wire.transport.codec import WireCodec
+from matching import EVERYTHING
+from overlay.machine import Peer, ProtocolError
+from overlay.rights import LEAST, Principal, Role
+from overlay.tenants.confining import HARMLESS, RULES, confine, outcome
+from overlay.tenants.policy import Confinement, Policy, PolicyError, TenantPolicy, check_policy
+from overlay.upper_tree.messages import Confined, EventsRefused, Register, Registration, Visit
+from overlay.upper_tree.visits import groups_of
+from streams.confining import STREAM_RULES
+from streams.consuming.messages import ReadFrom, ReadingRefused, ReadShard
+from streams.directory.messages import EraseStream, StreamRefused
+from streams.log.batches import Row, encode_rows
+from streams.producing.messages import AppendRefused, AppendRows, RowBatch
+from tests.support.overlays import READY, acknowledged, settings, wait
+from tests.support.trees import event
+
+ACME = TenantPolicy("type LIKE 'acme.%'", "region = 'eu' AND secret = FALSE")
+POLICY = Policy(1, {"acme": ACME, "mute": TenantPolicy("", "TRUE")})
+KNOWN = Confinement(POLICY)
+ALL = "type IS NOT NULL OR type IS NULL OR secret = TRUE"
+
+
+def changed(version: int, **fields: Any) -> Policy:
+    return Policy(version, {"acme": msgspec.structs.replace(ACME, **fields)})
+
+
+def overlay(*tenants: str, policy: Policy | None = POLICY, **groups: Any) -> World:
+    """Three voters of the operators, and a leaf of each tenant."""
+    world = World(5, WireCodec(), settings(cluster={"size": 3}, **groups))
+    world.roles = {f"n{number}": Role.VOTER for number in range(3)}
+    for number, tenant in enumerate(tenants, 3):
+        world.roles[f"n{number}"] = Role.LEAF
+        world.tenants[f"n{number}"] = tenant
+    for number in range(3 + len(tenants)):
+        world.add_node(seeds=["n0"] if number else [])
+        world.run(0.2)
+    wait(world, world.ready, READY, "all ready")
+    if policy is not None:
+        world.push_policy("n1", policy)
+        world.run(1.0)
+        versions = {world.node(name).policies.confinement.version for name in world.names()}
+        assert versions == {policy.version}
+    return world
+
+
+def seen(world: World, node: str) -> list[Any]:
+    came = [one.delivery for one in world.clients.deliveries if one.node == node]
+    return sorted(delivery.event.attributes["x"] for delivery in came)
+
+
+def test_every_message_of_a_leaf_has_a_rule_or_is_harmless() -> None:
+    ruled = {kind.__name__ for kind in (*RULES, *STREAM_RULES)}
+    assert ruled | HARMLESS == set(LEAST[Role.LEAF].split()) | {"EventFacts", "HalfNotKnown"}
+    assert not ruled & HARMLESS
+
+
+def test_what_a_tenant_asks_for_is_intersected_and_operators_are_not() -> None:
+    world = overlay("acme")
+    broad = world.subscribe("n3", ALL)
+    world.subscribe("n2", ALL)
+    acknowledged(world)
+    for number, (region, secret) in enumerate(
+        (("eu", False), ("eu", True), ("us", False), ("eu", None), (None, False), ("eu", False))
+    ):
+        attributes: dict[str, Any] = {"x": number, "type": "t", "region": region, "secret": secret}
+        world.publish("n0", {k: v for k, v in attributes.items() if v is not None})
+    assert world.settle()
+    world.run(3)
+    assert broad.failed == ""
+    assert seen(world, "n3") == [0, 5]
+    assert seen(world, "n2") == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_nothing_would_remain_of_is_refused_with_the_policy_s_name() -> None:
+    world = overlay("acme", "other")
+    for node, selector, reason in (
+        ("n3", "region = 'us'", "policy 1 leaves nothing of it: acme may see only region = 'eu'"),
+        ("n4", "region = 'eu'", "policy 1 does not name the tenant other"),
+    ):
+        asked = world.subscribe(node, selector)
+        world.run(0.5)
+        assert reason in asked.failed
+        assert asked.failed.startswith("policy: ")
+
+
+def test_without_a_policy_that_can_be_applied_tenants_may_nothing() -> None:
+    later = msgspec.structs.replace(POLICY, format=2)
+    for world in (
+        overlay("acme", policy=None),
+        overlay("acme", policy=later),
+        overlay("acme", tree={"routing": "counting"}),
+    ):
+        asked = world.subscribe("n3", "region = 'eu'")
+        (sent,) = world.publish("n3", {"type": "acme.1"})
+        world.run(0.5)
+        assert asked.failed.startswith("policy: ")
+        assert sent.refused
+
+
+def test_publishing_is_looked_at_where_the_program_is() -> None:
+    world = overlay("acme", "mute")
+    world.subscribe("n2", "x > 0")
+    acknowledged(world)
+    sent = [
+        *world.publish("n3", *({"x": n, "type": "acme.a" if n % 2 else "b"} for n in range(1, 9))),
+        *world.publish("n4", {"x": 99, "type": "acme.a"}),
+    ]
+    assert world.settle()
+    world.run(2)
+    assert seen(world, "n2") == [1, 3, 5, 7]
+    assert [bool(one.refused) for one in sent] == [False, True] * 4 + [True]
+    assert sent[1].refused == "policy 1 permits acme to publish only: type LIKE 'acme.%'"
+
+
+def test_a_leaf_that_does_not_look_is_refused_by_the_first_host() -> None:
+    """Its node says that everything is permitted; hosts go by their own policy."""
+    world = overlay("acme")
+    world.subscribe("n2", "x > 0")
+    acknowledged(world)
+    liar = world.node("n3")
+    liar.policies.confinement = Confinement(changed(1, publish="TRUE", subscribe="TRUE"))
+    allowed = world.publish("n3", {"x": 1, "type": "acme.a"})
+    sent = world.publish(
+        "n3", *({"x": n, "type": "acme.b" if n == 4 else "b"} for n in range(2, 9)), receipt=True
+    )
+    world.run(5)
+    assert seen(world, "n2") == [1, 4]
+    assert not allowed[0].refused
+    assert any("policy 1 does not permit" in failure for failure in world.clients.failures), sent
+    assert liar.counters["events_refused"] == 6
+    assert not liar.publisher.unaccepted
+    refusals = [world.node(name).counters.get("policy_refused", 0) for name in ("n0", "n1", "n2")]
+    assert sum(refusals) >= 6
+
+
+@pytest.mark.parametrize("widens", [False, True])
+def test_another_policy_reaches_the_subscriptions_that_there_are(widens: bool) -> None:
+    world = overlay("acme")
+    world.subscribe("n3", "x > 0")
+    acknowledged(world)
+    world.publish("n0", *({"x": n, "region": "eu", "secret": False, "tier": 1} for n in (1, 2)))
+    world.run(2)
+    new = "region = 'us'" if widens else "region = 'eu' AND secret = FALSE AND tier = 2"
+    world.push_policy("n1", changed(2, subscribe=new))
+    world.run(3)
+    assert sum(world.node(n).counters.get("registrations_narrowed", 0) for n in world.names()) == 1
+    for n, (region, tier) in enumerate((("eu", 1), ("eu", 2), ("us", 1)), 3):
+        world.publish("n0", {"x": n, "region": region, "secret": False, "tier": tier})
+    world.run(3)
+    assert seen(world, "n3") == ([1, 2, 5] if widens else [1, 2, 4])
+
+
+def test_an_older_policy_is_not_taken_and_a_node_that_was_away_gets_the_newest() -> None:
+    world = overlay("acme")
+    world.push_policy("n1", changed(3, publish="TRUE"))
+    world.push_policy("n2", changed(2))
+    world.run(1)
+    assert world.roles is not None
+    world.roles["n4"] = Role.VOTER
+    world.add_node(seeds=["n0"])
+    world.run(10)
+    assert {world.node(name).policies.confinement.version for name in world.names()} == {3}
+
+
+def test_a_new_primary_narrows_by_the_policy_that_it_knows() -> None:
+    world = overlay("acme")
+    world.subscribe("n3", "x > 0")
+    acknowledged(world)
+    world.push_policy("n1", changed(2, subscribe="tier = 2"))
+    primary = next(n for n in world.names() if world.node(n).clusters.role == "primary")
+    world.crash(primary)
+    world.run(30)
+    source = next(n for n in ("n0", "n1", "n2") if n != primary)
+    world.publish(source, {"x": 1, "region": "eu", "secret": False}, {"x": 2, "tier": 2})
+    world.run(5)
+    assert seen(world, "n3") == [2]
+
+
+def test_claims_about_a_tenant_are_written_by_the_owner_alone() -> None:
+    me = Peer("aa", "aa:1")
+    liar = Registration("s/0", "x", me, "x > 1", EVERYTHING, 0, Confined("operators", "TRUE"))
+    found = confine(KNOWN, "acme", liar)
+    assert found.confined == Confined("acme", "x > 1")
+    assert found.selector == f"x > 1 AND {ACME.subscribe}"
+    world = overlay("acme")
+    guard, taken = world.node("n0").guard, []
+    guard._dispatch = lambda peer, message: taken.append(message)
+    guard._known["aa"] = Principal("aa", Role.LEAF, "")
+    guard.dispatch(me, Register(1, (liar,)))
+    assert taken[0].registrations[0].confined is None
+
+
+def test_a_visit_is_looked_at_event_by_event() -> None:
+    good, bad = event(1, x=1, type="acme.a"), event(2, x=1, type="b")
+    origin = Peer(good.publisher, "p:1")
+    sender = Principal(good.publisher, Role.LEAF, "acme")
+    visit = Visit(origin, 1, ("x",), (bad, good), apart=((("type",), (1,)),))
+    found = outcome(RULES, KNOWN, sender, visit)
+    assert isinstance(found.message, Visit)
+    assert groups_of(found.message) == [(("type",), [good])]
+    assert found.answers == (EventsRefused(bad.incarnation, (bad.sequence,), 1),)
+    assert outcome(RULES, KNOWN, sender, Visit(origin, 1, ("x",), (bad,))).message is None
+
+
+def test_what_no_tenant_says_ends_its_session() -> None:
+    with pytest.raises(ProtocolError, match="not for a tenant"):
+        outcome({}, KNOWN, Principal("aa", Role.LEAF, "acme"), Register(1, ()))
+
+
+def test_a_policy_that_cannot_hold_is_refused() -> None:
+    many = " OR ".join(f"x{n} = 1" for n in range(17))
+    for subscribe, reason in (("x >", "acme, subscribe"), (many, "OR of 17 conjunctions")):
+        with pytest.raises(PolicyError, match=reason):
+            check_policy(changed(1, subscribe=subscribe))
+
+
+def test_a_narrowed_selector_that_is_too_large_is_refused() -> None:
+    world = overlay("acme")
+    long = "x IN (" + ", ".join(map(str, range(100_000, 102_340))) + ")"
+    asked = world.subscribe("n3", long)
+    world.run(1)
+    assert "longer than" in asked.failed
+    assert Counter(world.node("n3").counters)["rights_refused"] == 0
+
+
+def rows(*each: dict[str, Any]) -> RowBatch:
+    return RowBatch(len(each), encode_rows([Row(attributes) for attributes in each]))
+
+
+def test_streams_are_read_and_appended_to_as_the_policy_says() -> None:
+    rules, sender = {**RULES, **STREAM_RULES}, Principal("aa", Role.LEAF, "acme")
+    read = ReadShard("s", 1, ReadFrom("first"), "x > 1", 10, permitted="TRUE")
+    taken = outcome(rules, KNOWN, sender, read).message
+    assert isinstance(taken, ReadShard)
+    assert (taken.selector, taken.permitted) == ("x > 1", ACME.subscribe)
+    stranger = outcome(rules, KNOWN, Principal("bb", Role.LEAF, "other"), read)
+    assert stranger.message is None
+    assert isinstance(stranger.answers[0], ReadingRefused)
+    good = AppendRows("s", 1, "p", 1, 0, (rows({"type": "acme.1"}, {"type": "acme.2"}),))
+    assert outcome(rules, KNOWN, sender, good).message == good
+    for batch, code in (
+        (rows({"type": "acme.1"}, {"type": "b"}), "policy"),
+        (RowBatch(1, b"garbage"), "malformed"),
+    ):
+        refused = outcome(rules, KNOWN, sender, AppendRows("s", 1, "p", 1, 0, (batch,)))
+        assert refused.message is None
+        assert isinstance(refused.answers[0], AppendRefused)
+        assert refused.answers[0].code == code
+    erased = outcome(rules, KNOWN, sender, EraseStream(1, "s"))
+    assert erased.message is None
+    assert isinstance(erased.answers[0], StreamRefused)
