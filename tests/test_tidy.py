@@ -183,6 +183,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *(*ANALYSIS_BASE, "canopy.traces.analysis.completeness"),
         "canopy.traces.analysis.selection",
     ),
+    "canopy.traces.otlp": (
+        *("canopy.traces.analysis.errors", "canopy.traces.analysis.parsing"),
+        *("canopy.traces.analysis.read", "canopy.traces.schema"),
+    ),
     "canopy.traces.analysis.check": (
         *(*ANALYSIS_BASE, "canopy.traces.analysis.completeness", "canopy.traces.analysis.read"),
         *("canopy.traces.analysis.parsing", "canopy.traces.analysis.verdict.outcome"),

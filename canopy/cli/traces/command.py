@@ -15,6 +15,7 @@ from canopy.cli.errors import FAILURE, OK, UNDECIDED
 from canopy.cli.extras import require
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.traces.check import PIPE_WIDTH, check, time_text
+from canopy.cli.traces.export import export
 from canopy.cli.traces.prune import prune
 from canopy.cli.traces.streams import streams
 from canopy.cli.traces.window import window_of
@@ -38,6 +39,7 @@ def trace() -> None:
 
 
 trace.add_command(check)
+trace.add_command(export)
 trace.add_command(prune)
 trace.add_command(streams)
 
