@@ -10,7 +10,7 @@ Read in this order, first what does no IO:
 - ``values`` and ``changes``: what a change is, and its bytes in a stream;
 - ``filtering`` which rows belong to a sync, ``assembling`` events to whole transactions,
   ``folding`` many changes to few statements, ``fitting`` types of one database to those of another,
-  ``postgres_values`` PostgreSQL's values as text;
+  ``postgres_values`` and ``mariadb_values`` those databases' values as text;
 - ``errors``: what can go wrong;
 
 and then what does:
@@ -18,7 +18,8 @@ and then what does:
 - ``stream`` the stream as both sides see it; ``sources`` and ``destinations``, folders with manuals
   of their own; ``capturing`` and ``applying``, the two sides, ``conflicts`` of two-way sync;
 - ``definitions`` what is to be kept in sync on a machine, ``opening`` databases by their URLs,
-  ``running`` the sides in threads, ``verifying`` that both have the same rows.
+  ``mariadb_link`` connections to MariaDB, ``running`` the sides in threads, ``verifying`` that both
+  have the same rows.
 
 Called by `canopy sync` (canopy/cli). It knows the client library, and databases by their drivers,
 which the extra `sync` brings and which are imported when they are used.

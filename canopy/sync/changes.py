@@ -70,7 +70,7 @@ class Table(msgspec.Struct, frozen=True, array_like=True):
     key: tuple[int, ...]
     """Where the columns of the primary key are."""
     dialect: str = ""
-    """The kind of database that it is in: sqlite, postgresql."""
+    """The kind of database that it is in: sqlite, postgresql, mariadb."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,9 +92,10 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
 
     position: int
     """How far the source was read with it: the log's id (SQLite), the LSN behind the transaction
-    (PostgreSQL)."""
+    (PostgreSQL), the sequence of its GTID (MariaDB)."""
     transaction: int
-    """The source's id of it: that of the transaction (PostgreSQL), its last change's (SQLite)."""
+    """The source's id of it: that of the transaction (PostgreSQL), its last change's (SQLite), the
+    server of its GTID (MariaDB)."""
     time: float
     """When it was committed, seconds since 1970 by the source's clock."""
     source: str

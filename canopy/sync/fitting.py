@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
@@ -56,6 +56,36 @@ DUCKDB_TYPES: Final = {
 """VARCHAR for any other: its decimals have at most 38 digits."""
 
 
+MARIADB_TYPES: Final = {
+    "int": "bigint",
+    "float": "double",
+    "bool": "boolean",
+    "bytes": "longblob",
+    "date": "date",
+    "time": "time(6)",
+    "timestamp": "datetime(6)",
+    "instant": "datetime(6)",  # in UTC: its own type ends in 2038
+}
+"""A text for any other: its decimals have at most 65 digits."""
+EXACT: Final = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
+"""Such that texts that differ in case, accents or blanks at the end are different."""
+KEY_BYTES: Final = 3_000
+"""Of all columns of a key together, in MariaDB."""
+
+
+def mariadb_type(table: Table, column: Column) -> str:
+    """How MariaDB declares a column of a table; in a key texts have a most length."""
+    if table.dialect == "mariadb" and column.declared:
+        return column.declared
+    found = MARIADB_TYPES.get(column.type)
+    if found not in (None, "longblob"):
+        return str(found)
+    if column.name not in table.keys:
+        return found or f"longtext {EXACT}"
+    room = KEY_BYTES // len(table.key)
+    return f"varbinary({room})" if found else f"varchar({room // 4}) {EXACT}"
+
+
 def column_type(column: Column, source: str, destination: str) -> str:
     """How a destination of this kind declares the column."""
     if destination == source and column.declared:
@@ -75,11 +105,27 @@ def fits(table: Table, destination: str) -> list[Fit]:
         if destination == "sqlite":
             found.append(_kept if table.dialect == "sqlite" else to_sqlite)
         elif destination == "duckdb":
-            found.append(_typed(DUCKDB_FITS.get(column.type, to_text)))
+            found.append(_typed(_dated(table, column, DUCKDB_FITS.get(column.type, to_text))))
+        elif destination == "mariadb":
+            own = _kept if table.dialect == "mariadb" else MARIADB_FITS.get(column.type, to_words)
+            found.append(_typed(own))
         else:
             whole = _same_words if table.dialect == "postgresql" else POSTGRES_FITS.get(column.type)
-            found.append(_typed(whole or to_text))
+            found.append(_typed(_dated(table, column, whole or to_text)))
     return found
+
+
+def _dated(table: Table, column: Column, fit: Fit) -> Fit:
+    """`fit`, but days 0 of MariaDB are refused."""
+    if table.dialect != "mariadb" or column.type not in ("date", "timestamp", "instant"):
+        return fit
+
+    def checked(value: Value) -> Value:
+        if type(value) is Literal:
+            raise UnfitError(f"{value.text} is no date that this database has")
+        return fit(value)
+
+    return checked
 
 
 def _typed(fit: Fit) -> Fit:
@@ -277,6 +323,47 @@ DUCKDB_FITS: Final[dict[str, Fit]] = {
     "timestamp": to_timestamp,
     "decimal": lambda value: words(to_decimal(value)),
     "json": to_json,
+}
+
+
+def to_words(value: Value) -> Value:
+    """A text with any characters."""
+    return value if type(value) is str else to_text(value)
+
+
+def _finite(value: Value) -> Value:
+    found = to_float(value)
+    if math.isfinite(found):
+        return found
+    raise _unfit(value, "float that MariaDB has")
+
+
+def _plain_date(fit: Fit) -> Fit:
+    def checked(value: Value) -> Value:
+        found = fit(value)
+        if type(found) is Literal:
+            raise UnfitError(f"{found.text} is no date that MariaDB has")
+        return found
+
+    return checked
+
+
+def _in_utc(value: Value) -> Value:
+    found = _plain_date(to_instant)(value)
+    return found.astimezone(UTC).replace(tzinfo=None)
+
+
+MARIADB_FITS: Final[dict[str, Fit]] = {
+    "int": to_int,
+    "float": _finite,
+    "bool": to_bool,
+    "bytes": to_bytes,
+    "decimal": lambda value: words(to_decimal(value)),
+    "json": to_json,
+    "date": _plain_date(to_date),
+    "time": to_time,
+    "timestamp": _plain_date(to_timestamp),
+    "instant": _in_utc,
 }
 
 

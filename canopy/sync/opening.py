@@ -17,7 +17,8 @@ def kind_of(url: str) -> str:
     found = re.match(r"([a-z0-9]+)(\+[a-z0-9_]+)?:", url)
     if found is None:
         raise SyncError(
-            f"{shown(url)} is no URL of a database: sqlite:FILE, duckdb:FILE, postgresql://…"
+            f"{shown(url)} is no URL of a database: sqlite:FILE, duckdb:FILE, "
+            f"postgresql://…, mariadb://…"
         )
     return "postgresql" if found[1] == "postgres" else found[1]
 
@@ -54,7 +55,13 @@ def open_source(name: str, url: str, tables: tuple[str, ...] = (), forward: bool
         from canopy.sync.sources.postgres import PostgresSource
 
         return PostgresSource(name, _conninfo(url), tables, forward)
-    raise SyncError(f"{kind} is no source: changes are captured from sqlite and postgresql")
+    if kind == "mariadb":
+        from canopy.sync.sources.mariadb import MariadbSource
+
+        return MariadbSource(name, url, tables, forward)
+    raise SyncError(
+        f"{kind} is no source: changes are captured from sqlite, postgresql and mariadb"
+    )
 
 
 def open_destination(name: str, url: str) -> SqlDestination | Any:
@@ -72,7 +79,11 @@ def open_destination(name: str, url: str) -> SqlDestination | Any:
         from canopy.sync.destinations.duckdb import DuckdbDestination
 
         return DuckdbDestination(name, _path(url))
-    raise SyncError(f"{kind} is no destination: there are sqlite, postgresql and duckdb")
+    if kind == "mariadb":
+        from canopy.sync.destinations.mariadb import MariadbDestination
+
+        return MariadbDestination(name, url)
+    raise SyncError(f"{kind} is no destination: there are sqlite, postgresql, mariadb and duckdb")
 
 
 def is_passing(error: BaseException) -> bool:

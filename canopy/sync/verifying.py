@@ -166,6 +166,8 @@ class Comparison:
                 found = Verified(position.position if position else 0, target.progress.offset)
                 for table in source.tables:
                     shape = target.progress.tables.get(table.name)
+                    if shape is None and not any(True for _ in source.rows(table)):
+                        continue  # the stream has not heard of it, since it has no rows yet
                     if shape is None:
                         raise SyncError(f"the destination knows nothing of table {table.name} yet")
                     self._compare(shape, source, target, changed, found)

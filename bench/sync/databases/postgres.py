@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
@@ -79,6 +79,18 @@ KINDS: tuple[Kind, ...] = (
     Kind("mood", "text", lambda d: d.choice(MOODS)),
 )
 
+_PLAIN: dict[str, Callable[[Draw], Any]] = {
+    "double precision": floating,
+    "real": single,
+    "date": day,
+    "timestamp": moment,
+    "timestamptz": zoned,
+}
+FINITE: tuple[Kind, ...] = tuple(
+    Kind(k.declared, k.means, _PLAIN.get(k.declared, k.value)) for k in KINDS
+)
+"""Without NaN and infinities in floats and dates, and dates out of Python's years."""
+
 
 class Postgres:
     """A new database of a server."""
@@ -86,7 +98,10 @@ class Postgres:
     kind = "postgresql"
     kinds, keys = KINDS, KEYS
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, finite: bool = False) -> None:
+        """`finite`: values that MariaDB has, too."""
+        if finite:
+            self.kinds = FINITE
         self.dsn = server.database()
         name = self.dsn.rpartition("=")[2]
         self.url = f"postgresql:///{name}?host={server.folder}&user=canopy"

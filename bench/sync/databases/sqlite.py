@@ -61,6 +61,10 @@ KINDS: tuple[Kind, ...] = (
     Kind("JSON", "text", json_text),
 )
 """With values that are of their column's type."""
+FINITE: tuple[Kind, ...] = tuple(
+    Kind(k.declared, k.means, floating if k.declared == "REAL" else k.value) for k in KINDS
+)
+"""Without infinite floats, which MariaDB does not have."""
 LOOSE: tuple[Kind, ...] = tuple(Kind(kind.declared, "any", anything) for kind in KINDS)
 """With values that may be anything, which SQLite only can keep."""
 
@@ -71,10 +75,11 @@ class Sqlite:
     kind = "sqlite"
     kinds, keys = KINDS, KEYS
 
-    def __init__(self, path: Path, loose: bool = False) -> None:
-        """`loose`: columns hold what is not of their type, too."""
-        if loose:
-            self.kinds = LOOSE
+    def __init__(self, path: Path, loose: bool = False, finite: bool = False) -> None:
+        """`loose`: columns hold what is not of their type, too; `finite`: values that MariaDB has,
+        too."""
+        if loose or finite:
+            self.kinds = LOOSE if loose else FINITE
         self.path = path
         self.url = f"sqlite:{path}"
         self._link = sqlite3.connect(path, isolation_level=None, timeout=30)

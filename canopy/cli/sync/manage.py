@@ -61,7 +61,8 @@ def add(
     be on different machines, under the same or another name. Nothing runs yet, and no database is
     touched: `canopy sync run` does that.
 
-    Databases: sqlite:FILE and postgresql://…; as a destination duckdb:FILE, too.
+    Databases: sqlite:FILE, postgresql://… and mariadb://…/DATABASE; as a destination duckdb:FILE,
+    too.
 
     \b
     canopy sync add shop --stream shop --from sqlite:shop.db --where 'orders: total > 100'

@@ -95,6 +95,9 @@ class PostgresDestination(SqlDestination):
         known = self._execute("SELECT to_regtype(%s) IS NOT NULL", [declared]).fetchone()[0]
         return declared if known else POSTGRES_TYPES.get(column.type, "text")
 
+    def _cast(self, name: str, kind: str) -> str:
+        return f"USING {name}::text::{kind}"
+
     def _delete(self, found: Statements, keys: Sequence[Row]) -> None:
         if len(keys) < MANY:
             super()._delete(found, keys)

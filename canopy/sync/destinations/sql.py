@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS canopy_conflicts (
   before {text}, incoming {text}, own {text})"""
 POSITIONS = """
 CREATE TABLE IF NOT EXISTS canopy_positions (
-  name {text} PRIMARY KEY, next_offset {int} NOT NULL, progress {text} NOT NULL)"""
+  name {name} PRIMARY KEY, next_offset {int} NOT NULL, progress {text} NOT NULL)"""
 
 
 def quoted(name: str) -> str:
@@ -115,8 +115,12 @@ class SqlDestination:
     kind = ""
     mark = "?"
     text_type, int_type = "TEXT", "BIGINT"
+    name_type = ""  # of a text that is a key
     begin_view = "BEGIN"
     has_savepoints = True
+    insert_position = (
+        "INSERT INTO canopy_positions VALUES ({mark}, {mark}, {mark}) ON CONFLICT (name) DO NOTHING"
+    )
 
     def __init__(self, name: str, connection: Any) -> None:
         self._name = name
@@ -125,7 +129,11 @@ class SqlDestination:
         self._offset = 0  # of the last commit
         self._known = False  # there is a row for the sync
         self._in_transaction = False
-        self._execute(POSITIONS.format(text=self.text_type, int=self.int_type))
+        self._execute(
+            POSITIONS.format(
+                text=self.text_type, int=self.int_type, name=self.name_type or self.text_type
+            )
+        )
 
     def close(self) -> None:
         """See `Destination`."""
@@ -162,8 +170,7 @@ class SqlDestination:
             )
         else:
             done = self._count(
-                f"INSERT INTO canopy_positions VALUES ({mark}, {mark}, {mark}) "
-                f"ON CONFLICT (name) DO NOTHING",
+                self.insert_position.format(mark=mark),
                 [self._name, progress.offset, text],
             )
         if done != 1:
@@ -283,11 +290,29 @@ class SqlDestination:
                 declared = self._type(table, column)
                 name = quoted(column.name)
                 self._execute(f"ALTER TABLE {quoted(table.name)} ADD COLUMN {name} {declared}")
+        former = self._statements.get(table.name)
+        if former is not None:
+            for old in former.table.columns:
+                if old.name in there:
+                    self._change(table, former.table, old)
         if sorted(self._keys(table.name)) != sorted(table.keys):
             raise SchemaError(
                 f"the destination's table {table.name} needs the primary key "
                 f"({', '.join(table.keys)})"
             )
+
+    def _change(self, table: Table, former: Table, old: Column) -> None:
+        """Give a column of `former` the type that it has in `table`."""
+        new = next((column for column in table.columns if column.name == old.name), None)
+        altering = f"ALTER TABLE {quoted(table.name)} ALTER COLUMN {quoted(old.name)}"
+        if not old.nullable and (new is None or new.nullable):
+            self._execute(f"{altering} DROP NOT NULL")
+        if new is not None and (kind := self._type(table, new)) != self._type(former, old):
+            self._execute(f"{altering} TYPE {kind} {self._cast(quoted(old.name), kind)}")
+
+    def _cast(self, name: str, kind: str) -> str:
+        """How values of another type are read when a column gets a new one."""
+        return ""
 
     def _upsert_or_replace(self, found: Statements, rows: Sequence[Row]) -> None:
         self._execute("SAVEPOINT canopy_step")

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from canopy.sync.changes import Column, Table
 from canopy.sync.destinations.destination import Progress
 from canopy.sync.destinations.sql import SqlDestination, quoted
 
@@ -43,6 +44,9 @@ class SqliteDestination(SqlDestination):
         if self._is_source:
             self._execute("DELETE FROM canopy_applying")
         super().commit(progress)
+
+    def _change(self, table: Table, former: Table, old: Column) -> None:
+        """A column takes values of any type, and keeps its NOT NULL."""
 
     def _columns(self, table: str) -> list[str]:
         return [row[1] for row in self._execute(f"PRAGMA table_xinfo({quoted(table)})")]

@@ -1,9 +1,10 @@
-"""One PostgreSQL server for all tests of this folder."""
+"""One PostgreSQL and one MariaDB server for all tests of this folder."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import NoServerError, Server
 
 
@@ -11,6 +12,16 @@ from bench.processes.postgres import NoServerError, Server
 def server() -> Iterator[Server]:
     try:
         made = Server()
+    except NoServerError as error:
+        pytest.skip(str(error))
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def maria() -> Iterator[MariadbServer]:
+    try:
+        made = MariadbServer()
     except NoServerError as error:
         pytest.skip(str(error))
     yield made

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
 from bench.sync.databases.comparing import plain
 from bench.sync.databases.database import Database
 from bench.sync.databases.drawing import Draw
 from bench.sync.databases.duck import Duck
+from bench.sync.databases.mariadb import Mariadb
 from bench.sync.databases.memory import MemoryStream
 from bench.sync.databases.pairs import Pairs
 from bench.sync.databases.postgres import Postgres
@@ -79,6 +81,49 @@ def from_sqlite(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Ite
     made = Pairs(Sqlite(folder / "s.db"), targets)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def from_mariadb(
+    server: Server, maria: MariadbServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pairs]:
+    folder = tmp_path_factory.mktemp("types")
+    targets: list[Database] = [Sqlite(folder / "t.db"), Duck(folder / "t.duck"), Postgres(server)]
+    made = Pairs(Mariadb(maria), [*targets, Mariadb(maria)])
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module", params=["postgresql", "sqlite", "mariadb"])
+def to_mariadb(
+    request: pytest.FixtureRequest,
+    server: Server,
+    maria: MariadbServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Pairs]:
+    """From values that MariaDB has, too; of its own also days 0."""
+    source: Database
+    if request.param == "postgresql":
+        source = Postgres(server, finite=True)
+    elif request.param == "sqlite":
+        source = Sqlite(tmp_path_factory.mktemp("types") / "s.db", finite=True)
+    else:
+        source = Mariadb(maria, zero=True)
+    made = Pairs(source, [Mariadb(maria)])
+    yield made
+    made.close()
+
+
+@few
+@given(data=st.data())
+def test_values_of_mariadb_arrive_as_they_are(from_mariadb: Pairs, data: Any) -> None:
+    example(from_mariadb, DataDraw(data))
+
+
+@few
+@given(data=st.data())
+def test_values_arrive_in_mariadb_as_they_are(to_mariadb: Pairs, data: Any) -> None:
+    example(to_mariadb, DataDraw(data))
 
 
 @few

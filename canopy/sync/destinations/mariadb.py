@@ -1,0 +1,230 @@
+"""MariaDB as a destination.
+
+Rows are written with statements of many rows. Where a table has further unique keys, `ON DUPLICATE
+KEY UPDATE` might change another row than the one that was meant, so rows are deleted and inserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+import pymysql
+
+from canopy.sync.changes import Column, Table
+from canopy.sync.destinations.sql import SqlDestination, Statements, quoted
+from canopy.sync.errors import SchemaError, UnfitError
+from canopy.sync.fitting import mariadb_type
+from canopy.sync.mariadb_link import asked, connected
+from canopy.sync.mariadb_values import decoder, selected
+from canopy.sync.values import Literal, Row
+
+AT_ONCE: Final = 500
+"""Rows of one statement."""
+ROOM: Final = 4 * 1024 * 1024
+"""Characters of one statement, about: servers take 16 MiB."""
+APPLYING: Final = (
+    "CREATE TABLE IF NOT EXISTS canopy_applying (name varchar(60) PRIMARY KEY, n bigint NOT NULL)"
+)
+_UNFIT: Final = frozenset((1048, 1062, 1264, 1265, 1292, 1366, 1406, 4025))
+"""Errors of values that a column has no place for."""
+
+
+class MariadbDestination(SqlDestination):
+    """Tables of one database of a server. Its foreign keys are not looked at: the source has seen
+    to them. Its triggers fire."""
+
+    kind = "mariadb"
+    mark = "%s"
+    text_type, int_type = "longtext", "bigint"
+    name_type = "varchar(60)"
+    begin_view = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+    insert_position = "INSERT IGNORE INTO canopy_positions VALUES ({mark}, {mark}, {mark})"
+
+    def __init__(self, name: str, url: str) -> None:
+        self._url = url
+        self._unique: set[str] = set()  # tables with further unique keys
+        self._touched: set[str] = set()  # tables of which rows were changed in the transaction
+        self._altering: pymysql.Connection[Any] | None = None
+        link = connected(url)
+        link.query("SET SESSION foreign_key_checks = 0")
+        super().__init__(name, link)
+        self._execute(APPLYING)
+
+    def begin(self) -> None:
+        """See `Destination`. A row of `canopy_applying` is changed first, by which a source knows
+        what was applied here."""
+        super().begin()
+        self._touched.clear()
+        self._execute(
+            "INSERT INTO canopy_applying VALUES (%s, 1) ON DUPLICATE KEY UPDATE n = n + 1",
+            [self._name],
+        )
+
+    def take_up(self, table: Table) -> None:
+        """See `Destination`. A change of tables commits, so it has a connection of its own; but
+        where the transaction holds rows of the table, what was done so far is committed before its
+        position: after a kill it is done once more, with the same result."""
+        if table.name not in self._touched:
+            with closing(connected(self._url)) as self._altering:
+                super().take_up(table)
+            self._altering = None
+        else:
+            super().take_up(table)
+            self._execute("BEGIN")
+        found = asked(
+            self._connection,
+            "SELECT count(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() "
+            "AND TABLE_NAME = %s AND NON_UNIQUE = 0 AND INDEX_NAME <> 'PRIMARY'",
+            [table.name],
+        )
+        (self._unique.add if int(found[0][0]) else self._unique.discard)(table.name)
+
+    def clear(self, table: Table) -> None:
+        """See `Destination`."""
+        self._touched.add(table.name)
+        super().clear(table)
+
+    def load(self, table: Table, rows: Iterable[Row]) -> None:
+        """See `Destination`."""
+        found = self._statements[table.name]
+        self._insert(found, found.fitted(rows), "")
+
+    def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
+        """See `Destination`."""
+        found = self._statements[table.name]
+        shown, decoders = self._shown(table), [decoder(c.type) for c in table.columns]
+        rows = {}
+        for key, fitted in zip(keys, found.fitted_keys(keys), strict=True):
+            row = self._execute(
+                f"SELECT {shown.replace('%', '%%')} FROM {found.name} WHERE {found.key} FOR UPDATE",
+                fitted,
+            ).fetchone()
+            if row is not None:
+                rows[key] = tuple(
+                    None if cell is None else decode(cell)
+                    for decode, cell in zip(decoders, row, strict=True)
+                )
+        return rows
+
+    def scan(self, table: Table) -> Iterator[Row]:
+        """See `Destination`."""
+        decoders = [decoder(column.type) for column in table.columns]
+        statement = f"SELECT {self._shown(table)} FROM {quoted(table.name)}"
+        with self._connection.cursor(pymysql.cursors.SSCursor) as cursor:
+            cursor.execute(statement)
+            while rows := cursor.fetchmany(1_000):
+                for row in rows:
+                    yield tuple(
+                        [
+                            None if cell is None else decode(cell)
+                            for decode, cell in zip(decoders, row, strict=True)
+                        ]
+                    )
+
+    def _shown(self, table: Table) -> str:
+        return ", ".join(selected(quoted(c.name), self._type(table, c)) for c in table.columns)
+
+    def _type(self, table: Table, column: Column) -> str:
+        return mariadb_type(table, column)
+
+    def _change(self, table: Table, former: Table, old: Column) -> None:
+        new = next((column for column in table.columns if column.name == old.name), None)
+        kind = self._type(table, old if new is None else new)
+        nullable = new is None or new.nullable
+        if (kind, nullable) != (self._type(former, old), old.nullable):
+            null = "" if nullable else " NOT NULL"
+            self._execute(
+                f"ALTER TABLE {quoted(table.name)} MODIFY {quoted(old.name)} {kind}{null}"
+            )
+
+    def _delete(self, found: Statements, keys: Sequence[Row]) -> None:
+        self._touched.add(found.table.name)
+        names = ", ".join(map(quoted, found.table.keys))
+        for values in self._spelled(found.fitted_keys(keys)):
+            self._query(f"DELETE FROM {quoted(found.table.name)} WHERE ({names}) IN ({values})")
+
+    def _upsert(self, found: Statements, rows: Sequence[Row]) -> None:
+        if found.table.name in self._unique:
+            self._delete(found, [found.table.key_of(row) for row in rows])
+            self._insert(found, found.fitted(rows), "")
+            return
+        sets = ", ".join(f"{quoted(n)} = VALUES({quoted(n)})" for n in found.table.names)
+        self._insert(found, found.fitted(rows), f"ON DUPLICATE KEY UPDATE {sets}")
+
+    def _insert(self, found: Statements, rows: Iterable[Sequence[Any]], conflict: str) -> None:
+        self._touched.add(found.table.name)
+        columns = ", ".join(map(quoted, found.table.names))
+        into = f"INSERT INTO {quoted(found.table.name)} ({columns}) VALUES"
+        for values in self._spelled(rows):
+            self._query(f"{into} {values} {conflict}")
+
+    def _spelled(self, rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+        """Rows as SQL writes them, as many as one statement has."""
+        escaped = self._connection.escape
+        some: list[str] = []
+        size = 0
+        for row in rows:
+            text = f"({','.join([escaped(_driven(value)) for value in row])})"
+            size += len(text)
+            if some and (size > ROOM or len(some) >= AT_ONCE):
+                yield ",".join(some)
+                some, size = [], len(text)
+            some.append(text)
+        if some:
+            yield ",".join(some)
+
+    def _query(self, statement: str) -> None:
+        try:
+            self._connection.query(statement)
+        except (pymysql.DataError, pymysql.OperationalError, pymysql.IntegrityError) as error:
+            if error.args[0] in _UNFIT and error.args[0] != 1062:
+                raise UnfitError(f"the destination says: {error.args[1]}") from None
+            raise
+
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        cursor = (self._altering or self._connection).cursor()
+        cursor.execute(statement, [_driven(value) for value in values] or None)
+        return cursor
+
+    def _columns(self, table: str) -> list[str]:
+        found = asked(
+            self._connection,
+            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
+            "AND TABLE_NAME = %s",
+            [table],
+        )
+        return [name for (name,) in found]
+
+    def _keys(self, table: str) -> list[str]:
+        found = asked(
+            self._connection,
+            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
+            "AND TABLE_NAME = %s AND COLUMN_KEY = 'PRI'",
+            [table],
+        )
+        return [name for (name,) in found]
+
+    def _alter(self, table: Table, there: Sequence[str]) -> None:
+        super()._alter(table, there)
+        merging = asked(
+            self._connection,
+            "SELECT COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS WHERE "
+            "TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s AND COLUMN_KEY = 'PRI' AND "
+            "COLLATION_NAME NOT LIKE '%%nopad_bin'",
+            [table.name],
+        )
+        for name, collation in merging:
+            column = table.columns[table.names.index(name)]
+            if not column.declared.endswith(f"COLLATE {collation}"):
+                raise SchemaError(
+                    f"the key {name} of the destination's table {table.name} has the collation "
+                    f"{collation}, which takes different keys for one: ALTER TABLE … MODIFY … "
+                    f"COLLATE utf8mb4_nopad_bin"
+                )
+
+
+def _driven(value: Any) -> Any:
+    """A value as pymysql takes it."""
+    return value.text if type(value) is Literal else value

@@ -1,0 +1,347 @@
+"""MariaDB as a source: its own log by rows, in the order of commits.
+
+The position is the sequence of the GTID of the last transaction, and the GTID's server is the
+transaction's id: together with the domain they say from where the server is asked to go on. A
+server that does not know that GTID refuses (`SourceLostError`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import msgspec
+import pymysql
+
+from canopy.sync.changes import (
+    DELETE,
+    END,
+    INSERT,
+    MARK,
+    SCHEMA,
+    SNAPSHOT,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    Commit,
+    Table,
+    check_table,
+)
+from canopy.sync.errors import SchemaError, SourceLostError, SyncError
+from canopy.sync.mariadb_link import BinlogLink, asked, connected
+from canopy.sync.sources import binlog
+from canopy.sync.sources.mariadb_tables import PREFIX, Logged, scan, shape_of, user_tables
+from canopy.sync.sources.source import ASKED
+from canopy.sync.values import Row
+
+TABLES: Final = (
+    "CREATE TABLE IF NOT EXISTS canopy_source (id varchar(36) PRIMARY KEY)",
+    "CREATE TABLE IF NOT EXISTS canopy_marks (id int PRIMARY KEY, n bigint NOT NULL)",
+    "INSERT IGNORE INTO canopy_marks VALUES (1, 0)",
+)
+APPLYING: Final = "canopy_applying"
+"""Of which a destination changes a row first in each of its transactions."""
+NEEDED: Final = {
+    "log_bin": ("1", "log_bin (and a restart)"),
+    "binlog_format": ("ROW", "binlog_format = ROW"),
+    "binlog_row_image": ("FULL", "binlog_row_image = FULL"),
+    "binlog_row_metadata": ("FULL", "binlog_row_metadata = FULL"),
+}
+_DML: Final = re.compile(r"\s*(insert|update|delete|replace|load)\b", re.IGNORECASE)
+_TRUNCATE: Final = re.compile(
+    r"\s*truncate\s+(?:table\s+)?(?:[`\"]?([^`\".\s]+)[`\"]?\s*\.\s*)?"
+    r"(?:`((?:[^`]|``)+)`|\"((?:[^\"]|\"\")+)\"|([^\s;/`\"]+))",
+    re.IGNORECASE,
+)
+
+
+class MariadbSource:
+    """The tables of one database of a server."""
+
+    mark_every = 10_000  # transactions of the server that nobody wants
+
+    def __init__(
+        self, name: str, url: str, tables: Sequence[str] = (), echoes: bool = False
+    ) -> None:
+        """`name`: of the sync; `tables`: those that are captured, () for all that there are and
+        will be; `echoes`: also what other syncs apply here."""
+        self._url = url
+        self._wanted = tuple(tables)
+        self._echoes = echoes
+        self._sql = connected(url)
+        for variable, (value, advice) in NEEDED.items():
+            if self._one(f"SELECT @@GLOBAL.{variable}") != value:
+                raise SyncError(f"the server needs {advice}")
+        self._schema: str = self._one("SELECT DATABASE()")
+        self.id = self._identify()
+        self._log: BinlogLink | None = None
+        self._binlog = binlog.Binlog(dict(self._collations()))
+        self._position = 0
+        self._logged: dict[str, Logged] = {}  # by table, as the log has it
+        self._known: dict[str, Table] = {}  # as the stream has them
+        for table in self._captured():
+            check_table(shape_of(self._sql, table))
+
+    def close(self) -> None:
+        """See `Source`."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        self._sql.close()
+
+    def target(self) -> int:
+        """See `Source`."""
+        return self._gtid()[2]
+
+    def reached(self, target: int) -> bool:
+        """See `Source`."""
+        return self._position >= target
+
+    def mark(self) -> int:
+        """See `Source`."""
+        self._sql.query("UPDATE canopy_marks SET n = n + 1")
+        return int(self._one("SELECT @@last_gtid").rpartition("-")[2])
+
+    @contextmanager
+    def view(self) -> Iterator[MariadbView]:
+        """See `Source`."""
+        reader, (_, _, position) = self._reader()
+        try:
+            tables = [shape_of(self._sql, name) for name in self._captured()]
+            yield MariadbView(reader, position, tables)
+        finally:
+            reader.close()
+
+    def start(self) -> None:
+        """See `Source`."""
+
+    def resume(self, commit: Commit) -> None:
+        """See `Source`."""
+        if commit.source != self.id:
+            raise SourceLostError(
+                f"the stream has changes of another database ({commit.source}, not {self.id})"
+            )
+        end = self.target()
+        if end < commit.position:
+            raise SourceLostError(
+                f"the server was put back to an older state: its log ends at {end}, and the "
+                f"stream has {commit.position}; take a new snapshot (canopy sync run --snapshot)"
+            )
+        self._begin(commit.transaction, commit.position)
+
+    def snapshot(self) -> Iterator[Change]:
+        """See `Source`. Nobody is locked out meanwhile."""
+        reader, (_, server, position) = self._reader()
+        try:
+            yield Change(SNAPSHOT)
+            for name in self._captured():
+                table = check_table(shape_of(self._sql, name))
+                self._known[name] = table
+                yield Change(SCHEMA, name, schema=table)
+                for row in scan(reader, table):
+                    yield Change(INSERT, name, None, row, table)
+        finally:
+            reader.close()
+        yield Change(END, commit=Commit(position, server, 0.0, self.id))
+        self._begin(server, position)
+
+    def changes(self, wait: float) -> Iterator[Change]:
+        """See `Source`."""
+        assert self._log is not None
+        held: Change | None = None
+        begun: binlog.Begin | None = None
+        echo = False
+        while True:
+            data = self._log.receive(wait if begun is None else 60.0)
+            if data is None:
+                break
+            found = self._binlog.decode(data)
+            if isinstance(found, binlog.Begin):
+                self._check(found)
+                begun, held, echo = found, None, False
+            elif begun is None:
+                continue
+            elif isinstance(found, binlog.RowsChange) and _is_own(found, APPLYING, self._schema):
+                echo = not self._echoes
+            elif isinstance(found, binlog.RowsChange) and _is_own(
+                found, "canopy_marks", self._schema
+            ):
+                held = Change(MARK, ASKED)
+            elif not echo:
+                for change in self._changes_of(found):
+                    if held is not None:
+                        yield held
+                    held = change
+            if isinstance(found, binlog.End) or (
+                isinstance(found, binlog.Statement) and begun is not None and begun.is_standalone
+            ):
+                commit = Commit(begun.sequence, begun.server, float(begun.time), self.id)
+                yield msgspec.structs.replace(held or Change(MARK), commit=commit)
+                self._position = begun.sequence
+                begun, held, wait = None, None, 0.0
+        if begun is not None:
+            raise pymysql.OperationalError(2013, "the server has sent a part of a transaction")
+
+    def confirm(self, position: int) -> None:
+        """See `Source`. The server keeps its log by its own rules."""
+
+    def remove(self) -> None:
+        """See `Source`."""
+        for table in ("canopy_source", "canopy_marks"):
+            self._sql.query(f"DROP TABLE IF EXISTS {table}")
+
+    def _check(self, begun: binlog.Begin) -> None:
+        if begun.domain != self._domain:
+            raise SyncError(
+                f"the server's log has a GTID of the domain {begun.domain} beside those of "
+                f"{self._domain}: transactions of several domains have no common order"
+            )
+        if begun.is_prepared:
+            raise SyncError("the server's log has an XA transaction, which cannot be captured")
+
+    def _begin(self, server: int, position: int) -> None:
+        self._position = position
+        if self._log is not None:
+            self._log.close()
+        gtid = f"{self._domain}-{server}-{position}" if position else ""
+        self._log = BinlogLink(self._url, gtid)
+
+    def _identify(self) -> str:
+        known = self._sql.cursor()
+        known.execute("SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() "
+                      "AND TABLE_NAME = 'canopy_marks'")  # fmt: skip
+        if not known.fetchone():
+            for statement in TABLES:
+                self._sql.query(statement)
+            self._sql.query("INSERT INTO canopy_source SELECT UUID() WHERE NOT EXISTS "
+                            "(SELECT 1 FROM canopy_source)")  # fmt: skip
+        self._domain = self._gtid()[0]
+        return f"{self._one('SELECT min(id) FROM canopy_source')}/{self._domain}"
+
+    def _gtid(self, text: str | None = None) -> tuple[int, int, int]:
+        """The GTID up to which the log goes, or another one, as domain, server and sequence."""
+        found = self._one("SELECT @@GLOBAL.gtid_binlog_pos") if text is None else text
+        if "," in found:
+            raise SyncError(
+                f"the server's log has several GTID domains ({found}), whose transactions have no "
+                f"common order"
+            )
+        if not found:
+            return int(self._one("SELECT @@GLOBAL.gtid_domain_id")), 0, 0
+        domain, server, sequence = found.split("-")
+        return int(domain), int(server), int(sequence)
+
+    def _reader(self) -> tuple[pymysql.Connection[Any], tuple[int, int, int]]:
+        """A transaction, and the GTID up to which it sees everything."""
+        reader = connected(self._url, streaming=True)
+        reader.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        found = dict(asked(reader, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
+        file, place = found["Binlog_snapshot_file"], int(found["Binlog_snapshot_position"])
+        ((gtid,),) = asked(reader, "SELECT BINLOG_GTID_POS(%s, %s)", [file, place])
+        return reader, self._gtid(gtid)
+
+    def _captured(self) -> list[str]:
+        found = user_tables(self._sql)
+        for name in self._wanted:
+            if name not in found:
+                raise SchemaError(f"the source has no table {name} (any more)")
+        return [name for name in found if not self._wanted or name in self._wanted]
+
+    def _wants(self, schema: str, table: str) -> bool:
+        if schema != self._schema or table.startswith(PREFIX):
+            return False
+        return not self._wanted or table in self._wanted
+
+    def _changes_of(self, found: binlog.Decoded) -> Iterator[Change]:
+        if isinstance(found, binlog.RowsChange):
+            layout = found.layout
+            if not self._wants(layout.schema, layout.name):
+                return
+            logged = yield from self._learn(layout)
+            table, row = logged.table, logged.row
+            op = {binlog.WRITE_ROWS: INSERT, binlog.UPDATE_ROWS: UPDATE}.get(found.kind, DELETE)
+            for before, after in found.rows:
+                yield Change(op, table.name, row(before), row(after), table)
+        elif isinstance(found, binlog.Statement):
+            yield from self._statement(found)
+
+    def _statement(self, found: binlog.Statement) -> Iterator[Change]:
+        if _DML.match(found.text) and found.schema == self._schema:
+            raise SyncError(
+                f"a session has logged a statement and not its rows (binlog_format): "
+                f"{found.text[:60]}; take a new snapshot"
+            )
+        match = _TRUNCATE.match(found.text)
+        if match is not None:
+            name = match[2] or match[3] or match[4]
+            if self._wants(match[1] or found.schema, name) and name in self._known:
+                yield Change(TRUNCATE, name, schema=self._known[name])
+            return
+        if found.schema == self._schema or self._schema in found.text:
+            there = user_tables(self._sql)
+            lost = [name for name in self._known if name not in there]
+            if lost:
+                raise SchemaError(
+                    f"table {lost[0]} is gone from the source: create it again, or remove the sync"
+                )
+
+    def _learn(self, layout: binlog.Layout) -> Generator[Change, None, Logged]:
+        """Changes before a row of this layout: its schema, if the stream has another one, and all
+        rows as they are now, since a new column may have a value in each."""
+        name = layout.name
+        seen = self._logged.get(name)
+        if seen is not None and seen.layout is layout:
+            return seen
+        made = Logged(self._sql, layout)
+        known = self._known.get(name)
+        if known is not None and known == made.table:
+            made.table = known
+        else:
+            self._known[name] = check_table(made.table)
+            yield Change(SCHEMA, name, schema=made.table)
+            if known is not None:
+                yield from self._resent(made.table)
+        self._logged[name] = made
+        return made
+
+    def _resent(self, table: Table) -> Iterator[Change]:
+        """All rows as they are now; what follows in the log brings about the same rows. None, if
+        the table has another shape by now: then they are sent for that one."""
+        if shape_of(self._sql, table.name) != table:
+            return
+        with closing(connected(self._url, streaming=True)) as reader:
+            for row in scan(reader, table):
+                yield Change(INSERT, table.name, None, row, table)
+
+    def _collations(self) -> list[tuple[int, str]]:
+        found = asked(
+            self._sql,
+            "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS "
+            "WHERE ID IS NOT NULL AND CHARACTER_SET_NAME IS NOT NULL UNION SELECT ID, "
+            "CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY",
+        )
+        return [(int(number), name) for number, name in found]
+
+    def _one(self, statement: str) -> str:
+        ((found,),) = asked(self._sql, statement)
+        return str(found)
+
+
+def _is_own(found: binlog.RowsChange, table: str, schema: str) -> bool:
+    return found.layout.name == table and found.layout.schema == schema
+
+
+class MariadbView:
+    """See `SourceView`."""
+
+    def __init__(self, reader: pymysql.Connection[Any], position: int, tables: list[Table]) -> None:
+        self.position = position
+        self.tables = tables
+        self._reader = reader
+
+    def rows(self, table: Table) -> Iterator[Row]:
+        """See `SourceView`."""
+        yield from scan(self._reader, table)

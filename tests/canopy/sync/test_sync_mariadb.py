@@ -1,0 +1,290 @@
+"""From and to MariaDB on a real server, over a stream in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from bench.processes.mariadb import MariadbServer
+from bench.processes.postgres import Server
+from bench.sync.databases.mariadb import Mariadb
+from bench.sync.databases.memory import Killed, MemoryStream
+from bench.sync.databases.postgres import Postgres
+from bench.sync.databases.sqlite import Sqlite
+from canopy.sync.applying import Apply
+from canopy.sync.capturing import Capture
+from canopy.sync.changes import MARK, change_of
+from canopy.sync.errors import SchemaError, SourceLostError, SyncError, UnfitError
+from canopy.sync.filtering import RowFilter
+from canopy.sync.opening import open_destination, open_source
+from canopy.sync.verifying import Comparison
+
+TABLE = "CREATE TABLE t (id int PRIMARY KEY, n varchar(20), big longtext, UNIQUE (n))"
+
+
+class Sides:
+    """MariaDB, a stream and destinations; sides end and begin again."""
+
+    def __init__(self, maria: MariadbServer, folder: Path) -> None:
+        self.maria = maria
+        self.folder = folder
+        self.stream = MemoryStream()
+        self.closing: list[Callable[[], object]] = []
+        self.opened: list[Any] = []  # sources, of which some were closed
+        self.db = Mariadb(maria)
+        self.db.execute(TABLE)
+
+    def capture(self, where: dict[str, str] | None = None, **options: Any) -> Capture:
+        self.source = open_source("shop", self.db.url)
+        self.opened.append(self.source)
+        made = Capture(self.source, self.stream.session_of(), RowFilter(where or {}))
+        made.begin(**options)
+        return made
+
+    def apply_to(self, target: Any, name: str = "shop") -> Apply:
+        self.destination = open_destination(name, target.url)
+        self.closing += [self.destination.close, target.close]
+        made = Apply(self.stream, self.destination, RowFilter({}))
+        made.begin()
+        return made
+
+    def sqlite(self) -> Sqlite:
+        return Sqlite(self.folder / "t.db")
+
+
+@pytest.fixture
+def sides(maria: MariadbServer, tmp_path: Path) -> Iterator[Sides]:
+    made = Sides(maria, tmp_path)
+    yield made
+    for close in reversed(made.closing):
+        close()
+    for source in made.opened:
+        with suppress(Exception):
+            source.close()
+    made.db.close()
+
+
+def captured(capture: Capture) -> None:
+    source = capture._source
+    target = source.target()
+    while not source.reached(target):
+        capture.run_once(0.05)
+    capture.run_once(0)
+
+
+def drained(apply: Apply) -> None:
+    while apply.run_once(0):
+        pass
+
+
+def rows(database: Any, table: str = "t", columns: str = "*") -> list[str]:
+    found = database.execute(f"SELECT {columns} FROM {table}")
+    return sorted(repr([None if v is None else str(v) for v in row]) for row in found)
+
+
+def work(db: Mariadb, rng: Random, count: int) -> None:
+    for _ in range(count):
+        db.execute("BEGIN")
+        for _ in range(rng.randint(1, 4)):
+            key, other = rng.randint(1, 9), rng.randint(1, 9)
+            db.execute(
+                rng.choice(
+                    (
+                        f"REPLACE INTO t VALUES ({key}, 'n{other}', repeat('x', {other * 50}))",
+                        f"UPDATE IGNORE t SET id = id + 10, n = NULL WHERE id = {key}",
+                        f"UPDATE t SET big = concat(big, 'y') WHERE id % 3 = {key % 3}",
+                        f"DELETE FROM t WHERE id = {key} OR id > 12",
+                        f"INSERT IGNORE INTO t VALUES ({key}, NULL, NULL)",
+                    )
+                )
+            )
+        db.execute("COMMIT" if rng.random() < 0.8 else "ROLLBACK")
+
+
+def test_the_source_side_is_killed_at_every_append(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("canopy.sync.capturing.BYTES", 2_000)
+    rng = Random(2)
+    work(sides.db, rng, 10)
+    other = Mariadb(sides.maria)
+    apply = sides.apply_to(other)
+    for step in range(12):
+        sides.stream.kill_at, sides.stream.lost = step % 4, step % 3 == 0
+        try:
+            capture = sides.capture()
+            work(sides.db, rng, 3)
+            captured(capture)
+        except Killed:
+            pass
+        drained(apply)
+    sides.stream.kill_at = -1
+    captured(sides.capture())
+    drained(apply)
+    assert rows(other) == rows(sides.db)
+    assert rows(other)
+
+
+def test_a_snapshot_meets_the_log_without_a_gap(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO t SELECT seq, concat('n', seq), 'x' FROM seq_1_to_500")
+    stop = threading.Event()
+    writer = sides.db.again()
+
+    def write() -> None:
+        number = 1000
+        while not stop.is_set():
+            number += 1
+            writer.execute("INSERT INTO t VALUES (?, NULL, NULL)", [number])
+            writer.execute("DELETE FROM t WHERE id = ?", [number - 900])
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        capture = sides.capture()
+    finally:
+        stop.set()
+        thread.join()
+    captured(capture)
+    light = sides.sqlite()
+    drained(sides.apply_to(light))
+    assert rows(light) == rows(sides.db)
+    writer.close()
+
+
+def test_shapes_change_and_tables_come_and_are_emptied(sides: Sides) -> None:
+    db, light, other = sides.db, sides.sqlite(), Mariadb(sides.maria)
+    db.execute("INSERT INTO t VALUES (1, 'a', 'x'), (2, 'b', 'y')")
+    capture = sides.capture()
+    applies = [sides.apply_to(light), sides.apply_to(other)]
+    columns = "id, n, big"
+    for statement in (
+        "ALTER TABLE t ADD COLUMN more decimal(9,2) DEFAULT 1.50",
+        "INSERT INTO t VALUES (3, 'c', 'z', 2)",
+        "CREATE TABLE later (k varchar(9) COLLATE utf8mb4_general_ci PRIMARY KEY, v enum('x','y'))",
+        "INSERT INTO later VALUES ('a', 'x'), ('B', 'y')",
+        "UPDATE later SET k = 'A' WHERE k = 'a'",
+        "ALTER TABLE later MODIFY v enum('z','y','x')",
+        "UPDATE later SET v = 'z' WHERE k = 'b'",
+        "TRUNCATE TABLE t",
+        "INSERT INTO t VALUES (3, 'c', 'z', 4)",
+    ):
+        db.execute(statement)
+        captured(capture)
+        for apply in applies:
+            drained(apply)
+        for there in (light, other):
+            assert rows(there, columns=columns) == rows(db, columns=columns), statement
+        if statement.startswith("INSERT INTO t"):
+            columns = "id, n, big, more"
+    for there in (light, other):
+        assert rows(there, "later") == rows(db, "later")
+        assert rows(there, columns="more") == rows(db, columns="more") == ["['4.00']"]
+
+
+def test_a_log_that_is_lost_stops_the_sync(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO t VALUES (1, 'a', 'x')")
+    capture = sides.capture()
+    sides.db.execute("INSERT INTO t VALUES (2, 'b', 'x')")
+    captured(capture)
+    sides.db.execute("INSERT INTO t VALUES (3, 'c', 'x')")
+    sides.source.close()
+    sides.db.execute("FLUSH BINARY LOGS")
+    sides.db.execute("INSERT INTO t VALUES (4, 'd', 'x')")
+    ((file, *_),) = sides.db.execute("SHOW MASTER STATUS")
+    while len(sides.db.execute("SHOW BINARY LOGS")) > 1:  # the server sends it for a moment
+        sides.db.execute(f"PURGE BINARY LOGS TO '{file}'")
+    with pytest.raises(SourceLostError, match="new snapshot"):
+        captured(sides.capture())
+    sides.db.execute("RESET MASTER")
+    with pytest.raises(SourceLostError, match="older state"):
+        sides.capture()
+    captured(sides.capture(snapshot=True))
+
+
+def test_what_a_sync_has_applied_is_not_captured_again(sides: Sides, tmp_path: Path) -> None:
+    light = sides.sqlite()
+    light.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n TEXT, big TEXT)")
+    back = MemoryStream()
+    source = open_source("back", light.url)
+    sides.closing.append(source.close)
+    capture = Capture(source, back, RowFilter({}))
+    capture.begin(from_now=True)
+    there = sides.capture(from_now=True)
+    made = open_destination("back", sides.db.url)
+    sides.closing += [made.close, light.close]
+    apply = Apply(back, made, RowFilter({}))
+    apply.begin()
+    light.execute("INSERT INTO t VALUES (1, 'a', 'x')")
+    capture.run_once(0.05)
+    drained(apply)
+    sides.db.execute("INSERT INTO t VALUES (2, 'b', 'y')")
+    captured(there)
+    found = [change_of(event.payload) for event in sides.stream.events]
+    assert [c.after for c in found if c.after is not None] == [(2, "b", "y")]
+    assert len(rows(sides.db)) == 2
+
+
+def test_a_comparison_while_both_go_on(sides: Sides) -> None:
+    work(sides.db, Random(5), 20)
+    capture = sides.capture()
+    other = Mariadb(sides.maria)
+    apply = sides.apply_to(other)
+    drained(apply)
+
+    def pause(seconds: float) -> None:
+        captured(capture)
+        drained(apply)
+
+    compared = Comparison(sides.source, sides.destination, sides.stream, RowFilter({}), pause=pause)
+    assert compared.run().identical
+    other.execute("UPDATE t SET big = 'bent' ORDER BY id LIMIT 1")
+    found = compared.run()
+    assert [one.what for one in found.differences] == ["different"]
+    assert any(change_of(e.payload).op == MARK for e in sides.stream.events)
+
+
+def test_days_zero_are_refused_where_there_are_none(sides: Sides, server: Server) -> None:
+    sides.db.execute("CREATE TABLE d (id int PRIMARY KEY, at date)")
+    sides.db.execute("INSERT INTO d VALUES (4, '0000-00-00')")
+    sides.capture()
+    with pytest.raises(UnfitError, match=r"d\.at, key \(4,\): 0000-00-00 is no date"):
+        drained(sides.apply_to(Postgres(server)))
+    light = sides.sqlite()
+    drained(sides.apply_to(light))
+    assert light.execute("SELECT at FROM d") == [("0000-00-00",)]
+
+
+def test_a_key_that_would_merge_rows_is_refused(sides: Sides, tmp_path: Path) -> None:
+    light = Sqlite(tmp_path / "keys.db")
+    light.execute("CREATE TABLE k (id TEXT PRIMARY KEY)")
+    light.execute("INSERT INTO k VALUES ('a'), ('A'), ('a ')")
+    source = open_source("keys", light.url)
+    Capture(source, sides.stream, RowFilter({})).begin()
+    source.close()
+    other = Mariadb(sides.maria)
+    drained(sides.apply_to(other, "exact"))
+    assert len(rows(other, "k")) == 3
+    sides.db.execute("CREATE TABLE k (id varchar(9) COLLATE utf8mb4_general_ci PRIMARY KEY)")
+    with pytest.raises(SchemaError, match="takes different keys for one"):
+        drained(sides.apply_to(sides.db, "merging"))
+    light.close()
+
+
+def test_a_server_that_does_not_log_rows_is_refused(sides: Sides) -> None:
+    sides.db.execute("SET GLOBAL binlog_row_metadata = 'MINIMAL'")
+    try:
+        with pytest.raises(SyncError, match="binlog_row_metadata = FULL"):
+            sides.capture()
+    finally:
+        sides.db.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
+    capture = sides.capture()
+    sides.db.execute("SET SESSION binlog_format = 'STATEMENT'")
+    sides.db.execute("INSERT INTO t VALUES (1, 'a', 'x')")
+    with pytest.raises(SyncError, match="a statement and not its rows"):
+        captured(capture)
