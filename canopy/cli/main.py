@@ -20,6 +20,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Run": {
         "node": ("canopy.cli.node:node", "Run a node: one peer of an overlay."),
         "stop": ("canopy.cli.stop:stop", "Drain and stop a node, and wait until it has ended."),
+        "doctor": (
+            "canopy.cli.doctor.command:doctor",
+            "Look for what is wrong with a node, and say what to do about it.",
+        ),
         "reload": (
             "canopy.cli.reload:reload",
             "Have a node read its configuration and keys again.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import click
 
@@ -55,7 +55,7 @@ def export(folder: str, target: str, every: bool, as_json: bool) -> int:
                 post(target, body)
 
         else:
-            out: BinaryIO = stack.enter_context(click.open_file(target, "wb"))
+            out: IO[bytes] = stack.enter_context(click.open_file(target, "wb"))
 
             def send(body: bytes) -> None:
                 out.write(body + b"\n")

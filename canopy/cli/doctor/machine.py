@@ -1,0 +1,260 @@
+"""Checks of what a node runs on: nothing has to run for them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import socket
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from canopy.cli.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from canopy.wire.config import NodeConfig
+
+FILES: Final = 4_096 + 256 + 256
+"""Open files of a busy node: its connections, its programs, and the newest segments of shards
+(canopy/wire/constants.py)."""
+
+ROOM: Final = 1 << 30  # bytes; less is near the end of a disk that logs are written to
+SHARE: Final = 0.05  # of the disk
+SYNCS: Final = 5
+SYNC_BYTES: Final = 4_096
+SLOW_SYNC: Final = 0.05
+"""Seconds of an fdatasync, above which a primary whose log waits for it is slow: a fifth of
+`election.heartbeat`."""
+STUCK_SYNC: Final = 0.5  # … and half of `election.suspect_after`
+REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
+VOLATILE: Final = ("tmpfs", "ramfs")
+DIAL: Final = 3.0  # seconds for a peer to accept a connection
+DAY: Final = 86_400.0
+SOON: Final = 2 * DAY
+
+
+def look_at_program() -> Iterator[Finding]:
+    """Python, the package, the compiled kernels."""
+    import matching
+    from canopy.wire.process.operating import package_version
+    from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL
+
+    version = package_version() or "of a folder"
+    what = f"canopy {version} on Python {platform.python_version()}, {platform.system()}"
+    yield Finding("program", "ok", f"{what}; speaks protocol {OLDEST_PROTOCOL} to {PROTOCOL}")
+    if matching.warm_is_slow():
+        yield Finding(
+            "program", "note", "the matching engine is not compiled yet: the first node to need it "
+            "does that beside its work", 'python -c "import matching; matching.warm()" does it now',
+        )  # fmt: skip
+    else:
+        yield Finding("program", "ok", "the matching engine is compiled")
+
+
+def look_at_limits() -> Iterator[Finding]:
+    """Open files, and what the machine lets one process do."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < FILES:
+        yield Finding(
+            "limits", "warning", f"a process may open {hard} files; a node with all its links, "
+            f"programs and shards has {FILES}",
+            "ulimit -Hn, or LimitNOFILE of the systemd unit (65536)",
+        )  # fmt: skip
+    else:
+        yield Finding("limits", "ok", f"a process may open {hard if hard > 0 else 'any'} files")
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    load = os.getloadavg()[0]
+    if load > 2 * processors:
+        yield Finding(
+            "limits", "warning", f"load {load:.1f} on {processors} processors: nodes answer late",
+            "find what else runs: top",
+        )  # fmt: skip
+
+
+def look_at_folder(folder: Path) -> Iterator[Finding]:
+    """The data folder: whose it is, who may read it, what it lies on."""
+    if not folder.exists():
+        yield Finding("folder", "note", f"{folder} is not there yet; the first start makes it")
+        return
+    if not folder.is_dir():
+        yield Finding("folder", "error", f"{folder} is no folder", "name another with --data")
+        return
+    found = folder.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid != os.getuid():
+        yield Finding(
+            "folder", "error", f"{folder} belongs to user {found.st_uid}, and this is user "
+            f"{os.getuid()}", "run canopy as that user",
+        )  # fmt: skip
+    elif mode & 0o077:
+        yield Finding(
+            "folder", "warning", f"{folder} has the mode {mode:04o}: others may read what is there",
+            f"chmod 700 {folder}; the next start does it as well",
+        )  # fmt: skip
+    else:
+        yield Finding("folder", "ok", f"{folder} is private ({mode:04o})")
+    kind = filesystem(folder)
+    if kind in REMOTE:
+        yield Finding(
+            "folder", "warning", f"{folder} is on {kind}: locks and syncs are those of a server",
+            "use a local disk",
+        )  # fmt: skip
+    if kind in VOLATILE:
+        yield Finding(
+            "folder", "warning", f"{folder} is on {kind}: what the node promises to keep is gone "
+            "with the machine", "use a disk",
+        )  # fmt: skip
+
+
+def filesystem(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """The type of the file system of `path`; "" where it is not known."""
+    best, kind = -1, ""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    target = os.path.realpath(path)
+    for line in lines:
+        words = line.split(" ")
+        at = words[1].replace("\\040", " ") if len(words) > 2 else ""
+        within = at and (target == at or target.startswith(at.rstrip("/") + "/"))
+        if within and len(at) >= best:
+            best, kind = len(at), words[2]
+    return kind
+
+
+def look_at_disk(folder: Path) -> Iterator[Finding]:
+    """Room on the disk of the data folder, and how long it takes to write durably."""
+    from canopy.wire.constants import START_ROOM
+
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    usage = shutil.disk_usage(place)
+    free = f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} are free at {place}"
+    if usage.free < START_ROOM:
+        yield Finding("disk", "error", f"{free}: no node starts there", "make room")
+    elif usage.free < min(ROOM, SHARE * usage.total):
+        yield Finding("disk", "warning", free, "make room: a node whose disk is full ends")
+    else:
+        yield Finding("disk", "ok", free)
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        return
+    took = sync_time(folder)
+    what = f"writing durably takes {took * 1e3:.1f} ms"
+    if took > STUCK_SYNC:
+        yield Finding("disk", "error", f"{what}: elections would be lost to it", "another disk")
+    elif took > SLOW_SYNC:
+        yield Finding("disk", "warning", f"{what}: a primary here is slow", "another disk")
+    else:
+        yield Finding("disk", "ok", what)
+
+
+def sync_time(folder: Path) -> float:
+    """The median of some fdatasyncs of a small file, in seconds."""
+    path = folder / "doctor.new"
+    times = []
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        for _ in range(SYNCS):
+            os.write(handle, bytes(SYNC_BYTES))
+            began = time.perf_counter()
+            os.fdatasync(handle) if sys.platform == "linux" else os.fsync(handle)
+            times.append(time.perf_counter() - began)
+    finally:
+        os.close(handle)
+        path.unlink(missing_ok=True)
+    return median(times)
+
+
+def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
+    """The node's key and certificate."""
+    from canopy.wire.addresses import is_loopback, split_address
+    from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+
+    keys = KeyFolder(config.folder)
+    if not keys.exists:
+        if is_loopback(split_address(config.listen)[0]):
+            yield Finding("keys", "ok", "no keys: the node is reached from this machine only")
+        else:
+            yield Finding(
+                "keys", "error" if not config.insecure else "warning",
+                f"no keys, and {config.listen} is reached by others",
+                "canopy keys init at the first node, canopy keys invite there for each other",
+            )  # fmt: skip
+        return
+    try:
+        keys.check()
+        certificate = keys.certificate()
+    except (KeyFolderError, ValueError) as error:
+        yield Finding("keys", "error", str(error))
+        return
+    if certificate is None:
+        yield Finding("keys", "error", "a key without a certificate", "canopy node --join TOKEN")
+        return
+    now = time.time()
+    left = certificate.ends - now
+    until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(certificate.ends))
+    role = certificate.principal.role.name.lower()
+    if certificate.begins > now:
+        yield Finding(
+            "keys", "error", f"the certificate begins in {(certificate.begins - now) / 60:.0f} "
+            "minutes: this machine's clock, or its issuer's, is wrong", "set the clock (NTP)",
+        )  # fmt: skip
+    elif left < 0:
+        yield Finding(
+            "keys", "error", f"the certificate has ended, {until}",
+            "start the node while its issuer runs: it is renewed for 90 days after its end",
+        )  # fmt: skip
+    elif left < SOON:
+        yield Finding(
+            "keys", "warning", f"the certificate ends {until}, and was not renewed",
+            "is the issuer reached? The log says renewal_failed, and why",
+        )  # fmt: skip
+    else:
+        yield Finding("keys", "ok", f"{role} of {certificate.holder.overlay} until {until}")
+
+
+def look_at_port(config: NodeConfig) -> Iterator[Finding]:
+    """Whether the node could listen; for a node that does not run."""
+    from canopy.wire.addresses import split_address
+    from canopy.wire.process.listening import bind_fault
+
+    for key, address in (("listen", config.listen), ("metrics.listen", config.metrics.listen)):
+        if not address:
+            continue
+        host, port = split_address(address)
+        try:
+            family, kind, protocol, _, place = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            with socket.socket(family, kind, protocol) as found:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                found.bind(place)
+        except OSError as error:
+            yield Finding("ports", "error", f"{key}: {address}: {bind_fault(error)}")
+        else:
+            yield Finding("ports", "ok", f"{key}: {address} is free")
+
+
+def look_at_peers(config: NodeConfig) -> Iterator[Finding]:
+    """Whether the configured peers accept connections."""
+    from canopy.wire.addresses import split_address
+
+    for address in config.peers:
+        began = time.perf_counter()
+        try:
+            with socket.create_connection(split_address(address), DIAL):
+                took = (time.perf_counter() - began) * 1e3
+        except OSError as error:
+            reason = error.strerror or str(error)
+            yield Finding(
+                "peers", "warning", f"{address} is not reached: {reason}",
+                "does a node run there? Is a firewall between? Is `advertise` right there?",
+            )  # fmt: skip
+        else:
+            yield Finding("peers", "ok", f"{address} accepts connections ({took:.1f} ms)")

@@ -1,0 +1,131 @@
+"""Checks of a node that runs, by what it says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from canopy.cli.doctor.finding import Finding
+from overlay.wording import counted
+
+if TYPE_CHECKING:
+    from overlay.client import Status
+    from overlay.info import PeerInfo
+    from overlay.operating.commands import ClockOffset
+
+LOSSES: Final = {
+    "deliveries_lost": "a node was out of reach, or slow, for too long",
+    "deliveries_missed": "this node was out of reach, or slow, for too long",
+    "client_dropped": "a program reads too slowly: canopy status names it; raise clients.queue",
+    "link_dropped": "more waited for a node than links.queue",
+    "traces_lost": "the disk of the traces is full, or fails",
+}
+"""Counters of what is lost (docs/reference/counters.md#losses), and why."""
+
+LONG_TURN: Final = 1_000
+"""Milliseconds of a turn for which other nodes begin to suspect this one
+(`election.suspect_after`)."""
+
+OFF: Final = 0.5
+"""Seconds by which clocks may differ before people who compare logs are misled."""
+
+FAR_OFF: Final = 60.0
+"""… and before certificates and the times of streams are."""
+
+
+def look_at_status(status: Status) -> Iterator[Finding]:
+    """Whether the node serves its programs, and what it has lost."""
+    from canopy.wire.process.operating import OWNER_FAULTS, why_not_ready
+
+    name = f"node {status.node} (process {status.pid}) at {status.address}"
+    if status.ready:
+        yield Finding("node", "ok", f"{name} is ready")
+    else:
+        yield Finding("node", "error", f"{name}: {why_not_ready(status)}", "see peers below")
+    if status.way in OWNER_FAULTS:
+        yield Finding(
+            "node", "error", OWNER_FAULTS[status.way],
+            "canopy ring shows who is silent; nodes that are down have to come back",
+        )  # fmt: skip
+    if status.replaced:
+        yield Finding(
+            "node", "warning", f"its state was damaged at the start: it was {status.replaced} "
+            "before", "check the disk (smartctl)",
+        )  # fmt: skip
+    if status.health.startswith("sub-healthy"):
+        yield Finding("node", "warning", f"the health file calls it {status.health}")
+    for counter, reason in LOSSES.items():
+        if count := status.counters.get(counter, 0):
+            yield Finding("losses", "warning", f"{counter} {count:,} since its start", reason)
+    if (longest := status.counters.get("longest_turn", 0)) > LONG_TURN:
+        cpu = status.counters.get("longest_turn_cpu", 0)
+        why = "it computed" if cpu > longest / 2 else "its disk, or other processes, held it up"
+        yield Finding("node", "warning", f"one of its turns took {longest:,} ms: {why}")
+    if status.counters.get("shard_forks"):
+        yield Finding("losses", "error", "shard_forks is not 0: report this, with the traces")
+
+
+def look_at_seeds(status: Status) -> Iterator[Finding]:
+    """Whether the configured peers are reached."""
+    for address, state in status.seeds.items():
+        if state == "reached":
+            yield Finding("peers", "ok", f"{address} is reached")
+        else:
+            yield Finding(
+                "peers", "warning", f"{address}: {state}",
+                "does a node run there, of this overlay and with its keys?",
+            )  # fmt: skip
+
+
+def look_at_links(peers: tuple[PeerInfo, ...]) -> Iterator[Finding]:
+    """Whether neighbours are connected, and speak one version."""
+    near = [peer for peer in peers if peer.neighbour]
+    silent = [peer for peer in near if peer.state == "CONNECTING"]
+    if silent:
+        named = ", ".join(f"{peer.node[:8]} at {peer.address}" for peer in silent[:5])
+        yield Finding(
+            "links", "warning",
+            f"{counted(len(silent), 'neighbour')} of {len(near)} does not answer: {named}",
+            "do others reach them (canopy peers there)? Is `advertise` right there?",
+        )  # fmt: skip
+    else:
+        yield Finding("links", "ok", f"{counted(len(near), 'neighbour')}, none of them silent")
+    versions = sorted({peer.protocol for peer in peers if peer.protocol})
+    if len(versions) > 1:
+        spoken = " and ".join(map(str, versions))
+        yield Finding(
+            "links", "note", f"links speak protocol {spoken}: the overlay is being upgraded, or "
+            "links.protocol holds a version back",
+        )  # fmt: skip
+
+
+def look_at_clocks(clocks: tuple[ClockOffset, ...]) -> Iterator[Finding]:
+    """How far the wall clock is from those of the neighbours. Where most of them agree, and this
+    one does not, it is this one's that is wrong."""
+    known = [each for each in clocks if each.state == "answered"]
+    if not known:
+        yield Finding("clock", "note", "no neighbour could be asked for its clock")
+        return
+    off = [each for each in known if abs(each.offset) > OFF + each.round_trip / 2]
+    if not off:
+        most = max(abs(each.offset) for each in known)
+        what = f"within {most * 1e3:.0f} ms of {counted(len(known), 'neighbour')}"
+        yield Finding("clock", "ok", what)
+        return
+    level = "error" if max(abs(each.offset) for each in off) > FAR_OFF else "warning"
+    if len(off) > len(known) / 2:
+        middle = sorted(each.offset for each in known)[len(known) // 2]
+        side = "behind" if middle > 0 else "ahead of"
+        yield Finding(
+            "clock", "error" if level == "error" else "warning",
+            f"this machine's clock is {abs(middle):.1f} s {side} {len(off)} of {len(known)} "
+            "neighbours'", "set it by NTP: timedatectl set-ntp true",
+        )  # fmt: skip
+        return
+    for each in off[:5]:
+        side = "ahead" if each.offset > 0 else "behind"
+        yield Finding(
+            "clock", "error" if abs(each.offset) > FAR_OFF else "warning",
+            f"the clock of {each.node[:8]} at {each.address} is {abs(each.offset):.1f} s {side}",
+            "set it by NTP there",
+        )  # fmt: skip
