@@ -11,7 +11,7 @@ from collections.abc import Callable
 from overlay.machine import Machine, Port
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
-from streams.log.row_names import RowNames
+from streams.log.row_names import TRACES, RowNames
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica, ShardCommitted
 
@@ -44,6 +44,8 @@ class RowRecords(Machine):
         rows = rows_of(chunk) if names else ()
         for name in names:
             row = rows[name.offset - chunk.first]
+            if row.payload_type == TRACES:
+                continue
             self.port.trace(
                 "row",
                 event=name.identity,

@@ -30,6 +30,7 @@ from bench.streams import (
     mending_faults,
     producing_faults,
     retention_faults,
+    spark_faults,
     table_faults,
     transaction_faults,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "registering_faults",
     "retention_faults",
     "security_faults",
+    "spark_faults",
     "stream_faults",
     "subscriber_faults",
     "table_faults",

@@ -265,7 +265,10 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else total
         assert isinstance(limit, ReadMaxRows | ReadAllAvailable), f"an unknown limit: {limit}"
         if total > most:
-            left = {shard: min(n, -(-n * most // total)) for shard, n in left.items()}
+            share = most
+            for shard, n in left.items():
+                left[shard] = min(-(-n * most // total), share)
+                share -= left[shard]
         return self._offset({s: begins.get(s, 0) + n for s, n in left.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -65,6 +65,7 @@ class TraceConfig(SettingsGroup, frozen=True):
     dir: str = ""  # "": the folder `traces` in the data folder
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0  # the share of events that is traced
     enabled: bool = True
+    stream: Annotated[str, Meta(max_length=200)] = ""  # that records are sent to; "": none
 
 
 class LogConfig(SettingsGroup, frozen=True):

@@ -51,7 +51,7 @@ from streams.consuming.messages import (
 )
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
-from streams.log.row_names import RowNames
+from streams.log.row_names import TRACES, RowNames
 
 LOOK: Final = 0.25
 """Seconds between two looks at what was not answered, and after which a reading is opened at
@@ -114,6 +114,7 @@ class _Reading:
         self.commits: list[tuple[int, dict[int, int]]] = []  # (request, position by shard)
         self.failed: tuple[str, str] | None = None
         self.turn = 0  # the shard that is served first
+        self.is_traced = True  # until a row has come that has trace records
 
 
 class Readers(Machine):
@@ -273,7 +274,9 @@ class Readers(Machine):
     def _record_taken(
         self, reading: _Reading, cursor: Cursor, events: Sequence[StreamEvent]
     ) -> None:
-        names = RowNames(cursor.shard, [event.offset for event in events])
+        traced = [event.offset for event in events if event.payload_type != TRACES]
+        reading.is_traced = reading.is_traced and len(traced) == len(events)
+        names = RowNames(cursor.shard, traced)
         for name in self.port.sampled(names):
             self.port.trace(
                 "take",
@@ -285,7 +288,7 @@ class Readers(Machine):
             )
 
     def _record_consumed(self, reading: _Reading, cursor: Cursor, position: int) -> None:
-        if position <= cursor.recorded:
+        if position <= cursor.recorded or not reading.is_traced:
             return
         selector = reading.command.selector
         more = {"tree": compile_selector(selector).tree()} if selector else {}

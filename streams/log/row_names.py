@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
+from typing import Final, overload
 
 import msgspec
+
+TRACES: Final = "application/x-canopy-traces"
+"""The payload type of rows that have trace records. They have none themselves: each would be
+followed by others for ever."""
 
 
 class RowName(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
 from streams.log.batches import Row, encode_rows
+from streams.log.row_names import TRACES
 from streams.producing.messages import (
     BATCH_MOST,
     NAME_MOST,
@@ -102,6 +103,7 @@ class _Append:
         self.receipts: list[AppendReceipt] = []
         self.next: dict[int, int] = {}  # by shard: the number that follows, of a program's producer
         self.failed: tuple[str, str] | None = None
+        self.is_traced = True
 
 
 class _Session:
@@ -248,6 +250,7 @@ class Producers(Machine):
             encoded[shard], sizes[shard] = rows, len(drafts)
         append = _Append(client, command.request, entry.id, len(encoded))
         append.next = behind if command.producer else {}
+        append.is_traced = command.events[0].payload_type != TRACES
         for shard, rows in encoded.items():
             sending = session.shards[shard]
             mine = places[shard]
@@ -278,9 +281,9 @@ class Producers(Machine):
             append.failed = (code, reason)
         elif run is not None and run.hash:
             name = f"{append.stream}/{shard}"
-            self.port.trace(
-                "append", shard=name, offset=run.offset, size=run.count, epoch=run.epoch
-            )
+            if append.is_traced:
+                place = {"offset": run.offset, "size": run.count, "epoch": run.epoch}
+                self.port.trace("append", shard=name, **place)
             append.receipts.append(
                 AppendReceipt(
                     *(shard, run.epoch, run.offset, run.count, run.chunk, run.hash.hex()),

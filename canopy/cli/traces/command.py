@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from canopy.cli.connect import json_option
-from canopy.cli.errors import FAILURE, OK, UNDECIDED
+from canopy.cli.connect import connect_option, json_option
+from canopy.cli.errors import FAILURE, OK, UNDECIDED, CommandError
 from canopy.cli.extras import require
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.traces.check import PIPE_WIDTH, check, time_text
@@ -45,7 +48,10 @@ trace.add_command(streams)
 
 
 @trace.command()
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR", required=False)
+@click.option("--stream", metavar="NAME", help="Records from a stream, instead of DIR.")
+@click.option("--records", metavar="DIR", help="Where --stream puts them, and leaves them.")
+@connect_option
 @click.option("--out", metavar="DIR", required=True, help="Folder of the report.")
 @click.option("--master", metavar="URL", help="A Spark cluster; by default this machine.")
 @click.option(
@@ -58,7 +64,11 @@ trace.add_command(streams)
 @click.option("--until", metavar="TIME", help="Only records before it; of a day: with all of it.")
 @json_option
 def analyze(
-    folder: str,
+    folder: str | None,
+    stream: str | None,
+    records: str | None,
+    connect: str | None,
+    wait: float,
     out: str,
     master: str | None,
     driver_memory: str | None,
@@ -88,14 +98,17 @@ def analyze(
     canopy trace analyze /shared/traces --out /shared/report --master spark://host:7077
     canopy trace analyze traces --out report --since 2026-09-21 --until 2026-09-22T12:00
     canopy trace analyze traces --out report --state state --overwrite --until 2026-09-22
+    canopy trace analyze --stream traces --out report
     """
     require("analysis")
+    if (folder is None) == (stream is None):
+        raise click.UsageError("give the folder of the traces, or --stream NAME")
     from canopy.cli.traces.stages import Stages
     from canopy.traces.analysis import EXACT, NOT_JUDGED, analyze, analyze_days, named
 
-    traces, report = named(folder), named(out)
+    report = named(out)
     begin = analyze if state is None else partial(analyze_days, state=named(state))
-    with Stages() as stages:
+    with _records(folder, stream, records, connect, wait) as traces, Stages() as stages:
         found = begin(
             *(traces, report),
             master=master,
@@ -110,6 +123,29 @@ def analyze(
     else:
         _show(found, report)
     return {EXACT: OK, NOT_JUDGED: UNDECIDED}.get(found.result, FAILURE)
+
+
+@contextlib.contextmanager
+def _records(
+    folder: str | None, stream: str | None, records: str | None, connect: str | None, wait: float
+) -> Iterator[Path]:
+    """The folder of the trace files; those of a stream are put together in one, which is removed
+    afterwards unless it is named."""
+    from canopy.traces.analysis import named
+
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            yield named(folder)
+            return
+        from canopy.cli.traces.from_stream import fetch
+
+        if records is None:
+            records = stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-traces-"))
+        elif named(records).is_dir() and any(named(records).iterdir()):
+            raise CommandError(f"{records} has files already: name a new folder")
+        assert stream is not None
+        fetch(stream, named(records), connect, wait)
+        yield named(records)
 
 
 def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str]:

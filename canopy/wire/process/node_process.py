@@ -54,6 +54,8 @@ from canopy.wire.process.memory import freeze_heap, return_large_blocks
 from canopy.wire.process.operating import Watched
 from canopy.wire.process.reloading import Outcome, Reloading, Source
 from canopy.wire.process.security import NodeSecurity, prepare_keys
+from canopy.wire.process.trace_shipping import CLIENT as SHIPPING
+from canopy.wire.process.trace_shipping import TraceShipping
 from canopy.wire.shards.log_disk import FileLogDisk
 from overlay.client import (
     Command,
@@ -216,6 +218,7 @@ class NodeProcess:
             resume=config.clients.resume,
             parked=config.clients.parked,
         )
+        self._shipping = self._open_shipping()
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
         self._discovery = Discovery(self.driver, config, log)
         self._machine_load = MachineLoad(folder.path)
@@ -253,6 +256,8 @@ class NodeProcess:
                 nursery.start_soon(self._watched.run)
                 nursery.start_soon(prepare_matching, self.log)
                 nursery.start_soon(self._feed.run)
+                if self._shipping is not None:
+                    nursery.start_soon(self._shipping.run)
                 nursery.start_soon(self._keep_secure)
                 self.log.info(
                     "listening",
@@ -370,7 +375,10 @@ class NodeProcess:
 
     def reply(self, client: int, reply: Reply) -> None:
         """Queue a reply for a program; take one to a request of the process itself."""
-        if client != INTERNAL:
+        if client == SHIPPING:
+            assert self._shipping is not None
+            self._shipping.answered(reply)
+        elif client != INTERNAL:
             if isinstance(reply, Status):
                 reply = self._fill_status(reply)
             self._control.reply(client, reply)
@@ -458,6 +466,7 @@ class NodeProcess:
         counters["longest_turn"] = round(self.driver.longest_turn * 1_000)
         counters["longest_turn_cpu"] = round(self.driver.longest_turn_cpu * 1_000)
         counters["traces_lost"] = self._traces.lost if self._traces else 0
+        counters["traces_unsent"] = self._shipping.unsent if self._shipping else 0
         counters["health_ignored"] = self._health.ignored
         uptime, pid, lost = time.monotonic() - self._began, os.getpid(), self.folder.lost
         clients = self._control.clients
@@ -581,6 +590,13 @@ class NodeProcess:
 
     def _update_health(self, report: HealthReport) -> None:
         self.driver.node.update_health(report)
+
+    def _open_shipping(self) -> TraceShipping | None:
+        trace, own = self.config.trace, self.folder
+        if not (trace.enabled and trace.stream):
+            return None
+        root = self.config.trace_folder
+        return TraceShipping(self.driver, own.path, root, own.node, trace.stream, self.log)
 
     def _open_traces(self, hybrid: HybridClock) -> TraceWriter | None:
         config = self.config

@@ -1,0 +1,149 @@
+"""Sends the node's trace records to a stream (`trace.stream`), behind the files that it writes.
+
+The files stay what they are: what the stream does not take, because it is away, full or not founded
+yet, is in them, and is sent when it can be, by a later process of the node, too. So nothing is lost
+by it, and what is not sent yet is counted (`traces_unsent`).
+
+An event has some whole lines of one file as its payload, and says which file that is and at which
+byte they are. What is sent twice, because the process was killed before it had noted the first
+time, is therefore known by whoever puts the files together again.
+
+Rows of the payload type `TRACES` have no trace records themselves, at any node (streams/tracing):
+else each would be followed by others for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+import trio
+
+from canopy.wire.driver import TrioDriver
+from canopy.wire.log import Log
+from overlay.client import AppendEvents, Draft, EventsAppended, Failed, Reply
+from streams.log.row_names import TRACES
+
+CLIENT: Final = 1 << 52
+"""The client number of the shipping; those of the control socket stay far below."""
+
+PERIOD: Final = 1.0
+"""Seconds between two looks for new lines: twice `TRACE_FLUSH`."""
+
+AGAIN: Final = 5.0
+"""Seconds after a refusal."""
+
+BLOCK: Final = 256 * 1024
+"""Bytes of one event at most: those of a stream's chunk."""
+
+STATE: Final = "traces-sent"
+"""The file of the data folder that has how far each trace file was sent."""
+
+
+class _RefusedError(Exception):
+    """The stream did not take it."""
+
+
+class TraceShipping:
+    """Of one node."""
+
+    def __init__(
+        self, driver: TrioDriver, data: Path, root: Path, node: str, stream: str, log: Log
+    ) -> None:
+        """`data`: the data folder; `root`: the folder of traces; `stream`: its name."""
+        self._driver = driver
+        self._state = data / STATE
+        self._root = root
+        self._node = node
+        self._stream = stream
+        self._log = log
+        self._sent = self._read_state()
+        self._request = 0
+        self._reply: Reply | None = None
+        self._answered = trio.Event()
+        self._is_reported = False
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of the node's trace files that are not in the stream."""
+        sizes = {name: path.stat().st_size for name, path in self._files()}
+        return sum(max(0, size - self._sent.get(name, 0)) for name, size in sizes.items())
+
+    def answered(self, reply: Reply) -> None:
+        """The node's answer to the append that is under way."""
+        if reply.request == self._request:
+            self._reply = reply
+            self._answered.set()
+
+    async def run(self) -> None:
+        """Send what comes, until cancelled."""
+        while True:
+            await trio.sleep(PERIOD)
+            try:
+                await self._send_all()
+                self._is_reported = False
+            except (OSError, _RefusedError) as error:
+                if not self._is_reported:
+                    self._is_reported = True
+                    self._log.warning("traces_unsent", stream=self._stream, reason=error)
+                await trio.sleep(AGAIN)
+
+    async def _send_all(self) -> None:
+        """Send all whole lines that are there. Raises OSError and _RefusedError."""
+        files = self._files()
+        self._sent = {name: self._sent[name] for name, _ in files if name in self._sent}
+        for name, path in files:
+            while lines := _lines(path, self._sent.get(name, 0)):
+                await self._send(name, lines)
+                self._sent[name] = self._sent.get(name, 0) + len(lines)
+                self._write_state()
+
+    async def _send(self, name: str, lines: bytes) -> None:
+        at, count = self._sent.get(name, 0), lines.count(b"\n")
+        self._request += 1
+        self._reply, self._answered = None, trio.Event()
+        draft = Draft({"node": self._node, "file": name, "at": at, "lines": count}, lines, TRACES)
+        command = AppendEvents(self._request, self._stream, (draft,))
+        self._driver.turn(self._driver.node.commands, CLIENT, (command,))
+        await self._answered.wait()
+        if isinstance(self._reply, Failed):
+            raise _RefusedError(f"{self._reply.code}: {self._reply.reason}")
+        assert isinstance(self._reply, EventsAppended)
+
+    def _files(self) -> list[tuple[str, Path]]:
+        """The node's own files, with their names below the folder, the oldest first."""
+        found = sorted(self._root.glob(f"date=*/node={quote(self._node, safe='')}/*.jsonl"))
+        return [(path.relative_to(self._root).as_posix(), path) for path in found]
+
+    def _read_state(self) -> dict[str, int]:
+        try:
+            return msgspec.json.decode(self._state.read_bytes(), type=dict[str, int])
+        except (OSError, msgspec.MsgspecError):
+            return {}  # all is sent again, and known by its place
+
+    def _write_state(self) -> None:
+        draft = self._state.with_suffix(".new")
+        try:
+            draft.write_bytes(msgspec.json.encode(self._sent))
+            os.replace(draft, self._state)
+        except OSError:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
+
+
+def _lines(path: Path, at: int) -> bytes:
+    """Whole lines of a file from the byte `at` on, some `BLOCK` bytes, or one line that is longer;
+    none if there are none."""
+    with path.open("rb") as file:
+        file.seek(at)
+        data = file.read(BLOCK)
+        end = data.rfind(b"\n") + 1
+        if end or len(data) < BLOCK:
+            return data[:end]
+        rest = file.readline()
+        return data + rest if rest.endswith(b"\n") else b""
