@@ -106,6 +106,8 @@ def fits(table: Table, destination: str) -> list[Fit]:
             found.append(_kept if table.dialect == "sqlite" else to_sqlite)
         elif destination == "duckdb":
             found.append(_typed(_dated(table, column, DUCKDB_FITS.get(column.type, to_text))))
+        elif destination == "sqlalchemy":
+            found.append(_typed(_worded(GENERAL_FITS.get(column.type, to_text))))
         elif destination == "mariadb":
             own = _kept if table.dialect == "mariadb" else MARIADB_FITS.get(column.type, to_words)
             found.append(_typed(own))
@@ -113,6 +115,18 @@ def fits(table: Table, destination: str) -> list[Fit]:
             whole = _same_words if table.dialect == "postgresql" else POSTGRES_FITS.get(column.type)
             found.append(_typed(_dated(table, column, whole or to_text)))
     return found
+
+
+def _worded(fit: Fit) -> Fit:
+    """`fit`, but what only its own database has words for is refused where it is no text."""
+
+    def checked(value: Value) -> Value:
+        found = fit(value)
+        if type(found) is Literal:
+            raise UnfitError(f"{found.text} is no value that this database has")
+        return found
+
+    return checked
 
 
 def _dated(table: Table, column: Column, fit: Fit) -> Fit:
@@ -365,6 +379,12 @@ MARIADB_FITS: Final[dict[str, Fit]] = {
     "timestamp": _plain_date(to_timestamp),
     "instant": _in_utc,
 }
+
+
+GENERAL_FITS: Final[dict[str, Fit]] = {
+    name: fit for name, fit in MARIADB_FITS.items() if name not in ("text", "json")
+}
+"""Of any database that SQLAlchemy knows."""
 
 
 def comparables(table: Table, destination: str) -> list[Fit]:

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from canopy.sync.destinations.sql import SqlDestination
 from canopy.sync.errors import SyncError
 from canopy.sync.sources.source import Source
 
@@ -64,8 +63,9 @@ def open_source(name: str, url: str, tables: tuple[str, ...] = (), forward: bool
     )
 
 
-def open_destination(name: str, url: str) -> SqlDestination | Any:
-    """The database as a destination. Raises as `open_source`."""
+def open_destination(name: str, url: str) -> Any:
+    """The database as a destination: by a module of its own, or by SQLAlchemy's dialect, which
+    sqlalchemy:URL asks for in any case. Raises as `open_source`."""
     kind = kind_of(url)
     if kind == "sqlite":
         from canopy.sync.destinations.sqlite import SqliteDestination
@@ -83,7 +83,9 @@ def open_destination(name: str, url: str) -> SqlDestination | Any:
         from canopy.sync.destinations.mariadb import MariadbDestination
 
         return MariadbDestination(name, url)
-    raise SyncError(f"{kind} is no destination: there are sqlite, postgresql, mariadb and duckdb")
+    from canopy.sync.destinations.alchemy import AlchemyDestination
+
+    return AlchemyDestination(name, url.removeprefix("sqlalchemy:"))
 
 
 def is_passing(error: BaseException) -> bool:

@@ -58,6 +58,8 @@ def _instant(value: Any) -> Any:
     text = re.sub(r"([+-]\d\d)$", r"\1:00", text)
     if text.endswith("+00:00"):
         return text.removesuffix("+00:00")  # also what Python has no date for
+    if not re.search(r"[+-]\d\d:\d\d$", text):
+        return text
     try:
         return _clock(datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None))
     except ValueError:

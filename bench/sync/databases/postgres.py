@@ -83,13 +83,14 @@ _PLAIN: dict[str, Callable[[Draw], Any]] = {
     "double precision": floating,
     "real": single,
     "date": day,
+    "time": clock,
     "timestamp": moment,
     "timestamptz": zoned,
 }
 FINITE: tuple[Kind, ...] = tuple(
     Kind(k.declared, k.means, _PLAIN.get(k.declared, k.value)) for k in KINDS
 )
-"""Without NaN and infinities in floats and dates, and dates out of Python's years."""
+"""Without NaN and infinities in floats and dates, dates out of Python's years and 24 o'clock."""
 
 
 class Postgres:

@@ -119,7 +119,7 @@ class _Demo:
         with suppress(Exception), closing(open_destination("demo", self._target)) as copy:
             commit = copy.progress().commit
             if commit is not None and commit.time:
-                return max(0.0, time.time() - commit.time)
+                return max(0.0, time.time() - float(commit.time))
         return None
 
     def _picture(self) -> str:

@@ -114,6 +114,37 @@ def to_mariadb(
     made.close()
 
 
+class ByAlchemy:
+    """A database that is written to by SQLAlchemy's dialect."""
+
+    def __init__(self, inner: Any, url: str) -> None:
+        self.url = f"sqlalchemy:{url}"
+        self.read, self.close, self.named = inner.read, inner.close, inner.named
+        self.execute, self.kinds, self.keys = inner.execute, inner.kinds, inner.keys
+
+
+@pytest.fixture(scope="module")
+def to_alchemy(
+    server: Server, maria: MariadbServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pairs]:
+    light = Sqlite(tmp_path_factory.mktemp("types") / "t.db")
+    heavy, other = Postgres(server), Mariadb(maria)
+    targets: list[Database] = [
+        ByAlchemy(light, f"sqlite:///{light.path}"),
+        ByAlchemy(heavy, heavy.url.replace("postgresql:", "postgresql+psycopg:")),
+        ByAlchemy(other, other.url.replace("mariadb:", "mysql+pymysql:")),
+    ]
+    made = Pairs(Postgres(server, finite=True), targets)
+    yield made
+    made.close()
+
+
+@few
+@given(data=st.data())
+def test_values_arrive_by_dialects_of_sqlalchemy(to_alchemy: Pairs, data: Any) -> None:
+    example(to_alchemy, DataDraw(data))
+
+
 @few
 @given(data=st.data())
 def test_values_of_mariadb_arrive_as_they_are(from_mariadb: Pairs, data: Any) -> None:
