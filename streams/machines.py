@@ -75,7 +75,9 @@ class Streams:
         self._group_commands = GroupCommands(port, self.locator)
         records = RowRecords(port, self.hosts.leading)
         self.captures = Captures(port, self.hosts, ask, close, wall)
-        self.copies = Copies(*(port, self.hosts, self.locator, ask, self.readers.client_gone, wall))
+        self.copies = Copies(
+            *(port, self.hosts, self.locator, ask, self.readers.client_gone, wall, self.questions)
+        )
         self.hosts.intake = self._intake
         self.checks = LogChecks(port, self.hosts.replicas)
         halves = TransactionServer(port, self.hosts.leading, self.hosts.replica, wall)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from matching import SelectorError, compile_selector
+from overlay.bounded import BoundedDict
 from overlay.client import (
     BeginReading,
     Command,
@@ -76,6 +77,10 @@ TAKEN_BYTES: Final = 192 * 1024
 """Bytes of events in one answer, unless one event has more."""
 
 
+ENDED_KEPT: Final = 1_000
+"""Readings that have failed of which is kept why, for commands that their programs still send."""
+
+
 class Locator(Protocol):
     """`streams.directory.locator.StreamLocator`."""
 
@@ -126,6 +131,7 @@ class Readers(Machine):
         self._locator = locator
         self._incarnation = incarnation
         self._readings: dict[tuple[int, int], _Reading] = {}  # by client and request
+        self._ended: BoundedDict[tuple[int, int], tuple[str, str]] = BoundedDict(ENDED_KEPT)
         self._by_number: dict[int, tuple[_Reading, Cursor]] = {}
         self._number = first_number(incarnation)
         self._looks = 0
@@ -195,13 +201,18 @@ class Readers(Machine):
         """End a reading."""
         reading = self._readings.pop((client, command.reading), None)
         if reading is None:
-            self._fail(client, command.request, "unknown", "there is no such reading")
+            if self._ended.pop((client, command.reading), None) is None:
+                self._fail(client, command.request, "unknown", "there is no such reading")
+            else:
+                self.port.reply(client, Done(command.request))
             return
         self._drop(reading, "ended", "the reading was ended")
         self.port.reply(client, Done(command.request))
 
     def client_gone(self, client: int) -> None:
         """A program has gone."""
+        for key in [key for key in self._ended if key[0] == client]:
+            del self._ended[key]
         for key in [key for key in self._readings if key[0] == client]:
             reading = self._readings.pop(key)
             reading.takes.clear()
@@ -211,7 +222,8 @@ class Readers(Machine):
     def _reading(self, client: int, command: Command, number: int) -> _Reading | None:
         reading = self._readings.get((client, number))
         if reading is None:
-            self._fail(client, command.request, "unknown", "there is no such reading")
+            why = self._ended.get((client, number), ("unknown", "there is no such reading"))
+            self._fail(client, command.request, *why)
         elif reading.failed is not None and not isinstance(command, TakeEvents):
             self._fail(client, command.request, *reading.failed)
             return None
@@ -249,6 +261,11 @@ class Readers(Machine):
                 self._fail(reading.client, reading.takes.popleft(), *reading.failed)
             else:
                 return
+        if reading.failed is not None and not any(c.has_news for c in reading.cursors):
+            key = reading.client, reading.command.request
+            if self._readings.get(key) is reading:  # nothing of it is wanted any more but why
+                del self._readings[key]
+                self._ended[key] = reading.failed
 
     def _hand_over(self, reading: _Reading, request: int) -> None:
         events: list[StreamEvent] = []

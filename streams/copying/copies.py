@@ -17,8 +17,10 @@ from overlay.machine import Machine, Port, Timer
 from streams.consuming.messages import OUT_OF_RANGE
 from streams.copying.origin import OriginReading
 from streams.copying.shard_copy import ShardCopy
+from streams.directory.circles import CircleSearch, said
 from streams.directory.entry import StreamSource
 from streams.directory.locator import StreamLocated, StreamLocator
+from streams.directory.questions import OwnerQuestions
 from streams.disk import Opened
 from streams.hosting.shard_hosts import ShardHosts
 from streams.replication.replica import ShardCommitted, ShardLed, ShardUnled
@@ -48,6 +50,7 @@ class Copies(Machine):
         ask: Callable[[int, Command], None],
         close: Callable[[int], None],
         clock: Callable[[], int],
+        questions: OwnerQuestions,
     ) -> None:
         """`ask` carries out a client's command, `close` ends a client's readings; `clock`:
         nanoseconds since 1970."""
@@ -56,6 +59,7 @@ class Copies(Machine):
         self._locator = locator
         self._ask, self._close = ask, close
         self._clock = clock
+        self._questions = questions
         self._shards: dict[str, ShardCopy] = {}
         self._by_client: dict[int, tuple[ShardCopy, OriginReading]] = {}
         self._client = FIRST_CLIENT
@@ -122,6 +126,19 @@ class Copies(Machine):
                 *(self.port, replica, replica.leading, entry, int(number)), self._clock
             )
             self._shards[shard] = copy
+            self._look_for_circle(copy)
+
+    def _look_for_circle(self, copy: ShardCopy) -> None:
+        """Stop copying if the stream copies itself."""
+
+        def looked(circle: tuple[str, ...]) -> None:
+            copy.circle = circle
+            if circle:
+                self.port.count("copies_refused")
+                for origin in copy.origins.values():
+                    self._stop(origin, said(circle))
+
+        CircleSearch(self._questions, copy.entry.name, copy.entry.options, looked)
 
     def _end(self, shard: str) -> None:
         """This node leads the shard no more, or has it no more."""
@@ -157,6 +174,9 @@ class Copies(Machine):
             origin = OriginReading(source.stream, id_, number, source.where)
             copy.origins[source.stream, number] = origin
         if origin.client or self.port.now < origin.retry_at:
+            return
+        if copy.circle:
+            self._stop(origin, said(copy.circle))
             return
         self._client -= 1
         origin.client, origin.has_begun = self._client, False

@@ -60,6 +60,8 @@ class ShardCopy:
         self._clock = clock
         self.origins: dict[tuple[str, int], OriginReading] = {}  # by name of the stream, and shard
         self.gaps = 0
+        self.circle: tuple[str, ...] = ()
+        """The streams by which it copies itself; (): it does not, as far as is known."""
         self._sent: list[int] = []  # numbers of chunks that are not committed
 
     @property

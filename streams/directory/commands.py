@@ -13,6 +13,7 @@ from overlay.chord.ring.ring import Ring
 from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.machine import Machine, NodeId, Peer, Port, Timer, by_id
 from overlay.stream_client import AddStream, EditStream
+from streams.directory.circles import CircleSearch, said
 from streams.directory.describing import stream_info, takes_in
 from streams.directory.entry import StreamEntry, StreamOptions, fault_in_name, fault_in_options
 from streams.directory.messages import (
@@ -121,9 +122,17 @@ class StreamCommands(Machine):
             else:
                 self.port.reply(client, Failed(command.request, answer.code, answer.reason))
 
-        self.questions.ask(
-            command.name, lambda ticket: FoundStream(ticket, command.name, id_, options), answered
-        )
+        def looked(circle: tuple[str, ...]) -> None:
+            if circle:
+                self.port.reply(client, Failed(command.request, "usage", said(circle)))
+                return
+            self.questions.ask(
+                command.name,
+                lambda ticket: FoundStream(ticket, command.name, id_, options),
+                answered,
+            )
+
+        CircleSearch(self.questions, command.name, options, looked)
 
     def edit(self, client: int, command: EditStream) -> None:
         """Change a stream's options."""

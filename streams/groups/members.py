@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from matching import SelectorError, compile_selector
+from overlay.bounded import BoundedDict
 from overlay.client import Command, Done, Failed
 from overlay.links.events import LinkDown
 from overlay.machine import Machine, Peer, Port, Timer
@@ -71,6 +72,10 @@ class LookAtMembers(Timer, frozen=True):
     """Time to look at what was not answered."""
 
 
+ENDED_KEPT: Final = 1_000
+"""Memberships that have failed of which is kept why, for commands that programs still send."""
+
+
 class _Membership:
     """A program's membership. It has no seats until its stream is located."""
 
@@ -98,6 +103,7 @@ class Members(Machine):
         self._locator = locator
         self._incarnation = incarnation
         self._members: dict[tuple[int, int], _Membership] = {}  # by client and request
+        self._ended: BoundedDict[tuple[int, int], tuple[str, str]] = BoundedDict(ENDED_KEPT)
         self._by_number: dict[int, tuple[_Membership, Seat]] = {}
         self._number = first_number(incarnation)
         self._looks = 0
@@ -161,13 +167,18 @@ class Members(Machine):
         """End a membership."""
         member = self._members.pop((client, command.member), None)
         if member is None:
-            self._fail(client, command.request, "unknown", "there is no such membership")
+            if self._ended.pop((client, command.member), None) is None:
+                self._fail(client, command.request, "unknown", "there is no such membership")
+            else:
+                self.port.reply(client, Done(command.request))
             return
         self._drop(member, "ended", "the membership was ended")
         self.port.reply(client, Done(command.request))
 
     def client_gone(self, client: int) -> None:
         """A program has gone."""
+        for key in [key for key in self._ended if key[0] == client]:
+            del self._ended[key]
         for key in [key for key in self._members if key[0] == client]:
             member = self._members.pop(key)
             member.takes.clear()
@@ -177,10 +188,8 @@ class Members(Machine):
     def _member(self, client: int, command: Command, number: int) -> _Membership | None:
         member = self._members.get((client, number))
         if member is None:
-            self._fail(client, command.request, "unknown", "there is no such membership")
-        elif member.failed is not None:
-            self._fail(client, command.request, *member.failed)
-            return None
+            why = self._ended.get((client, number), ("unknown", "there is no such membership"))
+            self._fail(client, command.request, *why)
         return member
 
     def _fail(self, client: int, request: int, code: str, reason: str) -> None:
@@ -191,8 +200,11 @@ class Members(Machine):
         if member.failed is not None:
             return
         self.port.count("memberships_failed")
-        if not member.is_ready:
-            del self._members[member.client, member.command.request]
+        key = member.client, member.command.request
+        del self._members[key]
+        if member.is_ready:
+            self._ended[key] = (code, reason)
+        else:
             self._fail(member.client, member.command.request, code, reason)
         self._drop(member, code, reason)
 

@@ -121,3 +121,20 @@ def test_a_reading_goes_on_when_the_leader_is_lost() -> None:
     assert isinstance(ask(world, writer, AppendEvents, "orders", drafts), EventsAppended)
     more, _ = taken(world, reader, ready.request, 3)
     assert [event.offset for event in (*events, *more)] == list(range(8))
+
+
+def test_a_reading_that_has_failed_is_forgotten_but_for_why() -> None:
+    world = grown(4, 1)
+    ask(world, "n0", AddStream, "orders")
+    append(world, range(3))
+    durable: dict[str, Any] = {"start": "first", "durable": "d"}
+    first = ask(world, "n2", BeginReading, "orders", **durable)
+    ask(world, "n3", BeginReading, "orders", **durable)
+    taken(world, "n2", first.request, 3)
+    fenced = ask(world, "n2", TakeEvents, first.request)
+    assert (type(fenced), fenced.code) == (Failed, "fenced")
+    assert not world.node("n2").streams.readers._readings
+    again = ask(world, "n2", TakeEvents, first.request)
+    assert again.code == "fenced"
+    assert isinstance(ask(world, "n2", EndReading, first.request), Done)
+    assert ask(world, "n2", TakeEvents, first.request).code == "unknown"

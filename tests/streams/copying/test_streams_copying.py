@@ -26,6 +26,7 @@ from overlay.stream_client import AddStream, EditStream
 from streams.copying.copies import Copies
 from streams.copying.origin import OriginReading
 from streams.copying.shard_copy import ShardCopy
+from streams.directory import commands
 from streams.log.verify import Verifier
 from tests.support.overlays import READY, grown, wait
 
@@ -264,3 +265,48 @@ def test_a_copy_that_is_full_waits_and_goes_on_when_there_is_room() -> None:
     edit = EditStream(world.clients.request(), "copy", max_rows=1_000)
     assert isinstance(world.ask("n2", edit), Streams)
     assert numbers(rows_of(world, "n2", "copy", 30)) == list(range(30))
+
+
+def test_a_stream_that_would_copy_itself_is_refused() -> None:
+    world = grown(4)
+    add(world, "n0", "root", sources=(("leaf", "n > 1"), ("other", "")))
+    add(world, "n1", "middle", mirror="root")
+    for name, options in (
+        ("leaf", {"sources": (("middle", ""),)}),
+        ("leaf", {"mirror": "middle"}),
+        ("self", {"mirror": "self"}),
+    ):
+        reply = world.ask("n2", AddStream(world.clients.request(), name, **options))  # type: ignore[arg-type]
+        assert isinstance(reply, Failed)
+        assert (reply.code, "copy itself" in reply.reason) == ("usage", True)
+    assert "leaf from middle from root from leaf" in _refusal(world, mirror="middle")
+    add(world, "n2", "leaf", sources=(("elsewhere", ""),))
+
+
+def _refusal(world: World, **options: object) -> str:
+    reply = world.ask("n3", AddStream(world.clients.request(), "leaf", **options))  # type: ignore[arg-type]
+    assert isinstance(reply, Failed)
+    return reply.reason
+
+
+def test_streams_that_were_founded_into_a_circle_at_once_copy_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither founding has found the other stream."""
+    monkeypatch.setattr(commands, "CircleSearch", lambda asked, name, options, then: then(()))
+    world = grown(4)
+    add(world, "n0", "one", sources=(("two", ""),))
+    add(world, "n1", "two", sources=(("one", ""),))
+    append(world, "n0", "one", {"n": 1})
+    world.run(8.0)
+    faults = {name: _faults(world, name) for name in ("one", "two")}
+    assert faults["two"], "it was founded when the other was there"
+    assert all("copy itself" in fault for fault in faults["two"]), faults
+    assert len(rows_of(world, "n2", "one", 1)) == 1, "the row goes round no more"
+
+
+def _faults(world: World, name: str) -> list[str]:
+    reply = world.ask("n2", GetStreams(world.clients.request(), name))
+    assert isinstance(reply, Streams), reply
+    intakes = [r.intake for s in reply.streams[0].shards for r in s.replicas if r.intake]
+    return [origin.fault for intake in intakes for origin in intake.origins]
