@@ -265,8 +265,8 @@ GROUP_REPLIES = GroupReady | RowsTaken | RowsSettled | Groups | DeadEnded
 class PrepareEvents(Command, frozen=True):
     """Keep events, invisible, until their transaction is decided. Its id is the program's choice;
     asked twice, it is the same. Answered by TransactionState when they are committed to the logs of
-    all shards that they belong to, or by Failed (unknown, event, usage, conflict, full, too-large,
-    leaving)."""
+    all shards that they belong to, or by Failed (unknown, event, usage, conflict, full, quota,
+    malformed, too-large, leaving)."""
 
     stream: str
     transaction: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.mutations.planting import fault, replace
 from overlay.chord.events import OwnerFound
 from overlay.machine import NodeId, Peer
+from streams.directory.circles import CircleSearch
 from streams.directory.entry import ShardPlace, StreamEntry
 from streams.directory.messages import FoundStream
 from streams.directory.stream_owner import StreamOwner
@@ -12,6 +13,7 @@ from streams.directory.supervision import Supervision
 from streams.hosting.shard_hosts import ShardHosts
 
 DIRECTORY = "tests/streams/directory/test_streams_directory.py"
+COPYING = "tests/streams/copying/test_streams_copying.py"
 SUPERVISION = "tests/streams/directory/test_streams_supervision.py"
 NAMES = "promise: a stream's name belongs to one founding id, for ever"
 LED = "promise: a shard has a leader and its replicas while a majority is there"
@@ -111,3 +113,15 @@ def stream_options_are_not_carried_out() -> None:
         return
 
     replace(ShardHosts._retain, _retain)
+
+
+@fault(
+    "promise: no stream copies itself", COPYING, "test_a_stream_that_would_copy_itself_is_refused"
+)
+def stream_circles_are_looked_for_one_step_only() -> None:
+    """Of a stream's sources their own sources are not looked at."""
+
+    def _ask(self: CircleSearch, name: str) -> None:
+        return None
+
+    replace(CircleSearch._ask, _ask)

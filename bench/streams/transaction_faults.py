@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from msgspec import structs
+
 from bench.mutations.planting import fault, replace
 from overlay.machine import Peer
 from overlay.stream_client import DecideTransaction, LeaveUnknown
@@ -12,11 +14,13 @@ from streams.directory.entry import StreamEntry
 from streams.log.batches import BatchHead, join_batches
 from streams.log.chunk import EVENTS
 from streams.log.half_state import Half, HalfEntry, HalfStates
+from streams.replication.leading import Leading
 from streams.transactions.halves import Halves
 from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf, ReviewHalf
 from streams.transactions.transactors import Transactors
 
 HALVES = "tests/streams/transactions/test_streams_halves.py"
+DECIDING = "tests/streams/transactions/test_streams_deciding.py"
 THROUGH_NODES = "tests/streams/transactions/test_streams_transactors.py"
 PROMISE = "promise: a half is seen if it is committed, and decided once"
 
@@ -145,3 +149,24 @@ def half_answered_before_it_is_committed() -> None:
         then()
 
     replace(Halves._when_committed, when_committed)
+
+
+@fault(PROMISE, DECIDING, "test_opposite_decisions_at_once_are_one_decision")
+def transaction_shards_decide_each_for_itself() -> None:
+    """A shard decides its half without the shard that decides for all."""
+    original = Halves.decide
+
+    def decide(self: Halves, sender: Peer, message: DecideHalf) -> None:
+        original(self, sender, structs.replace(message, is_final=True))
+
+    replace(original, decide)
+
+
+@fault(PROMISE, HALVES, "test_halves_count_towards_quotas_and_commits_are_never_refused")
+def halves_do_not_count_towards_quotas() -> None:
+    """A half is taken that has no room once it is committed."""
+
+    def full(self: Leading, size: int, rows: int) -> str:
+        return ""
+
+    replace(Leading.full, full)

@@ -21,13 +21,15 @@ OUTCOMES_KEPT: Final = 1_000
 
 
 class PreparedHalf(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """A batch that is kept until its transaction is decided; `node` is asked about it."""
+    """A batch that is kept until its transaction is decided; `node` is asked about it. `decider`:
+    the number of the shard that decides for all shards of the transaction; None: each does."""
 
     transaction: str
     producer: str
     node: Peer
     count: int
     rows: bytes
+    decider: int | None = None
 
 
 class Half(msgspec.Struct, frozen=True, array_like=True, tag=12):
@@ -41,6 +43,7 @@ class Half(msgspec.Struct, frozen=True, array_like=True, tag=12):
     size: int
     time: int
     parked: bool = False
+    decider: int | None = None
 
 
 class HalfParked(msgspec.Struct, frozen=True, array_like=True, tag=13):
@@ -95,7 +98,9 @@ class HalfStates:
         """What a chunk says of a half."""
         if isinstance(entry, PreparedHalf):
             about = (chunk.number, entry.count, len(entry.rows), chunk.time)
-            half = Half(entry.transaction, entry.producer, entry.node, *about)
+            half = Half(
+                *(entry.transaction, entry.producer, entry.node, *about), decider=entry.decider
+            )
             self.halves.setdefault(entry.transaction, half)
         elif isinstance(entry, Half):
             self.halves[entry.transaction] = entry

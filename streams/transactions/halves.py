@@ -32,6 +32,7 @@ from streams.transactions.messages import (
     BUSY,
     COMMITTED,
     CONFLICT,
+    ELSEWHERE,
     HALVES_MOST,
     ROLLED_BACK,
     UNKNOWN_TRANSACTION,
@@ -108,7 +109,8 @@ class Halves:
                 self._refuse(sender, message.request, message.transaction, *refused)
                 return
             entry = PreparedHalf(
-                message.transaction, message.producer, sender, batch.count, batch.rows
+                *(message.transaction, message.producer, sender, batch.count, batch.rows),
+                message.decider,
             )
             self._append(PREPARED, encode_entries([entry]))
             self.port.count("halves_prepared")
@@ -150,6 +152,16 @@ class Halves:
             return
         half = self.replica.state.transactions.halves.get(transaction)
         asked = (sender, message.request, transaction)
+        place = int(self.replica.shard.rpartition("/")[2])
+        if half is None and message.is_final and not message.commit:
+            # It decides for others, and its own half has not come: that one finds this.
+            self._append(DECIDED, encode_entries([HalfRolledBack(transaction)]))
+            self._answer_decided(sender, message.request, transaction)
+            return
+        if half is not None and half.decider not in (None, place) and not message.is_final:
+            reason = f"shard {half.decider} decides"
+            self._refuse(*asked, ELSEWHERE, reason, decider=half.decider)
+            return
         if half is None:
             reason = f"there is no half of transaction {transaction}"
             refused = (*asked, UNKNOWN_TRANSACTION, reason)
@@ -297,9 +309,10 @@ class Halves:
         code: str,
         reason: str,
         leader: Peer | None = None,
+        decider: int | None = None,
     ) -> None:
-        shard = self.replica.shard
-        self.port.send(sender, HalfRefused(shard, request, transaction, code, reason[:500], leader))
+        about = (self.replica.shard, request, transaction, code, reason[:500])
+        self.port.send(sender, HalfRefused(*about, leader, decider))
 
 
 def _prepared(chunk: Chunk, half: Half) -> PreparedHalf | None:

@@ -22,6 +22,9 @@ UNKNOWN_TRANSACTION: Final = "unknown-transaction"
 CONFLICT: Final = "conflict"
 """Code of `HalfRefused`: the transaction's id is taken by another producer."""
 
+ELSEWHERE: Final = "elsewhere"
+"""Code of `HalfRefused`: another shard decides for all of the transaction (`decider`)."""
+
 BUSY: Final = "busy"
 """Code of `HalfRefused`: too much waits for a commit at the leader. To be repeated."""
 
@@ -29,6 +32,7 @@ PREPARED: Final = "prepared"
 COMMITTED: Final = "committed"
 ROLLED_BACK: Final = "rolled-back"
 
+Place = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 Transaction = Annotated[str, msgspec.Meta(min_length=1, max_length=TRANSACTION_MOST)]
 
 
@@ -41,6 +45,8 @@ class PrepareHalf(Message, frozen=True):
     transaction: Transaction
     producer: ProducerName
     batch: RowBatch
+    decider: Place | None = None
+    """The number of the shard that decides for all shards of the transaction; None: each does."""
 
 
 class HalfIsPrepared(Message, frozen=True):
@@ -59,6 +65,8 @@ class DecideHalf(Message, frozen=True):
     request: Number
     transaction: Transaction
     commit: bool
+    is_final: bool = False
+    """This is the shard that decides for all, or that one has decided so."""
 
 
 class HalfDecided(Message, frozen=True):
@@ -81,6 +89,7 @@ class HalfRefused(Message, frozen=True):
     code: Annotated[str, msgspec.Meta(max_length=32)]
     reason: Annotated[str, msgspec.Meta(max_length=500)]
     leader: Peer | None = None
+    decider: Place | None = None
 
 
 class ReviewHalf(Message, frozen=True):

@@ -1,7 +1,8 @@
 """The transactions of a node's programs: prepared, decided and reviewed through this node.
 
-A transaction has one half in each shard to which its events belong. It is decided in all of them:
-whoever decides names the transaction only, so that any node can do it, also after a restart. What a
+A transaction has one half in each shard to which its events belong. The first of these shards
+decides for all: each half names it, and the others are told only what it has decided. Whoever
+decides names the transaction only, so that any node can do it, also after a restart. What a
 leader asks about a half is handed to the program that has said that it answers for the producer; a
 node without such a program says nothing, and the half is parked in the end.
 """
@@ -9,7 +10,7 @@ node without such a program says nothing, and the half is parked in the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeGuard
 
 from overlay.bounded import BoundedDict
 from overlay.client import (
@@ -37,7 +38,9 @@ from streams.log.batches import Row, encode_rows
 from streams.producing.messages import BATCH_MOST, FULL, NAME_MOST, TOO_LARGE, RowBatch
 from streams.producing.producers import NODE_PREFIX, by_shard, closed, fault_of
 from streams.transactions.messages import (
+    COMMITTED,
     CONFLICT,
+    ELSEWHERE,
     PREPARED,
     TRANSACTION_MOST,
     UNKNOWN_TRANSACTION,
@@ -62,6 +65,9 @@ REVIEWS_KEPT: Final = 10_000
 """Reviews of which is kept who has asked, for the answer that it is not known."""
 
 NANOSECONDS: Final = 1e9
+
+Answers = dict[int, Message]
+"""Of the leaders of shards, by the shard's number."""
 
 
 class Locator(Leaders, Protocol):
@@ -162,7 +168,7 @@ class Transactors(Machine):
             return
 
         def message(shard: int, number: int) -> Message:
-            half = (command.transaction, command.producer, batches[shard])
+            half = (command.transaction, command.producer, batches[shard], min(batches))
             return PrepareHalf(entry.shard(shard), number, *half)
 
         def answered(answers: dict[int, Message]) -> None:
@@ -176,14 +182,37 @@ class Transactors(Machine):
         self._reviews.pop((entry.id, transaction), None)
         self._questions.drop(lambda q: q.client == client and _prepares(q, entry, transaction))
 
-        def message(shard: int, number: int) -> Message:
-            return DecideHalf(entry.shard(shard), number, transaction, command.commit)
+        def ask(
+            shards: Sequence[int], commit: bool, is_final: bool, then: Callable[[Answers], None]
+        ) -> None:
+            def message(shard: int, number: int) -> Message:
+                return DecideHalf(entry.shard(shard), number, transaction, commit, is_final)
 
-        def answered(answers: dict[int, Message]) -> None:
+            self._ask_all(client, entry, shards, transaction, message, then)
+
+        def answered(answers: Answers) -> None:
+            """All shards have answered: those that leave it to another one follow that."""
+            waiting = {n: a.decider or 0 for n, a in answers.items() if _is_elsewhere(a)}
+            if waiting and _outcome(answers) is None:
+                decider = min(waiting.values())
+                ask([decider], command.commit, True, lambda more: follow(answers | more, waiting))
+            else:
+                follow(answers, waiting)
+
+        def follow(answers: Answers, waiting: Mapping[int, int]) -> None:
+            outcome = _outcome(answers)
+            rest = {shard: a for shard, a in answers.items() if shard not in waiting}
+            if not waiting or outcome is None:
+                finish(rest)
+            else:
+                commit = outcome == COMMITTED
+                ask(sorted(waiting), commit, True, lambda more: finish(rest | more))
+
+        def finish(answers: Answers) -> None:
             known = {shard: a for shard, a in answers.items() if not _is_unknown(a)}
             self._answer_state(client, command, entry, known or answers)
 
-        self._ask_all(client, entry, range(len(entry.places)), transaction, message, answered)
+        ask(range(len(entry.places)), command.commit, False, answered)
 
     def _answer_state(
         self, client: int, command: Command, entry: StreamEntry, answers: Mapping[int, Message]
@@ -345,6 +374,16 @@ def _prepares(question: Question, entry: StreamEntry, transaction: str) -> bool:
     """Whether a question is to prepare this transaction: once it is decided, it must not be."""
     is_same = (question.stream, question.transaction) == (entry.name, transaction)
     return is_same and isinstance(question.make(question.number), PrepareHalf)
+
+
+def _is_elsewhere(answer: Message) -> TypeGuard[HalfRefused]:
+    return isinstance(answer, HalfRefused) and answer.code == ELSEWHERE
+
+
+def _outcome(answers: Answers) -> str | None:
+    """What a shard has decided; None: none of these has."""
+    decided = (a.outcome for a in answers.values() if isinstance(a, HalfDecided))
+    return next(decided, None)
 
 
 def _is_unknown(answer: Message) -> bool:

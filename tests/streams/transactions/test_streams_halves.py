@@ -9,7 +9,8 @@ import pytest
 from overlay.machine import Peer
 from streams.log.chunk import CUT
 from streams.log.state import Floor, encode_entries
-from streams.producing.messages import FULL
+from streams.producing.messages import FULL, QUOTA
+from streams.replication.retention import Keep
 from streams.transactions import halves
 from streams.transactions.messages import (
     COMMITTED,
@@ -152,6 +153,23 @@ def test_halves_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.prepare(leader, "c", 0).code == FULL
     world.decide(leader, "a", commit=False)
     assert isinstance(world.prepare(leader, "c", 0), HalfIsPrepared)
+
+
+def test_halves_count_towards_quotas_and_commits_are_never_refused() -> None:
+    world, leader = led()
+    leading = world.alive[leader.id].leading
+    assert leading is not None
+    leading.keep = Keep(most_rows=5)
+    assert isinstance(world.prepare(leader, "a", 0), HalfIsPrepared)
+    assert isinstance(world.prepare(leader, "b", 10), HalfIsPrepared)
+    refused = world.prepare(leader, "c", 20)
+    assert (refused.code, "--max-rows" in refused.reason) == (QUOTA, True)
+    assert world.ports[leader.id].counters["halves_over_quota"] == 1
+    leading.keep = Keep(most_rows=1)
+    assert world.decide(leader, "a").outcome == COMMITTED
+    leading.keep = Keep(most_rows=5)
+    world.decide(leader, "b", commit=False)
+    assert isinstance(world.prepare(leader, "c", 20), HalfIsPrepared), "there is room again"
 
 
 @pytest.mark.parametrize("seed", range(6))
