@@ -43,7 +43,7 @@ from overlay.lower_random.documents import REVOCATIONS, Documents, DocumentStore
 from overlay.lower_random.policies import POLICY, Policies, PolicyStore
 from overlay.lower_random.relaying import Relaying, RelayPorts
 from overlay.lower_random.view import View
-from overlay.machine import LocalEvent, Machine, Message, Peer
+from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer
 from overlay.operating.clock_offsets import ClockOffsets
 from overlay.reports import Reports
 from overlay.rights import Principal, Role
@@ -133,12 +133,14 @@ class Node:
             driver.wall,
         )
         stores: dict[str, DocumentStore | None] = {REVOCATIONS: revocations, POLICY: policy}
-        self.documents = Documents(self, stores, lambda: self.view.peers())
+        self.documents = Documents(
+            self, stores, lambda: self.view.peers(), spreads=role is not Role.LEAF
+        )
         counting = settings.tree.routing == "counting"
         self.policies = Policies(self, policy, tenant, counting)
         self.guard = Guard(
             me.id, role, tenant, {**RULES, **STREAM_RULES}, lambda: self.policies.confinement,
-            self.turns.dispatch, self.send, self.count, self.trace,
+            self.turns.dispatch, self.send, driver.clock, self.count, self.trace,
         )  # fmt: skip
         self._build(codec, overlay, founder=not seeds, restored=restored)
 
@@ -163,10 +165,12 @@ class Node:
             self.health,
         )  # fmt: skip
         self._build_owner(settings)
-        relays, self.notices = Relays(self, view.peers, view.tiered_peers), GapNotices(self)
+        relays = Relays(self, view.peers, view.tiered_peers, self._passes_on)
+        self.notices = GapNotices(self)
         self.hosting = Hosting(
             *(self, settings, self.access_points, self.ring, relays, self.notices),
             is_confined=bool(self.policies.tenant),
+            is_keyed=self.guard.role is not None,
         )
         self.holding = self.hosting.holding
         self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)
@@ -226,6 +230,9 @@ class Node:
             self, settings, self.clusters, self.owner, self.registry, self.summaries
         )
         self.arc_merge = ArcMerge(self, self.clusters, self.owner, self.summaries)
+
+    def _passes_on(self, node: NodeId) -> bool:
+        return self.guard.takes_part(node) and not self.hosting.is_leaf(node)
 
     def _command_table(self) -> dict[type, Callable[..., None]]:
         return {

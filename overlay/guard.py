@@ -16,7 +16,8 @@ from overlay.rights import Principal, Role, refusal
 from overlay.settings import Settings
 from overlay.tenants.confining import Outcome, Rule, outcome
 from overlay.tenants.policy import Confinement
-from overlay.upper_tree.messages import Register
+from overlay.tenants.quotas import Quotas
+from overlay.upper_tree.messages import Confined, Register
 
 PRINCIPALS_MOST = 65_536
 """Authenticated nodes that are remembered: more than have links with one node. One that is
@@ -38,6 +39,7 @@ class Guard:
         confinement: Callable[[], Confinement],
         dispatch: Callable[[Peer, Message], None],
         send: Callable[[Peer, Message], None],
+        now: Callable[[], float],
         count: Callable[..., None],
         trace: Callable[..., None],
     ) -> None:
@@ -57,6 +59,7 @@ class Guard:
         self._rules = rules
         self._confinement = confinement
         self._send = send
+        self._quotas = Quotas(confinement, now)
 
     def admit(self, principal: Principal | None) -> NodeId:
         """A connection is open. Returns the only node that may speak on it; "": any."""
@@ -81,20 +84,27 @@ class Guard:
             self._count("rights_refused")
             self._trace("drop", peer=peer.id, reason=reason, size=0)
             raise ProtocolError(reason)
-        if principal is not None and principal.tenant:
+        if principal is not None and (principal.tenant or principal.role is Role.LEAF):
             self._confine(peer, principal, message)
         else:
             self._dispatch(peer, _without_claims(message))
 
     def _confine(self, peer: Peer, principal: Principal, message: Message) -> None:
-        """Dispatch what a tenant may say, and see."""
-        found = self._outcome(principal, message)
+        """Dispatch what a leaf has a quota for, and a tenant may say and see."""
+        over = self._quotas.outcome(principal, message) if principal.role is Role.LEAF else None
+        if over is not None:
+            self._count("quota_refused", over.refused)
+            reason = f"quota: {type(message).__name__}"
+            self._trace("drop", peer=principal.id, reason=reason, size=0)
+        found = over or self._outcome(principal, message)
         if found.message is not None:
             self._dispatch(peer, found.message)
         for answer in found.answers:
             self._send(peer, answer)
 
     def _outcome(self, principal: Principal, message: Message) -> Outcome:
+        if not principal.tenant:
+            return Outcome(_marked(message))
         found = outcome(self._rules, self._confinement(), principal, message)
         if found.refused:
             self._count("policy_refused", found.refused)
@@ -119,6 +129,21 @@ def _without_claims(message: Message) -> Message:
         message,
         registrations=tuple(
             [msgspec.structs.replace(one, confined=None) for one in message.registrations]
+        ),
+    )
+
+
+def _marked(message: Message) -> Message:
+    """A registration of a leaf without a tenant: hosts hear that it passes nothing on."""
+    if type(message) is not Register:
+        return message
+    return msgspec.structs.replace(
+        message,
+        registrations=tuple(
+            [
+                msgspec.structs.replace(one, confined=Confined("", one.selector))
+                for one in message.registrations
+            ]
         ),
     )
 

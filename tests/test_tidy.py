@@ -104,10 +104,15 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("overlay.machine", "overlay.tenants.policy", "overlay.rights", "overlay.upper_tree"),
         "matching",
     ),
+    "overlay.tenants.quotas": (
+        *("overlay.machine", "overlay.bounded", "overlay.rights", "overlay.upper_tree"),
+        *("overlay.tenants.policy", "overlay.tenants.confining"),
+    ),
     "overlay.tenants.policy": ("matching", "overlay.machine", "overlay.bounded"),
     "overlay.guard": (
         *("overlay.machine", "overlay.settings", "overlay.bounded", "overlay.rights"),
-        *("overlay.tenants.policy", "overlay.tenants.confining", "overlay.upper_tree"),
+        *("overlay.tenants.policy", "overlay.tenants.confining", "overlay.tenants.quotas"),
+        "overlay.upper_tree",
     ),
     "overlay.links": (*COMMON, "matching"),
     "overlay.lower_random": LOWER,

@@ -21,16 +21,20 @@ from matching import Value
 from overlay.chord.consensus.election import Election
 from overlay.chord.consensus.messages import VoteReply
 from overlay.chord.merging.merging import Merging
+from overlay.chord.messages import Cluster
 from overlay.client import Event
 from overlay.links.connections import LinkConnection
 from overlay.links.handshake import Handshake, is_of_another
 from overlay.links.messages import Frame, Superseded
 from overlay.lower_random.policies import PolicyChanged
-from overlay.machine import Message, Peer
+from overlay.machine import Message, NodeId, Peer
 from overlay.rights import Principal, refusal
 from overlay.tenants.confining import Outcome, outcome
 from overlay.tenants.policy import Confinement, TenantPolicy
+from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.delivery.event_counts import EventCounts
+from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.owner_claims import OwnerClaims
 from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
 
 EVENTS = "tests/attacks/test_attacks_events.py"
@@ -39,6 +43,7 @@ KEYS = "tests/canopy/wire/keys/test_wire_keys.py"
 RIGHTS = "tests/attacks/test_attacks_rights.py"
 RINGS = "tests/attacks/test_attacks_rings.py"
 CONFINEMENT = "tests/attacks/test_attacks_confinement.py"
+OWNERS = "tests/attacks/test_attacks_owners.py"
 POLICY = "tests/attacks/test_attacks_policy.py"
 TENANTS = "tests/attacks/test_attacks_tenants.py"
 TRANSPORT = "tests/attacks/test_attacks_transport.py"
@@ -292,3 +297,33 @@ def policy_is_not_needed() -> None:
 
     replace(Confinement.of, open_to_all)
     replace(Confinement.denial, never)
+
+
+@fault("I3", OWNERS, "test_a_voter_that_does_not_own_the_tree_gives_no_orders")
+def security_obeys_any_voter() -> None:
+    """A host takes the orders of every voter."""
+
+    def always(self: OwnerClaims, node: NodeId, cluster: Cluster | None) -> bool:
+        return True
+
+    replace(OwnerClaims._is_known, always)
+
+
+@fault("keys", TENANTS, "test_a_leaf_over_its_quota_is_refused_and_hears_why")
+def security_has_no_quotas() -> None:
+    """A leaf may ask for as much as it likes."""
+
+    def nothing(self: Quotas, sender: Principal, message: Message) -> None:
+        return None
+
+    replace(Quotas.outcome, nothing)
+
+
+@fault("C11", TENANTS, "test_leaves_get_what_they_want_and_pass_nothing_on")
+def security_delegates_to_leaves() -> None:
+    """Hosts do not look whether a delegate is a leaf, whose deliveries others refuse."""
+
+    def never(self: Hosting, node: NodeId) -> bool:
+        return False
+
+    replace(Hosting.is_leaf, never)

@@ -95,7 +95,10 @@ class Clusters(Machine):
         # recovery and merging
         self.observers = Observers(role, state, view, leader_log)
         self.observed_logs = ObservedLogs(role, state)
-        self.recovery = Recovery(chosen, role, state, view, log, heartbeat, self.observed_logs)
+        self.recovery = Recovery(
+            *(chosen, role, state, view, log, heartbeat, self.observed_logs),
+            serves=settings.serve,
+        )
         changes = (self.handovers, self.merges, self.taking_in)
         self.merging = Merging(role, ring, view, heartbeat, members, changes)
         self.merges.yield_to(self.handovers, self.taking_in, self.merging)

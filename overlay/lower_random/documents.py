@@ -49,11 +49,14 @@ class Documents(Machine):
         port: Port,
         stores: Mapping[str, DocumentStore | None],
         peers: Callable[[], tuple[Peer, ...]],
+        spreads: bool = True,
     ) -> None:
-        """`stores` by kind; where there are none nodes have no keys, and nothing is spread."""
+        """`stores` by kind; where there are none nodes have no keys, and nothing is spread.
+        `spreads`: this node passes documents on (a leaf does not)."""
         super().__init__(port)
         self._stores = {kind: store for kind, store in stores.items() if store is not None}
         self._peers = peers
+        self._spreads = spreads
         self._linked: dict[NodeId, Peer] = {}
         """Nodes whose link is up: leaves are in no view."""
         self._versions = {kind: store.current()[0] for kind, store in self._stores.items()}
@@ -69,7 +72,8 @@ class Documents(Machine):
             return
         self._versions[kind] = version
         self.port.count("signed_documents")
-        for peer in {**by_id(self._peers()), **self._linked}.values():
+        others = {**by_id(self._peers()), **self._linked} if self._spreads else {}
+        for peer in others.values():
             self.port.send(peer, _document(kind, data))
         self.port.emit(DocumentChanged(kind))
 
@@ -99,7 +103,7 @@ class Documents(Machine):
         if store is None:
             return
         mine = self._versions[kind]
-        if version < mine:
+        if version < mine and self._spreads:
             self.port.send(sender, _document(kind, store.current()[1]))
         elif version > mine:
             self.port.send(sender, _version(kind, mine))

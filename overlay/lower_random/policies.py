@@ -67,6 +67,16 @@ class Policies(Machine):
             return denial
         return self.confinement.remains(self.tenant, selector).denial
 
+    def over_quota(self, registrations: int) -> str:
+        """Why this node may not have so many registrations; "": it may."""
+        most = self.confinement.of(self.tenant).quota.subscriptions if self.tenant else 0
+        if not most or registrations <= most:
+            return ""
+        return (
+            f"policy {self.confinement.version} gives a node of {self.tenant} {most} registrations "
+            f"(one for each alternative of a selector), and this would be {registrations}"
+        )
+
     def denied(self, batch: Sequence[Attributes]) -> list[bool]:
         """Which of these events this node's tenant may not publish; empty: none."""
         if not self.tenant:

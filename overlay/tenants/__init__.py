@@ -3,9 +3,9 @@
 Promises: only what a policy is true for passes, whatever a tenant asks for or says. Without a
 policy nothing passes.
 
-Read in this order: ``policy`` (the document, and what it makes of selectors and events) and
+Read in this order: ``policy`` (the document, and what it makes of selectors and events),
 ``confining`` (what becomes of each message of a tenant: asked by overlay/guard before a machine
-sees it; streams/confining has the rows of streams). The document is spread by overlay/lower_random/
-documents, and an owner follows its changes in overlay/upper_tree/owner/registrations/
-policy_changes.
+sees it; streams/confining has the rows of streams) and ``quotas`` (how much a leaf may ask for).
+The document is spread by overlay/lower_random/documents, and an owner follows its changes in
+overlay/upper_tree/owner/registrations/policy_changes.
 """

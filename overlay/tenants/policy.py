@@ -50,7 +50,7 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     bytes: Uint53 = 0
     """Bytes per second of published events."""
     subscriptions: Uint53 = 0
-    """Registrations at one owner at a time."""
+    """Registrations of one node, one for each alternative (OR) of a subscription."""
 
 
 class TenantPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -74,11 +74,11 @@ class EventsAccepted(LocalEvent, frozen=True):
 
 
 class PublicationsRefused(LocalEvent, frozen=True):
-    """A host has refused these events of this node by the policy with this version. What
+    """A host has refused these events of this node, by its policy or a quota. What
     `EventsAccepted` says of them is that nothing is awaited any more."""
 
     sequences: tuple[int, ...]
-    policy: int
+    reason: str
 
 
 class PublicationsCame(LocalEvent, frozen=True):

@@ -34,8 +34,9 @@ def value_in(event: Event, attribute: str) -> bool | int | float | str | None:
 
 
 class Confined(msgspec.Struct, frozen=True, array_like=True):
-    """A registration was narrowed by the policy of this tenant; `asked` is what its subscriber
-    asked for. Written by owners, for whoever owns the tree after them."""
+    """A registration was narrowed by the policy of this tenant ("": of none, its subscriber is a
+    leaf); `asked` is what its subscriber asked for. Written by owners, for hosts, which give such
+    nodes nothing to pass on, and for whoever owns the tree after them."""
 
     tenant: Annotated[str, msgspec.Meta(max_length=64)]
     asked: str
@@ -50,7 +51,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     selector: str  # what the host matches: a text that compiles to this conjunction
     interval: Interval  # where in the value space it lies
     latency_level: Annotated[int, msgspec.Meta(ge=0, le=LEVELS)] = 0  # 1 is most urgent; 0: none
-    confined: Confined | None = None  # None: of a node without a tenant
+    confined: Confined | None = None  # None: of a node of the operators
 
     @property
     def asked(self) -> str:
@@ -430,13 +431,14 @@ class TreeMoved(Message, frozen=True):
 
 class EventsRefused(Message, frozen=True):
     """To the publisher: its tenant may not publish these events, by the policy with this version
-    (0: there is none)."""
+    (0: there is none), or for another `reason`, a quota."""
 
     capability = "documents"
 
     incarnation: Uint53
     sequences: tuple[Uint53, ...]
     policy: Uint53
+    reason: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class DelegateShare(msgspec.Struct, frozen=True, array_like=True):

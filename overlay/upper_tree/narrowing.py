@@ -15,7 +15,7 @@ NOBODY = Confinement(None)
 def narrowed_again(known: Confinement, registration: Registration) -> Registration:
     """A registration that another policy may have narrowed, by this one. Where that is too large it
     matches nothing."""
-    if registration.confined is None:
+    if registration.confined is None or not registration.confined.tenant:
         return registration
     tenant = registration.confined.tenant
     try:

@@ -14,7 +14,15 @@ from matching import EVERYTHING
 from overlay.machine import Peer, ProtocolError
 from overlay.rights import LEAST, Principal, Role
 from overlay.tenants.confining import HARMLESS, RULES, confine, outcome
-from overlay.tenants.policy import Confinement, Policy, PolicyError, TenantPolicy, check_policy
+from overlay.tenants.policy import (
+    Confinement,
+    Policy,
+    PolicyError,
+    Quota,
+    TenantPolicy,
+    check_policy,
+)
+from overlay.tenants.quotas import Bucket
 from overlay.upper_tree.messages import Confined, EventsRefused, Register, Registration, Visit
 from overlay.upper_tree.visits import groups_of
 from streams.confining import STREAM_RULES
@@ -198,7 +206,10 @@ def test_claims_about_a_tenant_are_written_by_the_owner_alone() -> None:
     guard._dispatch = lambda peer, message: taken.append(message)
     guard._known["aa"] = Principal("aa", Role.LEAF, "")
     guard.dispatch(me, Register(1, (liar,)))
-    assert taken[0].registrations[0].confined is None
+    assert taken[0].registrations[0].confined == Confined("", "x > 1")
+    guard._known["aa"] = Principal("aa", Role.MEMBER, "")
+    guard.dispatch(me, Register(1, (liar,)))
+    assert taken[1].registrations[0].confined is None
 
 
 def test_a_visit_is_looked_at_event_by_event() -> None:
@@ -260,3 +271,49 @@ def test_streams_are_read_and_appended_to_as_the_policy_says() -> None:
     erased = outcome(rules, KNOWN, sender, EraseStream(1, "s"))
     assert erased.message is None
     assert isinstance(erased.answers[0], StreamRefused)
+
+
+def test_leaves_get_what_they_want_and_pass_nothing_on() -> None:
+    """A delegate that is a leaf would be refused by those to whom it passes its share on."""
+    world = overlay(*["acme"] * 6, tree={"fan_out": 3})
+    for number in range(3, 9):
+        world.subscribe(f"n{number}", "x > 0")
+    world.subscribe("n1", "x > 0")
+    acknowledged(world)
+    for round_ in range(3):
+        world.publish("n0", *({"x": 1, "region": "eu", "secret": False} for _ in range(2)))
+        world.run(2 + round_)
+    assert [len(seen(world, f"n{number}")) for number in (1, *range(3, 9))] == [6] * 7
+    assert not any(world.node(name).counters.get("rights_refused") for name in world.names())
+
+
+def test_a_leaf_over_its_quota_is_refused_and_hears_why() -> None:
+    tight = changed(1, publish="TRUE", quota=Quota(events=5, subscriptions=2))
+    world = overlay("acme", policy=tight)
+    world.subscribe("n1", "x > 0")
+    acknowledged(world)
+    first = world.publish("n3", *({"x": n} for n in range(1, 11)), receipt=True)
+    world.run(1)
+    world.publish("n3", *({"x": n} for n in range(11, 31)), receipt=True)
+    world.run(1)
+    assert seen(world, "n1") == list(range(1, 11))
+    assert not any(one.refused for one in first)
+    assert any("the quota is 5 events per second" in text for text in world.clients.failures)
+    assert sum(world.node(n).counters.get("quota_refused", 0) for n in world.names()) == 20
+    world.run(5)
+    world.publish("n3", {"x": 31})
+    world.run(1)
+    assert seen(world, "n1")[-1] == 31
+    asked = world.subscribe("n3", "x = 1 OR y = 2 OR z = 3")
+    world.run(1)
+    assert "gives a node of acme 2 registrations" in asked.failed
+
+
+def test_buckets_fill_by_their_rate() -> None:
+    bucket = Bucket()
+    assert bucket.take(8, 2, 8, 100.0)
+    assert not bucket.take(1, 2, 8, 100.0)
+    assert bucket.take(2, 2, 8, 101.0)
+    assert not bucket.take(1, 2, 8, 101.4)
+    assert bucket.take(100, 2, 8, 200.0)  # more than it holds passes when it is full
+    assert not bucket.take(1, 2, 8, 201.0)

@@ -142,6 +142,9 @@ class Recovery:
     log: FollowerLog
     heartbeat: Heartbeat
     observed_logs: ObservedLogs
+    serves: bool = True
+    """Whether this node may serve in clusters: else it leads none that is lost, and asks nobody to
+    look for one."""
 
     def __post_init__(self) -> None:
         self.port = self.role.port
@@ -227,7 +230,7 @@ class Recovery:
         """Ask members and neighbours who leads it, and let some neighbours look as well."""
         if not lost.neighbours:
             lost.neighbours = tuple(self._neighbours(NEIGHBOURS_ASKED))
-            for peer in lost.neighbours:
+            for peer in lost.neighbours if self.serves else ():
                 self.port.send(peer, RecoverRequest(lost.cluster, 0, EMPTY))
         peers = (*lost.cluster.members(), *self._neighbours(2))
         for peer in by_id(peers, besides=self.port.me.id).values():
@@ -251,7 +254,7 @@ class Recovery:
     def _attempt_delay(self, lost: LostCluster) -> float | None:
         """How much longer than others this node waits; None: it is not for this node to act."""
         own, cluster = self.role.cluster, lost.cluster
-        if self.role.leaving or self.role.is_reserved:
+        if self.role.leaving or self.role.is_reserved or (own is None and not self.serves):
             return None
         if lost.jitter < 0.0:
             lost.jitter = self.port.rng.random()

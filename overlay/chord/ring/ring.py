@@ -63,6 +63,12 @@ class Ring(Machine):
             return None  # this node led before it was started again
         return found
 
+    def covering(self, key: Key) -> Cluster | None:
+        """The cluster in whose arc `key` lies by what is known here, whether or not its primary
+        answers; costs no message and may be out of date."""
+        own = self.state.own
+        return own if own is not None and own.owns(key) else self.state.known.owner(key)
+
     def newest(self, key: Key) -> Cluster | None:
         """The newest description that is known of the cluster `key`."""
         return self.state.newest(key)

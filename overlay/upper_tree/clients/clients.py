@@ -162,6 +162,11 @@ class LocalClients(Machine):
             reason = f"{error}\n{error.caret()}"
             self.port.reply(client, Failed(command.request, "selector", reason))
             return
+        if quota := self._policies.over_quota(
+            len(self.registrar.registrations) + len(registrations)
+        ):
+            self.port.reply(client, Failed(command.request, POLICY, quota))
+            return
         gathers = client in self.gatherers
         mine = LocalSubscription(id_, client, command.request, command.name, predicate, gathers)
         mine.level = command.latency_level
@@ -423,14 +428,16 @@ class LocalClients(Machine):
             self.port.reply(client, answer)
 
     def on_publications_refused(self, event: PublicationsRefused) -> None:
-        """A host knows a policy that permits less than the one that was looked at here."""
-        reason = f"policy {event.policy} does not permit this tenant to publish some of these"
+        """A host knows a policy that permits less than the one that was looked at here, or has a
+        quota."""
         for sequence in event.sequences:
             receipt = self.receipts.pop(sequence, None)
             if receipt is not None:
                 for other in receipt.pending:
                     self.receipts.pop(other, None)
-                self.port.reply(receipt.client, Failed(receipt.answer.request, POLICY, reason))
+                self.port.reply(
+                    receipt.client, Failed(receipt.answer.request, POLICY, event.reason)
+                )
 
     def on_events_accepted(self, event: EventsAccepted) -> None:
         """Answer each publication with a receipt whose last event has now been accepted by all its

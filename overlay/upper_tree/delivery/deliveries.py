@@ -133,6 +133,13 @@ class Deliveries:
                 remote.append(recipient)
         if not remote:
             return
+        passes_on = self.holding.relays.passes_on
+        leaves = [each for each in remote if not passes_on(each.peer.id)]
+        if leaves:  # which nobody else knows to be leaves: a delegate might make one its own
+            for leaf in leaves:
+                self.add(self._by(event, leaf, ())[0], event)
+            self.copies.spend((event,), len(leaves))
+            remote = [each for each in remote if passes_on(each.peer.id)]
         near, far = self.access.divide(remote)
         room, sent = self.copies.room(event), 0
         if len(near) + len(far) > room:

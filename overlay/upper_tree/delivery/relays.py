@@ -86,8 +86,11 @@ class Relays:
         port: Port,
         others: Callable[[], Sequence[Peer]],
         tiered: Callable[[], Sequence[Peer]] = tuple,
+        passes_on: Callable[[NodeId], bool] = lambda node: True,
     ) -> None:
-        """`others`: nodes that may relay; `tiered`: nodes with a tier, of all regions."""
+        """`others`: nodes that may relay; `tiered`: nodes with a tier, of all regions; `passes_on`:
+        whether a node does anything for others (a leaf does not)."""
+        self.passes_on = passes_on
         self.port = port
         self.others = others
         self.tiered = tiered

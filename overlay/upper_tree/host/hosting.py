@@ -34,11 +34,18 @@ from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.relays import Relays
-from overlay.upper_tree.host.constants import EPOCHS_MOST, FORMER_FOR, HOP_BOUND, RETAKEN
+from overlay.upper_tree.host.constants import (
+    EPOCHS_MOST,
+    FORMER_FOR,
+    HOP_BOUND,
+    LEAVES_MOST,
+    RETAKEN,
+)
 from overlay.upper_tree.host.dry_matching import dry_matches
 from overlay.upper_tree.host.gathering import ShardGathering
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
+from overlay.upper_tree.host.owner_claims import OwnerClaims
 from overlay.upper_tree.host.queue_sharing import QueueSharing
 from overlay.upper_tree.host.served_loads import SampledTree
 from overlay.upper_tree.host.serving_leases import ServingLeases
@@ -80,11 +87,14 @@ class Hosting(Machine):
         relays: Relays,
         notices: GapNotices,
         is_confined: bool = False,
+        is_keyed: bool = False,
     ) -> None:
-        """`relays` and `notices` are the node's (delivery/); `is_confined`: it is of a tenant."""
+        """`relays` and `notices` are the node's (delivery/); `is_confined`: it is of a tenant;
+        `is_keyed`: nodes have keys, so that who gives orders can be looked at."""
         super().__init__(port)
         self.counting = settings.tree.routing == "counting"
         self._is_confined = is_confined
+        self._leaves: BoundedDict[NodeId, None] = BoundedDict(LEAVES_MOST)
         self._room = settings.tree.host_entries
         self.copies = CopyBudget(settings.tree.fan_out, window=settings.tree.order_hold)
         """How many copies of an event may leave this node, also as publisher and delegate (C11)."""
@@ -107,6 +117,7 @@ class Hosting(Machine):
         self._installed: dict[tuple[NodeId, str], tuple[Peer, list[str]]] = {}
         """By owner and tree, what this turn has installed."""
         self.inbox = SlicedInbox(port, InstallDue(), from_owners, self._say_installed)
+        self.claims = OwnerClaims(port, ring, self.inbox.take, from_owners) if is_keyed else None
         self.orphans = OrphanedTrees(
             port, self.trees, self.has_lease, self.known_epoch, ring, settings.tree.serving_most
         )
@@ -127,6 +138,7 @@ class Hosting(Machine):
         return {
             **super().handlers(),
             **self.inbox.handlers(),  # takes over what owners say
+            **(self.claims.handlers() if self.claims else {}),  # … after a look at who says it
             **self.orphans.handlers(),
             **self.gathering.handlers(),
             MatchDue: self.scheduler.on_match_due,
@@ -151,6 +163,8 @@ class Hosting(Machine):
         tree = self._tree(message.attribute)
         retaken = 0
         for registration in message.registrations:
+            if registration.confined is not None:
+                self._leaves.renew(registration.subscriber.id, None)
             if tree.retake(registration):
                 retaken += 1
             else:
@@ -158,6 +172,10 @@ class Hosting(Machine):
         self.inbox.charge(-(retaken * RETAKEN // (RETAKEN + 1)))
         _, ids = self._installed.setdefault((sender.id, message.attribute), (sender, []))
         ids += [registration.id for registration in message.registrations]
+
+    def is_leaf(self, node: NodeId) -> bool:
+        """Whether the node is known, by its registrations here, to do nothing for others."""
+        return node in self._leaves
 
     def _say_installed(self) -> None:
         installed, self._installed = self._installed, {}

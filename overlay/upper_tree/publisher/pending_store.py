@@ -257,9 +257,9 @@ class PendingStore(Machine):
             self._end(pending, (attribute,), done)
         self._emit_accepted(done)
 
-    def refuse(self, sequences: Iterable[int], policy: int) -> list[int]:
-        """A host has refused these events by the policy with this version: none of their trees has
-        to accept them any more. Returns those that were pending. `PublicationsRefused` and then
+    def refuse(self, sequences: Iterable[int], reason: str) -> list[int]:
+        """A host has refused these events, for this reason: none of their trees has to accept them
+        any more. Returns those that were pending. `PublicationsRefused` and then
         `EventsAccepted` follow for them."""
         self._batches.break_up()
         done: list[int] = []
@@ -268,7 +268,7 @@ class PendingStore(Machine):
             if pending is not None:
                 self._end(pending, list(pending.pairs), done)
         if done:
-            self.port.emit(PublicationsRefused(tuple(done), policy))
+            self.port.emit(PublicationsRefused(tuple(done), reason))
         self._emit_accepted(done)
         return done
 

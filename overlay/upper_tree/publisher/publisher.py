@@ -367,10 +367,13 @@ class Publisher(Machine):
     def on_events_refused(self, sender: Peer, message: EventsRefused) -> None:
         """By the policy that the host knows, this node's tenant may not publish these events."""
         if message.incarnation == self.incarnation:
-            refused = self.pending.refuse(message.sequences, message.policy)
+            reason = message.reason or (
+                f"policy {message.policy} does not permit this tenant to publish some of these"
+            )
+            refused = self.pending.refuse(message.sequences, reason)
             if refused:
                 self.port.count("events_refused", len(refused))
-                self.port.trace("refused", reason=f"policy {message.policy}, by {sender.id}")
+                self.port.trace("refused", reason=f"{reason}, by {sender.id}")
 
     def on_tree_moved(self, sender: Peer, message: TreeMoved) -> None:
         """The sender does not serve the tree (any more): it is the host that the events were sent
