@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from cryptography import x509
 
 from bench.mutations.planting import fault, replace
+from canopy.wire import audit
+from canopy.wire.control.client_connection import is_own_user
 from canopy.wire.keys.certificates import is_signed_by, read_der
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.key_folder import KeyFolder
@@ -43,6 +45,7 @@ KEYS = "tests/canopy/wire/keys/test_wire_keys.py"
 RIGHTS = "tests/attacks/test_attacks_rights.py"
 RINGS = "tests/attacks/test_attacks_rings.py"
 CONFINEMENT = "tests/attacks/test_attacks_confinement.py"
+LOCAL = "tests/attacks/test_attacks_local.py"
 OWNERS = "tests/attacks/test_attacks_owners.py"
 POLICY = "tests/attacks/test_attacks_policy.py"
 TENANTS = "tests/attacks/test_attacks_tenants.py"
@@ -327,3 +330,24 @@ def security_delegates_to_leaves() -> None:
         return False
 
     replace(Hosting.is_leaf, never)
+
+
+@fault("keys", LOCAL, "test_no_line_is_changed_taken_out_or_put_in_unseen")
+def security_audit_does_not_chain() -> None:
+    """A line of the audit file has the hash of itself alone."""
+    original = audit._hash
+
+    def alone(before: str, line: dict[str, object]) -> str:
+        return original("", line)
+
+    replace(audit._hash, alone)
+
+
+@fault("keys", LOCAL, "test_programs_of_other_users_are_refused")
+def security_serves_all_users() -> None:
+    """A node does not look whose program is at its control socket."""
+
+    def always(stream: object) -> bool:
+        return True
+
+    replace(is_own_user, always)

@@ -45,6 +45,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "canopy.cli.keys.policy:policy",
             "Say what tenants may publish and subscribe to.",
         ),
+        "audit": (
+            "canopy.cli.keys.audit:audit",
+            "Check the record of what was done with keys and policies.",
+        ),
     },
     "Events": {
         "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print the matching events."),

@@ -86,6 +86,11 @@ class DataFolder:
         self._id_lock: IdLock | None = None
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if path.is_symlink() or path.stat().st_uid != os.getuid():
+                raise FolderError(
+                    f"the data folder {path} is a link, or another user's: who owns it could put "
+                    "another one in its place; give the folder itself with --data"
+                )
             if path.stat().st_mode & 0o077:  # made by hand: others could read it
                 path.chmod(0o700)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

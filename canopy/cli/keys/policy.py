@@ -137,6 +137,7 @@ def push(file: Path, data: Path | None) -> None:
             f"write version: {known.version + 1}"
         )
     folder.write_policy(signed)
+    folder.note("policy pushed", version=found.version)
     console().print(f"policy {found.version}: {len(found.tenants)} tenants", highlight=False)
 
 

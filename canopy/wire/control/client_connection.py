@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 
@@ -172,9 +173,20 @@ class ClientConnection:
 
 def process_of(stream: trio.SocketStream) -> int:
     """The process id of the program at the other end; 0 where the system does not say."""
+    return _credentials(stream)[0]
+
+
+def is_own_user(stream: trio.SocketStream) -> bool:
+    """Whether the program at the other end is this user's, or root's, as far as the system says.
+    The socket's mode says so as well, where the file system keeps modes."""
+    return _credentials(stream)[1] in (os.getuid(), 0)
+
+
+def _credentials(stream: trio.SocketStream) -> tuple[int, int]:
+    """Process and user at the other end; 0 and this user where the system does not say."""
     option = getattr(socket, "SO_PEERCRED", None)  # Linux
     if option is None:
-        return 0
+        return 0, os.getuid()
     layout = struct.Struct("3i")
-    pid, _, _ = layout.unpack(stream.getsockopt(socket.SOL_SOCKET, option, layout.size))
-    return int(pid)
+    pid, user, _ = layout.unpack(stream.getsockopt(socket.SOL_SOCKET, option, layout.size))
+    return int(pid), int(user)

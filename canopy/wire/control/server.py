@@ -41,7 +41,7 @@ from canopy.wire.constants import (
     SESSION_BYTES,
     TURNS_TOGETHER,
 )
-from canopy.wire.control.client_connection import ClientConnection, process_of
+from canopy.wire.control.client_connection import ClientConnection, is_own_user, process_of
 from canopy.wire.control.client_output import NO_REQUEST, ClientOutput
 from canopy.wire.control.command_batches import compile_long, fits, has_long_selector, stamp
 from canopy.wire.control.credit_window import QUEUE
@@ -178,6 +178,10 @@ class ControlServer:
     # From the clients.
 
     async def _serve_client(self, stream: trio.SocketStream) -> None:
+        if not is_own_user(stream):
+            self._log.warning("control_refused", reason="a program of another user")
+            await stream.aclose()
+            return
         if self.connected >= self._programs:
             await self._refuse(stream)
             return

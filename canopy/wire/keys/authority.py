@@ -78,6 +78,7 @@ def found_overlay(folder: KeyFolder, overlay: str, now: float | None = None) -> 
         f"{overlay} issuer", issuer_key.public_key(), root_key, root, now
     )
     folder.write_chain("issuer", certificate)
+    folder.note("overlay founded", overlay=overlay, root=fingerprint(root))
     return sign_self(folder, overlay, 1, now)
 
 
@@ -108,6 +109,7 @@ def rotate(folder: KeyFolder, now: float) -> None:
     folder.write_chain("roots", root, roots[0])
     sign_self(folder, overlay, own.holder.generation, now)
     _sign_list_again(folder, overlay)
+    folder.note("root replaced", root=fingerprint(root))
 
 
 def finish_rotation(folder: KeyFolder) -> None:
@@ -117,6 +119,7 @@ def finish_rotation(folder: KeyFolder) -> None:
     if len(roots) < 2:
         raise KeyFolderError("there is no rotation to be finished")
     folder.write_chain("roots", roots[0])
+    folder.note("former root dropped", root=fingerprint(roots[1]))
 
 
 def _sign_list_again(folder: KeyFolder, overlay: str) -> None:
@@ -156,6 +159,9 @@ def invite(
     folder.write_invitation(
         name, Invitation(hashed(secret), role.name.lower(), tenant, uses, until)
     )
+    folder.note(
+        "invited", name=name, role=role.name.lower(), tenant=tenant, uses=uses, until=int(until)
+    )
     root = fingerprint(folder.chain("roots")[0])
     return Token(own.holder.overlay, root, addresses, name, secret)
 
@@ -169,4 +175,5 @@ def revoke(folder: KeyFolder, ids: tuple[NodeId, ...]) -> Revocations:
     both = tuple(dict.fromkeys((*known.ids, *ids)))
     changed = Revocations(own.holder.overlay, known.version + 1, both)
     folder.write_revocations(issuer.sign_revocations(changed))
+    folder.note("revoked", version=changed.version, nodes=list(ids))
     return changed

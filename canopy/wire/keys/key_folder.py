@@ -22,12 +22,14 @@ import contextlib
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from canopy.wire.audit import append
 from canopy.wire.durable import write_durably
 from canopy.wire.keys.certificates import (
     CertificateError,
@@ -59,6 +61,10 @@ class KeyFolder:
     def __init__(self, data: Path) -> None:
         """`data` is the node's data folder."""
         self.path = data / "keys"
+
+    def note(self, kind: str, **fields: Any) -> None:
+        """Write down what was done, in the data folder's audit file."""
+        append(self.path.parent, kind, **fields)
 
     @property
     def exists(self) -> bool:

@@ -602,6 +602,11 @@ class NodeProcess:
         config = self.config
         if not config.trace.enabled:
             return None
+        if Path(config.trace_folder).is_symlink():
+            raise StartError(
+                f"the trace folder {config.trace_folder} is a link, and others could lead it "
+                "elsewhere: give the folder itself"
+            )
         root = str(config.trace_folder)
         return TraceWriter(
             open_trace,
@@ -624,9 +629,9 @@ def health_file(config: NodeConfig) -> tuple[Path | None, float]:
 def open_trace(path: str) -> TraceFile:
     """Open a trace file for appending, readable for its owner alone, and make its folders. What
     `write` takes is the system's."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
 
     def private(name: str, flags: int) -> int:
-        return os.open(name, flags, 0o600)
+        return os.open(name, flags | os.O_NOFOLLOW, 0o600)
 
     return open(path, "ab", buffering=0, opener=private)  # TraceWriter buffers, and closes it

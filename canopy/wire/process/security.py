@@ -174,6 +174,7 @@ class NodeSecurity:
             return self.revocations.version
         if found.version > self.revocations.version:
             self._folder.write_revocations(data)
+            self._folder.note("revocations", version=found.version, nodes=len(found.ids))
             self.load()  # connections are looked at within `constants.RECHECK`
         return self.revocations.version
 
@@ -202,6 +203,7 @@ class NodeSecurity:
             self._log.warning("renewal_failed", reason=error, days_left=round(left, 1))
             return False
         self.reload()
+        self._folder.note("renewed", node=self.own.principal.id, until=int(self.own.ends))
         self._log.info("renewed", node=self.own.principal.id, until=int(self.own.ends))
         return True
 
@@ -256,6 +258,7 @@ class NodeSecurity:
                 return  # it only wanted to know the root
             buffer += pipe.decrypt(data)
         answer = self._issuing.answer(nonce, request(buffer[LENGTH.size :]))
+        self._folder.note("certificate asked for", answer=type(answer).__name__)
         self._log.info("join_answered", answer=type(answer).__name__)
         await stream.send_all(pipe.encrypt([frame(answer)]))
 
@@ -277,6 +280,7 @@ class PolicyFile:
         found, data = self._folder.policy(overlay)
         if found is not None and (self.policy is None or found.version > self.policy.version):
             self.policy, self._data = found, data
+            self._folder.note("policy", version=found.version, tenants=len(found.tenants))
             self._log.info("policy", version=found.version, tenants=len(found.tenants))
         elif self.policy is not None and data != self._data:
             self._log.warning("policy_not_newer", version=found.version if found else 0)

@@ -1,0 +1,58 @@
+"""`canopy audit`: what was done with keys, rights and policies at a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from canopy.cli.connect import json_option
+from canopy.cli.errors import FAILURE
+from canopy.cli.keys.command import data_option
+from canopy.cli.output import console, print_json
+
+
+@click.group()
+def audit() -> None:
+    """Check the record of what was done with keys and policies at a node.
+
+    \b
+    canopy audit verify
+    """
+
+
+@audit.command()
+@data_option
+@click.option("--expect", default="", metavar="HASH", help="The last hash, as noted elsewhere.")
+@json_option
+def verify(data: Path | None, expect: str, as_json: bool) -> None:
+    """Check that no line of the node's audit file was changed, taken out or put in.
+
+    Each line has the hash of all before it. Note the last hash on another machine from time to
+    time: with --expect it is looked for, so that a file whose end was cut off is found out.
+
+    \b
+    canopy audit verify
+    canopy audit verify --expect 5be1…
+    """
+    from canopy.wire.audit import NAME
+    from canopy.wire.audit import verify as check
+    from canopy.wire.folder import default_folder
+
+    folder = data or default_folder()
+    try:
+        found = check(folder)
+        text = (folder / NAME).read_text("utf-8", "replace") if expect else ""
+    except OSError as error:
+        raise click.UsageError(f"{folder / NAME}: {error.strerror}") from None
+    damage = found.damage
+    if not damage and expect and f'"hash":"{expect}"' not in text:
+        damage = f"no line has the hash {expect}: the end was cut off, or it is another node's"
+    if as_json:
+        print_json({"lines": found.lines, "last": found.last, "damage": damage})
+    elif damage:
+        console().print(f"{found.lines} lines are whole; {damage}", markup=False, highlight=False)
+    else:
+        console().print(f"{found.lines} lines, whole; last hash {found.last}", highlight=False)
+    if damage:
+        raise SystemExit(FAILURE)

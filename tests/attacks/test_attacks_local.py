@@ -1,0 +1,108 @@
+"""Other users of the machine, and who changes what was written down."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from canopy.wire.audit import FIRST, append, verify
+from canopy.wire.control import client_connection
+from canopy.wire.durable import FolderError
+from canopy.wire.folder import DataFolder
+from canopy.wire.keys.authority import invite, revoke
+from canopy.wire.process.node_process import open_trace
+from overlay.rights import Role
+from tests.support.real.keys import Keys
+
+
+def written(folder: Path) -> list[str]:
+    for number in range(4):
+        append(folder, "invited", name=f"n{number}", tenant="akme\u0301")
+    return (folder / "audit").read_text().splitlines(keepends=True)
+
+
+def test_what_was_written_down_is_whole(tmp_path: Path) -> None:
+    assert verify_lines(tmp_path, written(tmp_path)) == (4, "")
+    assert (tmp_path / "audit").stat().st_mode & 0o777 == 0o600
+    append(tmp_path, "revoked", nodes=["aa"])
+    assert verify(tmp_path).lines == 5
+
+
+def verify_lines(folder: Path, lines: list[str]) -> tuple[int, str]:
+    (folder / "audit").write_text("".join(lines))
+    found = verify(folder)
+    return found.lines, found.damage
+
+
+def test_no_line_is_changed_taken_out_or_put_in_unseen(tmp_path: Path) -> None:
+    lines = written(tmp_path)
+    other = json.loads(lines[1])
+    other["name"] = "nobody"
+    changed = json.dumps(other, separators=(",", ":")) + "\n"
+    for wrong, whole in (
+        ([lines[0], changed, *lines[2:]], 1),
+        ([*lines[:2], lines[3]], 2),
+        ([lines[1]], 0),
+        ([*lines, lines[3]], 4),
+        ([*lines[:3], lines[3][:-9]], 3),
+        ([lines[0], "[1]\n"], 1),
+    ):
+        found = verify_lines(tmp_path, wrong)
+        assert found[0] == whole
+        assert found[1]
+    assert verify_lines(tmp_path, []) == (0, "")
+    assert verify(tmp_path).last == FIRST
+
+
+def test_keys_are_written_down_without_their_secrets(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    token = invite(keys.issuer, Role.LEAF, "acme", 1, 60.0, ("127.0.0.1:1",))
+    revoke(keys.issuer, ("a" * 32,))
+    folder = keys.issuer.path.parent
+    found = verify(folder)
+    assert (found.lines, found.damage) == (3, "")
+    text = (folder / "audit").read_text()
+    kinds = [json.loads(line)["kind"] for line in text.splitlines()]
+    assert kinds == ["overlay founded", "invited", "revoked"]
+    assert token.secret.hex() not in text
+
+
+def test_a_linked_or_foreign_data_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "true").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "true")
+    with pytest.raises(FolderError, match="is a link"):
+        DataFolder(tmp_path / "link")
+    monkeypatch.setattr(os, "getuid", lambda: 12_345)
+    with pytest.raises(FolderError, match="another user"):
+        DataFolder(tmp_path / "true")
+
+
+def test_a_trace_file_is_private_and_no_link(tmp_path: Path) -> None:
+    path = tmp_path / "traces" / "a"
+    open_trace(str(path)).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "traces" / "b").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_trace(str(tmp_path / "traces" / "b"))
+
+
+class Socket:
+    """A socket whose other end is of some user."""
+
+    def __init__(self, user: int) -> None:
+        self.user = user
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        return b"".join(n.to_bytes(4, "little") for n in (77, self.user, 5))
+
+
+def test_programs_of_other_users_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1_000)
+    own = [client_connection.is_own_user(Socket(user)) for user in (1_000, 0, 1_001)]  # type: ignore[arg-type]
+    assert own == [True, True, False]
