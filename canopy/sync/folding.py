@@ -35,6 +35,7 @@ class Folded:
         self._rows: dict[Row, Row | None] = {}  # by key: the row at the end, None: none
         self._partial: dict[Row, Row] = {}  # by key: what is known of a row that is there already
         self._clear = False
+        self._has_decimals = any(table.columns[place].type == "decimal" for place in table.key)
 
     def add(self, change: Change) -> bool:
         """Take a change up; False if it has to wait until those before it are applied."""
@@ -63,9 +64,13 @@ class Folded:
 
     def step(self) -> Step:
         """What is to be done, once."""
-        deletes = [key for key, row in self._rows.items() if row is None and not self._clear]
+        gone = [key for key, row in self._rows.items() if row is None and not self._clear]
         upserts = [row for row in self._rows.values() if row is not None]
-        return Step(self._table, self._clear, deletes, upserts, list(self._partial.items()))
+        if not self._has_decimals:
+            return Step(self._table, self._clear, gone, upserts, list(self._partial.items()))
+        deletes = [tuple(value for value, _ in key) for key in gone]
+        updates = [(tuple(v for v, _ in key), row) for key, row in self._partial.items()]
+        return Step(self._table, self._clear, deletes, upserts, updates)
 
     def _set(self, key: Row, row: Row | None) -> None:
         self._partial.pop(key, None)
@@ -85,7 +90,10 @@ class Folded:
         return True
 
     def _key(self, row: Row) -> Row:
-        return self._table.key_of(row)
+        """The key; with its digits, if it has decimals: Python takes 1.0 for 1.00, and a
+        destination that keeps them as text does not."""
+        key = self._table.key_of(row)
+        return tuple([(value, str(value)) for value in key]) if self._has_decimals else key
 
 
 def fold(changes: Iterable[Change], tables: dict[str, Table]) -> Iterator[Step]:

@@ -260,6 +260,21 @@ def test_unique_values_that_move_between_rows_find_room(sides: Sides) -> None:
     assert rows(there, "a") == rows(sides.db, "a")
 
 
+def test_a_decimal_key_gets_other_digits_of_the_same_worth(sides: Sides) -> None:
+    sides.db.execute("CREATE TABLE d (n numeric PRIMARY KEY, t text)")
+    sides.db.execute("INSERT INTO d VALUES (1.0, 'a'), (2, 'b')")
+    capture = sides.capture()
+    light, sqlite = sides.to_sqlite()
+    apply, there = sides.to_postgres()
+    drained(light)
+    sides.db.execute("UPDATE d SET n = 1.00 WHERE n = 1")
+    captured(capture)
+    for one in (light, apply):
+        drained(one)
+    assert sqlite.execute("SELECT n FROM d ORDER BY n").fetchall() == [("1.00",), ("2",)]
+    assert rows(there, "d") == rows(sides.db, "d")
+
+
 def test_many_rows_are_merged(sides: Sides) -> None:
     sides.db.execute("INSERT INTO a SELECT g, E'a\\tb\\\\\\n' || g, g / 7.0, g FROM "
                      "generate_series(1, 3000) g")  # fmt: skip
