@@ -239,7 +239,7 @@ class AppendEvents(Command, frozen=True):
 
 class BeginReading(Command, frozen=True):
     """Read a stream's events that `selector` matches (empty: all). Answered by ReadingReady, or by
-    Failed (unknown, selector, offset-out-of-range, fenced, expired, full, usage, time-out).
+    Failed (unknown, selector, offset-out-of-range, no-key, fenced, expired, full, usage, time-out).
 
     `start`: first, new, offset or time, with the offset or the time in nanoseconds since 1970 in
     `at`; shards that are in `positions` begin at the offset there. `durable`: as this durable

@@ -192,6 +192,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     """Transactions that are not decided."""
     parked: Uint53 = 0
     """Those of them that wait for an operator."""
+    keys: Uint53 | None = None
+    """Of the leader of a stream with a key: how many there are; None also while it counts them."""
 
 
 class HeldShard(msgspec.Struct, frozen=True):

@@ -78,7 +78,7 @@ class Streams:
         self.copies = Copies(
             *(port, self.hosts, self.locator, ask, self.readers.client_gone, wall, self.questions)
         )
-        self.hosts.intake = self._intake
+        self.hosts.intake, self.hosts.keys = self._intake, self.tables.keys
         self.checks = LogChecks(port, self.hosts.replicas)
         halves = TransactionServer(port, self.hosts.leading, self.hosts.replica, wall)
         self.transactors = Transactors(port, self.locator)

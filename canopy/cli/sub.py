@@ -19,7 +19,7 @@ from canopy.cli.delivery.lines import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.node_search import NodeSearch
 from canopy.cli.output import on_reader_gone, visible
-from canopy.cli.streams.read import Wanted
+from canopy.cli.streams.following import Wanted
 from canopy.cli.streams.share import Shared, from_stream, group_options
 from overlay.client import LEVELS
 

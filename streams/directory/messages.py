@@ -176,6 +176,7 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
     consumers: tuple[ConsumerInfo, ...] = ()  # of the leader: the durable ones
     halves: Uint53 = 0  # that are not decided
     parked: Uint53 = 0  # those of them that wait for an operator
+    keys: Uint53 | None = None  # of the leader of a stream with a key
 
 
 class ShardsStatus(Message, frozen=True):

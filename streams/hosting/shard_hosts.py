@@ -103,6 +103,7 @@ class ShardHosts(Machine):
         self.entries: dict[str, StreamEntry] = {}
         """By stream id, as owners have told."""
         self.intake: Callable[[str], IntakeInfo | None] = lambda shard: None
+        self.keys: Callable[[str], int | None] = lambda shard: None
         """What a shard takes in here by itself, for people."""
         self._lost: dict[str, list[StreamEntry]] = {}  # by the key that is looked up
 
@@ -266,7 +267,7 @@ class ShardHosts(Machine):
 
     def status(self, replica: Replica) -> ShardStatus:
         """How a replica of this node is."""
-        return _status(replica, self.intake(replica.shard))
+        return _status(replica, self.intake(replica.shard), self.keys(replica.shard))
 
     def held_shards(self) -> tuple[HeldShard, ...]:
         """The shards of this node for people, the first `SHOWN`."""
@@ -320,7 +321,7 @@ def keep_of(options: StreamOptions) -> Keep:
     )
 
 
-def _status(replica: Replica, intake: IntakeInfo | None) -> ShardStatus:
+def _status(replica: Replica, intake: IntakeInfo | None, keys: int | None) -> ShardStatus:
     log, leading = replica.log, replica.leading if replica.serves else None
     behind: list[tuple[NodeId, int]] = []
     consumers: list[ConsumerInfo] = []
@@ -340,5 +341,5 @@ def _status(replica: Replica, intake: IntakeInfo | None) -> ShardStatus:
         *(log.next_offset, log.end.number, replica.durable, replica.committed),
         *(sum(segment.size for segment in log.segments), log.time, intake),
         *(replica.promise.suspect, tuple(behind), tuple(consumers)),
-        *(len(halves), sum(half.parked for half in halves)),
+        *(len(halves), sum(half.parked for half in halves), keys),
     )

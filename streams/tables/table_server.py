@@ -50,6 +50,11 @@ class TableServer(Machine):
             return None
         return self._led.get(shard)
 
+    def keys(self, shard: str) -> int | None:
+        """How many keys a shard has; None: it has no key, or that is not known here, or not yet."""
+        table = self.table(shard)
+        return len(table.table.places) if table is not None and table.is_complete else None
+
     def _made(self, replica: Replica, leading: Leading) -> ShardTable:
         if not self._is_looking:
             self._is_looking = True

@@ -245,7 +245,9 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
         for replica in shard.replicas:
             rows.add_row(*_replica_row(replica))
         epoch = max((replica.epoch for replica in shard.replicas), default=0)
-        out.print(f"shard {shard.number}, epoch {epoch}")
+        keys = next((r.keys for r in shard.replicas if r.keys is not None), None)
+        counted_keys = "" if keys is None else f", {counted(keys, 'key')}"
+        out.print(f"shard {shard.number}, epoch {epoch}{counted_keys}")
         out.print(rows)
     if groups:
         rows = table(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,16 +11,9 @@ import click
 
 from canopy.cli.connect import open_client
 from canopy.cli.delivery.lines import printer
-from canopy.cli.errors import OK, TIME_OUT
-from canopy.cli.output import on_reader_gone, print_json
+from canopy.cli.streams.following import Following, Wanted
 from canopy.cli.streams.manage import parse_period
-from canopy.cli.streams.read import (
-    LOOK,
-    Wanted,
-    delivery_of,
-    place_of,
-    read_stream,
-)
+from canopy.cli.streams.read import place_of, read_stream
 from canopy.feeds.objects import stream_object
 
 if TYPE_CHECKING:
@@ -137,9 +128,7 @@ def share_stream(
         raise click.UsageError("--from keys goes without --group: it shares the rows of the log")
     if wanted.selector:
         compile_selector(wanted.selector)
-    until = None if wanted.seconds is None else time.monotonic() + wanted.seconds
-    gone = threading.Event()
-    on_reader_gone(gone.set)
+    following = Following(wanted, show, as_json)
     credit = PART if wanted.most is None else min(PART, wanted.most)
     with (
         open_client(connect, wait, reconnect=wanted.timeout) as client,
@@ -158,41 +147,23 @@ def share_stream(
     ):
         selector = member.selector or "all events"
         click.echo(f"sharing {wanted.stream} in {shared.group}: {selector}", err=True)
-        left = _follow(member, wanted, until, gone, show, as_json)
-    return TIME_OUT if left else OK
+        _follow(member, following)
+    return following.code
 
 
-def _follow(
-    member: Member,
-    wanted: Wanted,
-    until: float | None,
-    gone: threading.Event,
-    show: Show,
-    as_json: bool,
-) -> int:
-    """Print until there were as many as wanted, the time is over or the reader has gone. Returns
-    how many are missing."""
-    left = wanted.most
-    while (left is None or left > 0) and not gone.is_set():
-        rest = LOOK if until is None else min(LOOK, until - time.monotonic())
-        if rest <= 0:
-            break
+def _follow(member: Member, following: Following) -> None:
+    """Print what comes, and acknowledge it."""
+    while rest := following.rest():
+        left = following.left
         rows = member.take(rest, PART if left is None else min(PART, left))
-        for row in rows:
-            if as_json:
-                print_json(row_object(wanted.stream, row))
-            else:
-                show(delivery_of(wanted.stream, row))
-        if left is not None:
-            left -= len(rows)
-        if not gone.is_set():
+        following.show(rows, row_object)
+        if not following.is_gone:
             member.ack(*rows)
     member.flush()
     for shard, offset in member.lost:
         click.echo(
             f"offset {offset} of shard {shard} was printed too late: it comes again", err=True
         )
-    return left or 0
 
 
 def row_object(stream: str, row: GroupRow) -> dict[str, Any]:

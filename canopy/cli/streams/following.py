@@ -1,0 +1,87 @@
+"""What `canopy sub --stream` prints, and until when, whether events are read or shared."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from canopy.cli.errors import OK, TIME_OUT
+from canopy.cli.output import on_reader_gone, print_json
+
+if TYPE_CHECKING:
+    from canopy.cli.delivery.lines import Show
+    from overlay.client import StreamEvent
+    from overlay.stream_client import GroupRow
+
+LOOK: Final = 0.5
+"""Seconds between two looks whether there is still somebody who reads what is printed."""
+
+Item = TypeVar("Item", "StreamEvent", "GroupRow")
+
+
+class Wanted(NamedTuple):
+    """The options of the command."""
+
+    stream: str
+    selector: str | None
+    start: str | None
+    durable: str
+    most: int | None  # events
+    seconds: float | None
+    timeout: float
+
+
+class Following:
+    """Prints events until there were as many as wanted, the time is over or the reader has gone."""
+
+    def __init__(self, wanted: Wanted, show: Show, as_json: bool) -> None:
+        self._stream = wanted.stream
+        self._show = show
+        self._as_json = as_json
+        self._until = None if wanted.seconds is None else time.monotonic() + wanted.seconds
+        self._gone = threading.Event()
+        on_reader_gone(self._gone.set)
+        self.left = wanted.most
+        """How many are to come still; None: without a bound."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody reads what is printed."""
+        return self._gone.is_set()
+
+    def rest(self) -> float:
+        """Seconds to wait for events until the next call; 0: it is over."""
+        if self.is_gone or (self.left is not None and self.left <= 0):
+            return 0.0
+        return LOOK if self._until is None else max(0.0, min(LOOK, self._until - time.monotonic()))
+
+    def show(self, events: Sequence[Item], as_object: Callable[[str, Item], Any]) -> Sequence[Item]:
+        """Print events, as JSON by `as_object`. Returns those that were too many, and are not
+        printed."""
+        printed = events if self.left is None else events[: self.left]
+        for event in printed:
+            if self._as_json:
+                print_json(as_object(self._stream, event))
+            else:
+                self._show(delivery_of(self._stream, event))
+        if self.left is not None:
+            self.left -= len(printed)
+        return events[len(printed) :]
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return TIME_OUT if self.left else OK
+
+
+def delivery_of(stream: str, event: StreamEvent | GroupRow) -> Any:
+    """The event as what prints deliveries takes it: its identity is STREAM.SHARD.OFFSET."""
+    from overlay.client import Delivery, Event
+
+    whole = Event(
+        *(stream, event.shard, event.offset, event.time, event.attributes),
+        *(event.payload, event.payload_type),
+    )
+    return Delivery(stream, whole, "", "", "", 0)
