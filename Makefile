@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo demo-sync test faults cluster upgrade check bench tables soak pairs stream-search confinement sync-types mutations lock clean
+.PHONY: setup demo demo-sync test faults cluster upgrade fuzz check bench tables soak pairs stream-search confinement sync-types mutations lock clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,11 @@ faults: setup
 # The analysis and streams on a Spark master with two workers, too long for the suite: some minutes.
 cluster: setup
 	$(BIN)/python -m pytest -m cluster tests/canopy/traces/cluster tests/canopy/spark/cluster $(CLUSTER)
+
+# Every parser on inputs near valid ones, a minute each, with coverage if atheris is installed.
+# FUZZ="selectors feeds --seconds 600".
+fuzz: setup
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 # Twelve real nodes upgraded one by one under load, some two minutes. UPGRADE="--old FOLDER".
 upgrade: setup

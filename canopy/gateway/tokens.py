@@ -114,7 +114,7 @@ class TokenFile:
     def _read(self) -> tuple[Token, ...]:
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=_Content).tokens
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise TokensError(f"{self.path} is no file of tokens: {error}") from None
 
     def _write(self, tokens: tuple[Token, ...]) -> None:

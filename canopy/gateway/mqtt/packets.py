@@ -31,7 +31,7 @@ class PacketStream:
 
     async def receive(self) -> mqtt5.Packet | None:
         """The next packet; None when the connection has ended. Raises MalformedError."""
-        while (packet := self._next()) is None:
+        while (packet := read_packet(self._buffer)) is None:
             try:
                 data = await self._stream.receive_some(READ)
             except LOST:
@@ -50,22 +50,28 @@ class PacketStream:
         async with self._sending:
             await send_all(self._stream, data)
 
-    def _next(self) -> mqtt5.Packet | None:
-        if packet_size(self._buffer) > MESSAGE_LIMIT:
-            code = mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE
-            raise MalformedError(f"a packet larger than {MESSAGE_LIMIT} bytes", code)
-        view = memoryview(self._buffer)
-        try:
-            packet, size = mqtt5.read(view)
-        except IndexError:
-            return None
-        except ValueError as error:
-            code = mqtt5.DisconnectReasonCode.MALFORMED_PACKET
-            raise MalformedError(str(error), code, "protocol version" in str(error)) from None
-        finally:
-            view.release()
-        del self._buffer[:size]
-        return packet
+
+def read_packet(buffer: bytearray) -> mqtt5.Packet | None:
+    """Take the first packet out of `buffer`; None if it is not whole. Raises MalformedError."""
+    if packet_size(buffer) > MESSAGE_LIMIT:
+        code = mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE
+        raise MalformedError(f"a packet larger than {MESSAGE_LIMIT} bytes", code)
+    view = memoryview(buffer)
+    code = mqtt5.DisconnectReasonCode.MALFORMED_PACKET
+    try:
+        packet, size = mqtt5.read(view)
+    except IndexError:
+        return None
+    except ValueError as error:
+        raise MalformedError(str(error), code, "protocol version" in str(error)) from None
+    except BaseException as error:  # the codec panics at texts that are not UTF-8 (mqtt5 0.8.0)
+        if type(error).__name__ != "PanicException":
+            raise
+        raise MalformedError("a text that is not UTF-8", code) from None
+    finally:
+        view.release()
+    del buffer[:size]
+    return packet
 
 
 def packet_size(buffer: bytes | bytearray) -> int:

@@ -1,0 +1,324 @@
+"""The parsers, each as a function of bytes that returns or raises what it may raise."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import h11
+import mqtt5
+
+from canopy.client.publishing import Drafting
+from canopy.feeds import read_feed
+from canopy.feeds.constants import FORMATS
+from canopy.feeds.drafts import BadEventError
+from canopy.gateway.access import Refused
+from canopy.gateway.constants import HEAD_LIMIT
+from canopy.gateway.events import drafts_of
+from canopy.gateway.mqtt.messages import draft_of
+from canopy.gateway.mqtt.packets import MalformedError, packet_size, read_packet
+from canopy.gateway.mqtt.topics import TopicFilterError, parse_filter
+from canopy.gateway.tokens import TokenFile, TokensError
+from canopy.traces.analysis.parsing.lines import LineParser
+from canopy.traces.health_file import HealthFileError, decode_health
+from canopy.wire.config import ConfigError, load_config
+from canopy.wire.keys.certificates import CertificateError, read_der
+from canopy.wire.keys.policies import parse_policy
+from canopy.wire.keys.tokens import Token, TokenError, read_token, write_token
+from canopy.wire.transport.codec import ProtocolError, WireCodec
+from canopy.wire.transport.framing import COMMAND_FRAMES, NODE_FRAMES, REPLY_FRAMES, FrameReader
+from matching import SelectorError, compile_selector
+from overlay.client import Draft, Publish, Subscribe
+from overlay.links.messages import Hello
+from overlay.machine import Peer
+from overlay.records import pack_block, recover
+from overlay.tenants.policy import PolicyError
+from streams.log.batches import (
+    Batch,
+    BatchHead,
+    MalformedChunkError,
+    Row,
+    encode_batches,
+    rows_of,
+)
+from streams.log.chunk import EVENTS, ChunkId, genesis, pack
+from streams.log.receipt import MalformedReceiptError, parse_receipt
+from streams.log.scan import scan
+from streams.log.zones import decode_zones, encode_zones, zone_map
+
+
+class Target(NamedTuple):
+    """A parser: `run` raises nothing, as what it may raise is caught in it. `seeds` are inputs that
+    it accepts."""
+
+    run: Callable[[bytes], None]
+    seeds: Callable[[], list[bytes]]
+
+
+TARGETS: dict[str, Target] = {}
+
+
+def target(seeds: Callable[[], list[bytes]]) -> Callable[[Callable[[bytes], None]], None]:
+    def register(run: Callable[[bytes], None]) -> None:
+        TARGETS[run.__name__] = Target(run, seeds)
+
+    return register
+
+
+def _frames() -> list[bytes]:
+    hello = Hello(10, "canopy", Peer("a" * 16, "127.0.0.1:4470"), 1, 0, 0, 1 << 20)
+    return [NODE_FRAMES.encode(hello)]
+
+
+@target(_frames)
+def wire_frames(data: bytes) -> None:
+    """What a peer sends; the reader keeps no more than its limit."""
+    reader = FrameReader(NODE_FRAMES)
+    for at in range(0, len(data), 7):
+        reader.feed(data[at : at + 7])
+        assert reader.buffered <= NODE_FRAMES.limit + 7
+
+
+CODEC = WireCodec()
+LINES = LineParser()
+
+
+@target(lambda: [CODEC.encode([]), b"\x91\x92\xa4Bye\x00"])
+def wire_messages(data: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        CODEC.decode(data)
+
+
+def _commands() -> list[bytes]:
+    publish = Publish(1, (Draft({"a": 1, "b": "x", "c": None, "d": 1.5}, b"payload"),))
+    return [COMMAND_FRAMES.encode(one) for one in (publish, Subscribe(2, "a > 1"))]
+
+
+@target(_commands)
+def control_commands(data: bytes) -> None:
+    FrameReader(COMMAND_FRAMES).feed(data)
+
+
+@target(_commands)
+def control_replies(data: bytes) -> None:
+    FrameReader(REPLY_FRAMES).feed(data)
+
+
+def _selectors() -> list[bytes]:
+    return [
+        b"mag >= 4.5 AND place LIKE '%Ala!%ska%' ESCAPE '!'",
+        b"a IN ('x', 'y') OR NOT (b BETWEEN 1 AND 2.5e3) OR c IS NOT NULL",
+        b'"odd name" <> -1 AND a + b * 2 / c - 1 > 0 OR TRUE',
+    ]
+
+
+ATTRIBUTES = ({}, {"a": 1, "b": 0, "c": "x"}, {"a": "x", "mag": 5.5, "place": "Alaska", "b": True})
+
+
+@target(_selectors)
+def selectors(data: bytes) -> None:
+    """A selector that compiles can be asked about any event, and written again."""
+    try:
+        found = compile_selector(data.decode("utf-8", "surrogateescape"))
+    except SelectorError as error:
+        error.caret()
+        return
+    for attributes in ATTRIBUTES:
+        found.evaluate(attributes)
+    str(found)
+
+
+def _feeds() -> list[bytes]:
+    return [
+        b'{"id": "1", "type": "t", "a": 1, "b": {"c": [1, 2]}}\n{"a": null}\n',
+        b'{"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"a": 1}}\n',
+        b'{"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {"mag": 1},'
+        b' "geometry": {"type": "Point", "coordinates": [1, 2, 3]}, "id": "x"}]}',
+        b"a,b,c\n1,x,2.5\n2,,\n",
+        b"\x82\xa1a\x01\xa1b\xc4\x02xx",
+        b'{"$attributes": {"a": 1}, "$payload_base64": "AAE=", "$payload_type": "x/y"}\n',
+    ]
+
+
+@target(_feeds)
+def feeds(data: bytes) -> None:
+    """Each format in turn; whatever comes is an event or a refusal."""
+    for format_ in FORMATS:
+        for _ in read_feed(io.BytesIO(data), format_):
+            pass
+
+
+@target(_feeds)
+def gateway_requests(data: bytes) -> None:
+    kinds = ("application/json", "application/x-ndjson", "application/cloudevents+json")
+    for kind in (*kinds, "application/cloudevents-batch+json"):
+        with contextlib.suppress(Refused):
+            drafts_of({"content-type": kind}, data, Drafting())
+    try:
+        named = {"ce-specversion": "1.0", "ce-id": data[:40].decode("latin-1"), "ce-type": "t"}
+        drafts_of(named | {"ce-source": "/s", "content-type": "application/json"}, data, Drafting())
+    except Refused:
+        pass
+
+
+@target(lambda: [b"GET /events?where=a%3D1 HTTP/1.1\r\nHost: x\r\n\r\n", b"POST / HTTP/1.1\r\n"])
+def gateway_http(data: bytes) -> None:
+    """h11 as the gateway uses it."""
+    wire = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT)
+    try:
+        wire.receive_data(data)
+        for _ in range(8):
+            if wire.next_event() in (h11.NEED_DATA, h11.PAUSED):
+                return
+    except h11.RemoteProtocolError:
+        pass
+
+
+def _packets() -> list[bytes]:
+    properties = [("unit", "C"), ("n", "5")]
+    return [
+        mqtt5.PublishPacket("s/1", b'{"t": 1}', user_properties=properties).write(),
+        mqtt5.SubscribePacket(1, [mqtt5.TopicFilter("$where/a > 1")]).write(),
+        mqtt5.ConnectPacket("me", password=b"x", will=mqtt5.Will("a", payload=b"b")).write(),
+    ]
+
+
+@target(_packets)
+def gateway_mqtt(data: bytes) -> None:
+    """The codec as the gateway uses it, and what a message or a filter then becomes."""
+    packet_size(data)
+    try:
+        packet = read_packet(bytearray(data))
+    except MalformedError:
+        return
+    if isinstance(packet, mqtt5.PublishPacket):
+        with contextlib.suppress(BadEventError):
+            draft_of(packet.topic, packet.payload, packet.content_type, packet.user_properties)
+    elif isinstance(packet, mqtt5.SubscribePacket):
+        for wanted in packet.topic_filters:
+            with contextlib.suppress(TopicFilterError, SelectorError):
+                compile_selector(parse_filter(wanted.pattern).selector)
+
+
+@cache
+def _scratch() -> Path:
+    return Path(tempfile.mkdtemp(prefix="canopy-fuzz-"))
+
+
+@target(lambda: [b"listen: 127.0.0.1:0\ntree:\n  hosts: 3\npeers: [127.0.0.1:4470]\n"])
+def configuration(data: bytes) -> None:
+    path = _scratch() / "config.yaml"
+    path.write_bytes(data)
+    with contextlib.suppress(ConfigError):
+        load_config(str(path), {}, {})
+
+
+@target(lambda: [b'{"version": 1, "tokens": [{"name": "a", "hash": "00", "scopes": ["publish"]}]}'])
+def gateway_tokens(data: bytes) -> None:
+    path = _scratch() / "tokens.json"
+    path.touch(0o600)
+    path.write_bytes(data)
+    with contextlib.suppress(TokensError):
+        TokenFile(path).find("x")
+
+
+@target(lambda: [write_token(Token(*_token_fields())).encode()])
+def tokens(data: bytes) -> None:
+    with contextlib.suppress(TokenError):
+        read_token(data.decode("latin-1"))
+
+
+def _token_fields() -> list[object]:
+    samples: dict[type, object] = {str: "x", bytes: b"x", float: 1.0, int: 1, tuple: ()}
+    return [
+        next((value for kind, value in samples.items() if kind.__name__ in str(hint)), "x")
+        for hint in Token.__annotations__.values()
+    ]
+
+
+@target(lambda: [b"default: deny\ntenants:\n  acme:\n    publish: \"type LIKE 'a.%'\"\n"])
+def policies(data: bytes) -> None:
+    with contextlib.suppress(PolicyError):
+        parse_policy(data.decode("utf-8", "replace"))
+
+
+@target(lambda: [b"0\x82\x01\x00" + bytes(256)])
+def certificates(data: bytes) -> None:
+    with contextlib.suppress(CertificateError):
+        read_der(data)
+
+
+def _lines() -> list[bytes]:
+    record = {"v": 1, "t": 1.5, "kind": "publish", "node": "a", "event": "a.1.1"}
+    return [json.dumps(record).encode(), b'{"kind": "suback", "subscription": "a.1.1", "t": 1}']
+
+
+@target(_lines)
+def trace_lines(data: bytes) -> None:
+    record, problem = LINES.parse(data)
+    assert (record is None) == bool(problem)
+
+
+@target(
+    lambda: [b'{"until": 1, "window": 60, "nodes": {}, "format": "canopy-health", "version": 1}']
+)
+def health_files(data: bytes) -> None:
+    with contextlib.suppress(HealthFileError):
+        decode_health(data)
+
+
+@target(lambda: [pack_block(0, [b"a", b"bc"]) + pack_block(1, [b"d"])])
+def state_files(data: bytes) -> None:
+    found = recover(data)
+    assert found.end <= len(data)
+
+
+def _segment() -> list[bytes]:
+    found, after = b"", genesis("s.0")
+    for number in range(3):
+        chunk = pack(EVENTS, 1, after, number, 1, 0, _chunk_rows())
+        found, after = found + chunk.data, chunk.id
+    return [found]
+
+
+def _chunk_rows() -> bytes:
+    row = Row({"a": 1, "b": "x"})
+    return encode_batches([Batch(BatchHead("p", 1, 1, 1), (row,))])
+
+
+@target(_segment)
+def segments(data: bytes) -> None:
+    """What is found is in the data, in order, without overlap."""
+    found = scan(data, 1)
+    at = 0
+    for placed in found.chunks:
+        assert placed.at >= at
+        at = placed.at + len(placed.chunk.data)
+        assert data[placed.at : at] == placed.chunk.data
+    assert at <= found.end <= len(data)
+
+
+@target(lambda: [_chunk_rows()])
+def chunks(data: bytes) -> None:
+    """The rows of a chunk whose CRC is right: whoever wrote it was wrong."""
+    if len(data) < 100_000:
+        chunk = pack(EVENTS, 1, ChunkId(0, bytes(32)), 0, 1, 0, data)
+        with contextlib.suppress(MalformedChunkError):
+            rows_of(chunk)
+
+
+@target(lambda: [encode_zones(zone_map([Row({"a": 1, "b": "x"})]))])
+def zone_maps(data: bytes) -> None:
+    decode_zones(data)
+
+
+@target(lambda: [b'{"stream": "s", "shard": 0, "first": 1, "count": 1}'])
+def receipts(data: bytes) -> None:
+    with contextlib.suppress(MalformedReceiptError):
+        parse_receipt(data)
