@@ -12,6 +12,8 @@ places.
   Spark compiles; and the longest of these triggers.
 * `tail, one in a thousand`: with a selector. Rows that were scanned.
 * `files`: the same rows from the node's folder, without the node, as a batch.
+* `history`: a sum over rows that are Parquet files, with the stream behind them, beside the same
+  sum over the same files alone; the least of five runs of each, in turns.
 * `trigger`: 10,000 rows a second are appended while a query with a trigger of 0.5 s runs; the
   median and the longest trigger, without the first five.
 * `write`: a streaming query from that stream into another one.
@@ -39,6 +41,8 @@ import psutil
 import canopy
 import canopy.spark
 from canopy.client.errors import ControlError
+from canopy.spark.history import export_history
+from canopy.spark.node import NodeRows
 from canopy.traces.analysis import spark_session
 from overlay.client import Streams
 from overlay.stream_client import AddStream
@@ -157,6 +161,8 @@ def offsets(offset: Any) -> int:
     if not offset:
         return 0
     found = json.loads(offset) if isinstance(offset, str) else offset
+    if not found:
+        return 0
     return sum(found["shards"].values())
 
 
@@ -199,6 +205,32 @@ def live(run: Run, seconds: float) -> dict[str, Any]:
         "triggers": len(took),
         "median_trigger": round(median(took), 3),
         "longest_trigger": round(max(took), 3),
+    }
+
+
+def history(run: Run, rows: int) -> dict[str, Any]:
+    """Parquet files with the stream behind them, and without."""
+    folder = run.folder / "history"
+    export_history(NodeRows(str(run.node.data), "in", PATIENCE), folder)
+    columns = run.spark.read.parquet(str(folder)).schema
+    took: dict[str, list[float]] = {"with_stream": [], "files_alone": []}
+    for _ in range(5):
+        both = canopy.spark.read_with_history(
+            run.spark, folder, stream="in", node=str(run.node.data)
+        )
+        alone = run.spark.read.schema(columns).parquet(str(folder))
+        for name, frame in (("with_stream", both), ("files_alone", alone)):
+            began = time.monotonic()
+            found = frame.groupBy("region").agg({"mag": "sum", "*": "count"}).collect()
+            took[name].append(time.monotonic() - began)
+            assert sum(row["count(1)"] for row in found) == rows
+    with_stream, alone_ = min(took["with_stream"]), min(took["files_alone"])
+    return {
+        "workload": "history",
+        "rows": rows,
+        "seconds": round(with_stream, 3),
+        "files_alone": round(alone_, 3),
+        "ratio": round(with_stream / alone_, 2),
     }
 
 
@@ -246,6 +278,8 @@ def workloads(run: Run, arguments: argparse.Namespace) -> list[dict[str, Any]]:
         used = run.seconds()["spark"] - before["spark"]
         speed = {"seconds": round(seconds, 2), "rows_per_second": round(rows / seconds)}
         found.append({"workload": "files", "rows": rows, **speed, "cpu_spark": round(used, 2)})
+    if wanted("history"):
+        found.append(history(run, rows))
     if wanted("trigger"):
         found.append(live(run, arguments.seconds))
     if wanted("write"):

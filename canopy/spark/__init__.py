@@ -9,7 +9,8 @@ docs/design/spark.md).
 
 *Read in this order*: `options`: what a user says. `columns`: rows as Arrow batches. `rows`: what
 both places can do that rows come from, `node` and `segments`. `pushing`: filters of a query.
-`sink`: writing. `source`: what Spark sees of all that.
+`sink`: writing. `source`: what Spark sees of all that. `history`: Parquet files with the stream
+behind them.
 
 PySpark and PyArrow are the extra `spark`.
 """
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING
 from canopy.spark.errors import RowsLostError, SparkSourceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pathlib import Path
 
-__all__ = ["RowsLostError", "SparkSourceError", "register"]
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["RowsLostError", "SparkSourceError", "read_with_history", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -31,3 +34,13 @@ def register(spark: SparkSession) -> None:
     from canopy.spark.source import CanopySource
 
     spark.dataSource.register(CanopySource)
+
+
+def read_with_history(spark: SparkSession, folder: str | Path, **options: str) -> DataFrame:
+    """The rows of a stream: the Parquet files of `folder`, which `canopy stream export --format
+    parquet` has written, and behind them the stream, without a row missing or twice. `options` are
+    those of `format("canopy")`; the selector is that of the files. Raises SparkSourceError."""
+    from canopy.spark.history import with_history
+
+    register(spark)
+    return with_history(spark, folder, **options)

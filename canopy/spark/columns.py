@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from canopy.spark.errors import SparkSourceError
 from canopy.spark.options import Mode
 from matching import Value
+from overlay.client import StreamEvent
 
 BATCH_ROWS: Final = 10_000
 """Rows of one Arrow batch: Spark's own size (spark.sql.execution.arrow.maxRecordsPerBatch)."""
@@ -60,6 +62,10 @@ class PlacedRow(NamedTuple):
     payload_type: str
 
 
+StreamRow = PlacedRow | StreamEvent
+"""A row as files have it, or as a node hands it over: both have the same fields."""
+
+
 class Columns:
     """Makes batches with these fields."""
 
@@ -78,18 +84,18 @@ class Columns:
                     f"the column {field.name} is {field.type}: {kinds} is wanted"
                 )
 
-    def batches(self, rows: Iterable[PlacedRow]) -> Iterator[pa.RecordBatch]:
-        """Batches of `BATCH_ROWS` rows, the last of fewer."""
-        held: list[PlacedRow] = []
-        for row in rows:
-            held.append(row)
+    def batches(self, pieces: Iterable[Sequence[StreamRow]]) -> Iterator[pa.RecordBatch]:
+        """Batches of `BATCH_ROWS` rows and more, the last of fewer."""
+        held: list[StreamRow] = []
+        for rows in pieces:
+            held += rows
             if len(held) >= BATCH_ROWS:
                 yield self.batch(held)
                 held = []
         if held:
             yield self.batch(held)
 
-    def batch(self, rows: Sequence[PlacedRow]) -> pa.RecordBatch:
+    def batch(self, rows: Sequence[StreamRow]) -> pa.RecordBatch:
         """These rows. Raises SparkSourceError for a value that its column cannot have."""
         attributes = [row.attributes for row in rows]
         arrays = [
@@ -101,7 +107,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(
-        self, field: pa.Field, values: list[Value | None], rows: Sequence[PlacedRow]
+        self, field: pa.Field, values: list[Value | None], rows: Sequence[StreamRow]
     ) -> pa.Array:
         if field.name in self._mixed:
             return pa.array([_text(value) for value in values], pa.string())
@@ -124,7 +130,7 @@ class Columns:
         values: list[Value | None],
         fits: Callable[[Any], bool],
         field: pa.Field,
-        rows: Sequence[PlacedRow],
+        rows: Sequence[StreamRow],
     ) -> list[Value | None]:
         """The values with null in the place of those that do not fit; or the error."""
         for value, row in zip(values, rows, strict=True):
@@ -141,12 +147,13 @@ def _text(value: Value | None) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
-def _times(rows: Sequence[PlacedRow]) -> pa.Array:
-    micros = pa.array([int(row.time * 1e6) for row in rows], pa.int64())
+def _times(rows: Sequence[StreamRow]) -> pa.Array:
+    seconds = pa.array([row.time for row in rows], pa.float64())
+    micros = pc.cast(pc.multiply(seconds, 1e6), pa.int64(), safe=False)
     return micros.cast(EXTRAS["_time"])
 
 
-_EXTRA: Final[dict[str, Callable[[Sequence[PlacedRow]], pa.Array]]] = {
+_EXTRA: Final[dict[str, Callable[[Sequence[StreamRow]], pa.Array]]] = {
     "_shard": lambda rows: pa.array([row.shard for row in rows], pa.int32()),
     "_offset": lambda rows: pa.array([row.offset for row in rows], pa.int64()),
     "_time": _times,
@@ -158,7 +165,7 @@ _EXTRA: Final[dict[str, Callable[[Sequence[PlacedRow]], pa.Array]]] = {
 }
 
 
-def infer(rows: Iterable[PlacedRow]) -> pa.Schema:
+def infer(rows: Iterable[StreamRow]) -> pa.Schema:
     """The columns of rows like these: attributes in the order of their coming, then the places, and
     the payload where some row has one."""
     kinds: dict[str, set[type]] = {}

@@ -6,13 +6,12 @@ matches. While the node is away it is looked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from canopy.client.errors import CommandFailed, ControlError
 from canopy.client.streams.reading import Start
 from canopy.client.synchronous import Client, connect
-from canopy.spark.columns import PlacedRow
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.rows import RowRange, ShardEnds, check_same
 from overlay.client import GetStreams, StreamEvent, Streams
@@ -68,7 +67,7 @@ class NodeRows:
         except ControlError as error:
             raise SparkSourceError(f"stream {self._stream}: {error}") from None
 
-    def read(self, wanted: RowRange, selector: str) -> Iterator[PlacedRow]:
+    def read(self, wanted: RowRange, selector: str) -> Iterator[Sequence[StreamEvent]]:
         """See `Rows`."""
         shard, begin, end, until, stream = wanted
         try:
@@ -84,9 +83,14 @@ class NodeRows:
                     found = reading.take(self._timeout)
                     if not found and reading.positions[shard] < end:
                         self._check_end(shard, end)
-                    for event in found:
-                        if event.offset < end and (until is None or event.time < until):
-                            yield _placed(event)
+                    if until is not None or (found and found[-1].offset >= end):
+                        found = [
+                            event
+                            for event in found
+                            if event.offset < end and (until is None or event.time < until)
+                        ]
+                    if found:
+                        yield found
         except CommandFailed as error:
             if error.code == OUT_OF_RANGE:
                 raise RowsLostError(f"stream {self._stream}, shard {shard}: {error}") from None
@@ -109,13 +113,6 @@ class NodeRows:
 
 NOTHING: Final = "canopy_none IS NULL AND canopy_none IS NOT NULL"
 """A selector that is true of no row."""
-
-
-def _placed(event: StreamEvent) -> PlacedRow:
-    return PlacedRow(
-        *(event.shard, event.offset, event.time),
-        *(event.attributes, event.payload, event.payload_type),
-    )
 
 
 def find_stream(client: Client, stream: str, timeout: float) -> str:

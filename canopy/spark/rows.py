@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from canopy.spark.columns import PlacedRow
+from canopy.spark.columns import StreamRow
 from canopy.spark.errors import SparkSourceError
 
 
@@ -41,9 +41,9 @@ class Rows(Protocol):
         """By shard, the first offset that was appended at this time or later (nanoseconds since
         1970)."""
 
-    def read(self, wanted: RowRange, selector: str) -> Iterator[PlacedRow]:
-        """The rows of the range that the selector matches, "": all. Raises RowsLostError if the
-        first ones are not kept any more."""
+    def read(self, wanted: RowRange, selector: str) -> Iterator[Sequence[StreamRow]]:
+        """The rows of the range that the selector matches, "": all, some at a time. Raises
+        RowsLostError if the first ones are not kept any more."""
 
     def close(self) -> None:
         """Nothing more is read."""

@@ -77,7 +77,7 @@ class FolderRows:
             found[number] = next((c.first for c in chunks if c.time >= time), shard.ends.next)
         return found
 
-    def read(self, wanted: RowRange, selector: str) -> Iterator[PlacedRow]:
+    def read(self, wanted: RowRange, selector: str) -> Iterator[list[PlacedRow]]:
         """See `Rows`."""
         if wanted.shard not in self._shards:
             self._look()
@@ -97,7 +97,8 @@ class FolderRows:
         for chunk in self._chunks(shard, wanted.begin, wanted.end, predicate):
             if wanted.until is not None and chunk.time / NANOSECONDS >= wanted.until:
                 return
-            yield from _matching(chunk, wanted, predicate)
+            if found := list(_matching(chunk, wanted, predicate)):
+                yield found
 
     def close(self) -> None:
         """See `Rows`. Nothing is open."""

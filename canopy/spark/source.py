@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from canopy.spark.columns import MIXED, Columns, PlacedRow, infer
+from canopy.spark.columns import MIXED, Columns, StreamRow, infer
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.node import NodeRows
 from canopy.spark.options import SourceOptions, sink_options, source_options
@@ -100,13 +101,13 @@ def rows_of(options: SourceOptions) -> Rows:
     return NodeRows(options.node, options.stream, options.timeout)
 
 
-def _sampled(options: SourceOptions) -> Iterator[PlacedRow]:
+def _sampled(options: SourceOptions) -> Iterator[StreamRow]:
     """Rows at both ends of each shard."""
     rows = rows_of(options)
     for shard, (first, end) in rows.ends().items():
         middle = min(end, first + options.sample)
-        yield from rows.read(RowRange(shard, first, middle), "")
-        yield from rows.read(RowRange(shard, max(middle, end - options.sample), end), "")
+        for begin, behind in ((first, middle), (max(middle, end - options.sample), end)):
+            yield from chain.from_iterable(rows.read(RowRange(shard, begin, behind), ""))
 
 
 class Span(InputPartition):
@@ -146,12 +147,12 @@ class Reading:
         batches = Columns(fields, self._options.mode).batches(found)
         return (batch.replace_schema_metadata(None).cast(plain) for batch in batches)
 
-    def _read(self, wanted: RowRange, selector: str) -> Iterator[PlacedRow]:
+    def _read(self, wanted: RowRange, selector: str) -> Iterator[Sequence[StreamRow]]:
         begin = wanted.begin
         try:
-            for row in self.rows.read(wanted, selector):
-                begin = row.offset + 1
-                yield row
+            for rows in self.rows.read(wanted, selector):
+                begin = rows[-1].offset + 1
+                yield rows
         except RowsLostError as error:
             if self._options.fails_on_loss:
                 raise RowsLostError(

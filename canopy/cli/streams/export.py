@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -16,6 +17,7 @@ import click
 from canopy.cli.bars import Bars
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
+from canopy.cli.extras import require
 from canopy.cli.output import print_json
 from canopy.cli.streams.read import place_of
 from canopy.feeds.objects import stream_object
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from canopy.client.synchronous import Reading
     from overlay.client import StreamEvent
 
-FORMATS: Final = ("jsonl", "csv")
+FORMATS: Final = ("jsonl", "csv", "parquet")
 
 SPOOLED: Final = 1 << 20
 """Bytes of a CSV file in the making that are kept in memory."""
@@ -123,11 +125,21 @@ def export(
     only. What was written is said on standard error, with
     --json as an object.
 
+    With --format parquet the output is a folder, to which the events are added that it does not
+    have: the first export writes all, later ones go on. Spark reads such files as the history of
+    the stream (extra "spark").
+
     \b
     canopy stream export alarms -o alarms.jsonl
     canopy stream export users --from keys -o users.jsonl
     canopy stream export readings "value > 30" --from 2026-11-01 --to 2026-12-01 -o hot.csv
+    canopy stream export orders --format parquet -o /data/orders
     """
+    if kind == "parquet":
+        if start != "first" or end is not None or output == "-":
+            raise click.UsageError("--format parquet takes -o FOLDER, and no --from and --to")
+        _parquet(name, selector, output, as_json, timeout, connect)
+        return
     bound = _bound(end)
     first, at = place_of(start)
     kind = kind or ("csv" if output.lower().endswith(".csv") else "jsonl")
@@ -149,6 +161,31 @@ def export(
         sys.stderr.write(json.dumps(said) + "\n")
     else:
         click.echo(f"exported {counted(count, 'event')} of {name}", err=True)
+
+
+def _parquet(
+    name: str, selector: str, output: str, as_json: bool, timeout: float, connect: str | None
+) -> None:
+    """Add to a folder of Parquet files."""
+    require("spark")
+    from canopy.spark.errors import SparkSourceError
+    from canopy.spark.history import export_history
+    from canopy.spark.node import NodeRows
+
+    with Bars(quiet=as_json) as bars:
+        bars.begin("exporting", None)
+        try:
+            count = export_history(
+                *(NodeRows(connect, name, timeout), Path(output), selector),
+                lambda done, total: bars.show(done, total, f"{done:,} of {total:,} offsets"),
+            )
+        except (SparkSourceError, OSError) as error:
+            raise CommandError(f"{output}: {error}") from None
+    if as_json:
+        said = {"stream": name, "events": count, "file": output, "format": "parquet"}
+        sys.stderr.write(json.dumps(said) + "\n")
+    else:
+        click.echo(f"added {counted(count, 'event')} of {name} to {output}", err=True)
 
 
 def _events(reading: Reading, bound: _Bound, bars: Bars) -> Iterator[StreamEvent]:

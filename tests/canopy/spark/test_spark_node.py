@@ -6,9 +6,11 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as dataset
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -22,9 +24,11 @@ from pyspark.sql.types import (
 )
 
 import canopy
+from canopy.cli.main import main
 from canopy.spark import node as node_rows
 from canopy.spark import sink
 from canopy.spark.errors import RowsLostError, SparkSourceError
+from canopy.spark.history import history_ends
 from canopy.spark.source import CanopySource, PushingReader, Reader, StreamReader
 from overlay.client import Streams
 from overlay.stream_client import AddStream
@@ -129,12 +133,12 @@ def test_a_task_goes_on_when_its_node_is_killed_and_lost_rows_are_an_error(
     end = reader.latestOffset(begin, ReadAllAvailable())
     (piece,) = reader.partitions(begin, end)
     rows = reader._read(piece.wanted, "")  # type: ignore[attr-defined]
-    found = [next(rows).attributes["n"]]
+    found = [row.attributes["n"] for row in next(rows)]
     address = (overlay.folder / "0" / "address").read_text().strip()
     overlay.kill(0)
     timer = threading.Timer(0.3, overlay.start_again, (0, address))
     timer.start()
-    found += [row.attributes["n"] for row in rows]
+    found += [row.attributes["n"] for piece in rows for row in piece]
     assert found == list(range(5_000))
     timer.join()
     wait_ready(overlay.client_again(0))
@@ -225,3 +229,44 @@ def test_a_job_with_a_number_is_written_once_and_what_no_event_can_have_is_refus
         CanopySource(options).writer(StructType([StructField("when", TimestampType())]), False)
     with pytest.raises(SparkSourceError, match="nowhere"):
         CanopySource({**options, "stream": "nowhere"}).writer(WRITTEN, False)
+
+
+def test_parquet_files_go_on_where_they_end_and_refuse_what_is_not_theirs(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    data = str(overlay.folder / "0")
+    with canopy.connect(data) as client:
+        client.ask(AddStream(0, "h", 2, "n", 1), Streams, PATIENCE)
+        client.append("h", ({"n": n} for n in range(300)))
+    export = ["stream", "export", "h", "--format", "parquet", "--connect", data, "-o"]
+    folder = tmp_path / "h"
+    assert main([*export, str(folder)]) == 0
+    first = history_ends(folder)
+    assert sum(first.values()) == 300
+    assert main([*export, str(folder)]) == 0
+    assert history_ends(folder) == first
+    with canopy.connect(data) as client:
+        client.append("h", ({"n": n, "new": f"x{n}"} for n in range(300, 500)))
+    assert main([*export, str(folder)]) == 0
+    ends = history_ends(folder)
+    assert sum(ends.values()) == 500
+    found = dataset.dataset(sorted(map(str, folder.glob("*.parquet")))[::-1]).to_table().to_pylist()
+    assert sorted(row["n"] for row in found) == list(range(500))
+    assert sorted(row["new"] for row in found if row["new"]) == sorted(
+        f"x{n}" for n in range(300, 500)
+    )
+    assert not list(folder.glob(".*")), "no drafts are left"
+    assert main([*export[:3], "n > 3", *export[3:], str(folder)]) == 1
+    assert main([*export[:2], "s", *export[3:], str(folder)]) == 1
+    with canopy.connect(data) as client:
+        client.append("h", [{"n": "text"}])
+    assert main([*export, str(folder)]) == 1
+    some = tmp_path / "some"
+    assert main([*export[:3], "n < 100", *export[3:], str(some)]) == 0
+    assert sum(history_ends(some).values()) == 501, "they count what was looked at"
+    rows = dataset.dataset(sorted(map(str, some.glob("*.parquet")))).to_table()
+    assert sorted(rows["n"].to_pylist()) == list(range(100))
+    next(some.glob("0-*")).rename(some / "0-7-9.parquet")
+    (some / "0-11-12.parquet").write_bytes(b"")
+    with pytest.raises(SparkSourceError, match="end at offset 9 and go on at 11"):
+        history_ends(some)

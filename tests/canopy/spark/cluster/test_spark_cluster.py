@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import canopy
+from canopy.cli.main import main
 from canopy.traces.analysis.spark.java import find_java
 from overlay.client import Streams
 from overlay.stream_client import AddStream
@@ -126,3 +127,29 @@ def test_the_examples_run(node: Path, tmp_path: Path) -> None:
     joined = run(tmp_path, "examples/spark/join_traces.py", "in", str(node / "traces"), *named)
     assert joined.returncode == 0, joined.stderr
     assert "|consumer|after_ms|" in joined.stdout.replace(" ", "")
+
+
+HISTORY = """
+import sys
+from pyspark.sql import SparkSession
+import canopy.spark
+spark = SparkSession.builder.getOrCreate()
+folder, node = sys.argv[1:]
+rows = canopy.spark.read_with_history(spark, folder, stream="in", node=node)
+found = rows.groupBy("n", "late").count().collect()
+print(sorted(row["n"] for row in found) == list(range(3600)), {row["count"] for row in found})
+print(sum(row["late"] or 0 for row in found))
+"""
+
+
+def test_history_and_stream_have_each_row_once(node: Path, tmp_path: Path) -> None:
+    folder = str(tmp_path / "history")
+    named = ("--connect", str(node))
+    assert main(["stream", "export", "in", "--format", "parquet", "-o", folder, *named]) == 0
+    with canopy.connect(node) as client:
+        client.append("in", ({"n": n, "late": 1} for n in range(ROWS, ROWS + 50)))
+        assert main(["stream", "export", "in", "--format", "parquet", "-o", folder, *named]) == 0
+        client.append("in", ({"n": n} for n in range(ROWS + 50, ROWS + 100)))
+    done = run(tmp_path, "-c", HISTORY, folder, str(node))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["True {1}", "50"]
