@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from cryptography import x509
 
 from bench.mutations.planting import fault, replace
+from canopy.cli.config import shown_token
 from canopy.wire import audit
 from canopy.wire.control.client_connection import is_own_user
 from canopy.wire.keys.certificates import is_signed_by, read_der
@@ -351,3 +352,13 @@ def security_serves_all_users() -> None:
         return True
 
     replace(is_own_user, always)
+
+
+@fault("keys", LOCAL, "test_a_token_is_shown_nowhere")
+def security_shows_tokens() -> None:
+    """`canopy config check` prints the token that is configured."""
+
+    def as_it_is(join: str) -> str:
+        return join
+
+    replace(shown_token, as_it_is)

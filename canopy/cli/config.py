@@ -41,6 +41,7 @@ def check(file: str | None, as_json: bool) -> None:
     from canopy.wire.config import load_config, unknown_variables
 
     found = in_order(msgspec.to_builtins(load_config(file, os.environ, None)))
+    found["join"] = shown_token(found["join"])
     for warning in unknown_variables(os.environ):
         click.echo(f"! {warning}", err=True)
     if as_json:
@@ -48,6 +49,11 @@ def check(file: str | None, as_json: bool) -> None:
     else:
         click.echo(f"# {file or 'the environment'} is valid; together with the defaults:")
         click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def shown_token(join: str) -> str:
+    """How a token is shown, which is a password: the file that it is in, or that there is one."""
+    return join if join.startswith("@") or not join else "(a token, not shown)"
 
 
 def in_order(values: dict[str, Any]) -> dict[str, Any]:

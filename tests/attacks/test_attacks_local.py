@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from canopy.cli.main import canopy
+from canopy.wire import audit
 from canopy.wire.audit import FIRST, append, verify
+from canopy.wire.config import NodeConfig
 from canopy.wire.control import client_connection
 from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.keys.authority import invite, revoke
+from canopy.wire.log import Log
+from canopy.wire.process.listening import StartError
 from canopy.wire.process.node_process import open_trace
+from canopy.wire.process.security import prepare_keys, token_text
 from overlay.rights import Role
 from tests.support.real.keys import Keys
 
@@ -42,8 +50,12 @@ def test_no_line_is_changed_taken_out_or_put_in_unseen(tmp_path: Path) -> None:
     other = json.loads(lines[1])
     other["name"] = "nobody"
     changed = json.dumps(other, separators=(",", ":")) + "\n"
+    del other["hash"]  # who changes a line can hash it again, and the next one does not follow
+    other["hash"] = audit._hash(json.loads(lines[0])["hash"], other)
+    forged = json.dumps(other, separators=(",", ":")) + "\n"
     for wrong, whole in (
         ([lines[0], changed, *lines[2:]], 1),
+        ([lines[0], forged, *lines[2:]], 2),
         ([*lines[:2], lines[3]], 2),
         ([lines[1]], 0),
         ([*lines, lines[3]], 4),
@@ -106,3 +118,28 @@ def test_programs_of_other_users_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(os, "getuid", lambda: 1_000)
     own = [client_connection.is_own_user(Socket(user)) for user in (1_000, 0, 1_001)]  # type: ignore[arg-type]
     assert own == [True, True, False]
+
+
+def test_a_token_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    canary, log = "canopy1.CANARYSECRET", io.StringIO()
+    monkeypatch.setenv("CANOPY_JOIN", canary)
+    for arguments in (["config", "check"], ["config", "check", "--json"]):
+        found = CliRunner().invoke(canopy, arguments)
+        assert found.exit_code == 0
+        assert "CANARY" not in found.output
+    config = NodeConfig(join=canary, data=str(tmp_path / "node"))
+    with pytest.raises(StartError) as refused:
+        prepare_keys(config, Log("debug", log))
+    assert "CANARY" not in str(refused.value) + log.getvalue()
+
+
+def test_a_token_may_be_in_a_private_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("canopy1.abc\n")
+    file.chmod(0o600)
+    assert token_text(f"@{file}") == "canopy1.abc"
+    file.chmod(0o640)
+    with pytest.raises(StartError, match="can be read by others"):
+        token_text(f"@{file}")
+    with pytest.raises(StartError, match="cannot read"):
+        token_text(f"@{tmp_path}/none")

@@ -10,6 +10,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -327,7 +328,7 @@ def prepare_keys(config: NodeConfig, log: Log) -> NodeSecurity | None:
     try:
         folder.check()
         if config.join and folder.certificate_or_none() is None:
-            token = read_token(config.join)
+            token = read_token(token_text(config.join))
             trio.run(join, folder, token, time.time())
             log.info("joined_overlay", node=node_of(folder), overlay=token.overlay)
         if not folder.exists:
@@ -340,6 +341,21 @@ def prepare_keys(config: NodeConfig, log: Log) -> NodeSecurity | None:
     except (KeyFolderError, TokenError, JoinError) as error:
         raise StartError(str(error)) from None
     return security
+
+
+def token_text(join: str) -> str:
+    """The token that is configured: as it is, or in the file ``@PATH``. Raises StartError."""
+    if not join.startswith("@"):
+        return join
+    path = Path(join[1:]).expanduser()
+    try:
+        if path.stat().st_mode & 0o077:
+            raise StartError(
+                f"{path} can be read by others; see who has, and then: chmod 600 {path}"
+            )
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"cannot read the token in {path}: {error}") from None
 
 
 def overlay_of(config: NodeConfig, folder: KeyFolder) -> str:
