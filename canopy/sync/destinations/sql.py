@@ -279,14 +279,10 @@ class SqlDestination:
         return column_type(column, table.dialect, self.kind)
 
     def _alter(self, table: Table, there: Sequence[str]) -> None:
-        """Give a table of the destination the columns that it lacks."""
+        """Give a table of the destination the columns that it lacks. They may be NULL, since its
+        rows have no values in them until they come once more."""
         for column in table.columns:
             if column.name not in there:
-                if not column.nullable:
-                    raise SchemaError(
-                        f"the destination's table {table.name} lacks {column.name}, which cannot "
-                        f"be NULL: add the column there, and run the sync again"
-                    )
                 declared = self._type(table, column)
                 name = quoted(column.name)
                 self._execute(f"ALTER TABLE {quoted(table.name)} ADD COLUMN {name} {declared}")

@@ -306,6 +306,18 @@ class PostgresSource:
         if known != shape.table:
             self._known[found.name] = check_table(shape.table)
             yield Change(SCHEMA, found.name, schema=shape.table)
+            if known is not None:
+                yield from self._resent(shape.table)
+
+    def _resent(self, table: Table) -> Iterator[Change]:
+        """All rows as they are now, since a new column may have a value in each, of which the log
+        says nothing; what follows in the log brings about the same rows. None, if the table has
+        another shape by now: then they are sent for that one."""
+        with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
+            now = shape_of(reader, table.name)
+            if now.table == table:
+                for row in scan(reader, table, now.decoders):
+                    yield Change(INSERT, table.name, None, row, table)
 
     def _note(self, content: str) -> int:
         """Commit a message of ours in the server's log: its position."""

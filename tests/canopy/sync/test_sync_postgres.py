@@ -246,6 +246,23 @@ def test_columns_are_added_at_the_destination(sides: Sides) -> None:
     assert rows(there, "a") == rows(sides.db, "a")
 
 
+def test_a_new_column_has_its_default_in_rows_that_were_there(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO a VALUES (1, 'x', 1.50, 2), (2, 'y', 2, 3)")
+    capture = sides.capture()
+    apply, there = sides.to_postgres()
+    light, sqlite = sides.to_sqlite()
+    sides.db.execute("ALTER TABLE a ADD COLUMN more int NOT NULL DEFAULT 7, ALTER t TYPE varchar")
+    sides.db.execute("UPDATE a SET n = 9 WHERE id = 2")
+    sides.db.execute("DELETE FROM a WHERE id = 1")
+    sides.db.execute("INSERT INTO a VALUES (1, 'z', 1, 1, 5), (3, 'z', 1, 1, DEFAULT)")
+    captured(capture)
+    for one in (apply, light):
+        drained(one)
+    assert rows(there, "a") == rows(sides.db, "a")
+    found = sqlite.execute("SELECT id, more FROM a ORDER BY id").fetchall()
+    assert found == [(1, 5), (2, 7), (3, 7)]
+
+
 def test_unique_values_that_move_between_rows_find_room(sides: Sides) -> None:
     target = sides.server.database()
     with psycopg.connect(target, autocommit=True) as link:
