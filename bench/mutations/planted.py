@@ -21,6 +21,7 @@ from bench.mutations import (
 )
 from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.node import registering_faults
+from bench.processes import operating_faults
 from bench.security import security_faults
 from bench.streams import (
     consuming_faults,
@@ -51,6 +52,7 @@ __all__ = [
     "hot_value_faults",
     "lower_faults",
     "mending_faults",
+    "operating_faults",
     "order_faults",
     "plant",
     "process_faults",

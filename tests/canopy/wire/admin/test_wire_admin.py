@@ -206,13 +206,14 @@ def test_callers_are_bounded_and_who_says_nothing_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http, "CALLERS", 3)
-    monkeypatch.setattr(http, "IDLE", 0.2)
 
     async def talk(connect: Callable[[], Awaitable[trio.SocketStream]]) -> None:
         silent = [await connect() for _ in range(3)]
         await trio.sleep(0.05)
         assert await (await connect()).receive_some() == b"", "one too many"
+        monkeypatch.setattr(http, "IDLE", 0.1)
         for stream in silent:
+            assert "200" in await asked(stream, "GET /echo HTTP/1.1\r\nHost: a\r\n\r\n")
             assert await stream.receive_some() == b""
         again = await connect()
         assert "200" in await asked(again, "GET /echo HTTP/1.1\r\nHost: a\r\n\r\n")
