@@ -14,7 +14,11 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 2  # incremented when a field changes its meaning, not for new fields
+VERSION: Final = 3  # incremented when a kind or field changes its meaning, not for new fields
+
+READABLE: Final = (2, 3)
+"""Versions of records that are read. Version 2 has a `match` record for each event and virtual node
+without an interested node, version 3 counts these (`unmatched`)."""
 
 FIELDS: Final[dict[str, str]] = {
     # common to all
@@ -105,7 +109,10 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "absent": ("attribute", "hops"),  # the owner says that there are no subscriptions to it
     # the tree (C7): a data-plane message that carries an event to or within a tree
     "visit": ("event", "attribute", "hop", "peer"),  # sent to peer, hop-th message of this event
+    # that a virtual node has found interested nodes; and for how many events (size) those of an
+    # attribute have found none, since the record before
     "match": ("event", "attribute", "lo", "hi", "version", "recipients"),
+    "unmatched": ("attribute", "size"),
     "forward": ("event", "attribute", "peer", "hop"),  # host -> interested node
     "arrive": ("event", "peer", "attribute", "hop"),  # at the interested node
     "duplicate": ("event", "peer"),

@@ -1,12 +1,14 @@
 """The trace writer: one JSON line per step, buffered, bounded, sampled by event.
 
-Every node writes its own files, and only the Spark job reads them together. Two properties follow:
+Every node writes its own files, and only the Spark job reads them together. Four properties follow:
 
 * All nodes keep the *same* events. An event is kept when a hash of its identity falls below the
   sampling rate. The hash is CRC-32 and not `hash()`, because the latter differs between processes.
   Records that name no event (walks, subscriptions, maps) are always kept.
 * Tracing does not endanger the node. The buffer is bounded, files end at a size and at midnight
   UTC, and a failing disk costs records, which are counted in `lost`, and nothing else.
+* Most virtual nodes that match an event find nobody interested. That is counted by attribute, and
+  the counts are written with the buffer (records of kind ``unmatched``).
 * What is absent shows. Every file begins with a record of kind ``file`` that says whose it is, of
   which overlay and run, what share of the events is kept, and how many records were written and
   lost before. All others are numbered from 1 in each run of the node's process; a lost record
@@ -180,6 +182,7 @@ class TraceWriter:
         self._encode = msgspec.json.Encoder().encode
         self._lines: list[bytes] = []
         self._size = 0
+        self._unmatched: dict[str, int] = {}  # by attribute, not written yet
         self._since = 0.0  # time of the first record in the buffer
         self._until = 0.0  # midnight after it
         self._file: TraceFile | None = None
@@ -195,7 +198,8 @@ class TraceWriter:
         return [event for event in events if is_sampled(event.identity, self._sample)]
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Buffer one record; it is written when the buffer is full, or at `flush`."""
+        """Buffer one record, or count it. What is buffered is written when that is much, or at
+        `flush`."""
         if self._sample < 1.0:
             event = fields.get("event")
             if event is not None and not is_sampled(event, self._sample):
@@ -204,8 +208,19 @@ class TraceWriter:
         fields = complete_fields(fields, now)
         if self._check:
             check_record(kind, fields)
-        if self._lines and now >= self._until:
+        if now >= self._until and (self._lines or self._unmatched):
             self.flush()  # records from before midnight belong to the day before
+        if not self._lines and not self._unmatched:
+            self._since, self._until = now, (now // DAY + 1) * DAY
+        if kind == "match" and fields.get("recipients") == 0:
+            attribute = fields["attribute"]
+            self._unmatched[attribute] = self._unmatched.get(attribute, 0) + 1
+            return
+        self._append(kind, fields, now)
+        if self._size >= self._buffer_bytes:
+            self.flush()
+
+    def _append(self, kind: str, fields: Mapping[str, Any], now: float) -> None:
         self._number += 1
         record = {
             "v": VERSION,
@@ -222,15 +237,16 @@ class TraceWriter:
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             self._lose(1, error)
             return
-        if not self._lines:
-            self._since, self._until = now, (now // DAY + 1) * DAY
         self._lines.append(line)
         self._size += len(line) + 1
-        if self._size >= self._buffer_bytes:
-            self.flush()
 
     def flush(self) -> None:
         """Write all buffered records to the operating system. Never raises for a failing disk."""
+        counts, self._unmatched = self._unmatched, {}
+        if counts:
+            now = min(self._clock(), math.nextafter(self._until, 0.0))
+            for attribute, count in counts.items():
+                self._append("unmatched", {"attribute": attribute, "size": count}, now)
         lines = self._lines
         if not lines:
             return

@@ -424,10 +424,10 @@ CORRUPT_LINES: list[tuple[bytes, str]] = [
     (b'{"v":2,"kind":7,"a":{"b":2}}', "unknown kind 7"),
     (b'{"v":2,"time":"noon","node":"a0","kind":"ready"}', "not a JSON object with the fields"),
     (b'{"v":2,"time":NaN,"node":"a0","kind":"ready"}', "not a JSON object with the fields"),
-    (b'{"v":7,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 7, not 2"),
+    (b'{"v":7,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 7, not 2 to 3"),
     (b'{"v":2,"time":1790000000.5,"node":"a0","kind":"dance"}', "unknown kind dance"),
     (b'{"v":2,"time":1790000000.5,"kind":"ready"}', "no node or no time"),
-    (b'{"v":1,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 1, not 2"),
+    (b'{"v":1,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 1, not 2 to 3"),
     (b'{"v":2,"time":1.5,"node":"a0","run":1,"n":4,"kind":"ready"}', "no run, number or hybrid"),
     (b'{"v":2,"time":1.5,"node":"a0","run":1,"kind":"file"}', "no overlay in a record of kind"),
     (

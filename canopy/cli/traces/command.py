@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -85,7 +84,9 @@ def analyze(
     that the report checks the overlay independently. The exit code is 0 only if the run was exact:
     each of them was made once, and no others were; 1 if it was not, and 5 if the traces do not
     prove either, since too much is absent from them or nothing was expected. Needs Java 17 or
-    newer, or the one that came with the installation. A folder is a path or a file: URI.
+    newer, or the one that came with the installation. A folder is a path, a file: URI, or without
+    --master a URI of another file system that Hadoop has a connector for (hdfs:, s3a:), from and to
+    which files are copied.
 
     With --since and --until only the date= folders of that time are opened. Deliveries to
     subscriptions that were made before are not judged then, unless --state names a folder that has
@@ -96,6 +97,7 @@ def analyze(
     canopy trace analyze ~/.local/share/canopy/default/traces --out report
     canopy trace analyze traces --out report --driver-memory 8g --conf spark.ui.enabled=true
     canopy trace analyze /shared/traces --out /shared/report --master spark://host:7077
+    canopy trace analyze hdfs://name/traces --out hdfs://name/report --until 2026-09-22
     canopy trace analyze traces --out report --since 2026-09-21 --until 2026-09-22T12:00
     canopy trace analyze traces --out report --state state --overwrite --until 2026-09-22
     canopy trace analyze --stream traces --out report
@@ -104,13 +106,12 @@ def analyze(
     if (folder is None) == (stream is None):
         raise click.UsageError("give the folder of the traces, or --stream NAME")
     from canopy.cli.traces.stages import Stages
-    from canopy.traces.analysis import EXACT, NOT_JUDGED, analyze, analyze_days, named
+    from canopy.traces.analysis import EXACT, NOT_JUDGED, analyze_places
 
-    report = named(out)
-    begin = analyze if state is None else partial(analyze_days, state=named(state))
     with _records(folder, stream, records, connect, wait) as traces, Stages() as stages:
-        found = begin(
-            *(traces, report),
+        found = analyze_places(
+            *(traces, out),
+            state=state,
             master=master,
             progress=stages.stage,
             on_tasks=stages.tasks,
@@ -121,21 +122,21 @@ def analyze(
     if as_json:
         print_json(found.to_dict(), indent=2)
     else:
-        _show(found, report)
+        _show(found)
     return {EXACT: OK, NOT_JUDGED: UNDECIDED}.get(found.result, FAILURE)
 
 
 @contextlib.contextmanager
 def _records(
     folder: str | None, stream: str | None, records: str | None, connect: str | None, wait: float
-) -> Iterator[Path]:
-    """The folder of the trace files; those of a stream are put together in one, which is removed
+) -> Iterator[str]:
+    """The place of the trace files; those of a stream are put together in one, which is removed
     afterwards unless it is named."""
     from canopy.traces.analysis import named
 
     with contextlib.ExitStack() as stack:
         if folder is not None:
-            yield named(folder)
+            yield folder
             return
         from canopy.cli.traces.from_stream import fetch
 
@@ -145,7 +146,7 @@ def _records(
             raise CommandError(f"{records} has files already: name a new folder")
         assert stream is not None
         fetch(stream, named(records), connect, wait)
-        yield named(records)
+        yield records
 
 
 def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str]:
@@ -266,7 +267,7 @@ def _show_health(found: HealthFile) -> None:
         console().print(rows)
 
 
-def _show(found: AnalysisSummary, out: Path) -> None:
+def _show(found: AnalysisSummary) -> None:
     """Print the verdict, what is wrong by kind, node, cause and time, and what it rests on."""
     from canopy.traces.analysis.report.wording import circumstances, sentence, verdict_line
     from canopy.traces.analysis.verdict.outcome import NOT_EXACT
@@ -284,7 +285,7 @@ def _show(found: AnalysisSummary, out: Path) -> None:
     if found.corrupt_lines:
         lines = counted(found.corrupt_lines, "line")
         print(f"! {lines} could not be read; the report shows some", file=sys.stderr)
-    click.echo(f"report: {out / 'report.html'}")
+    click.echo(f"report: {found.report}")
 
 
 def _wrong_table(found: AnalysisSummary) -> Table:

@@ -40,6 +40,7 @@ STEPS = {"walk_hop": "walk", "walk_recovered": "walk", "visit": "visit", "forwar
 USED = (
     *STEPS,
     "match",
+    "unmatched",
     "deliver",
     "file",
     "start",
@@ -110,8 +111,9 @@ class RunTally:
             if fields.get("peer") != node:  # what stays at home is no message
                 self.by_kind[STEPS[kind]] += 1
                 self._sent[node] = self._sent.get(node, 0) + 1
-        elif kind == "match":
-            self._matched[node] = self._matched.get(node, 0) + 1
+        elif kind in ("match", "unmatched"):
+            events = 1 if kind == "match" else int(fields["size"])
+            self._matched[node] = self._matched.get(node, 0) + events
         elif kind == "deliver":
             pair = (fields["subscription"], fields["event"])
             self.shown[pair] = self.shown.get(pair, 0) + 1

@@ -13,7 +13,8 @@ event and subscription that match, compares them with the deliver records and co
 what several nodes saw of one loss or election; ``wrong`` groups the deliveries that are wrong;
 ``details`` and ``slowest`` select what the report lists; ``summary`` and ``findings`` are the
 results; ``output`` is the folder, and ``report/`` the page. ``tasks`` says how much Spark divides;
-``constants`` has the numbers. ``days/`` is the same analysis day by day, with a state. ``health/``
+``constants`` has the numbers. ``remote`` copies from and to other file systems. ``days/`` is the
+same analysis day by day, with a state. ``health/``
 is another job over the same records, which says how healthy the nodes are; ``streams/``
 judges what was consumed of streams; ``check/`` says without Spark what is absent.
 
@@ -25,6 +26,7 @@ from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.health.job import HEALTH_STAGES, Follower, find_health, following
 from canopy.traces.analysis.health.signals import PAPER, Thresholds
 from canopy.traces.analysis.progress import STAGES, OnProgress
+from canopy.traces.analysis.remote import analyze_places
 from canopy.traces.analysis.run import analyze
 from canopy.traces.analysis.spark.paths import named
 from canopy.traces.analysis.spark.session import spark_session
@@ -46,6 +48,7 @@ __all__ = [
     "Window",
     "analyze",
     "analyze_days",
+    "analyze_places",
     "find_health",
     "following",
     "named",

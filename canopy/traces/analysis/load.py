@@ -54,7 +54,8 @@ def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
             max(routing) FILTER (WHERE kind = 'start') AS routing,
             min(sample) FILTER (WHERE kind = 'file') AS sample,
             count_if(kind = 'publish') AS published,
-            count_if(kind = 'match') AS matches,
+            count_if(kind = 'match')
+              + coalesce(sum(size) FILTER (WHERE kind = 'unmatched'), 0) AS matches,
             count_if(kind = 'deliver') AS deliveries,
             count_if(kind = 'arrive') AS arrivals,
             count_if(kind = 'drop') AS drops,

@@ -104,6 +104,11 @@ def store_records(
     return spark.read.schema(RECORD).parquet(for_reading(table))
 
 
+def kinds_in(table: Path) -> frozenset[str]:
+    """The kinds of the lines that `store_records` has stored in `table`."""
+    return frozenset(path.name.removeprefix("kind=") for path in table.glob("kind=*"))
+
+
 def _here(
     spark: SparkSession, shares: Sequence[Any], table: Path, bounds: stretches.Bounds
 ) -> DataFrame:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis import (
     details,
@@ -42,7 +42,7 @@ from canopy.traces.analysis.tasks import computed_once, in_one_task, is_small
 from canopy.traces.analysis.verdict import deliveries, events, expected
 from canopy.traces.analysis.verdict.outcome import Outcome, outcome_of, overall
 from canopy.traces.analysis.window import ALWAYS, Window
-from canopy.traces.schema import VERSION
+from canopy.traces.schema import KINDS, VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,6 +116,9 @@ class Compared:
     judged: DataFrame
 
 
+EVERY_KIND: Final = frozenset((*KINDS, CORRUPT))
+
+
 class Analysis:
     """One analysis: the session, the output folder and the progress that all stages use."""
 
@@ -124,6 +127,8 @@ class Analysis:
         self.out = out
         self._progress = progress
         self._done = 0
+        self.kinds = EVERY_KIND
+        """The kinds of records that there may be: others are not looked for."""
 
     def stage(self) -> None:
         """The next stage begins."""
@@ -154,9 +159,7 @@ class Analysis:
         complete, records = self.read(traces, window)
         records = records.where(complete.kept_by_all())
         runs = runs_table(spark, complete)
-        corrupt, corrupt_examples = details.corrupt_lines(records)
-        corrupt_lines = records.where(f"kind = '{CORRUPT}'").select("file", "problem", "line")
-        self.table("corrupt", corrupt_lines)
+        corrupt, corrupt_examples = self._corrupt(records)
 
         self.stage()
         found = self.compare(records, runs, complete)
@@ -198,7 +201,7 @@ class Analysis:
                 subscriptions=worst,
                 corrupt=corrupt,
                 corrupt_examples=corrupt_examples,
-                reasons=details.loss_reasons(records),
+                reasons=details.loss_reasons(records) if self.has("drop", "refused") else [],
                 timeline=times,
                 bin_seconds=width,
             ),
@@ -207,7 +210,7 @@ class Analysis:
             names={row["node"]: row["name"] for row in loads if row["name"]},
             routing=next((row["routing"] for row in loads if row["routing"]), None),
             first=first,
-            incidents=incidents.incidents(spark, records),
+            incidents=incidents.incidents(spark, records) if self.has("incident") else [],
         )
         self.stage()
         self.finish(findings)
@@ -218,8 +221,26 @@ class Analysis:
         files = read.files_within(traces, window)
         stored = self.out / "tables" / "records"
         records = read.store_records(self.spark, files, stored, window)
+        self.kinds = read.kinds_in(stored)
         check_shared(self.spark, self.out)  # by executors, too, that have joined since the start
-        return collect(self.spark, records, begins_within=window.since is not None)
+        return collect(
+            *(self.spark, records),
+            begins_within=window.since is not None,
+            has_corrupt=self.has(CORRUPT),
+        )
+
+    def has(self, *kinds: str) -> bool:
+        """Whether there may be records of one of these `kinds`."""
+        return not self.kinds.isdisjoint(kinds)
+
+    def _corrupt(self, records: DataFrame) -> tuple[list[details.Row], list[details.Row]]:
+        """Writes the table of corrupt lines. Returns their counts and examples."""
+        lines = records.where(f"kind = '{CORRUPT}'").select("file", "problem", "line")
+        if not self.has(CORRUPT):
+            self.table("corrupt", self.spark.createDataFrame([], lines.schema))
+            return [], []
+        self.table("corrupt", lines)
+        return details.corrupt_lines(records)
 
     def compare(self, records: DataFrame, runs: DataFrame, complete: Completeness) -> Compared:
         """What should have been delivered, and what was."""
@@ -273,6 +294,7 @@ class Analysis:
         return deliveries.judge(
             *(self.spark, records, pairs, published, subscribed, complete.whole),
             by_hybrid_clock=not complete.clocks_agree,
+            has_dropped=self.has("drop"),
             has_discarded=complete.discarded > 0,
         )
 

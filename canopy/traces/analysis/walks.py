@@ -9,8 +9,10 @@ by walk or ring, `absent`), and does not search for a known entry again.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +29,7 @@ def walk_table(spark: SparkSession, records: DataFrame) -> DataFrame:
         """
         WITH planted AS (
           SELECT DISTINCT attribute AS planted_for FROM {records}
-          WHERE kind IN ('walk_hit', 'located', 'match', 'map'))
+          WHERE kind IN ('walk_hit', 'located', 'match', 'unmatched', 'map'))
         SELECT walk, attribute,
                min_by(node, time) FILTER (WHERE kind = 'walk_start') AS node,
                min(time) FILTER (WHERE kind = 'walk_start') AS started,
@@ -50,6 +52,8 @@ def tree_table(spark: SparkSession, records: DataFrame) -> DataFrame:
     """One row per event and attribute that travelled to a tree: hops, matches, recipients.
 
     `hops` counts from the publisher. An event that is published on the host itself has 0 hops.
+    `matches` are those by virtual nodes that found somebody interested; records of version 2 have
+    others, too, which are left out.
     """
     return spark.sql(
         """
@@ -57,7 +61,8 @@ def tree_table(spark: SparkSession, records: DataFrame) -> DataFrame:
                coalesce(max(hop) FILTER (WHERE kind = 'visit'), 0) AS hops,
                count_if(kind = 'match') AS matches,
                coalesce(sum(recipients) FILTER (WHERE kind = 'match'), 0) AS recipients
-        FROM {records} WHERE kind IN ('visit', 'match') GROUP BY event, attribute
+        FROM {records} WHERE kind = 'visit' OR kind = 'match' AND recipients > 0
+        GROUP BY event, attribute
         """,
         records=records,
     )
@@ -86,19 +91,23 @@ class WalkCounts:
 
 def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
     """Count the walks, and the results that publishers recorded."""
-    row = walks.selectExpr(
-        "count_if(hit_hop = 0) AS at_once",
-        "count_if(NOT hit_hop <=> 0) AS started",
-        "count_if(hit_hop > 0) AS hits",
-        "count_if(missed AND NOT hit) AS missed",
-        "count_if(findable AND NOT hit_hop <=> 0) AS findable",
-        "coalesce(sum(blocked), 0) AS blocked",
-        "coalesce(sum(recovered), 0) AS recovered",
-        "coalesce(sum(hops + recovered), 0) AS messages",
-        "avg(nullif(hit_hop, 0)) AS mean",
-        "percentile(nullif(hit_hop, 0), array(0.5, 0.99, 1.0)) AS hops",
-    ).collect()[0]
-    counts = walks.where("hit_hop > 0").groupBy("hit_hop").count().collect()
+    from pyspark.sql.functions import expr
+
+    totals = ("count(*) AS n", "sum(blocked) AS blocked", "sum(recovered) AS recovered")
+    groups = [
+        row.asDict()
+        for row in walks.groupBy("hit_hop", "hit", "missed", "findable")
+        .agg(*map(expr, (*totals, "sum(hops + recovered) AS messages")))
+        .collect()
+    ]
+    walked = [row for row in groups if row["hit_hop"] != 0]
+    by_hops: Counter[int] = Counter()
+    for row in walked:
+        by_hops[row["hit_hop"] or 0] += row["n"]
+    del by_hops[0]  # walks without a hit
+    hop_counts = sorted(by_hops.items())
+    started, hits = _total(walked, "n"), by_hops.total()
+    missed = _total((row for row in groups if row["missed"] and not row["hit"]), "n")
     results = {
         (each["kind"], each["by"]): each["count"]
         for each in records.where("kind IN ('located', 'absent')")
@@ -106,24 +115,27 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
         .count()
         .collect()
     }
-    p50, p99, most = row["hops"] or (None, None, None)
     return WalkCounts(
-        at_once=row["at_once"],
-        started=row["started"],
-        hits=row["hits"],
-        missed=row["missed"],
-        unfinished=row["started"] - row["hits"] - row["missed"],
-        findable=row["findable"],
-        hit_rate=row["hits"] / row["started"] if row["started"] else None,
+        at_once=_total(groups, "n") - started,
+        started=started,
+        hits=hits,
+        missed=missed,
+        unfinished=started - hits - missed,
+        findable=_total((row for row in walked if row["findable"]), "n"),
+        hit_rate=hits / started if started else None,
         by_walk=results.get(("located", "walk"), 0),
         by_ring=results.get(("located", "ring"), 0),
         absent=sum(count for (kind, _), count in results.items() if kind == "absent"),
-        blocked=row["blocked"],
-        recovered=row["recovered"],
-        messages=row["messages"],
-        hops={"mean": row["mean"], "p50": p50, "p99": p99, "max": most},
-        hop_counts=tuple(sorted((each["hit_hop"], each["count"]) for each in counts)),
+        blocked=_total(groups, "blocked"),
+        recovered=_total(groups, "recovered"),
+        messages=_total(groups, "messages"),
+        hops=weighted_percentiles(hop_counts),
+        hop_counts=tuple(hop_counts),
     )
+
+
+def _total(rows: Iterable[Mapping[str, Any]], name: str) -> int:
+    return sum(row[name] for row in rows)
 
 
 @dataclass(frozen=True)
@@ -178,7 +190,7 @@ def example_walk(walks: DataFrame, records: DataFrame) -> ExampleWalk | None:
 
 @dataclass(frozen=True)
 class TreeHops:
-    """Data-plane messages from the publisher to the virtual node that matched the event."""
+    """Data-plane messages from the publisher to the virtual nodes that match the event."""
 
     visits: int
     hops: dict[str, float | None]  # mean, p50, p99, max
@@ -186,8 +198,8 @@ class TreeHops:
 
 
 def count_trees(trees: DataFrame) -> TreeHops:
-    """Count the hops of all events that were matched somewhere."""
-    matched = trees.where("matches > 0").groupBy("hops").count().collect()
+    """Count the hops of all events on their way to trees."""
+    matched = trees.groupBy("hops").count().collect()
     counts = sorted((each["hops"], each["count"]) for each in matched)
     total = sum(count for _, count in counts)
     return TreeHops(total, weighted_percentiles(counts), tuple(counts))

@@ -88,7 +88,7 @@ def _explained(
         judged=judged,
         subscribed=subscribed.select("subscription", "node", "name"),
         records=records.where("event IS NOT NULL").select(
-            "event", "kind", "node", "peer", "reason", "client"
+            "event", "kind", "node", "peer", "reason", "client", "recipients"
         ),
     )
 
@@ -101,7 +101,7 @@ SEEN: Final = """
       r.kind = 'drop' AND coalesce(r.peer = c.node, r.client IS NULL))), 1, 3), ', ') AS drops,
     min(r.node) FILTER (WHERE r.kind = 'drop' AND r.peer = c.node) AS by,
     bool_or(r.kind = 'forward' AND r.peer = c.node) AS sent,
-    count_if(r.kind = 'match') AS matches,
+    count_if(r.kind = 'match' AND r.recipients > 0) AS matches,
     bool_or(r.kind = 'visit') AS visited,
     bool_or(r.kind = 'publish') AS published
 """
@@ -113,9 +113,9 @@ LAST_SEEN: Final = """CASE
     WHEN seen.arrived THEN 'arrived at its node and was not delivered'
     WHEN seen.drops <> '' THEN concat('dropped: ', seen.drops)
     WHEN seen.sent THEN 'sent to its node and never arrived'
-    WHEN seen.matches > 0 THEN concat('matched at ', seen.matches, ' virtual ',
-      IF(seen.matches = 1, 'node', 'nodes'), ', but not sent to its node')
-    WHEN seen.visited THEN 'sent toward a tree, but no virtual node matched it'
+    WHEN seen.matches > 0 THEN concat('sent to others by ', seen.matches, ' virtual ',
+      IF(seen.matches = 1, 'node', 'nodes'), ', but not to its node')
+    WHEN seen.visited THEN 'sent toward a tree, but no virtual node found anybody interested'
     WHEN seen.published THEN 'published, but sent nowhere'
     ELSE 'no record of it' END"""
 """SQL: how far a missing event got on its way to the subscriber's node."""

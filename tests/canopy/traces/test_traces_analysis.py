@@ -41,6 +41,7 @@ def test_the_jobs_of_a_small_run_are_one_stage_each(spark: Any, right: Analysed)
     """A stage costs the same for nothing as for much. Only the verdict's joins, one after another,
     are shuffled."""
     assert right.summary.exact
+    assert sum(row["matches"] for row in right.summary.load) == 60, "also those in vain"
     tracker = spark.sparkContext.statusTracker()
     stages = [len(tracker.getJobInfo(job).stageIds) for job in right.jobs]
     assert len(stages) >= 10
@@ -332,7 +333,7 @@ def test_the_command_says_whether_the_run_was_exact_with_its_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def run(summary: AnalysisSummary, *options: str) -> tuple[int, str]:
-        monkeypatch.setattr("canopy.traces.analysis.analyze", lambda *_, **__: summary)
+        monkeypatch.setattr("canopy.traces.analysis.analyze_places", lambda *_, **__: summary)
         code = main(["trace", "analyze", str(tmp_path), "--out", str(tmp_path / "out"), *options])
         return code, capsys.readouterr().out
 

@@ -33,9 +33,9 @@ from tests.support.trace_days import as_of, day, end_of, week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # four analyses are one fixture
 
-RUNS = (3, 5, 8)
-"""By the end of which days the state is brought up to date: a run for each day of the week finds
-the same, and takes seconds more for each."""
+RUNS = (5, 8)
+"""By the end of which days the state is brought up to date. That a run for each day of the week
+finds the same is tested where minutes do not matter (`make cluster`)."""
 
 
 def same(one: Any, other: Any) -> bool:
@@ -98,14 +98,12 @@ def test_what_has_not_come_yet_is_not_judged_and_never_called_unknown(
 ) -> None:
     assert {summary.unknown for summary in daily.values()} == {0}
     missing = [summary.missing for summary in daily.values()]
-    # On day 3 one of day 1 is not there, but neither are all records of its subscriber.
-    assert missing == [0, 1, 2]
+    assert missing == [1, 2]
     open_ = [summary.unjudged for summary in daily.values()]
-    assert open_[0] >= 5, "the file of a day of a subscriber has not come"
-    assert open_[1] >= 5, "the file of a day of the publisher has not come"
+    assert open_[0] >= 5, "the file of a day of the publisher has not come"
     # A process had been killed on day 2, which shows on day 6, and changes day 2 without a record
     # of it.
-    assert open_[2] == 0
+    assert open_[1] == 0
 
 
 def test_the_state_has_a_few_files_for_each_day(

@@ -69,9 +69,16 @@ def test_a_report_for_a_remote_place_is_no_folder_here(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.jsonl").write_text("{}\n")
-    for words in (["analyze", ".", "--out", "s3a://b/r"], ["health", "s3a://b/t", "--out", "h"]):
+    for words, says in (
+        (
+            ["analyze", ".", "--out", "s3a://b/r", "--master", "spark://h:7077"],
+            "leave --master out",
+        ),
+        (["health", "s3a://b/t", "--out", "h"], "(s3a:)"),
+        (["analyze", "t.jsonl", "--state", "hdfs:/s", "--out", "r"], "(hdfs:)"),
+    ):
         assert main(["trace", *words]) == 1
-        assert "(s3a:)" in capsys.readouterr().err
+        assert says in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
 
 
@@ -161,7 +168,7 @@ def test_settings_of_the_user_replace_ours(tmp_path: Path) -> None:
     wishes = {"spark.driver.memory": "8g", "spark.driver.extraJavaOptions": "-Xmn1g"}
     found = settings(None, tmp_path, 10**9, wishes)
     assert found["spark.driver.memory"] == "8g"
-    assert found["spark.driver.extraJavaOptions"].endswith("-Xss16m -Xmn1g")
+    assert found["spark.driver.extraJavaOptions"].endswith(" -Xmn1g")
     assert found["spark.driver.bindAddress"] == "127.0.0.1"
     for master in (None, "spark://host:7077"):
         assert settings(master, tmp_path, 0)["spark.ui.enabled"] == "false"

@@ -73,7 +73,9 @@ def test_without_a_terminal_each_stage_is_a_line_and_long_ones_are_more(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(display, "PROGRESS_INTERVAL", pause)
-    monkeypatch.setattr("canopy.traces.analysis.analyze", failing("reading [all]", "judging"))
+    monkeypatch.setattr(
+        "canopy.traces.analysis.analyze_places", failing("reading [all]", "judging")
+    )
     assert main(["trace", "analyze", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
     out, err = capsys.readouterr()
     assert out == ""

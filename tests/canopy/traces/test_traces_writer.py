@@ -98,7 +98,7 @@ def test_a_record_has_the_common_fields_and_its_own(disk: Disk, clock: Clock) ->
     writer.close()
     assert disk.records() == [
         {
-            "v": 2,
+            "v": 3,
             "time": NOON,
             "hlc": int(NOON * 1e9),
             "node": "n1",
@@ -332,3 +332,44 @@ def test_checked_mode_refuses_what_the_schema_does_not_know(
 def test_a_sampling_rate_outside_0_to_1_is_refused(disk: Disk, clock: Clock, sample: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         writer_of(disk.open, "n1", clock, sample)
+
+
+def test_matches_without_recipients_become_counts_by_attribute() -> None:
+    disk, now = Disk(), [NOON]
+    hybrid = HybridClock(lambda: now[0] - NOON, NOON)
+    writer = TraceWriter(disk.open, "a0", lambda: now[0], hybrid=hybrid.read, check=True)
+    match = {"event": "p.1.1", "attribute": "x", "lo": "0", "hi": "5", "version": 1}
+    for _ in range(3):
+        writer.write("match", match | {"recipients": 0})
+    writer.write("match", match | {"attribute": "y", "recipients": 0})
+    writer.write("match", match | {"recipients": 2})
+    writer.flush()
+    writer.flush()
+    writer.write("match", match | {"recipients": 0})
+    writer.close()
+    found = [(r["n"], r["kind"], r["attribute"], r.get("size")) for r in disk.records()]
+    assert found == [
+        (1, "match", "x", None),
+        (2, "unmatched", "x", 3),
+        (3, "unmatched", "y", 1),
+        (4, "unmatched", "x", 1),
+    ]
+    assert writer.written == 4
+
+
+def test_counts_are_of_one_day_and_lost_with_their_record() -> None:
+    disk, now = Disk(), [NOON + 43_199.0]
+    hybrid = HybridClock(lambda: now[0] - NOON, NOON)
+    writer = TraceWriter(disk.open, "a0", lambda: now[0], hybrid=hybrid.read)
+    match = {"event": "p.1.1", "attribute": "x", "lo": "0", "hi": "5", "version": 1}
+    writer.write("match", match | {"recipients": 0})
+    now[0] += 2
+    writer.write("match", match | {"recipients": 0})
+    writer.flush()
+    one, other = disk.records()
+    assert one["time"] < NOON + 43_200.0 <= other["time"], "each in the file of its day"
+    assert len(disk.files) == 2
+    disk.full = True
+    writer.write("match", match | {"recipients": 0})
+    writer.flush()
+    assert (writer.written, writer.lost) == (2, 1)

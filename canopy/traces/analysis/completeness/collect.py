@@ -99,11 +99,21 @@ class Completeness:
 
 
 def collect(
-    spark: SparkSession, records: DataFrame, *, begins_within: bool = False
+    spark: SparkSession,
+    records: DataFrame,
+    *,
+    begins_within: bool = False,
+    has_corrupt: bool = True,
 ) -> tuple[Completeness, DataFrame]:
     """What `records` (of `read.store_records`) lack; and the records, each once. `begins_within`:
-    earlier records were not read."""
-    return conclude(spark, gather(spark, records), records, begins_within=begins_within)
+    earlier records were not read. `has_corrupt`: some lines may be none."""
+    peers = spark.sql(PEERS.format(by=""), records=records).collect()
+    facts = Facts(
+        *_of_files(spark, records),
+        [PeerFacts(**row.asDict()) for row in peers],
+        _bad(records) if has_corrupt else {},
+    )
+    return conclude(spark, facts, records, begins_within=begins_within)
 
 
 @dataclass(frozen=True)
@@ -115,14 +125,6 @@ class Facts:
     peers: Sequence[PeerFacts]
     corrupt: Mapping[str, int]
     """Unreadable lines, by file."""
-
-
-def gather(spark: SparkSession, records: DataFrame) -> Facts:
-    """The facts of all files that `records` are from."""
-    peers = spark.sql(PEERS.format(by=""), records=records).collect()
-    return Facts(
-        *_of_files(spark, records), [PeerFacts(**row.asDict()) for row in peers], _bad(records)
-    )
 
 
 def gather_by_file(spark: SparkSession, records: DataFrame) -> dict[str, Facts]:

@@ -24,7 +24,7 @@ import msgspec
 from canopy.traces.analysis.completeness.collect import Facts
 from canopy.traces.analysis.completeness.facts import PeerFacts
 from canopy.traces.analysis.errors import AnalysisError
-from canopy.traces.schema import VERSION
+from canopy.traces.schema import READABLE, VERSION
 
 FORMAT: Final = "canopy-trace-state"
 STATE_VERSION: Final = 1  # incremented when the state or the meaning of its tables changes
@@ -217,13 +217,15 @@ def read_state(folder: Path) -> State:
         head = msgspec.json.decode(text, type=_Head)
         if head.format != FORMAT:
             raise AnalysisError(f"{folder} is no state of an analysis; name a new folder")
-        if (head.version, head.schema) != (STATE_VERSION, VERSION):
+        if head.version != STATE_VERSION or head.schema not in READABLE:
             raise _unusable(
                 folder,
                 f"it is of version {head.version} for trace records of version {head.schema}, and "
                 f"this analysis keeps version {STATE_VERSION} for records of version {VERSION}",
             )
-        return msgspec.json.decode(text, type=State)
+        state = msgspec.json.decode(text, type=State)
+        state.schema = VERSION
+        return state
     except msgspec.MsgspecError as error:
         raise _unusable(folder, f"state.json is damaged: {error}") from error
 

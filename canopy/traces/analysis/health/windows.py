@@ -16,7 +16,7 @@ from canopy.traces.analysis.constants import HEALTH_WINDOW
 from canopy.traces.analysis.read import PATTERN
 from canopy.traces.analysis.spark.paths import for_reading
 from canopy.traces.analysis.tasks import in_one_task
-from canopy.traces.schema import FIELDS, VERSION
+from canopy.traces.schema import FIELDS, READABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -100,7 +100,7 @@ def read_windows(spark: SparkSession, traces: Path) -> Windows:
     records = (
         in_one_task(lines)
         .selectExpr(f"from_json(value, '{columns}', map('mode', 'PERMISSIVE')) AS r")
-        .where(f"r.v = {VERSION} AND r.node IS NOT NULL AND r.time IS NOT NULL")
+        .where(f"r.v IN {READABLE} AND r.node IS NOT NULL AND r.time IS NOT NULL")
     )
     is_about = f"r.kind = 'incident' AND r.what IN ({silences}) AND r.peer <> r.node"
     about = records.selectExpr(

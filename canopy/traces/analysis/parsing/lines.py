@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from canopy.traces.analysis.constants import LINE_BYTES
-from canopy.traces.schema import FIELDS, KINDS, VERSION
+from canopy.traces.schema import FIELDS, KINDS, READABLE
 
 PIECE: Final = 1 << 20
 """Bytes that are read at once."""
@@ -32,7 +32,8 @@ NEEDED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "subscription": ("subscribe", "suback", "unsubscribe", "deliver"),
     "walk": ("walk_start", "walk_hop", "walk_blocked", "walk_recovered", "walk_hit", "walk_miss"),
-    "attribute": ("walk_start", "walk_hit", "walk_miss", "located", "absent"),
+    "attribute": ("walk_start", "walk_hit", "walk_miss", "located", "absent", "unmatched"),
+    "size": ("unmatched",),
     **dict.fromkeys(("overlay", "part", "sample", "written", "lost"), ("file",)),
 }
 """The fields that records of these kinds must have."""
@@ -130,8 +131,8 @@ def _problem(record: Any) -> str:
     kind = record.kind
     if record.v is None or kind is None:
         return "not a trace record"
-    if record.v != VERSION:
-        return f"schema version {record.v}, not {VERSION}"
+    if record.v not in READABLE:
+        return f"schema version {record.v}, not {READABLE[0]} to {READABLE[-1]}"
     required = REQUIRED.get(kind)
     if required is None:
         return f"unknown kind {kind[:40]}"

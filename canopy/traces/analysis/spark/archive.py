@@ -21,6 +21,10 @@ from typing import Final
 
 from canopy.traces.analysis.constants import ARCHIVE_SECONDS, ARCHIVES_KEPT
 
+NOTING: Final = "-XX:DumpLoadedClassList="
+"""The JVM's option for a file of the classes that it loads, which is whole when the JVM has ended
+in order."""
+
 MAKE: Final = """\
 nice -n 19 "$1" -Xshare:dump -XX:+UseSerialGC "-XX:SharedClassListFile=$2" \
 "-XX:SharedArchiveFile=$3" -cp "$4" && mv -f "$3" "$5"
@@ -63,7 +67,7 @@ class ClassArchive:
             self._classes.touch()
         except OSError:
             return []
-        return [f"-XX:DumpLoadedClassList={self._classes}"]
+        return [f"{NOTING}{self._classes}"]
 
     def _is_being_made(self) -> bool:
         """Whether another analysis notes classes, or a process makes the archive."""

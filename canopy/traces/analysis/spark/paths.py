@@ -17,13 +17,19 @@ URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>/.*)?", r
 """Two letters at least: one is a drive."""
 
 
+def is_remote(text: str) -> bool:
+    """Whether `text` is a URI of a file system that is not this machine's (`s3a:/…`, `hdfs:/…`)."""
+    uri = URI.match(text)
+    return uri is not None and uri["rest"] is not None and uri["scheme"].lower() != "file"
+
+
 def named(text: str) -> Path:
     """The path of this machine that `text` names: a path, or a `file:` URI (RFC 8089, in which
     `%20` is a space).
 
     Raises AnalysisError for a URI of a file system that this machine's programs do not see (`s3a:`,
-    `hdfs:`, another host's files): part of the report is written without Spark, and as a path such
-    a name would be that of a new folder here.
+    `hdfs:`, another host's files): as a path such a name would be that of a new folder here. Only
+    `canopy trace analyze` copies from and to such places (``remote.py``).
     """
     uri = URI.match(text)
     if uri is None or (uri["rest"] is None and uri["scheme"].lower() != "file"):
@@ -41,10 +47,9 @@ def named(text: str) -> Path:
             raise AnalysisError(f"{text}: write ? as %3F and # as %23 in a file: URI")
         return Path(unquote(parts.path))
     raise AnalysisError(
-        f"{text} is in a file system ({uri['scheme']}:) that this machine's programs do not see, "
-        "and the analysis writes part of its report without Spark: mount it here and on the "
-        "machines of a cluster under one path (s3fs, goofys or rclone for S3, an NFS gateway or "
-        "fuse-dfs for HDFS), or copy the traces to a folder first (`aws s3 sync`, "
+        f"{text} is in a file system ({uri['scheme']}:) that this machine's programs do not see: "
+        "mount it here and on the machines of a cluster under one path (s3fs, goofys or rclone for "
+        "S3, an NFS gateway or fuse-dfs for HDFS), or copy it to a folder first (`aws s3 sync`, "
         f"`hdfs dfs -get`). For a folder with such a name write ./{text}"
     )
 

@@ -20,7 +20,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,8 +37,9 @@ from canopy.traces.analysis.constants import (
     WRITERS,
 )
 from canopy.traces.analysis.errors import AnalysisError
-from canopy.traces.analysis.spark.archive import ClassArchive, cache_folder
+from canopy.traces.analysis.spark.archive import NOTING, ClassArchive, cache_folder
 from canopy.traces.analysis.spark.java import find_java
+from canopy.traces.analysis.spark.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,6 +130,8 @@ def settings(
     options = [f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}", "-Xss16m"]
     values = dict(EVERYWHERE)
     if master is None:
+        # All that a JVM which is killed leaves behind is in `scratch`.
+        options += [f"-Djava.io.tmpdir={scratch}", "-XX:-UsePerfData"]
         if input_bytes < ONE_COMPILER_BYTES:
             options.append("-XX:TieredStopAtLevel=1")
         if input_bytes < QUICK_BYTES:
@@ -173,8 +175,7 @@ def spark_session(
     Raises AnalysisError if there is no Java, or Spark does not start.
     """
     java = find_java()
-    with tempfile.TemporaryDirectory(prefix="canopy-spark-", ignore_cleanup_errors=True) as name:
-        scratch = Path(name)
+    with scratch_folder() as scratch:
         (scratch / "log4j2.properties").write_text(LOG4J)
         environment = {
             "JAVA_HOME": str(java.home(scratch)),
@@ -188,6 +189,7 @@ def spark_session(
         with log_path.open("wb") as log, _environment(environment), _own_interrupts():
             archive = _archive(java.executable) if master is None else None
             options = archive.options() if archive is not None else []
+            notes = any(each.startswith(NOTING) for each in options)
             values = settings(master, scratch, input_bytes, wishes, options)
             try:
                 context, gateway = _start(values, log, log_path)
@@ -195,7 +197,10 @@ def spark_session(
                     yield _session(context)
                     class_path = context._jvm.System.getProperty("java.class.path")
                 finally:
-                    _stop(context, gateway)
+                    # Where nothing is left to be written, ending a JVM in order is a second of
+                    # processor time.
+                    small = values["spark.sql.shuffle.partitions"] == "1" and not wishes
+                    _stop(context, gateway, at_once=small and not notes)
             except BaseException:
                 if archive is not None:
                     archive.forget()
@@ -264,15 +269,20 @@ def _session(context: Any) -> SparkSession:
     return SparkSession(context, made)
 
 
-def _stop(context: Any, gateway: Any) -> None:
+def _stop(context: Any, gateway: Any, *, at_once: bool = False) -> None:
+    """End the session and its JVM: in order, or `at_once`, which saves the JVM's own tidying up."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     if context is not None:
+        if at_once:
+            context._jsc = None  # of the context only what this process has of it is closed
         context.stop()
     SparkSession._instantiatedSession = None
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     gateway.shutdown()
+    if at_once and process is not None:
+        process.kill()
     SparkContext._gateway = None
     SparkContext._jvm = None
     if process is not None:

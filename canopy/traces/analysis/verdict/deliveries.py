@@ -60,6 +60,14 @@ RULES: Final = (
 """When a pair has which verdict and why, in SQL; the first rule that is true decides."""
 
 
+DROPPED: Final = """
+    WITH dropped AS (
+      SELECT event, peer AS node, min(reason) AS reason FROM {records}
+      WHERE kind = 'drop' AND event IS NOT NULL AND peer IS NOT NULL GROUP BY event, peer)"""
+GIVEN_UP: Final = "LEFT JOIN dropped g ON m.event = g.event AND s.node = g.node"
+"""SQL: what was given up for which node, and the join with it."""
+
+
 def judge(
     spark: SparkSession,
     records: DataFrame,
@@ -69,6 +77,7 @@ def judge(
     whole: Iterable[str],
     *,
     by_hybrid_clock: bool,
+    has_dropped: bool,
     has_discarded: bool,
 ) -> DataFrame:
     """One row per judged pair.
@@ -76,18 +85,18 @@ def judge(
     event, subscription, overlay, verdict, reason, published, copies, and of the first delivery:
     delivered (seconds), node, latency_ms, attribute, hops, lo, hi. `whole` are the runs
     (`node.run`) of which no record is absent. Latencies are differences of wall clocks, or where
-    these do not agree `by_hybrid_clock`. `has_discarded`: some node dropped what a program did not
-    read.
+    these do not agree `by_hybrid_clock`. `has_dropped`: some node gave something up, and
+    `has_discarded`: some of it since a program did not read it.
     """
     known = ", ".join(map(sql_text, whole)) or "''"
+    dropped, given_up = (DROPPED, GIVEN_UP) if has_dropped else ("", "")
     known_all = f"substring_index({{}}, '.', 2) IN ({known})"
     joined = spark.sql(
         f"""
-        WITH dropped AS (
-          SELECT event, peer AS node, min(reason) AS reason FROM {{records}}
-          WHERE kind = 'drop' AND event IS NOT NULL AND peer IS NOT NULL GROUP BY event, peer)
+        {dropped}
         SELECT m.event, m.subscription, coalesce(e.overlay, s.overlay) AS overlay,
-          m.standing, m.elsewhere, m.hlc, coalesce(m.at, e.at) AS at, g.reason AS given_up,
+          m.standing, m.elsewhere, m.hlc, coalesce(m.at, e.at) AS at,
+          {"g.reason" if has_dropped else "CAST(NULL AS STRING)"} AS given_up,
           e.event IS NOT NULL AS is_published, e.attributes IS NOT NULL AS has_attributes,
           s.tree_key IS NOT NULL AS has_tree, s.tree IS NOT NULL AS has_selector, s.acked,
           coalesce(s.altered, false) AS altered,
@@ -98,7 +107,7 @@ def judge(
         FROM {{met}} m
         LEFT JOIN {{published}} e ON m.event = e.event
         LEFT JOIN {{subscribed}} s ON m.subscription = s.subscription
-        LEFT JOIN dropped g ON m.event = g.event AND s.node = g.node
+        {given_up}
         """,
         records=records,
         met=in_one_task(_met(spark, records, pairs)),

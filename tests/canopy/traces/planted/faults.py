@@ -202,6 +202,16 @@ def absent_record(run: Run) -> None:
     run.cut(2, lambda record: record["kind"] == "arrive" and record is run.of(2, "arrive")[4])
 
 
+def of_version_2(run: Run) -> None:
+    """As nodes wrote it that recorded each match, also those that found nobody interested."""
+    for record in run.of(1, "match"):
+        for attribute in ("number", "b"):
+            run.also(1, record, attribute=attribute, recipients=0, hlc=record["hlc"] - 1)
+    for records in run.records.values():
+        for record in records:
+            record["v"] = 2
+
+
 def broken_line(run: Run) -> None:
     record = run.of(2, "deliver")[4]
     record["as it is"] = json.dumps(record)[:90]
@@ -282,6 +292,7 @@ PLANTED: dict[str, Planted] = {
     "broken JSON in attributes": Planted(broken_attributes, "not judged", unjudged=4),
     "a record counted as lost": Planted(counted_as_lost, unjudged=1),
     "an absent record": Planted(absent_record, "not judged"),
+    "records of version 2": Planted(of_version_2),
     "a broken line": Planted(broken_line, unjudged=1),
     "an absent node": Planted(absent_node, "not judged", unjudged=EVENTS),
     "the first records removed": Planted(first_records_removed, "not judged"),
