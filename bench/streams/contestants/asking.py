@@ -1,0 +1,69 @@
+"""Programs over asyncio: what the contestants with a client of that kind share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+
+class AskingProgram(ABC):
+    """Appends by `send`, which returns at once, and what it returns is awaited."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.loop = asyncio.new_event_loop()
+        stack.callback(self.loop.close)
+
+    @abstractmethod
+    async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
+        """Send `count` rows from `place` on; the acknowledgements to wait for."""
+
+    def append(self, batch: int, ahead: int, seconds: float) -> int:
+        """Append for so long, with `ahead` batches under way."""
+        return self.loop.run_until_complete(self._append(batch, ahead, seconds))
+
+    async def _append(self, batch: int, ahead: int, seconds: float) -> int:
+        waiting: deque[list[asyncio.Future[Any]]] = deque()
+        done = place = 0
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            waiting.append(await self.send(place, batch))
+            place += batch
+            while len(waiting) >= ahead:
+                await _all(waiting.popleft())
+                done += batch
+        for each in waiting:
+            await _all(each)
+        return done + batch * len(waiting)
+
+    def pace(self, rate: float, seconds: float) -> list[float]:
+        """One row at a time, each when it is due."""
+        return self.loop.run_until_complete(self._pace(rate, seconds))
+
+    async def _pace(self, rate: float, seconds: float) -> list[float]:
+        took: list[float] = []
+        waiting: list[Awaitable[Any]] = []
+        began = time.monotonic()
+        for place in range(round(rate * seconds)):
+            due = began + place / rate
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            for one in await self.send(place, 1):
+                one.add_done_callback(partial(_note, took, due))
+                waiting.append(one)
+        for each in waiting:
+            await each
+        return took
+
+
+def _note(took: list[float], due: float, answer: asyncio.Future[Any]) -> None:
+    took.append(time.monotonic() - due)
+
+
+async def _all(waiting: list[asyncio.Future[Any]]) -> None:
+    for one in waiting:
+        await one

@@ -1,0 +1,87 @@
+"""A stream of three nodes, of which the program's is one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import ExitStack
+from pathlib import Path
+from queue import SimpleQueue
+
+import psutil
+
+from bench.streams.contestants.contestant import MAJORITY, PATIENCE, rows
+from canopy.cli.demo.overlay import Overlay
+from canopy.client.blocking import ControlClient
+from overlay.client import AppendEvents, EventsAppended, Streams
+from overlay.stream_client import AddStream
+
+
+class CanopyStream:
+    """Batches are atomic."""
+
+    durable = MAJORITY
+    replicas = 3
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        for name in ("nodes", "logs", "traces"):
+            (folder / name).mkdir(parents=True)
+        self.overlay = stack.enter_context(Overlay(3, folder, ["--no-trace"], seed=1))
+        self.overlay.start(lambda _: None)
+        self.overlay.await_ready(lambda _: None)
+        self.client = stack.enter_context(ControlClient.connect(self.overlay.nodes[0].data))
+        time.sleep(3.0)  # until the views are filled, so that there are three nodes to choose from
+        made = self.client.ask(AddStream(0, "bench"), Streams, PATIENCE)
+        assert len(made.streams[0].shards[0].replicas) == 3
+        self.rows = rows(4_096)
+        self.append(1, 1, 1.0)
+
+    def processes(self) -> list[psutil.Process]:
+        """The nodes."""
+        return [psutil.Process(n.process.pid) for n in self.overlay.nodes if n.process is not None]
+
+    def _begin(self, place: int, batch: int) -> int:
+        place %= len(self.rows) - batch + 1
+        return self.client.begin(AppendEvents(0, "bench", tuple(self.rows[place : place + batch])))
+
+    def _finish(self, number: int) -> None:
+        reply = self.client.finish(number, PATIENCE)
+        assert isinstance(reply, EventsAppended), reply
+
+    def append(self, batch: int, ahead: int, seconds: float) -> int:
+        """Append for so long."""
+        waiting: deque[int] = deque()
+        done = place = 0
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            waiting.append(self._begin(place, batch))
+            place += batch
+            if len(waiting) >= ahead:
+                self._finish(waiting.popleft())
+                done += batch
+        for number in waiting:
+            self._finish(number)
+            done += batch
+        return done
+
+    def pace(self, rate: float, seconds: float) -> list[float]:
+        """One row at a time, each when it is due; another thread takes the receipts."""
+        took: list[float] = []
+        waiting: SimpleQueue[tuple[int, float] | None] = SimpleQueue()
+
+        def finish() -> None:
+            while (one := waiting.get()) is not None:
+                self._finish(one[0])
+                took.append(time.monotonic() - one[1])
+
+        thread = threading.Thread(target=finish)
+        thread.start()
+        began = time.monotonic()
+        for place in range(round(rate * seconds)):
+            due = began + place / rate
+            time.sleep(max(0.0, due - time.monotonic()))
+            waiting.put((self._begin(place, 1), due))
+        waiting.put(None)
+        thread.join()
+        return took

@@ -1,0 +1,69 @@
+"""A stream of three NATS servers with file storage; each row is a message."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.processes.nodes import free_port
+from bench.streams.contestants.asking import AskingProgram
+from bench.streams.contestants.contestant import LAZY, MAJORITY, PATIENCE, Servers, encoded_rows
+
+
+class JetStream(AskingProgram):
+    """With `sync_interval` "always", or as it is by default ("2m")."""
+
+    replicas = 3
+
+    def __init__(self, folder: Path, stack: ExitStack, sync: str) -> None:
+        super().__init__(stack)
+        self.durable = MAJORITY if sync == "always" else LAZY
+        rng = Random()
+        self.ports = [free_port(rng) for _ in range(6)]
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self.ports[3:])
+        servers = Servers(stack)
+        self.processes = servers.processes
+        for number in range(3):
+            data = folder / f"n{number}"
+            data.mkdir(parents=True)
+            (data / "conf").write_text(
+                f'server_name: n{number}\nlisten: "127.0.0.1:{self.ports[number]}"\n'
+                f'jetstream {{ store_dir: "{data}", sync_interval: "{sync}" }}\n'
+                f'cluster {{ name: bench, listen: "127.0.0.1:{self.ports[3 + number]}", '
+                f"routes: [{routes}] }}\n"
+            )
+            servers.start(["nats-server", "-c", str(data / "conf")], data / "log")
+        self.rows = encoded_rows(4_096)
+        self.stream = self.loop.run_until_complete(self._connect())
+        stack.callback(lambda: self.loop.run_until_complete(self.client.close()))
+        self.append(1, 1, 1.0)
+
+    async def _connect(self) -> Any:
+        import nats  # type: ignore[import-not-found, unused-ignore]
+
+        async def quiet(error: Exception) -> None:
+            """The servers are still starting."""
+
+        where = f"nats://127.0.0.1:{self.ports[0]}"
+        self.client = await nats.connect(where, max_reconnect_attempts=600, error_cb=quiet)
+        asking = self.client.jetstream(timeout=1.0)
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                await asking.add_stream(name="bench", subjects=["bench"], num_replicas=3)
+                return self.client.jetstream(timeout=PATIENCE, publish_async_max_pending=1 << 16)
+            except Exception:  # the cluster is electing its leaders
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(0.5)
+
+    async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
+        """Publish each row."""
+        return [
+            await self.stream.publish_async("bench", self.rows[n % len(self.rows)])
+            for n in range(place, place + count)
+        ]
