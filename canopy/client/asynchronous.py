@@ -40,7 +40,7 @@ from canopy.client.resubscription import (
 from canopy.client.session import expected
 from canopy.client.streams.appending import Appending, AppendResult, batches_of
 from canopy.client.streams.membership import GroupArguments, MembershipCore, wanted_membership
-from canopy.client.streams.reading import ReadingCore, Start, patient, wanted_reading
+from canopy.client.streams.reading import Begin, ReadingCore, patient, wanted_reading
 from canopy.client.streams.transacting import (
     UNKNOWN_TRANSACTION,
     Decided,
@@ -182,7 +182,7 @@ class AsyncClient:
         stream: str,
         selector: str = "",
         *,
-        start: Start | int = "new",
+        start: Begin = "new",
         at: int = 0,
         positions: Mapping[int, int] | None = None,
         durable: str = "",

@@ -30,7 +30,7 @@ from canopy.client.resubscription import (
 from canopy.client.session import expected
 from canopy.client.streams.appending import Appending, AppendResult, batches_of
 from canopy.client.streams.membership import GroupArguments, MembershipCore, wanted_membership
-from canopy.client.streams.reading import ReadingCore, Start, patient, wanted_reading
+from canopy.client.streams.reading import Begin, ReadingCore, patient, wanted_reading
 from canopy.client.streams.transacting import (
     UNKNOWN_TRANSACTION,
     Decided,
@@ -194,7 +194,7 @@ class Client:
         stream: str,
         selector: str = "",
         *,
-        start: Start | int = "new",
+        start: Begin = "new",
         at: int = 0,
         positions: Mapping[int, int] | None = None,
         durable: str = "",
@@ -204,14 +204,15 @@ class Client:
     ) -> Reading:
         """Read the events of a stream that `selector` matches (all, if there is none).
 
-        `start`: "first", "new", an offset, or "time" with the nanoseconds since 1970 in `at`;
-        shards that are in `positions` begin at the offset there, as `Reading.positions` had it. A
-        `durable` reading begins at its own position where the stream knows it and `positions` does
+        `start`: "first", "new", "keys", an offset, a time (a datetime, or a text such as
+        2026-11-23T08:00, local unless it says otherwise), or "time" with nanoseconds since 1970 in
+        `at`; shards that are in `positions` begin at the offset there, as `Reading.positions` had
+        it. A `durable` reading begins at its own position where the stream knows it and `positions` does
         not have the shard, and the stream keeps what it has not read; it is forgotten
         after `expire_after` seconds without a program, 0: never. `shard`: only this one, -1: all.
 
         Raises CommandFailed (unknown, selector, fenced, offset-out-of-range: the text says which
-        offsets are there), and as `ask`."""
+        offsets are there), ValueError for another `start`, and as `ask`."""
         places = (start, at, positions or {})
         wanted = wanted_reading(stream, selector, *places, durable, expire_after, shard)
         reading = Reading(self._begin, self._closed.wait, self._reconnect, wanted, timeout)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from canopy.client.errors import ControlError, UnreachableError
 from canopy.client.session import expected
 from canopy.client.steps import Link, Steps
-from canopy.client.streams.reading import PAUSE, Start
+from canopy.client.streams.reading import PAUSE, Begin, started
 from overlay.client import Done
 from overlay.stream_client import (
     AttachGroup,
@@ -47,7 +47,7 @@ class GroupArguments(TypedDict, total=False):
     """What `Client.group` may be given beside names and the selector."""
 
     name: str
-    start: Start | int
+    start: Begin
     at: int
     credit: int
     lease: float | None
@@ -62,12 +62,13 @@ def wanted_membership(
 ) -> AttachGroup:
     """The command for the arguments of `Client.group`. ValueError if it is to start with keys."""
     start, delay = options.get("start", "new"), options.get("delay")
-    if start == "keys":
+    kind, at = started(start, options.get("at", 0))
+    if kind == "keys":
         raise ValueError("a group shares the rows of the log: it cannot start with keys")
     return AttachGroup(
         *(0, stream, group, options.get("name") or secrets.token_hex(8)),
-        start="offset" if isinstance(start, int) else start,
-        at=start if isinstance(start, int) else options.get("at", 0),
+        start=kind,
+        at=at,
         credit=options.get("credit", 64),
         selector=selector,
         lease=options.get("lease"),
@@ -102,6 +103,7 @@ class MembershipCore(Generic[L]):
         self._take: int | None = None  # the question that is open
         self._rest: deque[GroupRow] = deque()  # more rows than were asked for last
         self._said: deque[int] = deque()  # words on rows that are not answered
+        self._is_unsure = False  # words were not answered when the node was lost
         self._is_closed = False
         self.name = wanted.name
         """The member's name: another program that attaches under it fences this one."""
@@ -170,6 +172,7 @@ class MembershipCore(Generic[L]):
             while len(self._said) > AHEAD:
                 yield from self._hearing()
         except UnreachableError:
+            self._is_unsure = True
             yield from self._coming_back()
 
     def _hearing(self) -> Steps[None]:
@@ -179,13 +182,21 @@ class MembershipCore(Generic[L]):
         self.lost += expected(reply, RowsSettled).lost
 
     def _flushing(self) -> Steps[None]:
-        """Wait until what was said of rows is committed."""
+        """Wait until what was said of rows is committed. Raises UnreachableError if the node was
+        lost since the last call, also if it is back: what was not answered then is not known."""
         try:
             while self._said:
                 yield from self._hearing()
         except UnreachableError:
             yield from self._coming_back()
+            self._is_unsure = False
             raise
+        if self._is_unsure:
+            self._is_unsure = False
+            raise UnreachableError(
+                "the node was lost, and is back: it is not known whether all that was said of rows "
+                "is committed, and rows may come again"
+            )
 
     def _ending(self) -> Steps[None]:
         """Be a member no more: what was said of rows counts, the others go to other members."""
@@ -202,6 +213,7 @@ class MembershipCore(Generic[L]):
     def _coming_back(self) -> Steps[None]:
         """Wait for the node to come back. What the member had goes to others meanwhile."""
         self._link = self._take = None
+        self._is_unsure = self._is_unsure or bool(self._said)
         self._said.clear()
         until = time.monotonic() + self._patience
         while not self._is_closed:

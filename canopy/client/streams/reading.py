@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, get_args
 
 from canopy.client.errors import CommandTimeoutError, ControlError, UnreachableError
 from canopy.client.session import expected
@@ -31,6 +31,11 @@ from overlay.client import (
 )
 
 Start = Literal["first", "new", "offset", "time", "keys"]
+
+Begin: TypeAlias = Start | int | str | datetime
+"""`start` of `Client.read`: a word, an offset, a time."""
+
+WANTED: Final = "first, new, keys, an offset, or a time such as 2026-11-23T08:00"
 
 CONFIRM: Final = 1.0
 """Seconds between two words of what has taken effect elsewhere: they only let retention go on."""
@@ -55,14 +60,27 @@ def parse_start(text: str) -> tuple[Start | int, int]:
     try:
         return "time", int(datetime.fromisoformat(text).timestamp() * 1e9)
     except ValueError:
-        wanted = "first, new, keys, an offset, or a time such as 2026-11-23T08:00"
-        raise ValueError(f"{wanted} is wanted, not {text}") from None
+        raise ValueError(f"{WANTED} is wanted, not {text}") from None
+
+
+def started(start: Begin, at: int) -> tuple[Start, int]:
+    """Where a reading begins, for `start` and `at` of `Client.read`. ValueError for what is no
+    place."""
+    if isinstance(start, datetime):
+        return "time", int(start.timestamp() * 1e9)
+    if isinstance(start, str) and start not in get_args(Start):
+        start, at = parse_start(start)
+    if isinstance(start, str):
+        return cast(Start, start), at
+    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
+        raise ValueError(f"{WANTED} or a datetime is wanted as start, not {start!r}")
+    return "offset", start
 
 
 def wanted_reading(
     stream: str,
     selector: str,
-    start: Start | int,
+    start: Begin,
     at: int,
     positions: Mapping[int, int],
     durable: str,
@@ -70,8 +88,7 @@ def wanted_reading(
     shard: int = -1,
 ) -> BeginReading:
     """The command for the arguments of `Client.read`."""
-    kind: Start = "offset" if isinstance(start, int) else start
-    place = start if isinstance(start, int) else at
+    kind, place = started(start, at)
     return BeginReading(
         *(0, stream, selector, kind, place, tuple(sorted(positions.items())), durable),
         expire_after=int(expire_after),

@@ -123,12 +123,30 @@ def test_a_member_that_comes_back_names_its_attachment_and_has_nothing(node: Fak
     node.links[0].is_cut = True
     member.ack(row(0))
     assert [attach.attachments for attach in node.of(AttachGroup)] == [(), ((1, 1),)]
+    with pytest.raises(UnreachableError, match="not known"):
+        member.flush()  # of what was said before the node was lost
+    member.flush()
     assert member.take(1.0) == [row(0)], "the row that was kept for the next call is another's"
     member.ack(row(0))
     node.links[1].is_cut = True
     with pytest.raises(UnreachableError):
         member.flush()
     assert len(node.links) == 3
+
+
+def test_a_node_that_is_lost_while_rows_are_taken_leaves_it_open_what_became_of_others(
+    node: FakeNode,
+) -> None:
+    node.waiting = [[row(0)], [row(1)]]
+    member = member_of(node)
+    assert member.take(1.0) == [row(0)]
+    member.ack(row(0))
+    node.links[0].is_cut = True
+    assert member.take(1.0) == [row(1)]
+    with pytest.raises(UnreachableError, match="not known"):
+        member.flush()
+    member.ack(row(1))
+    member.flush()
 
 
 def test_many_words_are_not_left_unanswered_and_what_is_lost_is_said(node: FakeNode) -> None:

@@ -1,0 +1,206 @@
+"""A stream of real processes under random faults, and whether every row is accounted for.
+
+    python -m bench.streams.endurance --faults 12            # a minute or so
+    python -m bench.streams.endurance --faults 1000 --rows 10000000 --json
+
+Five nodes as processes behind a fault proxy, three of them replicas of one stream. Programs at all
+of them: producers with numbered rows, one that prepares, commits and rolls back transactions, the
+members of a consumer group, and one that folds all rows into a database, with its position in the
+same transaction. Meanwhile nodes are killed (kill -9) and restarted, stopped (SIGSTOP), cut off in
+one or both directions, their disks fill up (each has a small file system, for which it takes root),
+and bits of their files are turned over while they run (bench/streams/hostile/injector.py says what
+is done together).
+
+In the end all is healed, what is under way ends, and the stream is read: each acknowledged row is
+there, once, in order and where its receipt says; transactions as their program was told; each row
+that the group wants was acknowledged once; the database has each row once; the files of all
+replicas are whole and prove receipts. `wrong` must be empty, else the exit code is 1; so must
+`ended`, nodes that ended by themselves. Progress goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from bench.processes.fault_proxy import FaultProxy
+from bench.processes.nodes import ProxiedNodes
+from bench.streams.hostile.account import Account
+from bench.streams.hostile.disks import SmallDisk
+from bench.streams.hostile.injector import Injector
+from bench.streams.hostile.programs import (
+    STREAM,
+    Deciding,
+    Folding,
+    Producer,
+    Program,
+    Sharing,
+    wait,
+)
+from bench.tracing import group
+from canopy.client.blocking import ControlClient
+from overlay.client import Streams
+from overlay.stream_client import AddStream
+
+NODES: Final = 5
+SETTINGS: Final[dict[str, Any]] = {"directory": False}  # addresses come through the proxy only
+
+CALM: Final = 3.0
+"""Seconds of rows before the first fault."""
+
+SETTLED: Final = 240.0
+"""Seconds for everything to come to rest, on a busy machine; ample."""
+
+
+class Endurance:
+    """One run."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
+        self.options, self.folder = options, folder
+        proxy = stack.enter_context(FaultProxy(options.seed))
+        names = [str(n) for n in range(NODES)]
+        disks = {}
+        for name in names if options.disk else ():
+            disks[name] = SmallDisk(folder, folder / name, options.disk, stack)
+        settings = {**SETTINGS, "log": "info", "trace": group(0.0)}
+        self.nodes = stack.enter_context(ProxiedNodes(NODES, folder, proxy, settings))
+        self.nodes.grow()
+        time.sleep(CALM)  # until the views are filled
+        with ControlClient.connect(self.node(0)) as client:
+            made = client.ask(AddStream(0, STREAM), Streams, 60.0).streams[0]
+        self.stream = made.id
+        self.injector = Injector(self.nodes, proxy, disks, Random(options.seed))
+        seed = options.seed
+        appends = (seed, options.batch, options.rate / 3)
+        self.producers = [Producer(f"p{n}", self.node(n), *appends) for n in range(3)]
+        self.deciding = Deciding("t", self.node(3), seed)
+        self.members = [Sharing(f"m{n}", self.node(n + 2), seed) for n in range(2)]
+        self.folding = Folding("fold", self.node(4), seed, folder / "folded.db")
+        self.programs: list[Program] = [
+            *(*self.producers, self.deciding, *self.members, self.folding)
+        ]
+
+    def node(self, number: int) -> Path:
+        """A node's data folder."""
+        return self.nodes.nodes[str(number)].data
+
+    @property
+    def acknowledged(self) -> int:
+        """Rows that producers know to be there."""
+        return sum(each.acknowledged for each in self.producers)
+
+    def run(self) -> dict[str, Any]:
+        """Faults, then rest, then the account."""
+        options, began = self.options, time.monotonic()
+        for program in self.programs:
+            program.start()
+        time.sleep(CALM)
+        ends = began + options.minutes * 60 if options.minutes else float("inf")
+        while time.monotonic() < ends and (
+            self.injector.counts.total() < options.faults or self.acknowledged < options.rows
+        ):
+            if self.injector.counts.total() < options.faults:
+                self.injector.step()
+            for node in self.nodes.nodes.values():
+                node.look()
+            self._say(f"{self.injector.counts.total()} faults, {self.acknowledged:,} rows")
+            time.sleep(options.every)
+        self.injector.heal()
+        self._end(*self.producers, self.deciding)
+        whole = self.injector.is_whole(SETTLED)
+        return self._judged(whole, time.monotonic() - began)
+
+    def _judged(self, whole: bool, took: float) -> dict[str, Any]:
+        unknown = self.deciding.settle()
+        account = Account()
+        account.read(self.node(0), self.producers)
+        self._say(f"{account.end:,} rows; waiting for the group and the database")
+        wait(lambda: self.folding.position >= account.end, SETTLED)
+        wait(lambda: account.shared <= set().union(*[each.got for each in self.members]), SETTLED)
+        time.sleep(1.0)
+        self._end(*self.members, self.folding)
+        account.producers(self.producers)
+        account.transactions(self.deciding)
+        account.group(self.members)
+        account.folded(self.folding)
+        whole = self.injector.is_whole(SETTLED) and whole
+        if not whole:
+            account.wrong["replicas that are not whole"] += 1
+        replicas = {each.node for each in self.injector.replicas()}
+        for node in self.nodes.nodes.values():
+            node.look()
+            found = self.nodes.status(node.name) if node.is_up else None
+            node.id = found.node if found else node.id
+        ended = sum(node.ended for node in self.nodes.nodes.values())
+        for node in self.nodes.nodes.values():  # what they have said is on their disks
+            if node.is_up:
+                self.nodes.kill(node.name)
+        there = [node.data for node in self.nodes.nodes.values() if node.id in replicas]
+        account.files([data / "streams" / self.stream / "0" for data in there], self.producers)
+        faults = [repr(each.fault) for each in self.programs if each.fault is not None]
+        return {
+            "seed": self.options.seed,
+            "seconds": round(took, 1),
+            "faults": dict(sorted(self.injector.counts.items())),
+            **account.facts,
+            "transactions decided in the end": unknown,
+            "errors": {each.name: each.errors for each in self.programs if each.errors},
+            "ended": ended,
+            "last_lines": [line for node in self.nodes.nodes.values() for line in node.last_lines],
+            "programs that failed": faults,
+            "wrong": {what: count for what, count in account.wrong.items() if count},
+        }
+
+    def _end(self, *programs: Program) -> None:
+        for each in programs:
+            each.ends.set()
+        for each in programs:
+            each.join(SETTLED)
+
+    def _say(self, text: str) -> None:
+        if sys.stderr.isatty() or self.options.verbose:
+            print(text, file=sys.stderr)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command `python -m bench.streams.endurance` and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.streams.endurance",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=int, default=12, help="how many (12)")
+    parser.add_argument("--rows", type=int, default=0, help="go on until so many are acknowledged")
+    parser.add_argument("--minutes", type=float, default=0.0, help="end after so many; 0: do not")
+    parser.add_argument("--every", type=float, default=1.5, help="seconds between faults (1.5)")
+    parser.add_argument("--batch", type=int, default=500, help="rows of a request, at most (500)")
+    parser.add_argument("--rate", type=float, default=3_000.0, help="rows a second (3,000)")
+    parser.add_argument(
+        "--disk", type=int, default=2_048, help="MiB of each node's disk; 0: none is filled up"
+    )
+    parser.add_argument("--verbose", action="store_true", help="progress, also into a file")
+    options = parser.parse_args(args)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # disks are unmounted
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-")))
+        run = Endurance(options, folder, stack)
+        report = run.run()
+        if report["wrong"] or report["ended"] or report["programs that failed"]:
+            report["log"] = run.injector.log
+    print(json.dumps(report, indent=2 if not options.json else None))
+    return int("log" in report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What programs were told, held against the stream as it is in the end."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bench.streams.hostile.programs import (
+    HALVES,
+    PATIENCE,
+    STREAM,
+    Deciding,
+    Folding,
+    Producer,
+    Sharing,
+)
+from canopy.client.synchronous import connect
+from overlay.info import AppendReceipt
+from streams.log.receipt import Receipt
+from streams.log.shard_log import parse_name
+from streams.log.verify import Verifier
+
+
+class Account:
+    """`wrong`: what must not be, with how often; `facts`: what was looked at."""
+
+    def __init__(self) -> None:
+        self.wrong: Counter[str] = Counter()
+        self.facts: Counter[str] = Counter()
+        self.rows: dict[str, list[int]] = {}
+        """Of each producer the offsets of its rows, by number; -1: it is not there."""
+        self.halves: Counter[str] = Counter()  # rows of each transaction
+        self.shared: set[int] = set()  # offsets of the rows that the group wants
+        self.end = 0
+
+    def read(self, data: Path, producers: Sequence[Producer]) -> None:
+        """Look at every row of the stream."""
+        self.rows = {each.name: [-1] * each.sent for each in producers}
+        with connect(data, reconnect=PATIENCE) as client:
+            reading = client.read(STREAM, start="first")
+            while events := reading.take(timeout=10.0):
+                for event in events:
+                    if event.offset != self.end:
+                        self.wrong["offsets with a gap"] += 1
+                    self.end = event.offset + 1
+                    self._note(event.offset, event.attributes)
+            reading.close()
+        self.facts["rows"] = self.end
+
+    def _note(self, offset: int, attributes: dict[str, Any]) -> None:
+        if "t" in attributes:
+            self.halves[attributes["t"]] += 1
+            return
+        mine, number = self.rows[attributes["p"]], attributes["n"]
+        if number >= len(mine):
+            self.wrong["rows that nobody sent"] += 1
+            return
+        if mine[number] >= 0:
+            self.wrong["rows that are there twice"] += 1
+        mine[number] = offset
+        if attributes["shared"]:
+            self.shared.add(offset)
+
+    def producers(self, programs: Sequence[Producer]) -> None:
+        """Each acknowledged row is there, in order, where its receipt says."""
+        for each in programs:
+            mine = self.rows[each.name]
+            told = mine[: each.acknowledged]
+            self.facts["acknowledged"] += len(told)
+            self.wrong["acknowledged rows that are lost"] += told.count(-1)
+            there = [offset for offset in mine if offset >= 0]
+            self.wrong["rows out of order"] += sum(a > b for a, b in pairwise(there))
+            for number, receipt in each.receipts:
+                self.facts["receipts"] += 1
+                self.wrong["rows not where their receipt says"] += sum(
+                    mine[number + n] != receipt.first + n for n in range(receipt.count)
+                )
+
+    def transactions(self, program: Deciding) -> None:
+        """All rows of a transaction that was committed, and none of another."""
+        for name, outcome in program.outcomes.items():
+            self.facts[f"transactions {outcome}"] += 1
+            wanted = HALVES if outcome == "committed" else 0
+            if self.halves.pop(name, 0) != wanted:
+                self.wrong[f"transactions {outcome}, and not as such"] += 1
+        self.wrong["transactions that nobody made"] += len(self.halves)
+
+    def group(self, members: Sequence[Sharing]) -> None:
+        """Each row that the group wants was given to somebody, and acknowledged by one."""
+        got, done = Counter[int](), Counter[int]()
+        for each in members:
+            got.update(each.got)
+            done.update(each.done)
+        self.facts["rows of the group"] = len(self.shared)
+        self.facts["deliveries of the group"] = got.total()
+        self.wrong["rows that the group did not get"] += len(self.shared - got.keys())
+        self.wrong["rows that the group got and does not want"] += len(got.keys() - self.shared)
+        self.wrong["rows that were acknowledged twice"] += sum(n > 1 for n in done.values())
+        self.facts["rows acknowledged without an answer"] = len(self.shared - done.keys())
+
+    def folded(self, program: Folding) -> None:
+        """The database has each row once."""
+        with sqlite3.connect(program.database) as db:
+            found = db.execute("SELECT count(*), min(at), max(at) FROM folded").fetchone()
+        self.facts["rows folded"] = found[0]
+        if found != (self.end, 0, self.end - 1):
+            self.wrong["rows that the database has not, or twice"] += abs(self.end - found[0]) or 1
+
+    def files(self, folders: Sequence[Path], programs: Sequence[Producer]) -> None:
+        """Each replica's files are whole, and prove receipts."""
+        receipts = [receipt for each in programs for _, receipt in each.receipts]
+        for folder in folders:
+            for proof in proofs(folder, receipts):
+                names = sorted(p.name for p in folder.iterdir() if parse_name(p.name))
+                contents = {name: (folder / name).read_bytes() for name in names}
+                found = Verifier(proof.name, proof).run(names, contents.__getitem__)
+                self.facts["receipts proved offline"] += found.receipt == "proved"
+                if found.fault is not None:
+                    self.wrong[f"a fault in a replica's files: {found.fault.what}"] += 1
+                elif found.receipt != "proved":
+                    self.wrong[f"a receipt {found.receipt} by a replica's files"] += 1
+
+
+def proofs(folder: Path, receipts: Sequence[AppendReceipt]) -> Iterator[Receipt]:
+    """The first and the last receipt, as the files of a replica prove them."""
+    for each in (receipts[0], receipts[-1]) if receipts else ():
+        place = (each.shard, each.epoch, each.first, each.count, each.chunk, each.hash)
+        yield Receipt(folder.parent.name, *place)
