@@ -158,6 +158,7 @@ class Endurance:
             "last_lines": [line for node in self.nodes.nodes.values() for line in node.last_lines],
             "programs that failed": faults,
             "wrong": {what: count for what, count in account.wrong.items() if count},
+            "wrong_count": account.wrong.total(),
         }
 
     def _end(self, *programs: Program) -> None:

@@ -207,8 +207,8 @@ class Client:
         `start`: "first", "new", "keys", an offset, a time (a datetime, or a text such as
         2026-11-23T08:00, local unless it says otherwise), or "time" with nanoseconds since 1970 in
         `at`; shards that are in `positions` begin at the offset there, as `Reading.positions` had
-        it. A `durable` reading begins at its own position where the stream knows it and `positions` does
-        not have the shard, and the stream keeps what it has not read; it is forgotten
+        it. A `durable` reading begins at its own position where the stream knows it and `positions`
+        does not have the shard, and the stream keeps what it has not read; it is forgotten
         after `expire_after` seconds without a program, 0: never. `shard`: only this one, -1: all.
 
         Raises CommandFailed (unknown, selector, fenced, offset-out-of-range: the text says which
