@@ -57,7 +57,7 @@ class Injector:
             "damage": self._damage,
         }
         if any(disk.mounted for disk in disks.values()):
-            self._kinds["full disk"] = self._fill
+            self._kinds["full-disk"] = self._fill
 
     def step(self) -> None:
         """End what is over, and begin one fault if there is room for it."""

@@ -143,7 +143,8 @@ class Sharing(Program):
     def __init__(self, name: str, data: Path, seed: int) -> None:
         super().__init__(name, data, seed)
         self.got: dict[int, int] = {}  # by offset: how often
-        self.done: set[int] = set()  # offsets whose acknowledgement is committed
+        self.got_at: dict[int, float] = {}  # by offset: when last
+        self.done: dict[int, float] = {}  # by offset: since when it is known to be done with
 
     def work(self, client: Client) -> None:
         """Take rows, and say that they are done with."""
@@ -155,13 +156,15 @@ class Sharing(Program):
                 left -= 1
                 for row in rows:
                     self.got[row.offset] = self.got.get(row.offset, 0) + 1
+                    self.got_at[row.offset] = time.monotonic()
                 if rows and self.rng.random() < 0.05:
                     member.nack(rows.pop(), delay=0.5)
                 member.ack(*rows)
                 if rows:
                     member.flush()
                     lost = {offset for _, offset in member.lost}
-                    self.done |= {row.offset for row in rows} - lost
+                    now = time.monotonic()
+                    self.done |= {row.offset: now for row in rows if row.offset not in lost}
 
 
 class Folding(Program):
