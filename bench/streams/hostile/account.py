@@ -24,7 +24,6 @@ from streams.log.receipt import Receipt
 from streams.log.shard_log import parse_name
 from streams.log.verify import Verifier
 
-
 SLACK: Final = 2.0
 """Seconds for which a row may be on its way to a program, on a busy machine."""
 
