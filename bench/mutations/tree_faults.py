@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from bench.mutations.planting import fault, replace, replaced
+from bench.mutations.planting import fault, replace, replace_constant, replaced
 from matching import Cut, Interval
 from overlay.chord.events import Replanted
 from overlay.chord.messages import Cluster
@@ -15,7 +15,8 @@ from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.visit_scheduler import VisitScheduler
 from overlay.upper_tree.messages import Registration, Renew
-from overlay.upper_tree.owner import reported_loads
+from overlay.upper_tree.owner import placement, reported_loads
+from overlay.upper_tree.owner.constants import RELIEF_LEAST
 from overlay.upper_tree.owner.host_pool import HostPool
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.machines import Machines
@@ -127,6 +128,16 @@ def suback_before_invalidation() -> None:
         return True
 
     replace(SummaryServer.is_admitted, is_admitted)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_growth.py",
+    "test_a_load_that_grows_is_cut_for_soon_again",
+)
+def growing_load_waits_like_a_steady_one() -> None:
+    """An owner waits a second between two rounds of cuts though the load grows."""
+    replace_constant(placement, "RELIEF_SOON", RELIEF_LEAST)
 
 
 @fault(

@@ -109,6 +109,11 @@ RELIEF_LEAST, RELIEF_MOST = 1.0, 60.0
 moves has mostly arrived by then; and at most, where they do not help. By the maps that change under
 a steady load."""
 
+RELIEF_SOON = 0.4
+"""… and where the load has grown since, or what was cut is to be placed: until those hosts report
+that have been given something. By the time until 99 % of deliveries are in time again after a burst
+(`canopy sim scaling`)."""
+
 GROWN = 1.5
 """A load has grown that is so many times what the last plan was made for: more than reports deviate
 where hosts share one machine."""

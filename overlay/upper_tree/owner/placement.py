@@ -45,6 +45,7 @@ from overlay.upper_tree.owner.constants import (
     PLAN_PERIOD,
     RELIEF_LEAST,
     RELIEF_MOST,
+    RELIEF_SOON,
     REPACK_SHARE,
     REPLICAS_MOST,
     SPARE,
@@ -304,7 +305,7 @@ class Relief:
         if now > self._at + RELIEF_MOST:
             self._pause = RELIEF_LEAST
         elif is_new or load > self._load * GROWN:
-            self._pause = max(RELIEF_LEAST, self._pause / 4)
+            self._pause = max(RELIEF_SOON, self._pause / 4)
         if now < self._at + self._pause:
             return False
         self._at, self._load = now, load

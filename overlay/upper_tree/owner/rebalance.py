@@ -668,4 +668,7 @@ class Rebalance(Machine):
         """No change is under way any more: SUBACKs, or an arc that leaves, may wait for that."""
         self.port.emit(MapSettled(owned.attribute))
         self._owner.transfer_if_settled()
-        self._owner.rebalance_soon()
+        if owned.change_reason == "busy":
+            self._owner.rebalance_soon(0.0)  # what was cut is to be placed
+        else:
+            self._owner.rebalance_soon()

@@ -22,6 +22,7 @@ from overlay.upper_tree.owner.constants import (
     POOL_KEPT,
     RELIEF_LEAST,
     RELIEF_MOST,
+    RELIEF_SOON,
     TARGET,
 )
 from overlay.upper_tree.owner.machines import Machines
@@ -279,6 +280,14 @@ def test_a_load_that_nothing_relieves_is_cut_for_less_and_less_often() -> None:
     assert relief.claim(4.0 * GROWN * 1.01, False, acted[-1] + RELIEF_MOST / 4 + 0.1), (
         "it has grown"
     )
+
+
+def test_a_load_that_grows_is_cut_for_soon_again() -> None:
+    relief = Relief()
+    assert relief.claim(4.0, False, 0.0)
+    assert not relief.claim(4.0 * GROWN * 1.01, False, RELIEF_SOON * 0.9)
+    assert relief.claim(4.0 * GROWN * 1.01, False, RELIEF_SOON * 1.3)
+    assert relief.claim(4.0, True, RELIEF_SOON * 3.9), "what was cut is to be placed"
 
 
 def test_members_that_lead_host_as_well_where_there_is_no_other_node() -> None:
