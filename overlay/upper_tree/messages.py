@@ -349,7 +349,10 @@ class ServingBeat(Message, frozen=True):
 
 class ServingReply(Message, frozen=True):
     """The beat with this number has come. `load`: what this owner's virtual nodes ask of the host;
-    None: next to nothing."""
+    None: next to nothing. It may come before what was said earlier: it says nothing of that, and
+    the lease that follows is counted from when it was sent."""
+
+    overtakes = True
 
     key: Key
     number: Uint53

@@ -58,7 +58,10 @@ class LogSnapshot(Message, frozen=True):
 
 
 class LogAck(Message, frozen=True):
-    """The follower has the first `next` entries on disk, as this epoch's primary has them."""
+    """The follower has the first `next` entries on disk, as this epoch's primary has them. That is
+    so whatever it said before and has not arrived."""
+
+    overtakes = True
 
     key: Key
     epoch: Uint53

@@ -12,12 +12,14 @@ from overlay.machine import Message
 from overlay.settings import Settings
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.messages import (
+    Assign,
     Install,
     Register,
     Registered,
     ServingBeat,
     ServingReply,
     TreeMoved,
+    Uninstall,
     Visit,
 )
 from overlay.upper_tree.owner.constants import BEATS
@@ -98,6 +100,14 @@ def test_a_host_has_a_lease_after_a_round_trip_and_a_half_and_keeps_it() -> None
         pair.beat()
         pair.arrive()
         pair.answer()
+
+
+def test_no_beat_comes_before_what_its_host_was_sent_earlier() -> None:
+    """A SUBACK leaves a host out whose lease is over: the next lease has to follow the
+    registrations that it missed, on a link that holds things back, too."""
+    in_order = (Install, Uninstall, Assign, ServingBeat)
+    assert not any(kind.overtakes for kind in in_order)
+    assert ServingReply.overtakes, "it says nothing of what was sent before it"
 
 
 def test_silence_ends_it() -> None:
