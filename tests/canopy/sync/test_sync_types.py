@@ -31,7 +31,7 @@ from canopy.sync.errors import UnfitError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.opening import open_destination, open_source
 
-EXAMPLES = int(os.environ.get("CANOPY_EXAMPLES", "2"))
+EXAMPLES = int(os.environ.get("CANOPY_EXAMPLES", "1"))
 few = settings(
     max_examples=EXAMPLES,
     deadline=None,
