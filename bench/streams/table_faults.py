@@ -66,7 +66,7 @@ def table_former_chunks_are_left_out() -> None:
     replace(original, _read_log)
 
 
-@fault(FOLD, SEARCH, NEWEST)
+@fault(FOLD, TABLES, "test_segments_that_have_the_table_stay")
 def table_chunks_are_removed_with_their_segment() -> None:
     """Retention does not know of the chunks that have the table."""
 

@@ -131,6 +131,10 @@ class KeysProgram:
             table = fold(history, end).values() if end == self.first_end else ()
             wanted = {o for o in table if wants(history[o])}
             wanted |= {o for o in range(end, self.position) if wants(history[o])}
+            # Another leader may have begun anew, and passed over what was replaced since `end`.
+            now = set(fold(history, self.position).values())
+            replaced = {o for o in wanted if o < end and o not in now}
+            wanted -= {o for o in replaced if o not in self.rows}
             expected = {offset: offset for offset in wanted}
             found = {o: o for o in self.rows if o >= end or end == self.first_end}
         if found != expected:

@@ -27,7 +27,7 @@ from streams.log.verify import Verifier
 from streams.producing.messages import MALFORMED, QUOTA, AppendRefused, RowBatch
 from streams.replication.replica import Replica
 from streams.replication.retention import Keep
-from streams.tables import shard_table
+from streams.tables import shard_table, writing
 from tests.streams.consuming.consuming_world import Client
 from tests.streams.tables.table_world import KEY, TableWorld
 from tests.support.logs import SHARD
@@ -91,6 +91,21 @@ def test_the_newest_rows_stay_when_the_others_go(made: tuple[TableWorld, Peer, R
     assert list(client.rows)[-2:] == [began.next, began.next + 1], "what comes later comes wholly"
     files = {n: d for n, d in world.disks[leader.id].durable[SHARD].items() if n != PROMISE}
     assert Verifier(SHARD).run(list(files), lambda name: bytes(files[name])).fault is None
+
+
+def test_segments_that_have_the_table_stay(
+    made: tuple[TableWorld, Peer, Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody writes, and all rows are too old: the log is a table only, of several segments."""
+    monkeypatch.setattr(writing, "CHUNK_TARGET", 800)
+    world, leader, replica = made
+    assert replica.leading is not None
+    replica.keep = replica.leading.keep = Keep(key=KEY, time=1_000_000_000)
+    put(world, replica, *({KEY: n % 60, "n": n} for n in range(240)))
+    world.run(6.0)
+    assert replica.state.floor == 240
+    assert len(replica.log.segments) > 2
+    assert newest(read_keys(world, leader)) == {n: 180 + n for n in range(60)}
 
 
 def test_a_deletion_stays_until_registered_consumers_have_read_it(
