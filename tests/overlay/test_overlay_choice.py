@@ -54,4 +54,4 @@ def test_by_hash_one_host_has_it_all() -> None:
     delay, matched = flood("hash")
     # The last are at hosts that the load brought in, which also take over some of what waited.
     assert max(matched.values()) > 0.7 * EVENTS
-    assert delay > 0.5
+    assert delay > 0.4  # twice what it is by time; it ends when the load has brought others in

@@ -68,7 +68,7 @@ def test_a_stream_is_replayed_from_a_place_by_content() -> None:
         await rig.until(lambda: isinstance(rig.app.screen, ReplayDialog), "the dialog")
         dialog = rig.app.screen
         dialog.query_one("#from", Input).value = "yesterday"
-        await rig.sees("✗ first, new, an offset")
+        await rig.sees("✗ first, new, keys, an offset")
         dialog.query_one("#from", Input).value = "2020-01-01T00:00"
         dialog.query_one("#selector", Input).value = "n >"
         await rig.until(lambda: dialog.query_one("#ok").disabled)

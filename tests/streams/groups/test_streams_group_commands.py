@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from canopy.cli.streams import dead, share
+from canopy.cli.streams import dead, following, share
 from canopy.cli.streams.group import stream
 from canopy.cli.sub import sub
 from overlay.client import Command, Done, Reply
@@ -84,7 +84,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
 
     for module in (share, dead):
         monkeypatch.setattr(module, "open_client", opened)
-    monkeypatch.setattr(share, "on_reader_gone", lambda stop: None)
+    monkeypatch.setattr(following, "on_reader_gone", lambda stop: None)
     return fake
 
 

@@ -248,7 +248,9 @@ def test_a_host_that_leaves_matches_first_what_waits() -> None:
         unacknowledged=lambda: 0,
         hosted=0,
     )
-    reports = Reports(quiet, quiet, quiet, node.hosting, quiet, quiet, quiet, quiet, quiet)
+    reports = Reports(
+        *(quiet, quiet, quiet, quiet, node.hosting), quiet, quiet, quiet, quiet, quiet
+    )
     busy(node)
     visit(node, 1, "cold")
     assert reports.unfinished == {"visits": 1}
