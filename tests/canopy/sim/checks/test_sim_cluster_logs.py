@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from canopy.sim.checks.cluster_logs import LogWatch, check_voters
+from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.world import World
 from overlay.chord.consensus.messages import LogEntry
 from overlay.chord.keys import attribute_key
@@ -54,6 +55,25 @@ def test_a_primary_that_begins_with_less_than_was_committed_is_found(world: Worl
     ledger[max(ledger) + 1] = (1, b"lost")
     watch._seen.clear()
     assert found(world, watch) == ["log"]
+
+
+def test_what_the_only_voter_has_not_on_disk_yet_is_no_promise() -> None:
+    world = grown(1, 4, ONE)
+    world.drivers["n0"].disk.conditions = DiskConditions(sync_low=0.05, sync_high=0.05)
+    watch = LogWatch(world, lambda kind, text: None)
+    assert found(world, watch) == []
+    log = world.node("n0").clusters.leader_log
+    before = log.committed
+    world.subscribe("n0", "x > 0")
+    while log.committed == before:
+        world.run(0.01)
+    assert world.drivers["n0"].disk.waiting
+    assert found(world, watch) == []
+    world.crash("n0")
+    world.restart("n0")
+    while not world.node("n0").clusters.is_primary:
+        world.run(0.1)
+    assert found(world, watch) == []
 
 
 def test_what_only_a_minority_holds_is_not_committed(world: World) -> None:
