@@ -641,7 +641,8 @@ async def test_a_driver_hands_the_answers_that_are_there_to_its_node_in_one_turn
         gate.open()
         turns = await answered(5)
         nursery.cancel_scope.cancel()
-    assert len(turns[-1]) == 3
+    # The three that waited are one group commit; the first may still wait with them.
+    assert len(turns[-1]) in (3, 4)
     assert all(isinstance(event, Written) for turn in turns[1:] for event in turn)
 
 
