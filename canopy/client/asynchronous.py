@@ -347,16 +347,22 @@ class AsyncProducer:
         """By shard, the number of its next event."""
         return self._appending.next
 
+    @property
+    def pending(self) -> int:
+        """How many batches are under way."""
+        return self._appending.pending
+
     async def append(
         self,
         events: Iterable[Attributes | Draft],
         *,
         atomic: bool = False,
         timeout: float = 30.0,
+        ahead: int = 0,
     ) -> AppendResult:
         """As `canopy.Producer.append`."""
         batches = batches_of(self._drafting, events, atomic)
-        return await carry_out(self._appending.steps(batches, timeout))
+        return await carry_out(self._appending.steps(batches, timeout, ahead))
 
 
 class AsyncTransaction(TransactionCore[AsyncLink]):

@@ -371,17 +371,27 @@ class Producer:
         """By shard, the number of its next event: so many are appended."""
         return self._appending.next
 
+    @property
+    def pending(self) -> int:
+        """How many batches are under way, after an `append` with `ahead`."""
+        return self._appending.pending
+
     def append(
         self,
         events: Iterable[Attributes | Draft],
         *,
         atomic: bool = False,
         timeout: float = 30.0,
+        ahead: int = 0,
     ) -> AppendResult:
         """As `Client.append`. While the node is away it is looked for, and what was not answered is
-        sent again."""
+        sent again.
+
+        `ahead`: so many of the last batches, 3 at most, need not be answered yet: a later call
+        waits for them (one without events and with `ahead` 0 for all), and raises what has become
+        of them."""
         batches = batches_of(self._drafting, events, atomic)
-        return carry_out(self._appending.steps(batches, timeout))
+        return carry_out(self._appending.steps(batches, timeout, ahead))
 
 
 class Transaction(TransactionCore[ControlClient]):

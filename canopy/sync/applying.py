@@ -164,7 +164,9 @@ class Apply:
         if not changes:
             return
         tables = self.progress.tables
-        wanted = [found for each in changes if (found := self._rows.admit(each)) is not None]
+        wanted = changes
+        if self._rows.tables:
+            wanted = [found for each in changes if (found := self._rows.admit(each)) is not None]
         if self._cleared and all(c.op == INSERT and c.table in self._cleared for c in wanted):
             by_table: dict[str, list[Change]] = {}
             for each in wanted:
@@ -172,7 +174,7 @@ class Apply:
             for name, inserts in by_table.items():
                 self._destination.load(tables[name], (c.after for c in inserts if c.after))
             return
-        if any(self._conflicts.watches(change.table) for change in wanted):
+        if self._conflicts.rules and any(self._conflicts.watches(each.table) for each in wanted):
             wanted = self._without_conflicts(wanted)
         for step in fold(wanted, tables):
             self._destination.apply(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -13,16 +14,17 @@ from canopy.sync.changes import (
     SNAPSHOT,
     Change,
     Commit,
+    Drafting,
     Table,
-    draft_of,
 )
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.source import Source
 from canopy.sync.stream import Stream, last_commit
 from overlay.client import Draft
 
-BYTES: Final = 192 * 1024
-"""Of payloads in one batch, about; a chunk of the stream's log has 256 KiB."""
+BYTES: Final = 384 * 1024
+"""Of one batch, about: far below what a stream takes (BATCH_MOST in streams/producing/messages.py),
+as weights are estimates."""
 
 Report = Callable[[int, Commit | None], None]
 """Is told of each batch that is in the stream: how many events, and its newest commit."""
@@ -43,12 +45,14 @@ class Capture:
         self._rows = rows
         self._report = report
         self._shapes: dict[str, Table] = {}  # that the filter knows
+        self._drafting = Drafting()
         self._batch: list[Draft] = []
         self._size = 0
         self._whole = 0  # events of the batch up to the last commit
         self._commit: Commit | None = None  # the last in the batch
         self._held: Change | None = None  # until it is known whether it is the last one
-        self._marked = 0  # position that the stream has
+        self._marked = 0  # position that was appended
+        self._under_way: deque[tuple[int, Commit | None]] = deque()  # batches, as for `Report`
 
     def begin(self, snapshot: bool = False, from_now: bool = False) -> None:
         """Go on behind what the stream has; with a snapshot if it has nothing, or if asked to.
@@ -59,20 +63,34 @@ class Capture:
             self._source.resume(commit)
             self._marked = commit.position
             if unfinished:
-                self._stream.append([draft_of(Change(ABORT))])
+                self._stream.append([self._drafting.draft(Change(ABORT))])
+                self._stream.settle()
             return
         if from_now and commit is None:
             self._source.start()
         self._take(self._source.snapshot(), schemas_only=from_now and commit is None)
         self._flush()
+        self.settle()
 
     def run_once(self, wait: float) -> bool:
         """Append what was committed since, and wait for it at most so many seconds; whether there
-        was something."""
+        was something. It is in the stream for good when a later call finds nothing more, or after
+        `settle`."""
         before = self._marked
-        self._take(self._source.changes(wait))
+        if self._under_way:
+            self._take(self._source.changes(0.0))
+            if self._marked == before:
+                self.settle()
+        if self._marked == before:
+            self._take(self._source.changes(wait))
         self._flush()
         return self._marked != before
+
+    def settle(self) -> None:
+        """Wait until everything that was appended is in the stream for good."""
+        if self._under_way:
+            self._stream.settle()
+            self._settled(0)
 
     def _take(self, changes: Iterable[Change], schemas_only: bool = False) -> None:
         for change in changes:
@@ -105,8 +123,8 @@ class Capture:
         self._marked = commit.position
 
     def _add(self, change: Change, commit: Commit | None) -> None:
-        draft = draft_of(change, commit)
-        size = len(draft.payload) + 256
+        draft = self._drafting.draft(change, commit)
+        size = _weight(draft)
         if self._batch and self._size + size > BYTES:
             self._flush_part()
         self._batch.append(draft)
@@ -115,14 +133,25 @@ class Capture:
     def _flush_part(self) -> None:
         """Append what is whole, or else the part of a transaction that is larger than a batch."""
         count = self._whole or len(self._batch)
-        self._stream.append(self._batch[:count])
-        self._report(count, self._commit)
-        if self._commit is not None:
-            self._source.confirm(self._commit.position)
+        self._under_way.append((count, self._commit))
+        self._settled(self._stream.append(self._batch[:count]))
         self._batch = self._batch[count:]
-        self._size = sum(len(draft.payload) + 256 for draft in self._batch)
+        self._size = sum(map(_weight, self._batch))
         self._whole, self._commit = 0, None
+
+    def _settled(self, left: int) -> None:
+        """All but the last `left` batches are in the stream: the source need not keep them."""
+        while len(self._under_way) > left:
+            count, commit = self._under_way.popleft()
+            self._report(count, commit)
+            if commit is not None:
+                self._source.confirm(commit.position)
 
     def _flush(self) -> None:
         while self._batch:
             self._flush_part()
+
+
+def _weight(draft: Draft) -> int:
+    """Bytes of an event in a batch, about: the values of its attributes are in the payload, too."""
+    return 2 * len(draft.payload) + 2 * sum(map(len, draft.attributes)) + 64

@@ -13,14 +13,14 @@ barrier between the shapes of a table. `MARK` has a position and nothing else.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
 
-from canopy.sync.errors import MalformedError, SchemaError
-from canopy.sync.values import ABSENT, Row, Value, pack, unpack
+from canopy.sync.errors import SchemaError
+from canopy.sync.values import ABSENT, Row, Unpacking, Value, pack, unpack
 from overlay.client import Draft
 
 INSERT: Final = 1
@@ -102,7 +102,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
     """Which database it is: SQLite's random id, PostgreSQL's system identifier and database."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One event of a sync."""
 
     op: int
@@ -115,6 +115,15 @@ class Change(msgspec.Struct, frozen=True):
     commit: Commit | None = None
 
 
+_Payload: Final = Unpacking(
+    tuple[
+        tuple[int, str, Commit | None, Table | None],
+        tuple[Any, ...] | None,
+        tuple[Any, ...] | None,
+    ]
+)
+
+
 def check_table(table: Table) -> Table:
     """`table`, if a sync can carry it. Raises SchemaError."""
     if not table.key:
@@ -125,58 +134,51 @@ def check_table(table: Table) -> Table:
     return table
 
 
-def searchable(value: Value) -> Any:
-    """`value` as an attribute that selectors can look at; None if they cannot."""
-    kind = type(value)
-    if kind is str:
-        return value if len(value) <= SEARCHABLE else None
-    if kind is int:
-        return value if -(2**63) <= value < 2**63 else None
-    if kind is float:
-        return value if math.isfinite(value) else None
-    return value if kind is bool else None
+class Drafting:
+    """Makes events of changes. It remembers of each table which columns events can have as
+    attributes."""
 
+    def __init__(self) -> None:
+        self._names: dict[str, tuple[Table, tuple[str, ...]]] = {}
 
-def draft_of(change: Change, commit: Commit | None = None) -> Draft:
-    """The event of a stream for `change`, with `commit` if it is the last of its transaction.
-    Raises UnfitError."""
-    table = change.schema
-    schema = table if change.op == SCHEMA else None
-    fields = [change.op, change.table, commit or change.commit, schema]
-    payload = pack(fields, (change.before, change.after))
-    attributes: dict[str, Any] = {}
-    row = change.before if change.after is None else change.after
-    if table is not None and row is not None:
-        for column, value in zip(table.columns, row, strict=True):
-            kind = value.__class__
-            if (kind is str and len(value) <= SEARCHABLE) or (
-                value is not None and searchable(value) is not None
-            ):
-                name = column.name
-                if name and name[0] != "$":
+    def draft(self, change: Change, commit: Commit | None = None) -> Draft:
+        """The event of a stream for `change`, with `commit` if it is the last of its transaction.
+        Raises UnfitError."""
+        table, op, before, after = change.schema, change.op, change.before, change.after
+        schema = table if op == SCHEMA else None
+        payload = pack((op, change.table, commit or change.commit, schema), before, after)
+        attributes: dict[str, Any] = {}
+        row = before if after is None else after
+        if table is not None and row is not None:
+            for name, value in zip(self._of(table), row, strict=True):
+                kind = value.__class__
+                if kind is str:
+                    if len(value) <= SEARCHABLE:
+                        attributes[name] = value
+                elif kind is int:
+                    if -(2**63) <= value < 2**63:
+                        attributes[name] = value
+                elif kind is bool or (kind is float and isfinite(value)):
                     attributes[name] = value
-    if change.table:
-        attributes["_table"] = change.table
-    attributes["_op"] = OPERATIONS[change.op]
-    return Draft(attributes, payload, PAYLOAD_TYPE)
+            attributes.pop("", None)
+        if change.table:
+            attributes["_table"] = change.table
+        attributes["_op"] = OPERATIONS[op]
+        return Draft(attributes, payload, PAYLOAD_TYPE)
+
+    def _of(self, table: Table) -> tuple[str, ...]:
+        """The attributes of the columns, "" for one whose name no attribute can have."""
+        known = self._names.get(table.name)
+        if known is None or known[0] is not table:
+            names = tuple("" if name[:1] == "$" else name for name in table.names)
+            known = self._names[table.name] = (table, names)
+        return known[1]
 
 
 def change_of(payload: bytes) -> Change:
     """The change that an event's payload carries. Raises MalformedError."""
-    found = unpack(payload)
-    if len(found) != 3 or not isinstance(found[0], list) or len(found[0]) != 4:
-        raise MalformedError("an event of the stream is no change of a database")
-    (op, table, commit, schema), before, after = found
-    try:
-        return Change(
-            *(op, table),
-            None if before is None else tuple(before),
-            None if after is None else tuple(after),
-            None if schema is None else msgspec.convert(schema, Table),
-            None if commit is None else msgspec.convert(commit, Commit),
-        )
-    except (TypeError, msgspec.ValidationError) as error:
-        raise MalformedError(f"an event of the stream is no change: {error}") from None
+    (op, table, commit, schema), before, after = unpack(payload, _Payload)
+    return Change(op, table, before, after, schema, commit)
 
 
 def merged(before: Row, after: Sequence[Value]) -> Row:

@@ -57,20 +57,20 @@ class Conflicts:
 
     def __init__(self, rules: Mapping[str, str], kind: str) -> None:
         """`rules`: by table, "" for any other; `kind`: of the destination. Raises SyncError."""
-        self._rules = {name: parse_rule(text) for name, text in rules.items()}
+        self.rules = {name: parse_rule(text) for name, text in rules.items()}
         self._kind = kind
         self._fits: dict[str, tuple[Table, list[Fit]]] = {}
 
     def watches(self, table: str) -> bool:
         """Whether there is a rule for a table."""
-        return table in self._rules or "" in self._rules
+        return table in self.rules or "" in self.rules
 
     def decide(
         self, changes: Sequence[Change], table: Table, rows: dict[Row, Row]
     ) -> tuple[list[Change], list[Conflict]]:
         """What is applied of `changes` to rows of `table`, and the conflicts. `rows`: by key, those
         of the destination that they may meet."""
-        rule = self._rules.get(table.name) or self._rules[""]
+        rule = self.rules.get(table.name) or self.rules[""]
         if rule.column and rule.column not in table.names:
             raise SchemaError(f"the rule of {table.name} asks for {rule.column}, no column of it")
         state = {key: self._plain(table, row) for key, row in rows.items()}

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Final
@@ -20,6 +21,7 @@ from canopy.sync.errors import UnfitError
 from canopy.sync.values import ABSENT, Literal, Value
 
 Fit = Callable[[Value], Value]
+WholeFit = Callable[[Sequence[Value]], Sequence[Value]]
 
 SQLITE_TYPES: Final = {
     "int": "INTEGER",
@@ -100,21 +102,77 @@ def column_type(column: Column, source: str, destination: str) -> str:
 def fits(table: Table, destination: str) -> list[Fit]:
     """For each column of `table`, what makes of its values those that the destination is handed.
     They raise UnfitError."""
-    found: list[Fit] = []
+    return [_fit(table, column, _base(table, column, destination), destination)
+            for column in table.columns]  # fmt: skip
+
+
+def whole_fits(table: Table, destination: str) -> list[WholeFit]:
+    """As `fits`, for many values of a column at once: where all are of types that the destination
+    takes as they are, they are handed on together."""
+    found: list[WholeFit] = []
     for column in table.columns:
-        if destination == "sqlite":
-            found.append(_kept if table.dialect == "sqlite" else to_sqlite)
-        elif destination == "duckdb":
-            found.append(_typed(_dated(table, column, DUCKDB_FITS.get(column.type, to_text))))
-        elif destination == "sqlalchemy":
-            found.append(_typed(_worded(GENERAL_FITS.get(column.type, to_text))))
-        elif destination == "mariadb":
-            own = _kept if table.dialect == "mariadb" else MARIADB_FITS.get(column.type, to_words)
-            found.append(_typed(own))
-        else:
-            whole = _same_words if table.dialect == "postgresql" else POSTGRES_FITS.get(column.type)
-            found.append(_typed(_dated(table, column, whole or to_text)))
+        base = _base(table, column, destination)
+        found.append(_whole(_fit(table, column, base, destination), base))
     return found
+
+
+def _base(table: Table, column: Column, destination: str) -> Fit:
+    """What is done to values that are not NULL, but for what some databases refuse."""
+    if destination == "sqlite":
+        return _kept if table.dialect == "sqlite" else to_sqlite
+    if destination == "mariadb" and table.dialect == "mariadb":
+        return _kept
+    if destination == "postgresql" and table.dialect == "postgresql":
+        return _same_words
+    return BASES.get(destination, POSTGRES_FITS).get(
+        column.type, to_words if destination == "mariadb" else to_text
+    )
+
+
+def _fit(table: Table, column: Column, base: Fit, destination: str) -> Fit:
+    if destination == "sqlite":
+        return base
+    if destination in ("duckdb", "postgresql"):
+        return _typed(_dated(table, column, base))
+    return _typed(_worded(base) if destination == "sqlalchemy" else base)
+
+
+def _whole(fit: Fit, base: Fit) -> WholeFit:
+    passing = PASSING.get(base, frozenset())
+
+    def fitted(values: Sequence[Value]) -> Sequence[Value]:
+        kinds = set(map(type, values))
+        kinds.discard(type(None))
+        if (
+            kinds <= passing
+            and (int not in kinds or base is _same_words or _are_small(values))
+            and (str not in kinds or base in (to_sqlite, to_words) or not _have_zeros(values))
+        ):
+            return values
+        return list(map(fit, values))
+
+    return fitted if base is not _kept else lambda values: values
+
+
+def _are_small(values: Sequence[Value]) -> bool:
+    """Whether they are integers of 64 bits, or NULL."""
+    try:
+        array("q", filter(_is_value, values))
+    except (OverflowError, TypeError):
+        return False
+    return True
+
+
+def _is_value(value: Value) -> bool:
+    return value is not None
+
+
+def _have_zeros(values: Sequence[Value]) -> bool:
+    """Whether texts, or NULLs, have the character 0 somewhere, or others are among them."""
+    try:
+        return "\0" in "".join(filter(None, values))
+    except TypeError:
+        return True
 
 
 def _worded(fit: Fit) -> Fit:
@@ -385,6 +443,29 @@ GENERAL_FITS: Final[dict[str, Fit]] = {
     name: fit for name, fit in MARIADB_FITS.items() if name not in ("text", "json")
 }
 """Of any database that SQLAlchemy knows."""
+
+BASES: Final = {
+    "duckdb": DUCKDB_FITS,
+    "mariadb": MARIADB_FITS,
+    "sqlalchemy": GENERAL_FITS,
+}
+
+PASSING: Final[dict[Fit, frozenset[type]]] = {
+    to_int: frozenset((int,)),
+    to_float: frozenset((float,)),
+    to_bool: frozenset((bool,)),
+    to_decimal: frozenset((Decimal,)),
+    to_text: frozenset((str,)),
+    to_json: frozenset((str,)),
+    to_words: frozenset((str,)),
+    to_bytes: frozenset((bytes,)),
+    to_sqlite: frozenset((int, str, bytes)),
+    to_date: frozenset((date,)),
+    to_time: frozenset((time,)),
+    _same_words: frozenset((int, float, bool, str, bytes, Decimal, date, time, datetime)),
+}
+"""Types of which a value is handed on as it is: an integer that is small enough, a text without the
+character 0."""
 
 
 def comparables(table: Table, destination: str) -> list[Fit]:

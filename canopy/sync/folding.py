@@ -36,6 +36,7 @@ class Folded:
         self._partial: dict[Row, Row] = {}  # by key: what is known of a row that is there already
         self._clear = False
         self._has_decimals = any(table.columns[place].type == "decimal" for place in table.key)
+        self._first = table.key[0] if len(table.key) == 1 and not self._has_decimals else -1
 
     def add(self, change: Change) -> bool:
         """Take a change up; False if it has to wait until those before it are applied."""
@@ -50,14 +51,14 @@ class Folded:
         assert after is not None
         key = self._key(after)
         if change.op == UPDATE and before is not None and (old := self._key(before)) != key:
-            if not any(value is ABSENT for value in after):
+            if not _is_partial(after):
                 self._set(old, None)
             elif (known := self._rows.get(old)) is not None:
                 after = merged(known, after)
                 self._set(old, None)
             else:
                 return False
-        if any(value is ABSENT for value in after):
+        if _is_partial(after):
             return self._complete(key, before, after)
         self._set(key, after)
         return True
@@ -73,8 +74,10 @@ class Folded:
         return Step(self._table, self._clear, deletes, upserts, updates)
 
     def _set(self, key: Row, row: Row | None) -> None:
-        self._partial.pop(key, None)
-        self._rows.pop(key, None)  # behind the others: unique values may have moved to it
+        if self._partial:
+            self._partial.pop(key, None)
+        if key in self._rows:
+            del self._rows[key]  # behind the others: unique values may have moved to it
         self._rows[key] = row
 
     def _complete(self, key: Row, before: Row | None, after: Row) -> bool:
@@ -92,8 +95,14 @@ class Folded:
     def _key(self, row: Row) -> Row:
         """The key; with its digits, if it has decimals: Python takes 1.0 for 1.00, and a
         destination that keeps them as text does not."""
+        if self._first >= 0:
+            return (row[self._first],)
         key = self._table.key_of(row)
         return tuple([(value, str(value)) for value in key]) if self._has_decimals else key
+
+
+def _is_partial(row: Row) -> bool:
+    return ABSENT in row  # no other value is equal to it
 
 
 def fold(changes: Iterable[Change], tables: dict[str, Table]) -> Iterator[Step]:
@@ -101,9 +110,11 @@ def fold(changes: Iterable[Change], tables: dict[str, Table]) -> Iterator[Step]:
     `tables`: by name, the shapes of the rows."""
     open_: dict[str, Folded] = {}
     for change in changes:
-        table = tables[change.table]
-        folded = open_.setdefault(change.table, Folded(table))
+        folded = open_.get(change.table)
+        if folded is None:
+            folded = open_[change.table] = Folded(tables[change.table])
         if not folded.add(change):
+            table = tables[change.table]
             yield folded.step()
             assert change.before is not None
             assert change.after is not None

@@ -7,9 +7,10 @@ depend on where it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
+from itertools import islice
 from typing import Final
 
 from canopy.sync.values import Literal, Value
@@ -19,70 +20,59 @@ SESSION: Final = (
     "-c bytea_output=hex -c client_encoding=UTF8"
 )
 
-Decoder = Callable[[bytes], Value]
+Decoder = Callable[[str], Value]
 
 
-def _text(data: bytes) -> Value:
-    return data.decode()
+def _bytes(text: str) -> Value:
+    return bytes.fromhex(text[2:])
 
 
-def _bytes(data: bytes) -> Value:
-    return bytes.fromhex(data[2:].decode())
-
-
-def _date(data: bytes) -> Value:
-    text = data.decode()
+def _date(text: str) -> Value:
     try:
         return date.fromisoformat(text)
     except ValueError:  # infinity, before Christ, after 9999
         return Literal(text)
 
 
-def _time(data: bytes) -> Value:
-    text = data.decode()
+def _time(text: str) -> Value:
     try:
         return time.fromisoformat(text)
     except ValueError:  # 24:00:00
         return Literal(text)
 
 
-def _timestamp(data: bytes) -> Value:
-    text = data.decode()
+def _timestamp(text: str) -> Value:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         return Literal(text)
 
 
-def _decimal(data: bytes) -> Value:
-    return Decimal(data.decode())
-
-
 TYPES: Final[dict[int, tuple[str, Decoder]]] = {
-    16: ("bool", lambda data: data == b"t"),
+    16: ("bool", lambda text: text == "t"),
     17: ("bytes", _bytes),
-    18: ("text", _text),
-    19: ("text", _text),
+    18: ("text", str),
+    19: ("text", str),
     20: ("int", int),
     21: ("int", int),
     23: ("int", int),
-    25: ("text", _text),
+    25: ("text", str),
     26: ("int", int),
-    114: ("json", _text),
+    114: ("json", str),
     700: ("float", float),
     701: ("float", float),
-    1042: ("text", _text),
-    1043: ("text", _text),
+    1042: ("text", str),
+    1043: ("text", str),
     1082: ("date", _date),
     1083: ("time", _time),
     1114: ("timestamp", _timestamp),
     1184: ("instant", _timestamp),
-    1700: ("decimal", _decimal),
-    2950: ("uuid", _text),
-    3802: ("json", _text),
+    1700: ("decimal", Decimal),
+    2950: ("uuid", str),
+    3802: ("json", str),
 }
 """What the columns of a type mean, by the type's id in pg_type; any other is kept as its text."""
-OTHER: Final = ("other", _text)
+OTHER: Final = ("other", str)
 
 
 def spelled(value: Value) -> str | None:
@@ -105,24 +95,55 @@ def spelled(value: Value) -> str | None:
     return str(value)
 
 
-_ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
-_PLAIN: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+NULL: Final = "\\N"
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_CONTROLS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPES: Final = {ord(char): text for char, text in
+                   (("\\", r"\\"), ("\t", r"\t"), ("\n", r"\n"), ("\r", r"\r"))}  # fmt: skip
+AT_ONCE: Final = 500
+"""Blocks of COPY, of one row mostly, that are read together."""
 
 
-def copied(blocks: Iterator[bytes], decoders: list[Decoder]) -> Iterator[tuple[Value, ...]]:
+def copied(blocks: Iterable[bytes], decoders: Sequence[Decoder]) -> Iterator[tuple[Value, ...]]:
     """The rows of COPY … TO STDOUT in its text format."""
+    left = iter(blocks)
     rest = b""
-    for block in blocks:
-        lines = (rest + block).split(b"\n")
-        rest = lines.pop()
-        for line in lines:
-            yield tuple(
-                [
-                    None if cell == b"\\N" else decode(_unescaped(cell) if b"\\" in cell else cell)
-                    for decode, cell in zip(decoders, line.split(b"\t"), strict=True)
-                ]
-            )
+    while some := list(islice(left, AT_ONCE)):
+        *lines, rest = b"".join([rest, *some]).split(b"\n")
+        if lines:
+            text = b"\n".join(lines).decode()
+            columns = zip(*[line.split("\t") for line in text.split("\n")], strict=True)
+            yield from zip(*map(_decoded, columns, decoders), strict=True)
 
 
-def _unescaped(cell: bytes) -> bytes:
-    return _ESCAPE.sub(lambda found: _PLAIN.get(found[1], found[1]), cell)
+def _decoded(cells: Sequence[str], decode: Decoder) -> Iterable[Value]:
+    if any("\\" in cell for cell in cells):
+        return [
+            None if cell == NULL else decode(_unescaped(cell) if "\\" in cell else cell)
+            for cell in cells
+        ]
+    return cells if decode is str else list(map(decode, cells))
+
+
+def _unescaped(cell: str) -> str:
+    return _ESCAPED.sub(lambda found: _CONTROLS.get(found[1], found[1]), cell)
+
+
+def to_copy(columns: Iterable[Sequence[Value]]) -> str:
+    """Rows, given by their columns, for COPY … FROM STDIN in its text format."""
+    spelled_out = map(_spelled_out, columns)
+    return "\n".join([*map("\t".join, zip(*spelled_out, strict=True)), ""])
+
+
+def _spelled_out(values: Sequence[Value]) -> Sequence[str]:
+    kinds = set(map(type, values))
+    if len(kinds) == 1:
+        (kind,) = kinds
+        if kind in (int, float, Decimal):
+            return list(map(str, values))
+        if kind is str:
+            whole = "".join(values)
+            if not any(char in whole for char in "\\\t\n\r"):
+                return values
+    spelled_out = map(spelled, values)
+    return [NULL if text is None else text.translate(_ESCAPES) for text in spelled_out]

@@ -126,9 +126,10 @@ class Side:
                     while not source.reached(target) and not self._stop.is_set():
                         capture.run_once(WAIT)
                     capture.run_once(0)
-                    return
+                    break
                 capture.run_once(WAIT)
                 self._measure()
+            capture.settle()
 
     def _apply(self) -> None:
         one = self._definition

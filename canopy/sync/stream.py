@@ -22,6 +22,10 @@ LOOK_BACK: Final = 64
 """Events that are read first when the last position is looked for; twice as many each time."""
 
 
+AHEAD: Final = 3
+"""Batches that are under way while the next one is made."""
+
+
 class Events(Protocol):
     """Events of a stream in order of their offsets, each once."""
 
@@ -41,8 +45,13 @@ class Stream(Protocol):
     def begin(self) -> None:
         """Append from here on, as nobody else can any more."""
 
-    def append(self, events: Sequence[Draft]) -> None:
-        """Append all of them or none, each once. Raises FencedError when another has begun."""
+    def append(self, events: Sequence[Draft]) -> int:
+        """Append all of them or none, each once. Returns how many of the last calls, this one
+        included, are under way still: a later call says what has become of them. Raises
+        FencedError when another has begun."""
+
+    def settle(self) -> None:
+        """Wait until nothing is under way. Raises as `append`."""
 
     def read(self, offset: int) -> Events:
         """What is there from `offset` on, and what comes."""
@@ -70,11 +79,19 @@ class ClientStream:
         """See `Stream`."""
         self._producer = self._client.producer(self.name, self._name, timeout=TIMEOUT)
 
-    def append(self, events: Sequence[Draft]) -> None:
+    def append(self, events: Sequence[Draft]) -> int:
         """See `Stream`."""
+        return self._append(events, AHEAD)
+
+    def settle(self) -> None:
+        """See `Stream`."""
+        self._append((), 0)
+
+    def _append(self, events: Sequence[Draft], ahead: int) -> int:
         assert self._producer is not None
         try:
-            self._producer.append(events, atomic=True, timeout=TIMEOUT)
+            self._producer.append(events, atomic=True, timeout=TIMEOUT, ahead=ahead)
+            return self._producer.pending
         except CommandFailed as error:
             if error.code == "fenced":
                 raise FencedError(f"another process captures for {self._name}") from None
@@ -83,7 +100,9 @@ class ClientStream:
     def read(self, offset: int) -> Reading:
         """See `Stream`. Raises SyncError when retention has removed what is asked for."""
         try:
-            return self._client.read(self.name, start=offset, timeout=TIMEOUT)
+            reading = self._client.read(self.name, start=offset, timeout=TIMEOUT)
+            reading.ahead = True
+            return reading
         except CommandFailed as error:
             if error.code != "offset-out-of-range":
                 raise

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -45,6 +45,7 @@ ABSENT: Final = _Absent()
 Value: TypeAlias = Any
 """One of the types above; mypy has no use for the union, whose members are told apart by type."""
 Row: TypeAlias = tuple[Value, ...]
+T = TypeVar("T")
 
 BIG: Final = 1
 DECIMAL: Final = 2
@@ -92,32 +93,42 @@ def _signed(number: int) -> bytes:
     return number.to_bytes(8, "big", signed=True)
 
 
-def packable(row: Sequence[Value]) -> list[Any]:
+def _packable(row: Row | None) -> Sequence[Any] | None:
     """`row` as MessagePack can carry it, but for integers beyond 64 bits (`pack` sees to them)."""
+    if row is None or PLAIN.issuperset(map(type, row)):
+        return row
     return [value if value.__class__ in PLAIN else _wrapped(value) for value in row]
 
 
-def pack(fields: Any, rows: Sequence[Row | None]) -> bytes:
+def pack(fields: Any, *rows: Row | None) -> bytes:
     """The MessagePack of [fields, row, …]. Raises UnfitError for text that UTF-8 cannot encode."""
     try:
         try:
-            return _encoder.encode([fields, *(r if r is None else packable(r) for r in rows)])
+            return _encoder.encode((fields, *map(_packable, rows)))
         except OverflowError:
             whole = [r if r is None else [_wrapped(value) for value in r] for r in rows]
-            return _encoder.encode([fields, *whole])
+            return _encoder.encode((fields, *whole))
     except UnicodeEncodeError:
         raise UnfitError("a text has a lone surrogate, which UTF-8 cannot encode") from None
 
 
-def unpack(data: bytes) -> list[Any]:
+class Unpacking(Generic[T]):
+    """Reads what `pack` has made, if it is of the type `kind`."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self.decode = msgspec.msgpack.Decoder(kind, ext_hook=_unwrap).decode
+
+
+def unpack(data: bytes, unpacking: Unpacking[T]) -> T:
     """[fields, row, …] of what `pack` has made. Raises MalformedError."""
     try:
-        found = _decoder.decode(data)
+        return unpacking.decode(data)
+    except msgspec.ValidationError as error:
+        raise MalformedError(
+            f"an event of the stream is no change of a database: {error}"
+        ) from None
     except (msgspec.DecodeError, ValueError, ArithmeticError) as error:
         raise MalformedError(f"an event of the stream cannot be decoded: {error}") from None
-    if not isinstance(found, list) or not found:
-        raise MalformedError("an event of the stream is no change of a database")
-    return found
 
 
 def _unwrap(code: int, data: memoryview) -> Value:
@@ -142,4 +153,3 @@ def _unwrap(code: int, data: memoryview) -> Value:
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(ext_hook=_unwrap)

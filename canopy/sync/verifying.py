@@ -274,7 +274,7 @@ def _hashed(table: Table, row: Row, fit: list[Fit]) -> tuple[Row, int, bytes]:
 
 def hash_of(values: Row) -> tuple[int, bytes]:
     """A hash that is the same in every process, as a number and as bytes."""
-    digest = blake2b(pack(0, (values,)), digest_size=8).digest()
+    digest = blake2b(pack(0, values), digest_size=8).digest()
     return int.from_bytes(digest, "big"), digest
 
 

@@ -28,7 +28,7 @@ class MemoryStream:
     def begin(self) -> None:
         self.session += 1
 
-    def append(self, events: Sequence[Draft]) -> None:
+    def append(self, events: Sequence[Draft]) -> int:
         dies = self.kill_at == 0
         self.kill_at -= 1
         if dies and self.lost:
@@ -41,6 +41,10 @@ class MemoryStream:
             )
         if dies:
             raise Killed
+        return 0
+
+    def settle(self) -> None:
+        pass
 
     def session_of(self) -> Session:
         """The stream as one process sees it, until another one begins."""
@@ -67,10 +71,13 @@ class Session:
         self._stream.begin()
         self._session = self._stream.session
 
-    def append(self, events: Sequence[Draft]) -> None:
+    def append(self, events: Sequence[Draft]) -> int:
         if self._session != self._stream.session:
             raise FencedError("another process captures")
-        self._stream.append(events)
+        return self._stream.append(events)
+
+    def settle(self) -> None:
+        pass
 
 
 class Reading:

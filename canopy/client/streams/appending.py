@@ -102,12 +102,22 @@ class Appending(Generic[L]):
                     (self._first,) * len(reply.next) if given else reply.begins or reply.next
                 )
 
-    def steps(self, batches: Iterable[tuple[Draft, ...]], timeout: float) -> Steps[AppendResult]:
-        """Append `batches`, each within `timeout`. A ControlError that ends it says how many events
-        are committed (`answered`), and of how many that is not known (`in_doubt`)."""
+    @property
+    def pending(self) -> int:
+        """How many batches are sent, or to be sent again, and not answered."""
+        return len(self._pending)
+
+    def steps(
+        self, batches: Iterable[tuple[Draft, ...]], timeout: float, ahead: int = 0
+    ) -> Steps[AppendResult]:
+        """Append `batches`, each within `timeout`, and wait for the answers to all but the last
+        `ahead` (below AHEAD), which later steps wait for. The result has what was answered. A
+        ControlError that ends it says how many events are committed (`answered`), and of how many
+        that is not known (`in_doubt`)."""
         replies: list[EventsAppended] = []
         count = 0
         until = 0.0
+        left = 0
         rest = iter(batches)
         backoff = Backoff()
         try:
@@ -119,7 +129,8 @@ class Appending(Generic[L]):
                     if self._producer and self._link is None:
                         yield from self.opening(timeout)
                     yield from self._send_all(timeout)
-                    if not self._pending:
+                    if batch is None and len(self._pending) <= ahead:
+                        left = len(self._pending)
                         break
                     if batch is None or len(self._pending) >= AHEAD:
                         reply = yield from self._finish(timeout)
@@ -138,10 +149,10 @@ class Appending(Generic[L]):
             error.add_note(f"the first {count} events are appended{doubt}, no others are")
             raise
         finally:
-            for batch in self._pending:
+            while len(self._pending) > left:
+                batch = self._pending.popleft()
                 if batch.sent is not None:
                     batch.sent[0].abandon(batch.sent[1])
-            self._pending.clear()
         receipts = tuple(receipt for reply in replies for receipt in reply.receipts)
         return AppendResult(replies[0].stream if replies else "", count, receipts)
 
@@ -197,6 +208,11 @@ def batches_of(
     drafting: Drafting, events: Iterable[Attributes | Draft], atomic: bool
 ) -> Iterator[tuple[Draft, ...]]:
     """The batches that carry the events, in order; one if `atomic`."""
+    if atomic:
+        whole = tuple(map(drafting.draft, events))
+        if whole:
+            yield whole
+        return
     batch: list[Draft] = []
     size = 0
     for event in events:
@@ -204,7 +220,7 @@ def batches_of(
         length = len(draft.payload) + sum(
             len(value) for value in draft.attributes.values() if isinstance(value, str)
         )
-        if batch and not atomic and (len(batch) >= BATCH or size + length > BATCH_BYTES):
+        if batch and (len(batch) >= BATCH or size + length > BATCH_BYTES):
             yield tuple(batch)
             batch, size = [], 0
         batch.append(draft)

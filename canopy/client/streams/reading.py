@@ -125,6 +125,9 @@ class ReadingCore(Generic[L]):
         self._confirmed_at = 0.0
         self._rest: deque[StreamEvent] = deque()  # has come, and is not handed out
         self._tables: dict[int, int] = {}  # by shard: below it are the newest rows
+        self.ahead = False
+        """Whether more is asked for while the program works on what it was handed; for threads
+        only: a task that is cancelled meanwhile would lose what has come."""
         self.stream = wanted.stream
         """The stream's name."""
         self.stream_id = ""
@@ -228,6 +231,9 @@ class ReadingCore(Generic[L]):
                 continue
             self._scanned.update(taken.positions)
             self._tables.update(taken.tables)
+            if self.ahead and taken.events:
+                with contextlib.suppress(UnreachableError):
+                    self._take = yield partial(link.begin, TakeEvents(0, self._number))
             return list(taken.events)
 
     def confirm(self) -> None:

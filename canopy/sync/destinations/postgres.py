@@ -14,7 +14,15 @@ import psycopg
 from canopy.sync.changes import Column, Table
 from canopy.sync.destinations.sql import SqlDestination, Statements, quoted
 from canopy.sync.fitting import POSTGRES_TYPES
-from canopy.sync.postgres_values import OTHER, SESSION, TYPES, Decoder, copied, spelled
+from canopy.sync.postgres_values import (
+    OTHER,
+    SESSION,
+    TYPES,
+    Decoder,
+    copied,
+    spelled,
+    to_copy,
+)
 from canopy.sync.values import Row
 
 MANY: Final = 100
@@ -53,7 +61,7 @@ class PostgresDestination(SqlDestination):
     def load(self, table: Table, rows: Iterable[Row]) -> None:
         """See `Destination`."""
         found = self._statements[table.name]
-        self._copy(quoted(table.name), table.names, found.fitted(rows))
+        self._copy(quoted(table.name), table.names, found.fitted_columns(rows))
 
     def scan(self, table: Table) -> Iterator[Row]:
         """See `Destination`."""
@@ -61,7 +69,7 @@ class PostgresDestination(SqlDestination):
         columns = ", ".join(map(quoted, table.names))
         statement = f"COPY (SELECT {columns} FROM {quoted(table.name)}) TO STDOUT"
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
-            yield from copied((bytes(block) for block in copy), decoders)
+            yield from copied(map(bytes, copy), decoders)
 
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
         """See `Destination`."""
@@ -75,7 +83,7 @@ class PostgresDestination(SqlDestination):
             ).fetchone()
             if row is not None:
                 rows[key] = tuple(
-                    None if cell is None else decode(cell.encode())
+                    None if cell is None else decode(cell)
                     for decode, cell in zip(decoders, row, strict=True)
                 )
         return rows
@@ -102,7 +110,7 @@ class PostgresDestination(SqlDestination):
         if len(keys) < MANY:
             super()._delete(found, keys)
             return
-        stage = self._staged(found.table, found.table.keys, found.fitted_keys(keys))
+        stage = self._staged(found.table, found.table.keys, found.fitted_key_columns(keys))
         same = " AND ".join(f"t.{quoted(k)} = s.{quoted(k)}" for k in found.table.keys)
         self._execute(f"DELETE FROM {quoted(found.table.name)} t USING {stage} s WHERE {same}")
 
@@ -111,7 +119,7 @@ class PostgresDestination(SqlDestination):
             super()._upsert(found, rows)
             return
         table = found.table
-        stage = self._staged(table, table.names, found.fitted(rows))
+        stage = self._staged(table, table.names, found.fitted_columns(rows))
         columns = ", ".join(map(quoted, table.names))
         self._execute(
             f"INSERT INTO {quoted(table.name)} ({columns}) SELECT {columns} FROM {stage} "
@@ -121,7 +129,9 @@ class PostgresDestination(SqlDestination):
     def _stage(self, table: Table) -> str:
         return quoted(f"canopy_stage_{table.name}"[:63])
 
-    def _staged(self, table: Table, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    def _staged(
+        self, table: Table, columns: Sequence[str], values: Iterable[list[Sequence[Any]]]
+    ) -> str:
         """A temporary table with these values."""
         stage = self._stage(table)
         self._execute(
@@ -129,17 +139,19 @@ class PostgresDestination(SqlDestination):
             f"SELECT {', '.join(map(quoted, table.names))} FROM {quoted(table.name)} WHERE false"
         )
         self._execute(f"TRUNCATE pg_temp.{stage}")
-        self._copy(f"pg_temp.{stage}", columns, rows)
+        self._copy(f"pg_temp.{stage}", columns, values)
         return f"pg_temp.{stage}"
 
-    def _copy(self, into: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    def _copy(
+        self, into: str, columns: Sequence[str], values: Iterable[list[Sequence[Any]]]
+    ) -> None:
         names = ", ".join(map(quoted, columns))
         with (
             self._connection.cursor() as cursor,
             cursor.copy(f"COPY {into} ({names}) FROM STDIN") as copy,
         ):
-            for row in rows:
-                copy.write_row([spelled(value) for value in row])
+            for some in values:
+                copy.write(to_copy(some))
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
         return self._connection.execute(statement, self._spelled(values) or None)

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 import msgspec
 
@@ -14,7 +15,7 @@ from canopy.sync.changes import Column, Table
 from canopy.sync.conflicts import Conflict
 from canopy.sync.destinations.destination import Progress
 from canopy.sync.errors import FencedError, SchemaError, UnfitError
-from canopy.sync.fitting import Fit, column_type, fits
+from canopy.sync.fitting import column_type, fits, whole_fits
 from canopy.sync.folding import Step
 from canopy.sync.values import ABSENT, Row
 
@@ -25,6 +26,10 @@ CREATE TABLE IF NOT EXISTS canopy_conflicts (
 POSITIONS = """
 CREATE TABLE IF NOT EXISTS canopy_positions (
   name {name} PRIMARY KEY, next_offset {int} NOT NULL, progress {text} NOT NULL)"""
+
+
+FITTED: Final = 1_000
+"""Rows whose values are made fit together, column by column."""
 
 
 def quoted(name: str) -> str:
@@ -50,8 +55,8 @@ class Statements:
         self.upsert = f"{self.insert} {self.conflict}"
         self.delete = f"DELETE FROM {self.name} WHERE {self.key}"
         self.select = f"SELECT {self.columns} FROM {self.name}"
-        self.fits: list[Fit] = fits(table, kind)
-        self.key_fits = [self.fits[place] for place in table.key]
+        self._fits = fits(table, kind)
+        self._whole = whole_fits(table, kind)
         self._mark, self._double = mark, double
 
     def update(self, row: Row) -> str:
@@ -63,27 +68,44 @@ class Statements:
         ]
         return f"UPDATE {self.name} SET {', '.join(sets)} WHERE {self.key}"
 
-    def fitted(self, rows: Iterable[Row]) -> Iterator[list[Any]]:
+    def fitted(self, rows: Iterable[Row]) -> Iterator[Sequence[Any]]:
         """The rows as the driver is handed them. Raises UnfitError."""
-        found = self.fits
-        for row in rows:
+        for columns in self.fitted_columns(rows):
+            yield from zip(*columns, strict=True)
+
+    def fitted_columns(self, rows: Iterable[Row]) -> Iterator[list[Sequence[Any]]]:
+        """The columns of some rows after the other, as the driver is handed them. Raises
+        UnfitError."""
+        rest = iter(rows)
+        while some := list(islice(rest, FITTED)):
             try:
-                yield [fit(value) for fit, value in zip(found, row, strict=True)]
+                yield [
+                    fit(values)
+                    for fit, values in zip(self._whole, zip(*some, strict=True), strict=True)
+                ]
             except UnfitError as error:
-                raise self._named(error, row) from None
+                raise self._named(error, some) from None
 
-    def fitted_keys(self, keys: Iterable[Row]) -> Iterator[list[Any]]:
+    def fitted_keys(self, keys: Iterable[Row]) -> Iterator[Sequence[Any]]:
         """The keys as the driver is handed them."""
-        for key in keys:
-            yield [fit(value) for fit, value in zip(self.key_fits, key, strict=True)]
+        for columns in self.fitted_key_columns(keys):
+            yield from zip(*columns, strict=True)
 
-    def _named(self, error: UnfitError, row: Row) -> UnfitError:
-        for column, fit, value in zip(self.table.columns, self.fits, row, strict=True):
-            try:
-                fit(value)
-            except UnfitError:
-                where = f"{self.table.name}.{column.name}, key {self.table.key_of(row)}"
-                return UnfitError(f"{where}: {error}")
+    def fitted_key_columns(self, keys: Iterable[Row]) -> Iterator[list[Sequence[Any]]]:
+        """The columns of some keys after the other, as the driver is handed them."""
+        rest = iter(keys)
+        whole = [self._whole[place] for place in self.table.key]
+        while some := list(islice(rest, FITTED)):
+            yield [fit(values) for fit, values in zip(whole, zip(*some, strict=True), strict=True)]
+
+    def _named(self, error: UnfitError, rows: Sequence[Row]) -> UnfitError:
+        for row in rows:
+            for column, fit, value in zip(self.table.columns, self._fits, row, strict=True):
+                try:
+                    fit(value)
+                except UnfitError as found:
+                    where = f"{self.table.name}.{column.name}, key {self.table.key_of(row)}"
+                    return UnfitError(f"{where}: {found}")
         return error
 
 

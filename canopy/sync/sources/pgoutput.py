@@ -18,7 +18,7 @@ EPOCH: Final = 946_684_800.0
 """PostgreSQL's times begin in 2000: seconds since 1970."""
 
 Cells: TypeAlias = tuple[object, ...]
-"""Values as bytes of their text, None for NULL, ABSENT for what was not sent."""
+"""Values as their text, None for NULL, ABSENT for what was not sent."""
 
 
 class Begin(msgspec.Struct, frozen=True):
@@ -115,19 +115,18 @@ def _update(data: bytes) -> RowChange:
 
 
 def _tuple(data: bytes, at: int) -> tuple[Cells, int]:
-    (count,) = _U16.unpack_from(data, at)
+    count = data[at] << 8 | data[at + 1]
     at += 2
     cells: list[object] = []
     for _ in range(count):
         kind = data[at]
         at += 1
         if kind == 0x74:  # t
-            (size,) = _U32.unpack_from(data, at)
-            at += 4
-            if at + size > len(data):
+            begin = at + 4
+            at = begin + int.from_bytes(data[at:begin], "big")
+            if at > len(data):
                 raise ValueError("a value is cut off")
-            cells.append(data[at : at + size])
-            at += size
+            cells.append(data[begin:at].decode())
         elif kind == 0x6E:  # n
             cells.append(None)
         elif kind == 0x75:  # u

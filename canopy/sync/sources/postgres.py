@@ -385,7 +385,7 @@ def shape_of(
 
 
 def scan(
-    link: psycopg.Connection[Any], table: Table, decoders: list[Decoder]
+    link: psycopg.Connection[Any], table: Table, decoders: Sequence[Decoder]
 ) -> Iterator[tuple[Any, ...]]:
     """All rows of a table."""
     columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
@@ -393,4 +393,4 @@ def scan(
         columns, sql.Identifier(SCHEMA_NAME, table.name)
     )
     with link.cursor() as cursor, cursor.copy(statement) as copy:
-        yield from copied((bytes(block) for block in copy), decoders)
+        yield from copied(map(bytes, copy), decoders)
