@@ -7,7 +7,7 @@ says of producers is folded without decoding a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -59,6 +59,13 @@ _ARRAY: Final = b"\xdd"  # MessagePack's array 32: this byte, 4 bytes of length,
 def encode_rows(rows: Iterable[Row]) -> bytes:
     """Rows one behind the other, as a producer sends them and as they are in the log."""
     return b"".join(map(_ENCODER.encode, rows))
+
+
+def lacks_key(key: str, rows: Iterable[Mapping[str, Value | None]]) -> str:
+    """Why rows with these attributes do not fit a stream with the key `key`; "": they do."""
+    if any(attributes.get(key) is None for attributes in rows):
+        return f"a row lacks {key}, which is the key of the stream (--key)"
+    return ""
 
 
 def decode_rows(encoded: bytes, count: int) -> tuple[Row, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from matching import Value
@@ -31,10 +32,11 @@ from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Port, Ti
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
-from streams.log.batches import Row, encode_rows
+from streams.log.batches import Row, encode_rows, lacks_key
 from streams.log.row_names import TRACES
 from streams.producing.messages import (
     BATCH_MOST,
+    MALFORMED,
     NAME_MOST,
     TOO_LARGE,
     AppendRefused,
@@ -127,6 +129,7 @@ class Producers(Machine):
         self._own: dict[str, _Session] = {}  # by stream: the node's
         self._named: dict[tuple[int, str, str], _Session] = {}  # by client, stream, producer
         self._held: dict[str, list[tuple[int, Command]]] = {}  # until their stream is located
+        self._gathered: dict[str, list[tuple[int, AppendEvents]]] = {}  # of this turn, by stream
         self._requests: dict[int, Sending] = {}  # by number: whom its answer is for
         self._numbers: dict[Sending, list[int]] = {}
         self._number = self._tokens = 0
@@ -205,9 +208,13 @@ class Producers(Machine):
         if not command.events:
             self.port.reply(client, EventsAppended(command.request, "", ()))
             return
+        located = self._locator.known.get(command.stream)
+        if not command.producer and located is not None and len(located.entry.places) == 1:
+            self._gathered.setdefault(command.stream, []).append((client, command))
+            self._send_soon()
+            return
         if fault := fault_of(command.events):
-            self.port.count("refused")
-            self._fail(client, command, "event", fault)
+            self._refuse(client, command, "event", fault)
             return
         if command.producer:
             session = self._named.get((client, command.stream, command.producer))
@@ -216,7 +223,6 @@ class Producers(Machine):
                 self._fail(client, command, "usage", reason)
                 return
         else:
-            located = self._locator.known.get(command.stream)
             if located is None:
                 self._hold(client, command.stream, command)
                 return
@@ -224,7 +230,79 @@ class Producers(Machine):
                 self._fail(client, command, "usage", fault)
                 return
             session = self._own_session(located.entry)
+        if fault := unfit(command.events, session.entry):
+            self._refuse(client, command, MALFORMED, fault)
+            return
         self._append(client, command, session)
+
+    def _append_gathered(self, stream: str, commands: Sequence[tuple[int, AppendEvents]]) -> None:
+        """Append what programs have said in this turn as the node's own producer to the one shard
+        of a stream: checked together, each command a batch."""
+        located = self._locator.known.get(stream)
+        if located is None:
+            for client, command in commands:
+                self._hold(client, stream, command)
+            return
+        entry, fault = located.entry, closed(located.entry)
+        if fault:
+            for client, command in commands:
+                self._fail(client, command, "usage", fault)
+            return
+        session = self._own_session(entry)
+        sending = session.shards.get(0) or self._open_own(session, 0)
+        is_fit = uniform_batch([draft for _, c in commands for draft in c.events]) is not None
+        for client, command in commands:
+            events = command.events
+            if not is_fit and (fault := fault_of(events)):
+                self._refuse(client, command, "event", fault)
+                continue
+            if fault := unfit(events, entry):
+                self._refuse(client, command, MALFORMED, fault)
+                continue
+            rows = encode_rows([Row(d.attributes, d.payload, d.payload_type) for d in events])
+            if len(rows) > BATCH_MOST:
+                self._fail(client, command, TOO_LARGE, too_large(len(rows)))
+                continue
+            is_traced = events[0].payload_type != TRACES
+            whose = (client, command.request, entry.id, is_traced)
+            sending.add(rows, len(events), partial(self._answered, *whose))
+        self._wake(sending, stream)
+
+    def _answered(
+        self,
+        client: int,
+        request: int,
+        stream: str,
+        is_traced: bool,
+        run: Run | None,
+        code: str,
+        reason: str,
+    ) -> None:
+        """A command's only batch is appended, or refused."""
+        if code:
+            self.port.count("appends_refused")
+            self.port.reply(client, Failed(request, code, reason))
+            return
+        receipts: tuple[AppendReceipt, ...] = ()
+        if run is not None and run.hash:
+            receipts = (self._receipt(stream, 0, run, (), is_traced),)
+        self.port.reply(client, EventsAppended(request, stream, receipts))
+
+    def _receipt(
+        self, stream: str, shard: int, run: Run, places: tuple[int, ...], is_traced: bool
+    ) -> AppendReceipt:
+        if is_traced:
+            place = {"offset": run.offset, "size": run.count, "epoch": run.epoch}
+            self.port.trace("append", shard=f"{stream}/{shard}", **place)
+        return AppendReceipt(
+            *(shard, run.epoch, run.offset, run.count, run.chunk, run.hash.hex()),
+            run.replicas,
+            places,
+        )
+
+    def _refuse(self, client: int, command: Command, code: str, reason: str) -> None:
+        self.port.count("refused")
+        self._fail(client, command, code, reason)
 
     def _append(self, client: int, command: AppendEvents, session: _Session) -> None:
         entry = session.entry
@@ -244,8 +322,7 @@ class Producers(Machine):
                 places[shard] = (mine or range(len(command.events)))[passed:]
             rows = encode_rows([Row(d.attributes, d.payload, d.payload_type) for d in drafts])
             if len(rows) > BATCH_MOST:
-                reason = f"a batch of {len(rows):,} bytes; at most {BATCH_MOST:,} are allowed"
-                self._fail(client, command, TOO_LARGE, reason)
+                self._fail(client, command, TOO_LARGE, too_large(len(rows)))
                 return
             encoded[shard], sizes[shard] = rows, len(drafts)
         append = _Append(client, command.request, entry.id, len(encoded))
@@ -280,17 +357,8 @@ class Producers(Machine):
         if code:
             append.failed = (code, reason)
         elif run is not None and run.hash:
-            name = f"{append.stream}/{shard}"
-            if append.is_traced:
-                place = {"offset": run.offset, "size": run.count, "epoch": run.epoch}
-                self.port.trace("append", shard=name, **place)
-            append.receipts.append(
-                AppendReceipt(
-                    *(shard, run.epoch, run.offset, run.count, run.chunk, run.hash.hex()),
-                    run.replicas,
-                    places,
-                )
-            )
+            receipt = self._receipt(append.stream, shard, run, places, append.is_traced)
+            append.receipts.append(receipt)
         if append.open:
             return
         if append.failed is None:
@@ -377,15 +445,21 @@ class Producers(Machine):
 
     def _wake(self, sending: Sending, stream: str) -> None:
         self._busy[sending] = stream
-        if not self._is_sending:
-            self._is_sending = True
-            self.port.emit(SendAppends())
+        self._send_soon()
         if not self._is_looking:
             self._is_looking = True
             self.port.set_timer(PAUSE, LookAtProducers())
 
+    def _send_soon(self) -> None:
+        if not self._is_sending:
+            self._is_sending = True
+            self.port.emit(SendAppends())
+
     def on_send(self, event: SendAppends) -> None:
         """Send what came in this turn."""
+        gathered, self._gathered = self._gathered, {}
+        for stream, commands in gathered.items():
+            self._append_gathered(stream, commands)
         self._is_sending = False
         for sending in list(self._busy):
             sending.pump()
@@ -476,6 +550,17 @@ def fault_of(events: Sequence[Draft]) -> str:
             if reason := refusal(draft):
                 return f"event {place}: {reason}"
     return ""
+
+
+def unfit(events: Sequence[Draft], entry: StreamEntry) -> str:
+    """Why the stream has no use for these events; "": it has. Its leaders say so as well."""
+    key = entry.options.key
+    return lacks_key(key, [draft.attributes for draft in events]) if key else ""
+
+
+def too_large(size: int) -> str:
+    """Why a batch of so many bytes is refused."""
+    return f"a batch of {size:,} bytes; at most {BATCH_MOST:,} are allowed"
 
 
 def closed(entry: StreamEntry) -> str:

@@ -7,7 +7,8 @@ requests are under way at once; what comes meanwhile goes together into the next
 
 A batch that is refused for good leaves a gap, which must not be closed while a copy of it may still
 be somewhere on its way: a new session is opened first, after which no leader takes anything of the
-old one, and which says what was appended.
+old one, and which says what was appended. In the node's own session, which many programs share,
+only the batch that is at fault fails: those that were sent with it are sent again, one by one.
 
 The batches of a request are one batch to the leader, and so in the log: what a row costs there,
 and at every replica, does not depend on how many programs' batches it came in.
@@ -84,13 +85,14 @@ class Leaders(Protocol):
 
 
 class _Batch:
-    __slots__ = ("count", "rows", "sequence", "then")
+    __slots__ = ("count", "is_alone", "rows", "sequence", "then")
 
     def __init__(self, rows: bytes, count: int, then: Outcome) -> None:
         self.rows = rows
         self.count = count
         self.then = then
         self.sequence = -1
+        self.is_alone = False  # in a request of its own, since one that it shared was refused
 
 
 class _Request:
@@ -156,6 +158,7 @@ class Sending:
         self._heard = 0.0  # when the leader was heard last, or something was sent that waits
         self._asked = 0.0  # when it was asked last who leads
         self._failing: tuple[str, str] | None = None  # why what is not appended has failed
+        self._unfit: _Request | None = None  # the request that has, if others have not
 
     @property
     def following(self) -> int:
@@ -212,7 +215,8 @@ class Sending:
         size = 0
         while self._queue and len(batches) < BATCHES_MOST:
             batch = self._queue[0]
-            if batches and size + len(batch.rows) > CHUNK_TARGET:
+            is_alone = batch.is_alone or bool(batches and batches[0].is_alone)
+            if batches and (is_alone or size + len(batch.rows) > CHUNK_TARGET):
                 break
             self._queue.popleft()
             self._queued -= batch.count
@@ -279,16 +283,25 @@ class Sending:
         appended, and is repeated for its receipt; the rest of what was sent is not."""
         assert self._failing is not None
         code, reason = self._failing
-        self._failing = None
+        unfit, self._failing, self._unfit = self._unfit, None, None
         kept: deque[_Request] = deque()
         failed: list[_Batch] = []
+        again: list[_Batch] = []
         for request in self._flight:
             there = [b for b in request.batches if b.sequence + b.count <= following]
-            failed += request.batches[len(there) :]
+            rest = request.batches[len(there) :]
+            if unfit is None or (request is unfit and len(request.batches) == 1):
+                failed += rest
+            else:  # it may be others' batches that are at fault: sent one by one, that is seen
+                for batch in rest:
+                    batch.is_alone = batch.is_alone or request is unfit
+                again += rest
             if there:
                 kept.append(_Request(there))
         self._flight = kept
         self._next = following
+        self._queue.extendleft(reversed(again))
+        self._queued += sum(batch.count for batch in again)
         for batch in failed:
             batch.then(None, code, reason)
         if self._first >= 0:  # the numbers are the program's: what follows would take others
@@ -336,6 +349,8 @@ class Sending:
             self._lose_session(code, message.reason)
         elif code in (QUOTA, TOO_LARGE, MALFORMED, POLICY) and not mine:
             self._failing = (code, message.reason)
+            if self._renews and code != QUOTA:
+                self._unfit = next(r for r in self._flight if r.number == message.request)
             self._renew()
         elif code in (SEQUENCE, QUOTA, TOO_LARGE, MALFORMED, POLICY):
             self.end(code, message.reason)
@@ -366,7 +381,7 @@ class Sending:
             return
         flight, self._flight = self._flight, deque()
         self._session = self._opening = self._after = 0
-        self._failing = None
+        self._failing = self._unfit = None
         self._attempts += 1
         for request in flight:
             for batch in request.batches:

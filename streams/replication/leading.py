@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from overlay.machine import NodeId, Peer, by_id
-from streams.log.batches import Batch, Row, encode_batches
+from streams.log.batches import Batch, Row, encode_batches, lacks_key
 from streams.log.chunk import BEGINS, COMPLETES, CUT, EVENTS, REPLICAS, STATE, Chunk, ChunkId, pack
 from streams.log.state import Entry, Floor, ReplicaSet, StreamIs, encode_entries
 from streams.log.zones import encode_zones, zone_map
@@ -121,10 +121,7 @@ class Leading:
 
     def unfit(self, rows: Iterable[Row]) -> str:
         """Why the stream has no use for some of these rows; "": it has for all."""
-        key = self.keep.key
-        if key and any(row.attributes.get(key) is None for row in rows):
-            return f"a row lacks {key}, which is the key of the stream (--key)"
-        return ""
+        return lacks_key(self.keep.key, [row.attributes for row in rows]) if self.keep.key else ""
 
     # -- retention -------------------------------------------------------------------------------
 
