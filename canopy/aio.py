@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -77,6 +78,10 @@ class _Runtime:
 
     async def open(self, path: str) -> Stream:
         return _Stream(*await asyncio.open_unix_connection(path))
+
+    async def adopt(self, connect: Callable[[], socket.socket]) -> Stream:
+        made = await asyncio.to_thread(connect)
+        return _Stream(*await asyncio.open_unix_connection(sock=made))
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

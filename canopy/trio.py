@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -77,6 +78,10 @@ class _Runtime:
 
     async def open(self, path: str) -> Stream:
         return _Stream(await trio.open_unix_socket(path))
+
+    async def adopt(self, connect: Callable[[], socket.socket]) -> Stream:
+        made = await trio.to_thread.run_sync(connect)
+        return _Stream(trio.SocketStream(trio.socket.from_stdlib_socket(made)))
 
     async def sleep(self, seconds: float) -> None:
         await trio.sleep(seconds)

@@ -51,6 +51,10 @@ have."""
 FULL = "full"
 """Code of the `Failed` that a program gets for which the node has no room."""
 
+DENIED = "denied"
+"""Code of the `Failed` for what a program's token does not allow, or for a token that is not good
+(any more)."""
+
 GAP = "gap"
 """Code of the notice that a subscription was not registered for a while."""
 

@@ -68,7 +68,10 @@ CLIENT = (
     "overlay.operating.commands",
     *("overlay.machine", "overlay.wording", "matching"),
 )
-CLIENT_SIDE = ("canopy.wire.transport.framing", "canopy.wire.folder", "canopy.wire.constants")
+CLIENT_SIDE = (
+    *("canopy.wire.transport.framing", "canopy.wire.folder", "canopy.wire.constants"),
+    "canopy.wire.keys.certificates",  # whose key it is that a node on another machine has
+)
 
 # Longest prefix wins; a folder may always import itself. What is not named here may import nothing
 # of ours.
@@ -214,7 +217,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.gateway": (
         *("canopy.client", "canopy.trio", "canopy.feeds", *CLIENT, "canopy.wire.durable"),
         *("canopy.wire.addresses", "canopy.wire.log", "canopy.wire.process.listening"),
-        "canopy.wire.transport.accept_limits",
+        *("canopy.wire.transport.accept_limits", "canopy.wire.token_file"),
     ),
     "canopy.cli": ("canopy", "matching", "overlay", "streams", "node", "bench.baselines"),
     "canopy.__main__": ("canopy.cli",),

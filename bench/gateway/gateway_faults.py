@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.mutations.planting import fault, replace
 from canopy.gateway.access import Access, Grant
 from canopy.gateway.mqtt import topics
-from canopy.gateway.tokens import Token, TokenFile
+from canopy.wire.token_file import Token, TokenFile
 
 PARTS = "tests/canopy/gateway/test_gateway_parts.py"
 

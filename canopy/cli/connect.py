@@ -60,7 +60,8 @@ def connect_option(command: F) -> F:
         metavar="NODE",
         callback=_located,
         shell_complete=context_names,
-        help="Data folder (or control socket) of the node, or the name of a context. "
+        help="Data folder (or control socket) of the node, an access file (`canopy access`), or "
+        "the name of a context. "
         "[env: CANOPY_CONNECT; default: the current context, else the default data folder]",
     )(waiting(command))
 
@@ -83,8 +84,9 @@ def open_client(where: str | None, wait: float, reconnect: float = 0.0) -> Clien
 
     if where is not None and ADDRESS.fullmatch(where) and not Path(where).exists():
         raise CommandError(
-            f"{where} is an address, and the control socket over TCP needs TLS, which this "
-            f"version does not have; give the node's data folder",
+            f"{where} is an address, and who uses a node of another machine needs a token: "
+            f"`canopy access add NAME --address {where}` there writes a file, which is given "
+            f"instead; on its own machine give the node's data folder",
             USAGE,
         )
     began, is_silent = time.monotonic(), True

@@ -49,6 +49,7 @@ REPLY_CODES: Final = {
     "selector": USAGE,
     "time-out": TIME_OUT,
     "leaving": UNREACHABLE,
+    "denied": DENIED,
 }
 """Exit codes for the code of a node's `Failed` reply; FAILURE for any other."""
 

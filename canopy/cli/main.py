@@ -45,6 +45,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "canopy.cli.keys.policy:policy",
             "Say what tenants may publish and subscribe to.",
         ),
+        "access": (
+            "canopy.cli.keys.access:access",
+            "Let programs on other machines use a node, with tokens.",
+        ),
         "audit": (
             "canopy.cli.keys.audit:audit",
             "Check the record of what was done with keys and policies.",

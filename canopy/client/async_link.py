@@ -8,14 +8,17 @@ nothing, and a program that does not look gets no events, which its node learns 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from canopy.client.errors import CommandTimeoutError, UnreachableError
+from canopy.client.errors import CommandTimeoutError, DeniedError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.locating import connection_error, find_socket
+from canopy.client.remote import is_access_file, open_remote
 from canopy.client.session import (
     GOODBYE,
     READ_SIZE,
@@ -64,6 +67,9 @@ class Runtime(Protocol):
 
     async def open(self, path: str) -> Stream:
         """Connect to a Unix socket; raises OSError."""
+
+    async def adopt(self, connect: Callable[[], socket.socket]) -> Stream:
+        """The stream of the socket that `connect` returns in a thread; raises what it raises."""
 
     async def sleep(self, seconds: float) -> None:
         """Suspend this task for so many seconds."""
@@ -118,7 +124,10 @@ class AsyncLink(ResumableConnection):
         opened: list[Stream] = []
 
         async def attempt() -> None:
-            opened.append(await runtime.open(str(path)))
+            if is_access_file(path):
+                opened.append(await runtime.adopt(partial(open_remote, path, timeout)))
+            else:
+                opened.append(await runtime.open(str(path)))
 
         try:
             if not await runtime.within(timeout, attempt):
@@ -220,7 +229,7 @@ class AsyncLink(ResumableConnection):
         session = self._session
         if session.arrivals.grant_due and not session.arrivals and session.gone is None:
             grant, data = session.encode_grant()
-            with suppress(UnreachableError):  # what is left is handed out first
+            with suppress(UnreachableError, DeniedError):  # what is left is handed out first
                 await self._send(data)
                 session.arrivals.granted(grant)
         await self._wait(timeout, lambda: bool(session.arrivals))

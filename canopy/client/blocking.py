@@ -28,6 +28,7 @@ from typing import TypeVar
 from canopy.client.errors import CommandTimeoutError, ControlError
 from canopy.client.frames import OpaqueEvent, Sized
 from canopy.client.locating import connection_error, find_socket
+from canopy.client.remote import is_access_file, open_remote
 from canopy.client.session import (
     GOODBYE,
     READ_SIZE,
@@ -79,12 +80,18 @@ class ControlClient(ResumableConnection):
     def connect(
         cls, where: str | Path | None = None, timeout: float = 5.0, credit: int = CREDIT
     ) -> ControlClient:
-        """Connect to the node of a data folder (None: the default one) or to a socket's path.
+        """Connect to the node of a data folder (None: the default one), to a socket's path, or to
+        the node on another machine that an access file names (canopy/client/remote.py).
         `timeout` in seconds; `credit` as for `ControlClient`.
 
         Raises UnreachableError, DeniedError or CommandTimeoutError.
         """
         path = find_socket(where)
+        if is_access_file(path):
+            try:
+                return cls(open_remote(path, timeout), str(path), credit)
+            except OSError as error:
+                raise connection_error(error, path) from None
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(timeout)

@@ -48,7 +48,7 @@ class CommandTimeoutError(ControlError):
 
 
 class CommandFailed(ControlError):  # noqa: N818 - the word of the reply
-    """The node answered `Failed`. `code` is usage, selector, refused, time-out, unknown,
+    """The node answered `Failed`. `code` is usage, selector, refused, denied, time-out, unknown,
     ended or leaving."""
 
     def __init__(self, code: str, reason: str) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from canopy.client.errors import CommandFailed, UnreachableError
+from canopy.client.errors import CommandFailed, DeniedError, UnreachableError
 from canopy.client.notices import RECONNECTED, Disconnected, Gap, gap_of
 from canopy.client.session import SessionPosition
 from overlay.client import (
@@ -205,6 +205,8 @@ class Resubscription:
         """
         self.ids = {}
         if isinstance(error, CommandFailed) and error.code not in ("time-out", LEAVING):
+            raise error
+        if isinstance(error, DeniedError):  # as a token that was removed
             raise error
         is_new = self._lost_at is None and self._ended_at is None
         self._lost_at = self._lost_at or (now, wall)

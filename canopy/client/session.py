@@ -20,6 +20,7 @@ from canopy.client.errors import (
     CommandFailed,
     CommandTimeoutError,
     ControlError,
+    DeniedError,
     NodeFullError,
     UnreachableError,
     failure,
@@ -28,6 +29,7 @@ from canopy.client.frames import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Siz
 from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
 from overlay.client import (
     CREDIT,
+    DENIED,
     ENDED,
     FULL,
     GAP,
@@ -82,7 +84,7 @@ class ControlSession:
         self.where = where
         self.gone: str | None = None
         """Why the connection has ended; None while it lasts."""
-        self._refusal: str | None = None  # the node's reason not to serve this program
+        self._refusal: Failed | None = None  # the node does not serve this program
         self.arrivals = Arrivals(min(credit, CREDIT))
         self._reader = FrameReader(CLIENT_FRAMES)
         self._last_request = 0
@@ -164,8 +166,8 @@ class ControlSession:
                 self._received += 1
                 if reply.code in (GAP, ENDED, LEAVING):
                     self.arrivals.add(reply, size)
-                elif reply.code == FULL:
-                    self._refusal = reply.reason
+                elif reply.code in (FULL, DENIED):
+                    self._refusal = reply
                     self.lose(reply.reason)
                 else:
                     self.notices.append(reply)
@@ -246,10 +248,11 @@ class ControlSession:
             raise self.unreachable()
         return found
 
-    def unreachable(self) -> UnreachableError:
+    def unreachable(self) -> UnreachableError | DeniedError:
         """The error that says that and why the connection has ended."""
         if self._refusal is not None:
-            return NodeFullError(f"the node at {self.where} refuses: {self._refusal}")
+            text = f"the node at {self.where} refuses: {self._refusal.reason}"
+            return NodeFullError(text) if self._refusal.code == FULL else DeniedError(text)
         return UnreachableError(f"the node at {self.where} has gone: {self.gone}")
 
 

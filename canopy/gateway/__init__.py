@@ -8,7 +8,8 @@ flood here costs the node one program. It promises:
 - who has no valid token does nothing, what a token allows is *intersected* with what is asked for,
   and a token that is removed or expires ends what it has opened within `constants.RECHECK`.
 
-``events`` turns requests into drafts and deliveries into messages; ``tokens`` is the file of
-tokens, ``access`` decides who may do what; ``node`` is the node as the doors see it; ``feeds``
-follows selectors and streams. ``http/`` and ``mqtt/`` are the two doors, ``serving`` opens them.
+``events`` turns requests into drafts and deliveries into messages; ``access`` decides who may do
+what, by a file of tokens (canopy/wire/token_file.py); ``node`` is the node as the doors
+see it; ``feeds`` follows selectors and streams. ``http/`` and ``mqtt/`` are the two doors,
+``serving`` opens them.
 """

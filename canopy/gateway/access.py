@@ -11,8 +11,8 @@ from collections.abc import Collection
 
 import msgspec
 
-from canopy.gateway.tokens import Scope, TokenFile, TokensError
 from canopy.wire.addresses import is_loopback, split_address
+from canopy.wire.token_file import Scope, TokenFile, TokensError
 from matching import Predicate, compile_selector
 
 

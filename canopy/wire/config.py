@@ -100,6 +100,8 @@ class ClientConfig(SettingsGroup, frozen=True):
     resume: Annotated[float, Meta(ge=0, le=86_400)] = RESUME  # seconds for which a program's
     # session is kept when its connection is lost; 0: not at all
     parked: Annotated[int, Meta(ge=0, le=1_000_000)] = PARKED  # sessions that are kept at a time
+    listen: str = ""  # HOST:PORT for programs on other machines, which show tokens (`canopy
+    # access`); port 0: a free one; "": nowhere. Needs the node's keys
 
 
 class NodeConfig(Settings, frozen=True):
@@ -360,6 +362,7 @@ def check_addresses(config: NodeConfig) -> None:
         ("listen", (config.listen,)),
         ("advertise", (config.advertise,) if config.advertise else ()),
         ("metrics.listen", (config.metrics.listen,) if config.metrics.listen else ()),
+        ("clients.listen", (config.clients.listen,) if config.clients.listen else ()),
         ("peers", config.peers),
     ):
         for address in addresses:
@@ -369,6 +372,12 @@ def check_addresses(config: NodeConfig) -> None:
                 raise ConfigError(f"{key}: {error}") from None
             if port == 0 and not key.endswith("listen"):
                 raise ConfigError(f"{key}: {address!r}: port 0 cannot be dialled")
+    if config.clients.listen and not config.is_secured:
+        raise ConfigError(
+            f"clients.listen: {config.clients.listen}: programs that come over TCP are served in "
+            f"TLS, and this node has neither a key nor a certificate; make them with canopy keys "
+            f"init --data {config.folder}, or join an overlay that has keys with --join"
+        )
     host, _ = split_address(config.listen)
     if not is_loopback(host) and not config.insecure and not config.is_secured:
         raise ConfigError(

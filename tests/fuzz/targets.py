@@ -24,13 +24,13 @@ from canopy.gateway.events import drafts_of
 from canopy.gateway.mqtt.messages import draft_of
 from canopy.gateway.mqtt.packets import MalformedError, packet_size, read_packet
 from canopy.gateway.mqtt.topics import TopicFilterError, parse_filter
-from canopy.gateway.tokens import TokenFile, TokensError
 from canopy.traces.analysis.parsing.lines import LineParser
 from canopy.traces.health_file import HealthFileError, decode_health
 from canopy.wire.config import ConfigError, load_config
 from canopy.wire.keys.certificates import CertificateError, read_der
 from canopy.wire.keys.policies import parse_policy
 from canopy.wire.keys.tokens import Token, TokenError, read_token, write_token
+from canopy.wire.token_file import TokenFile, TokensError
 from canopy.wire.transport.codec import ProtocolError, WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, NODE_FRAMES, REPLY_FRAMES, FrameReader
 from matching import SelectorError, compile_selector

@@ -67,14 +67,15 @@ def add(
     \b
     canopy gateway token add phone --scope subscribe --where "region = 'eu' AND secret = FALSE"
     """
-    from canopy.gateway.tokens import SCOPES, TokenFile
+    from canopy.wire.token_file import TokenFile
     from matching import compile_selector
 
     for selector in filter(None, (subscribe, publish)):
         compile_selector(selector)
     file = TokenFile(path or default_path())
     lifetime = seconds_of(term) if term else 0.0
-    secret = file.add(name, tuple(dict.fromkeys(scopes)) or SCOPES, publish, subscribe, lifetime)
+    kept = tuple(dict.fromkeys(scopes)) or ("publish", "subscribe")
+    secret = file.add(name, kept, publish, subscribe, lifetime)
     click.echo(secret)
     click.echo(f"kept (as a hash) in {file.path}", err=True)
 
@@ -84,7 +85,7 @@ def add(
 @file_option
 def ls(as_json: bool, path: Path | None) -> None:
     """List the tokens: what each allows, and until when."""
-    from canopy.gateway.tokens import TokenFile
+    from canopy.wire.token_file import TokenFile
 
     found = TokenFile(path or default_path()).all()
     if as_json:
@@ -108,7 +109,7 @@ def ls(as_json: bool, path: Path | None) -> None:
 @file_option
 def rm(name: str, path: Path | None) -> None:
     """Remove the token NAME; what it has opened ends within seconds."""
-    from canopy.gateway.tokens import TokenFile
+    from canopy.wire.token_file import TokenFile
 
     TokenFile(path or default_path()).remove(name)
 

@@ -16,6 +16,7 @@ from canopy.wire.constants import (
     CLIENT_REQUESTS,
 )
 from canopy.wire.control.credit_window import CreditWindow
+from canopy.wire.control.remote import Admitted
 from canopy.wire.control.replay_buffer import ReplayBuffer, SentFrame
 from canopy.wire.transport.outlet import Counters, Outlet
 from overlay.client import CREDIT, AppendEvents, Command, Publish
@@ -40,6 +41,8 @@ class ClientConnection:
         self.fresh: list[bytes] = []  # encoded deliveries of this turn, within its credit
         self.room = trio.lowlevel.ParkingLot()  # the reader waits here
         self.scope = trio.CancelScope()  # of its connection's tasks
+        self.remote: Admitted | None = None
+        """By what it was let in from another machine; None: it is on this one."""
         self.session = ""
         """What resumes it on another connection; "": it ends with this one."""
         self.replay: ReplayBuffer | None = None  # of a session
@@ -73,6 +76,11 @@ class ClientConnection:
         self.appends += append
         self.unanswered[command.request] = (isinstance(command, Publish), publish, append)
         self.requests += 1
+
+    @property
+    def holder(self) -> str:
+        """The name of the token that it has shown; "": it is on this machine."""
+        return "" if self.remote is None else self.remote.token.name
 
     @property
     def is_new(self) -> bool:

@@ -136,9 +136,11 @@ class ClientOutput:
             client.outlet.send_now()
         self._touched.clear()
 
-    def fail(self, client: ClientConnection, request: int, reason: str) -> None:
+    def fail(
+        self, client: ClientConnection, request: int, reason: str, code: str = "usage"
+    ) -> None:
         """Answer a request that the node did not get, or (0) what was none."""
-        client.outlet.put(REPLY_FRAMES.encode(Failed(request, "usage", reason)))
+        client.outlet.put(REPLY_FRAMES.encode(Failed(request, code, reason)))
         self._touched[client.number] = client
 
     def misused(self, client: ClientConnection, reason: str) -> None:

@@ -37,6 +37,7 @@ from canopy.wire.constants import (
     CLIENTS,
     CONTROL_READ_SIZE,
     PARKED,
+    RECHECK,
     RESUME,
     SESSION_BYTES,
     TURNS_TOGETHER,
@@ -46,12 +47,16 @@ from canopy.wire.control.client_output import NO_REQUEST, ClientOutput
 from canopy.wire.control.command_batches import compile_long, fits, has_long_selector, stamp
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.control.parked_sessions import ParkedSessions
+from canopy.wire.control.remote import Admitted, RemoteDoor
+from canopy.wire.control.scopes import SCOPE_OF, confined, refusal
 from canopy.wire.durable import FolderError, refused
 from canopy.wire.log import Log
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from canopy.wire.transport.inlet import Inlet
-from canopy.wire.transport.outlet import Counters, Outlet
+from canopy.wire.transport.outlet import Counters, Encrypt, Outlet
+from canopy.wire.transport.tls import SecureInlet
 from overlay.client import (
+    DENIED,
     FULL,
     CloseSession,
     Command,
@@ -115,6 +120,7 @@ class ControlServer:
         self._parked_changed = trio.Event()
         self._clients: dict[int, ClientConnection] = {}
         self._last_number = 0
+        self._door: RemoteDoor | None = None
         self._counters = Counters()
         self._output = output = ClientOutput(
             self._clients, trace, log, wall, lambda: self._parked_changed.set()
@@ -139,7 +145,32 @@ class ControlServer:
             task_status.started()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_parked)
-                await trio.serve_listeners(self._serve_client, [listener])
+                await trio.serve_listeners(self._serve_local, [listener])
+
+    async def serve_remote(self, listeners: list[trio.SocketListener], door: RemoteDoor) -> None:
+        """Serve programs on other machines, which `door` lets in, until cancelled."""
+        self._door = door
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, self._serve_remote, listeners)
+            while True:
+                await trio.sleep(RECHECK)
+                self.recheck()
+
+    def recheck(self) -> None:
+        """End what was opened with tokens that are not good any more."""
+        for client in list(self._clients.values()):
+            remote = client.remote
+            if remote is None or self._door is None:
+                continue
+            if self._door.is_still_good(remote.token, remote.secret):
+                continue
+            self._log.info("program_cut_off", client=client.number, token=remote.token.name)
+            client.close_session()
+            if client.parked_at is None:
+                client.scope.cancel()
+            else:
+                self._parked.remove(client)
+                self._end_session(client)
 
     def configure(self, queue: int, programs: int, resume: float, parked: int) -> None:
         """Other bounds than at the start: `queue` for programs that connect from now on, the others
@@ -177,19 +208,34 @@ class ControlServer:
 
     # From the clients.
 
-    async def _serve_client(self, stream: trio.SocketStream) -> None:
+    async def _serve_local(self, stream: trio.SocketStream) -> None:
         if not is_own_user(stream):
             self._log.warning("control_refused", reason="a program of another user")
             await stream.aclose()
             return
+        await self._serve_client(stream, process_of(stream))
+
+    async def _serve_remote(self, stream: trio.SocketStream) -> None:
+        assert self._door is not None
+        try:
+            found = await self._door.admit(stream)
+            if found is not None:
+                await self._serve_client(stream, 0, found)
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async def _serve_client(
+        self, stream: trio.SocketStream, pid: int, remote: Admitted | None = None
+    ) -> None:
+        encrypt = None if remote is None else remote.pipe.encrypt
         if self.connected >= self._programs:
-            await self._refuse(stream)
+            await self._refuse(stream, pid, encrypt)
             return
         self._last_number += 1
-        pid = process_of(stream)
         client = ClientConnection(self._last_number, self._counters, self._queue, pid)
+        client.remote = remote
         self._clients[client.number] = client
-        client.outlet.open(stream)
+        client.outlet.open(stream, encrypt)
         self._log.debug("client", client=client.number)
         try:
             async with trio.open_nursery() as nursery:
@@ -240,16 +286,16 @@ class ControlServer:
         self._log.info("session_ended", client=client.number, pid=client.pid, after=unread_for)
         self._commands.client_gone(client.number, unread_for)
 
-    async def _refuse(self, stream: trio.SocketStream) -> None:
+    async def _refuse(self, stream: trio.SocketStream, pid: int, encrypt: Encrypt | None) -> None:
         """Say why the program may not stay, as far as its empty socket takes it, and close."""
         self.refused += 1
         reason = (
             f"too many programs ({self._programs}) are connected; close one, or raise "
             f"clients.programs in the node's configuration"
         )
-        self._log.warning("refused_client", pid=process_of(stream), reason=reason)
+        self._log.warning("refused_client", pid=pid, reason=reason)
         outlet = Outlet(self._counters)
-        outlet.open(stream)
+        outlet.open(stream, encrypt)
         outlet.put(REPLY_FRAMES.encode(Failed(NO_REQUEST, FULL, reason)))
         outlet.send_now()
         await trio.aclose_forcefully(stream)
@@ -258,17 +304,19 @@ class ControlServer:
         self, client: ClientConnection, stream: trio.SocketStream, scope: trio.CancelScope
     ) -> None:
         reader = FrameReader(COMMAND_FRAMES)
-        inlet = Inlet(stream)
+        inlet: Inlet | SecureInlet = Inlet(stream) if client.remote is None else client.remote.inlet
+        data: bytes | bytearray = b"" if client.remote is None else client.remote.first
         turns = 0
         while reader.error is None:
             try:
-                data = await inlet.read(CONTROL_READ_SIZE)
+                data = data or await inlet.read(CONTROL_READ_SIZE)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
             if not data:
                 break
             together: list[Command] = []
-            for command in reader.feed(data):
+            found, data = reader.feed(data), b""
+            for command in found:
                 if isinstance(command, Grant):
                     self._grant(client, command)
                     continue
@@ -284,6 +332,8 @@ class ControlServer:
                         await trio.lowlevel.checkpoint()  # the node's other inputs
                 while client.is_full:
                     await client.room.park()
+                if client.remote is not None and has_long_selector(command):
+                    await compile_long(getattr(command, "selector", ""))  # before it is narrowed
                 taken = self._take(client, command)
                 if isinstance(taken, OpenSession):
                     self._open_session(client, taken)
@@ -313,6 +363,14 @@ class ControlServer:
             reason = f"request {command.request} is not answered yet: number requests differently"
             self._output.fail(client, command.request, reason)
             return None
+        if client.remote is not None and self._door is not None:
+            token = client.remote.token
+            if reason := refusal(token, command):
+                self._output.fail(client, command.request, reason, DENIED)
+                return None
+            if SCOPE_OF.get(type(command)) == "admin":
+                self._door.note_command(token, command)
+            command = confined(token, command)
         client.asked(command)
         return stamp(command, self._wall()) if isinstance(command, Publish) else command
 
@@ -341,7 +399,7 @@ class ControlServer:
 
     def _resume(self, client: ClientConnection, command: ResumeSession) -> None:
         """This connection becomes the client that has the session."""
-        found = self._find_session(command.session)
+        found = self._find_session(command.session, client.holder)
         if found is None or not client.is_new:
             code, reason = "unknown", "no session with this name is kept here"
             if found is not None:
@@ -364,9 +422,11 @@ class ControlServer:
         self._log.debug("resumed", client=client.number, pid=client.pid)
         self._commands.commands(client.number, [command])
 
-    def _find_session(self, token: str) -> ClientConnection | None:
-        """The client with this session."""
+    def _find_session(self, token: str, holder: str) -> ClientConnection | None:
+        """The client with this session, which has shown the same token."""
         for each in self._clients.values():
+            if each.holder != holder:
+                continue
             if each.session and secrets.compare_digest(each.session.encode(), token.encode()):
                 return each
         return None

@@ -35,6 +35,18 @@ async def listen(config: NodeConfig, node: str) -> tuple[list[trio.SocketListene
     return listeners[:1], Peer(node, address, config.region, config.tier)
 
 
+async def listen_at(key: str, address: str) -> list[trio.SocketListener]:
+    """Open the port `address` ("HOST:PORT") that the setting `key` names. Raises StartError."""
+    host, port = split_address(address)
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except OSError as error:
+        raise StartError(f"{key}: {address}: {bind_fault(error)}") from None
+    for listener in listeners[1:]:  # as `listen`
+        await listener.aclose()
+    return listeners[:1]
+
+
 def bind_fault(error: OSError) -> str:
     """Why a port could not be opened, and what to do about it."""
     if error.errno == errno.EADDRINUSE:

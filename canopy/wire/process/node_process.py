@@ -24,7 +24,7 @@ import msgspec
 import trio
 
 from canopy.traces.writer import TraceFile, TraceWriter
-from canopy.wire.addresses import is_loopback, split_address
+from canopy.wire.addresses import is_loopback, join_address, split_address
 from canopy.wire.config import NodeConfig
 from canopy.wire.constants import (
     DISK_FAILED,
@@ -38,6 +38,7 @@ from canopy.wire.constants import (
     SHARDS_CLOSE,
     TRACE_FLUSH,
 )
+from canopy.wire.control.remote import RemoteDoor
 from canopy.wire.control.server import ControlServer
 from canopy.wire.directory.discovery import Discovery
 from canopy.wire.driver import TrioDriver, hybrid_clock
@@ -48,7 +49,7 @@ from canopy.wire.process.compiling import prepare_matching
 from canopy.wire.process.copies import boot_number, explain_conflict, inform_other
 from canopy.wire.process.feed import FeedError, TelemetryFeed
 from canopy.wire.process.health_watch import HealthWatch
-from canopy.wire.process.listening import StartError, listen, raise_file_limit
+from canopy.wire.process.listening import StartError, listen, listen_at, raise_file_limit
 from canopy.wire.process.machine_load import MachineLoad
 from canopy.wire.process.memory import freeze_heap, return_large_blocks
 from canopy.wire.process.operating import Watched
@@ -218,6 +219,7 @@ class NodeProcess:
             resume=config.clients.resume,
             parked=config.clients.parked,
         )
+        self._door: RemoteDoor | None = None
         self._shipping = self._open_shipping()
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
         self._discovery = Discovery(self.driver, config, log)
@@ -271,6 +273,7 @@ class NodeProcess:
                 await nursery.start(self.driver.run, listeners)
                 await nursery.start(self._control.serve, self.folder.prepare_socket())
                 self.folder.publish_address(self.me.address)
+                await self._serve_remote(nursery)
                 if self.config.directory and is_loopback(split_address(self.me.address)[0]):
                     await self._discovery.start(nursery, self.me)
                 await self._watched.listen(self.config.metrics.listen)
@@ -280,6 +283,19 @@ class NodeProcess:
                 nursery.cancel_scope.cancel()
         self._discovery.stop()
         return self._code
+
+    async def _serve_remote(self, nursery: trio.Nursery) -> None:
+        """Serve programs on other machines, if that is configured. Raises StartError."""
+        address = self.config.clients.listen
+        if not address:
+            return
+        if self.security is None:
+            raise StartError(f"clients.listen: {address}: this node has no keys")
+        listeners = await listen_at("clients.listen", address)
+        self._door = RemoteDoor(self.folder.path, self.security, self.log, time.monotonic)
+        nursery.start_soon(self._control.serve_remote, listeners, self._door)
+        at = join_address(*listeners[0].socket.getsockname()[:2])
+        self.log.info("programs", address=at, tokens=self.folder.path / "tokens")
 
     # Commands from the control socket.
 
@@ -461,6 +477,7 @@ class NodeProcess:
         counters.update({f"wire_{name}": getattr(moved, name) for name in moved.__slots__})
         counters["client_dropped"] = self._control.dropped
         counters["clients_refused"] = self._control.refused
+        counters["programs_refused"] = self._door.refused if self._door else 0
         counters["sessions_resumed"] = self._control.sessions_resumed
         counters["sessions_ended"] = self._control.sessions_ended
         counters["longest_turn"] = round(self.driver.longest_turn * 1_000)

@@ -17,7 +17,7 @@ from canopy.wire.constants import START_ROOM
 from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
-from canopy.wire.process.listening import StartError, bind_fault
+from canopy.wire.process.listening import listen_at
 from canopy.wire.process.service_manager import WATCHDOG_SHARE, ServiceManager
 from overlay.client import Status
 
@@ -85,11 +85,7 @@ class Watched:
         Raises StartError if the port cannot be opened; then nothing changes."""
         listeners: list[trio.SocketListener] = []
         if address:
-            host, port = split_address(address)
-            try:
-                listeners = await trio.open_tcp_listeners(port, host=host)
-            except OSError as error:
-                raise StartError(f"metrics.listen: {address}: {bind_fault(error)}") from None
+            listeners = await listen_at("metrics.listen", address)
         if self._listening is not None:
             self._listening.cancel()
             self._listening = None

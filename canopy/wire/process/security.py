@@ -36,7 +36,7 @@ from canopy.wire.keys.tokens import TokenError, read_token
 from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
 from canopy.wire.transport.accept_limits import AcceptLimits
-from canopy.wire.transport.tls import TlsError, TlsPipe, new_context
+from canopy.wire.transport.tls import Security, TlsError, TlsPipe, new_context
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
 from overlay.rights import Principal, Role
@@ -146,6 +146,10 @@ class NodeSecurity:
         if found.ends < self._now():
             raise TlsError("its certificate has expired")
         return found.principal
+
+    def program_side(self) -> Security:
+        """TLS with programs, which present no certificate."""
+        return _JoinSide(self._join_context)
 
     @property
     def introducers(self) -> tuple[str, ...]:

@@ -21,6 +21,9 @@ import trio
 
 from canopy.wire.constants import WRITE_PIECES
 
+Encrypt = Callable[[Sequence[bytes | memoryview]], bytes]
+"""Makes of pieces what is to be sent for them."""
+
 
 class Counters:
     """Totals over the connections of one process (``wire_…`` in `canopy status`)."""
@@ -49,7 +52,7 @@ class Outlet:
         """Bytes in the queue."""
         self._counters = counters
         self._pieces: list[bytes | memoryview] = []
-        self._encrypt: Callable[[Sequence[bytes | memoryview]], bytes] | None = None
+        self._encrypt: Encrypt | None = None
         self._encrypted = 0  # so many of the pieces are already
         self._file: int | None = None
         self._lot = trio.lowlevel.ParkingLot()
@@ -61,7 +64,7 @@ class Outlet:
     def open(
         self,
         stream: trio.SocketStream,
-        encrypt: Callable[[Sequence[bytes | memoryview]], bytes] | None = None,
+        encrypt: Encrypt | None = None,
     ) -> None:
         """Write to this stream's socket from now on, what `encrypt` makes of all pieces that are
         there."""

@@ -99,9 +99,9 @@ class TestExitCodes:
         monkeypatch.setenv("CANOPY_CONNECT", str(node.data))
         assert main(["status"]) == 0
 
-    def test_an_address_needs_tls(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_address_needs_a_token(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["status", "--connect", "127.0.0.1:4470"]) == 2
-        assert "TLS" in capsys.readouterr().err
+        assert "canopy access add" in capsys.readouterr().err
 
     def test_a_silent_node_is_a_time_out(self, tmp_path: Path) -> None:
         with FakeControl(tmp_path / "n", lambda _: ()):

@@ -22,7 +22,7 @@ from canopy.gateway.http.sse import written
 from canopy.gateway.mqtt.messages import draft_of, publish_packet
 from canopy.gateway.mqtt.packets import packet_size
 from canopy.gateway.mqtt.topics import TopicFilterError, parse_filter
-from canopy.gateway.tokens import TokenFile, TokensError
+from canopy.wire.token_file import TokenFile, TokensError
 from matching import compile_selector
 from overlay.client import Event
 

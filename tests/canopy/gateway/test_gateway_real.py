@@ -16,7 +16,7 @@ import pytest
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, RejectConnection, Request, TextMessage
 
-from canopy.gateway.tokens import TokenFile
+from canopy.wire.token_file import TokenFile
 from overlay.client import Draft, Publish, Published
 from tests.support.real.real_overlay import PATIENCE, ROOT, Overlay, wait_ready
 

@@ -434,5 +434,6 @@ async def test_a_missing_node_is_reported_with_what_to_do(tmp_path: Path) -> Non
     with pytest.raises(UnreachableError, match="does not run any more"):
         ControlClient.connect(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UnreachableError):
+    (tmp_path / "file").chmod(0o600)
+    with pytest.raises(ControlError, match="no access file"):
         ControlClient.connect(tmp_path / "file")

@@ -1,4 +1,4 @@
-"""The file of tokens: who may use the gateway, for what, and until when.
+"""A file of tokens: which programs may use a gateway, or a node over TCP, for what, and until when.
 
 A token is 256 random bits, shown once when it is made. The file keeps its SHA-256 hash only (a
 random key needs no slow hash), so that a copy of the file lets nobody in.
@@ -19,10 +19,11 @@ import msgspec
 
 from canopy.wire.durable import write_durably
 
-Scope = Literal["publish", "subscribe"]
-SCOPES: Final[tuple[Scope, ...]] = ("publish", "subscribe")
+Scope = Literal["publish", "subscribe", "observe", "admin"]
+"""What a token may allow; the gateway knows the first two."""
+
 PREFIX: Final = "cgw1_"
-"""How a token begins, by which scanners of published source code find one."""
+"""How a token of the gateway begins, by which scanners of published source code find one."""
 
 
 class TokensError(Exception):
@@ -52,10 +53,11 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TokenFile:
-    """The tokens in a file, read again when the file has changed."""
+    """The tokens in a file, read again when the file has changed. `prefix`: how new ones begin."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, prefix: str = PREFIX) -> None:
         self.path = path
+        self._prefix = prefix
         self._tokens: tuple[Token, ...] = ()
         self._seen: tuple[int, int, int] | None = None
 
@@ -95,7 +97,7 @@ class TokenFile:
         tokens = self.all()
         if any(token.name == name for token in tokens):
             raise TokensError(f"there is a token {name} already; remove it first, or choose a name")
-        secret = PREFIX + secrets.token_urlsafe(32)
+        secret = self._prefix + secrets.token_urlsafe(32)
         now = time.time()
         expires = now + lifetime if lifetime else 0.0
         made = Token(name, hash_of(secret), scopes, publish, subscribe, now, expires)

@@ -1,0 +1,147 @@
+"""`canopy access`: programs on other machines that may use a node."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from canopy.cli.connect import json_option
+from canopy.cli.keys.command import data_option, key_folder, seconds_of, when
+from canopy.cli.output import console, print_json, table
+
+
+@click.group()
+def access() -> None:
+    """Let programs on other machines use a node, each with a token of its own.
+
+    The node serves them at `clients.listen`, in TLS. A token allows what its scopes say: publish,
+    subscribe, observe (status, peers, events, subscriptions), admin (drain, reload, streams); each
+    alone. It is written into an access file, which programs and commands take in the place of a
+    data folder.
+
+    \b
+    canopy access add laptop --scope subscribe --address node.example:4471 --out laptop.access
+    canopy sub --connect laptop.access "mag >= 4.5"        # on the other machine
+    canopy access rm laptop                                # ends what it has opened, in seconds
+    """
+
+
+@access.command()
+@click.argument("name")
+@click.option(
+    "--address", required=True, metavar="HOST:PORT", help="Where programs reach this node."
+)
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(["publish", "subscribe", "observe", "admin"]),
+    multiple=True,
+    required=True,
+    help="What it allows (repeatable).",
+)
+@click.option(
+    "--where", "subscribe", metavar="SELECTOR", default="", help="Subscribe to no more than this."
+)
+@click.option(
+    "--publishes", "publish", metavar="SELECTOR", default="", help="Publish no more than this."
+)
+@click.option(
+    "--for", "term", metavar="TIME", default="", help="How long: 1h, 30d. [default: for ever]"
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the access file there, readable for you alone. [default: NAME.access]",
+)
+@data_option
+def add(
+    name: str,
+    address: str,
+    scopes: tuple[Any, ...],
+    subscribe: str,
+    publish: str,
+    term: str,
+    out: Path | None,
+    data: Path | None,
+) -> None:
+    """Make the token NAME, and write the access file for its program.
+
+    Give the file to whom it is for as you would a password; the node keeps a hash of the secret
+    only. With --where the program gets what it asks for AND that selector; with --where or
+    --publishes it may not use streams, nor observe or administer.
+
+    \b
+    canopy access add sensor --scope publish --publishes "type = 'sensor'" --address a.example:4471
+    """
+    from canopy.client.remote import AccessFile, write_access
+    from canopy.wire.addresses import split_address
+    from canopy.wire.control.remote import token_file
+    from matching import compile_selector
+
+    try:
+        split_address(address)
+    except ValueError as error:
+        raise click.UsageError(f"--address: {error}") from None
+    for selector in filter(None, (subscribe, publish)):
+        compile_selector(selector)
+    if (subscribe or publish) and {"observe", "admin"} & set(scopes):
+        raise click.UsageError(
+            "--where and --publishes confine nobody who may observe or administer the node"
+        )
+    folder = key_folder(data)
+    own = folder.certificate() if folder.exists else None
+    if own is None:
+        raise click.UsageError(
+            f"the node in {folder.path.parent} has no keys, and programs are served in TLS: "
+            f"canopy keys init, or canopy node --join TOKEN, makes them"
+        )
+    path = out or Path(f"{name}.access")
+    if path.exists():
+        raise click.UsageError(f"there is a file {path} already; choose another with --out")
+    tokens = token_file(folder.path.parent)
+    kept = tuple(dict.fromkeys(scopes))
+    lifetime = seconds_of(term) if term else 0.0
+    secret = tokens.add(name, kept, publish, subscribe, lifetime)
+    write_access(path, AccessFile(1, address, own.principal.id, secret))
+    folder.note(
+        "access given", token=name, scopes=kept, until=time.time() + lifetime if term else 0
+    )
+    console().print(f"{path} lets its program in at {address}; send it as you would a password")
+
+
+@access.command()
+@json_option
+@data_option
+def ls(as_json: bool, data: Path | None) -> None:
+    """List the tokens: what each allows, and until when."""
+    from canopy.wire.control.remote import token_file
+
+    found = token_file(key_folder(data).path.parent).all()
+    if as_json:
+        kept = ("name", "scopes", "publish", "subscribe", "created", "expires")
+        print_json([{name: getattr(one, name) for name in kept} for one in found])
+        return
+    shown = table("=name", "scopes", "subscribes", "publishes", "until")
+    now = time.time()
+    for one in found:
+        until = "expired" if one.is_expired(now) else when(one.expires) if one.expires else "ever"
+        shown.add_row(
+            one.name, ", ".join(one.scopes), one.subscribe or "any", one.publish or "any", until
+        )
+    console().print(shown if found else "no tokens; canopy access add NAME makes one")
+
+
+@access.command()
+@click.argument("name")
+@data_option
+def rm(name: str, data: Path | None) -> None:
+    """Remove the token NAME; what it has opened ends within seconds."""
+    from canopy.wire.control.remote import token_file
+
+    folder = key_folder(data)
+    token_file(folder.path.parent).remove(name)
+    folder.note("access taken", token=name)

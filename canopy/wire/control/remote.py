@@ -1,0 +1,145 @@
+"""Programs on other machines: the control socket over TCP, in TLS, for who shows a token.
+
+The node presents its own certificate, whose id the program expects (canopy/client/remote.py);
+the program presents a token, the first `SECRET_LENGTH` bytes that it sends, and hears nothing but a
+refusal if it is not known. From then on the connection is as one of the control socket, but each
+command is looked up in ``scopes``. The node keeps hashes of tokens alone, in the file ``tokens`` of
+its data folder, which it reads again when it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import trio
+
+from canopy.wire.addresses import join_address
+from canopy.wire.audit import append
+from canopy.wire.constants import CONTROL_READ_SIZE
+from canopy.wire.log import Log
+from canopy.wire.token_file import Token, TokenFile, TokensError
+from canopy.wire.transport.accept_limits import AcceptLimits
+from canopy.wire.transport.framing import REPLY_FRAMES
+from canopy.wire.transport.inlet import Inlet
+from canopy.wire.transport.tls import SecureInlet, Security, TlsError, TlsPipe
+from overlay.client import DENIED, Command, Failed
+
+SECRET_PREFIX: Final = "cct1_"
+SECRET_LENGTH: Final = len(SECRET_PREFIX) + 43
+"""Characters of a token: 256 random bits behind the prefix."""
+
+PATIENCE: Final = 5.0
+"""Seconds for the handshake and the token."""
+
+AUDITED: Final = frozenset(("observe", "admin"))
+"""Programs with these scopes are written down in the audit file when they connect."""
+
+
+class Keys(Protocol):
+    """What is needed of the node's keys (canopy/wire/process/security)."""
+
+    def program_side(self) -> Security:
+        """TLS in which this node presents its certificate, and the other side none."""
+
+    def limits(self, host: str) -> AcceptLimits:
+        """What connections from `host` count for."""
+
+
+class Admitted(NamedTuple):
+    """A program that has shown its token."""
+
+    token: Token
+    secret: str
+    pipe: TlsPipe
+    inlet: SecureInlet
+    first: bytes
+    """What it has sent already, behind the token."""
+    address: str
+
+
+class RemoteDoor:
+    """Lets programs with tokens in. `refused` counts the others."""
+
+    def __init__(self, folder: Path, keys: Keys, log: Log, clock: Callable[[], float]) -> None:
+        """`folder`: the node's data folder; `clock`: monotonic seconds."""
+        self.refused = 0
+        self._folder = folder
+        self._tokens = token_file(folder)
+        self._keys = keys
+        self._log = log
+        self._clock = clock
+
+    async def admit(self, stream: trio.SocketStream) -> Admitted | None:
+        """Greet a program; None: it may not enter, and its connection is to be closed."""
+        try:
+            host, port = stream.socket.getpeername()[:2]
+        except OSError:  # it has gone already
+            return None
+        limits = self._keys.limits(host)
+        if not limits.admits(host, self._clock()):
+            self.refused += 1
+            return None
+        found: Admitted | None = None
+        reason = f"nothing was shown within {PATIENCE:g} s"
+        try:
+            with trio.move_on_after(PATIENCE):
+                found = await self._greet(stream, join_address(host, port))
+                reason = "it has left"
+        except (TlsError, TokensError, OSError) as error:
+            reason = str(error)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            reason = "it has left"
+        finally:
+            limits.done(host)
+        if found is None:
+            self.refused += 1
+            self._log.warning("program_refused", address=join_address(host, port), reason=reason)
+        else:
+            self._log.info("program", token=found.token.name, address=found.address)
+            if AUDITED & set(found.token.scopes):
+                self.note("program connected", token=found.token.name, address=found.address)
+        return found
+
+    async def _greet(self, stream: trio.SocketStream, address: str) -> Admitted:
+        pipe = TlsPipe(self._keys.program_side(), True)
+        await pipe.handshake(stream)
+        inlet = SecureInlet(Inlet(stream), pipe)
+        shown = b""
+        while len(shown) < SECRET_LENGTH:
+            data = await inlet.read(CONTROL_READ_SIZE)
+            if not data:
+                raise TlsError("it has left")
+            shown += data
+        secret = shown[:SECRET_LENGTH].decode("ascii", "replace")
+        token = self._tokens.find(secret)
+        if token is None:
+            text = "the token is unknown here, was removed, or has expired"
+            said = REPLY_FRAMES.encode(Failed(0, DENIED, text))
+            await stream.send_all(pipe.encrypt([said]))
+            raise TlsError(text)
+        return Admitted(token, secret, pipe, inlet, shown[SECRET_LENGTH:], address)
+
+    def is_still_good(self, token: Token, secret: str) -> bool:
+        """Whether a program that was let in with this token would be let in again, as then."""
+        try:
+            return self._tokens.find(secret) == token
+        except (TokensError, OSError):
+            return False
+
+    def note_command(self, token: Token, command: Command) -> None:
+        """Write down that a program was allowed what only administrators are."""
+        self.note("program's command", token=token.name, command=type(command).__name__)
+
+    def note(self, kind: str, **fields: Any) -> None:
+        """Write a line of the node's audit file."""
+        try:
+            append(self._folder, kind, **fields)
+        except OSError as error:
+            self._log.error("audit_failed", reason=error)
+
+
+def token_file(folder: Path) -> TokenFile:
+    """The file of tokens of the node of this data folder."""
+    return TokenFile(folder / "tokens", SECRET_PREFIX)

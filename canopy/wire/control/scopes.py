@@ -1,0 +1,141 @@
+"""What a program on another machine may ask of the node: one table, from command to scope.
+
+A program on this machine is the user's own and may ask anything. One that connects over TCP shows
+a token, and each of its commands is looked up here before anything else is done with it; a command
+without a row is refused. Scopes do not include one another.
+
+A token may also confine by selectors what its program follows and publishes. What it follows is
+*intersected*: ``(asked) AND (allowed)``. Then only plain subscriptions and publications are open to
+it, since positions and rows of streams are shared with others.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from canopy.wire.token_file import Scope, Token
+from matching import SelectorError, compile_selector
+from overlay.client import (
+    AppendEvents,
+    BeginProducer,
+    BeginReading,
+    CloseSession,
+    Command,
+    CommitReading,
+    Drain,
+    DryRun,
+    EndReading,
+    EndSubscription,
+    Feed,
+    Gather,
+    GetAttributes,
+    GetEvents,
+    GetIncidents,
+    GetPeers,
+    GetRing,
+    GetStatus,
+    GetStreams,
+    GetSubscriptions,
+    Grant,
+    OpenSession,
+    Publish,
+    RemoveStream,
+    ResumeSession,
+    Subscribe,
+    TakeEvents,
+    Unsubscribe,
+    Where,
+    Why,
+)
+from overlay.operating.commands import GetClocks, Reload
+from overlay.stream_client import (
+    AddStream,
+    AttachGroup,
+    DecideTransaction,
+    DetachGroup,
+    EditStream,
+    EndDead,
+    GetGroups,
+    GetTransactions,
+    LeaveUnknown,
+    PrepareEvents,
+    RemoveGroup,
+    SettleRows,
+    TakeReviews,
+    TakeRows,
+    WhyRow,
+)
+
+ANY: Final = frozenset({Grant, OpenSession, ResumeSession, CloseSession})
+"""What each program may say: they are about its own connection."""
+
+PLAIN: Final = frozenset({Subscribe, Gather, Unsubscribe, Publish})
+"""What a program may ask whose token confines it by selectors."""
+
+ROWS: Final[dict[Scope, tuple[type[Command], ...]]] = {
+    "publish": (
+        *(Publish, AppendEvents, BeginProducer),
+        *(PrepareEvents, DecideTransaction, TakeReviews, LeaveUnknown),
+    ),
+    "subscribe": (
+        *(Subscribe, Gather, Unsubscribe, BeginReading, TakeEvents, CommitReading, EndReading),
+        *(AttachGroup, TakeRows, SettleRows, DetachGroup),
+    ),
+    "observe": (
+        *(GetStatus, GetPeers, GetRing, GetIncidents, GetAttributes, GetSubscriptions, GetEvents),
+        *(Where, Why, DryRun, WhyRow, GetStreams, GetGroups, GetTransactions, GetClocks),
+    ),
+    "admin": (
+        *(EndSubscription, Feed, Drain, Reload, AddStream, EditStream, RemoveStream),
+        *(EndDead, RemoveGroup),
+    ),
+}
+"""The commands that each scope allows."""
+
+SCOPE_OF: Final[dict[type[Command], Scope]] = {
+    command: scope for scope, commands in ROWS.items() for command in commands
+}
+
+
+def refusal(token: Token, command: Command) -> str:
+    """Why a program with this token may not ask that; "": it may."""
+    kind = type(command)
+    if kind in ANY:
+        return ""
+    scope = SCOPE_OF.get(kind)
+    if scope not in token.scopes:
+        wanted = f"it needs the scope {scope}" if scope else "only programs on its machine may"
+        return f"the token {token.name} does not allow {kind.__name__}: {wanted}"
+    if not (token.publish or token.subscribe):
+        return ""
+    if kind not in PLAIN:
+        return (
+            f"the token {token.name} confines what is followed and published, and so allows "
+            f"no {kind.__name__}"
+        )
+    if isinstance(command, Publish) and token.publish:
+        allowed = compile_selector(token.publish)
+        for place, draft in enumerate(command.events, 1):
+            if not allowed.matches(draft.attributes):
+                return (
+                    f"event {place} is not what the token {token.name} allows to publish: "
+                    f"{token.publish}"
+                )
+    return ""
+
+
+def confined(token: Token, command: Command) -> Command:
+    """The command as the node gets it: a selector is narrowed to what the token allows. It is
+    parsed by itself first, so that parentheses cannot be broken out of; one that is malformed goes
+    to the node as it is, which refuses it."""
+    if not isinstance(command, Subscribe) or not token.subscribe:
+        return command
+    try:
+        compile_selector(command.selector)
+    except SelectorError:
+        return command
+    return msgspec.structs.replace(
+        command, selector=f"({command.selector}) AND ({token.subscribe})"
+    )
