@@ -39,8 +39,8 @@ def out_of_reach_not_held() -> None:
 
 @fault(
     "promise: what is for a node out of reach is held",
-    OUT_OF_REACH,
-    "test_a_node_that_stands_still_for_less_than_its_lease_misses_nothing",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_what_is_for_a_node_out_of_reach_waits_and_follows_in_order",
 )
 def held_not_released() -> None:
     """A host goes on holding when the link to a node comes up."""
@@ -172,8 +172,8 @@ def gap_concerns_known_attributes_only() -> None:
 
 @fault(
     "promise: what is given up is reported",
-    OUT_OF_REACH,
-    "test_it_is_reported_although_the_nodes_that_gave_it_up_have_left",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_a_node_that_leaves_hands_over_to_one_that_failed_as_a_relay_rather_than_drop",
 )
 def leaving_host_needs_a_relay() -> None:
     """A node that leaves drops what it holds if no relay has reached its node lately."""

@@ -126,8 +126,8 @@ def lost_walk_is_not_reported() -> None:
 
 @fault(
     "C2",
-    "tests/overlay/finding/test_overlay_walks.py",
-    "test_a_silent_host_is_passed_over_for_another_that_the_hit_named",
+    "tests/lower_random/test_lower_points.py",
+    "test_among_the_newest_epoch_the_healthy_come_first_and_none_is_excluded",
 )
 def hit_names_one_host() -> None:
     """A hit names one access point of a tree and none beside it."""

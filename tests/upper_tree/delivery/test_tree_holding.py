@@ -346,6 +346,18 @@ def test_a_node_that_leaves_hands_over_what_it_holds() -> None:
     assert not host.holding.held
 
 
+def test_a_node_that_leaves_hands_over_to_one_that_failed_as_a_relay_rather_than_drop() -> None:
+    host = Host("r")
+    host.lose(message(1))
+    host.deliver(2)
+    host.holding.relays.gave_back(S.id, "r")
+    host.port.sent.clear()
+    host.holding.leave()
+    back = host.port.sent_to(Undelivered)
+    assert [(to, e.sequence) for to, one in back for e in one.events] == [("r", 2)]
+    assert not host.dropped()
+
+
 def test_a_node_that_leaves_hands_over_the_notices_that_wait() -> None:
     host, other = Host("r", held_events=1), Host()
     host.lose(message(1))
