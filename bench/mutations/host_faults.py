@@ -10,11 +10,12 @@ from bench.mutations.planting import fault, replace
 from matching import Cut, Interval
 from overlay.client import Event
 from overlay.links.events import MessageDropped
-from overlay.machine import Peer
+from overlay.machine import NodeId, Peer
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.queued_events import QueuedEvents
 from overlay.upper_tree.host.visit_scheduler import VisitScheduler
 from overlay.upper_tree.host.visiting import VisitHandler
 from overlay.upper_tree.messages import (
@@ -27,6 +28,8 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.publisher.publisher import Publisher
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
+from overlay.upper_tree.visits import select_events
 
 OUT_OF_REACH = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
 
@@ -185,3 +188,62 @@ def dropped_on_link_unheeded() -> None:
         pass
 
     replace(Delegation.on_message_dropped, on_message_dropped)
+
+
+@fault(
+    "P7",
+    "tests/upper_tree/host/test_tree_queued_events.py",
+    "test_an_event_that_waits_is_not_queued_again",
+)
+def waiting_events_queued_again() -> None:
+    """A host that is behind queues an event as often as it comes."""
+
+    def without_repeated(self: QueuedEvents, visit: Visit) -> Visit:
+        return visit
+
+    replace(QueuedEvents.without_repeated, without_repeated)
+
+
+@fault(
+    "P7",
+    "tests/upper_tree/host/test_tree_queued_events.py",
+    "test_events_are_the_same_in_all_that_they_have_and_for_the_same_trees",
+)
+def repeated_events_known_by_number() -> None:
+    """A host drops what has the number of an event that waits, for whatever trees."""
+
+    def without_repeated(self: QueuedEvents, visit: Visit) -> Visit:
+        waiting = self._waiting.get(self._key(visit))
+        known = waiting.events if waiting is not None else {}
+        new = [at for at, each in enumerate(visit.events) if each.sequence not in known]
+        return select_events(visit, new)
+
+    replace(QueuedEvents.without_repeated, without_repeated)
+
+
+@fault(
+    "P7",
+    "tests/upper_tree/host/test_tree_queued_events.py",
+    "test_a_publisher_of_which_something_waits_hears_so",
+)
+def waiting_publishers_not_told() -> None:
+    """A host says nothing to publishers whose events wait there."""
+
+    def _tell_waiting(self: VisitScheduler) -> None:
+        pass
+
+    replace(VisitScheduler._tell_waiting, _tell_waiting)
+
+
+@fault(
+    "P7",
+    "tests/upper_tree/publisher/test_tree_replicas.py",
+    "test_what_waits_at_a_host_that_works_is_not_sent_again",
+)
+def late_hosts_asked_again() -> None:
+    """A publisher sends again what waits for `tree.retry`, however long events take at the host."""
+
+    def late_after(self: ReplicaSelector, node: NodeId) -> float:
+        return self.timeout_most
+
+    replace(ReplicaSelector.late_after, late_after)

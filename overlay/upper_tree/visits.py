@@ -72,6 +72,15 @@ def trees_of(visit: Visit) -> Iterable[str]:
     return dict.fromkeys([*visit.attributes, *(name for trees, _ in visit.apart for name in trees)])
 
 
+def trees_by_place(visit: Visit) -> list[Trees]:
+    """The trees that each of the visit's events visits, in their order."""
+    found = [visit.attributes] * len(visit.events)
+    for trees, places in visit.apart:
+        for place in places:
+            found[place] = trees
+    return found
+
+
 def select_events(visit: Visit, places: Sequence[int]) -> Visit:
     """The visit with the events at these places (ascending) alone."""
     events = tuple([visit.events[place] for place in places])

@@ -116,6 +116,10 @@ MATCH_AT_ONCE = 256
 """Events that a host which has nothing to do yet matches in the turn in which they come at most:
 one full visit (batches.py), if it takes no longer than `SLICE_SECONDS`."""
 
+WAITING_WORD = 0.4
+"""Seconds after which a publisher that heard nothing is told at the latest that its events wait:
+less than what makes it take a host for silent (`TIMEOUT_LEAST` in publisher/constants.py)."""
+
 EVENTS_MOST = 8_192
 """Events that may wait at one host. At the 30,000 events per second that a host matches
 (docs/lab/performance.md) they wait 0.3 s, a tenth of what makes their publishers ask again."""

@@ -17,6 +17,8 @@ A host whose deliveries have to wait, since an interested node takes them slowly
 (delivery/holding.py): it puts visits into the queue as well, and serves none until it is no more,
 or the queue is full. Their publishers get no answer and slow down, each by its own bounds.
 
+What waits already is not queued again, and who waits for long is told so (queued_events.py).
+
 What leaves a host goes first in, first out, since links are FIFO and receivers rely on it.
 """
 
@@ -36,13 +38,15 @@ from overlay.upper_tree.host.constants import (
     SLICE_MOST,
     SLICE_SECONDS,
     SLICE_SHARE,
+    WAITING_WORD,
 )
 from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.host.queued_events import QueuedEvents
 from overlay.upper_tree.host.served_loads import ServedLoads
 from overlay.upper_tree.host.urgency import DEFAULT_LEVEL, TYPE
 from overlay.upper_tree.host.visit_queue import VisitQueue
 from overlay.upper_tree.host_load import HostLoad, LoadMeter
-from overlay.upper_tree.messages import Visit
+from overlay.upper_tree.messages import Accepted, Visit
 from overlay.upper_tree.visits import select_events, trees_of
 
 
@@ -70,6 +74,8 @@ class VisitScheduler:
         self.is_held_back = is_held_back
         self.by_level = settings.priority
         self.queue = VisitQueue(settings.ageing if settings.priority else 0.0)
+        self._queued = QueuedEvents()
+        self._word_due = 0.0  # when to look again who waits for long
         self._meter = LoadMeter(port.now)
         self._alarm = Alarm(port, MatchDue())
         self._began: float | None = None  # when the work began that the alarm follows
@@ -81,6 +87,13 @@ class VisitScheduler:
     def take(self, visit: Visit) -> None:
         """A visit has come: serve it now or later."""
         now = self.port.now
+        if len(self.queue):
+            came = len(visit.events)
+            visit = self._queued.without_repeated(visit)
+            if repeated := came - len(visit.events):
+                self.port.count("visits_repeated", repeated)
+                if not visit.events:
+                    return
         self._meter.arrived(len(visit.events), now)
         is_idle = not len(self.queue) and (self._began is None or self._began == now)
         is_held_back = self.is_held_back()
@@ -92,9 +105,10 @@ class VisitScheduler:
         self.port.count("visits_queued", len(visit.events))
         for level, part in self._by_level(visit).items():
             self.queue.push(part, level, now)
+            self._queued.add(part, now)
         while self.queue.is_full:
             self.port.count("queue_full")
-            self._serve(*self.queue.pop(self._slice))
+            self._serve_first(self._slice)
 
     def on_match_due(self, timer: MatchDue) -> None:
         """All that came in since the last work is in the queue now: serve a slice of it."""
@@ -104,13 +118,13 @@ class VisitScheduler:
             self._meter.worked(self._served, now - self._began)
         self._began, self._served = None, 0
         if len(self.queue) and self.is_held_back():
+            self._tell_waiting()
             self._alarm.within(HELD_BACK_CHECK)
             return
         left = self._slice
         while left > 0 and len(self.queue):
-            visit, came = self.queue.pop(left)
-            left -= len(visit.events)
-            self._serve(visit, came)
+            left -= self._serve_first(left)
+        self._tell_waiting()
 
     def served_loads(self) -> ServedLoads:
         """What is to measure the loads of the host's virtual nodes, by what this one measures."""
@@ -139,12 +153,29 @@ class VisitScheduler:
         """Whether a host that has nothing else to do may match so many more in this turn."""
         return self._served + events <= min(self._in_time, MATCH_AT_ONCE)
 
+    def _tell_waiting(self) -> None:
+        """Tell publishers that heard nothing for a while that their events wait here."""
+        now = self.port.now
+        if len(self.queue) and now >= self._word_due:
+            self._word_due = now + WAITING_WORD / 2
+            for origin, incarnation in self._queued.unanswered(now - WAITING_WORD / 2, now):
+                self.port.send(origin, Accepted(incarnation, (), (), self.load))
+
+    def _serve_first(self, most: int) -> int:
+        """Serve what is due first, at most so many events. How many that were."""
+        visit, came = self.queue.pop(most)
+        self._queued.remove(visit)
+        self._serve(visit, came)
+        return len(visit.events)
+
     def _serve(self, visit: Visit, came: float) -> None:
         if self._began is None:
             self._began = self.port.now
         self._alarm.within(0.0)
         served = self.serve(visit, came)
         self._served += served
+        if served:
+            self._queued.answered(visit, self.port.now)
         self._meter.taken_up(served, len(visit.events) - served)
 
     def _by_level(self, visit: Visit) -> dict[float, Visit]:

@@ -79,6 +79,21 @@ SILENT_FOR = 5.0
 """Seconds that a silent host is suspected; then one event tries it again. About as long as it takes
 to notice a dead host and to replace it (`links.dead_after`)."""
 
+WAIT_FACTOR, WAIT_MOST = 2.0, 60.0
+"""An event that a host has not accepted within so many times what events take there of late was
+lost on its way beyond, or so it is taken, but after so many seconds in any case. What is waited
+too long delays what is lost between two hosts; too short, hosts that are behind get everything
+several times (`python -m bench.simulator.overload`)."""
+
+LATE_CHECK, LATE_AT_ONCE = 0.5, 64
+"""Seconds between two looks whether another host is free for what has waited for `tree.retry`, and
+how many events that may be given at one look, if it does not match fewer in a moment: what
+publishers give it together, knowing nothing of each other, shall not keep it busy. By the events
+that are matched twice (`python -m bench.simulator.overload`)."""
+
+WAIT_HALF_LIFE = 5.0
+"""Seconds in which half of what events took at a host is forgotten, where they take less."""
+
 MOVED_FOR = 2.0
 """Seconds that a host that said `TreeMoved` is suspected: it is being given its trees, or soon
 named no more. Not measured; would be measured by the time from `Assign` to `Installed`."""

@@ -144,6 +144,10 @@ class LoadPredictor:
         estimate = self._estimates.get(node)
         return 0.0 if estimate is None else estimate.queue(now, self._service(estimate))
 
+    def is_free(self, node: NodeId, now: float) -> bool:
+        """Whether nothing is predicted to wait there."""
+        return self._queue(node, now) < 1
+
     @property
     def at_once(self) -> int | None:
         """How many events a host matches within `SPREAD_SECONDS`; None: nothing waits anywhere."""

@@ -17,7 +17,7 @@ from overlay.client import Event
 from overlay.machine import NodeId
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.messages import EVENT_TREE
-from overlay.upper_tree.publisher.constants import MOVES
+from overlay.upper_tree.publisher.constants import LATE_AT_ONCE, LATE_CHECK, MOVES
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 
@@ -70,35 +70,44 @@ class Unaccepted(Protocol):
         """The trees that have not accepted."""
 
 
-def is_overdue(entry: Unaccepted, replicas: ReplicaSelector, now: float, retry: float) -> bool:
-    """Whether it has waited for some host for `retry` seconds, or for one that is suspected."""
+def is_overdue(entry: Unaccepted, replicas: ReplicaSelector, now: float) -> bool:
+    """Whether it has waited so long that another host may do, or for one that is suspected."""
     return any(
-        host and (since + retry <= now or replicas.suspects(attribute, host))
+        host and (since + replicas.timeout_most <= now or replicas.suspects(attribute, host))
         for attribute, (host, since) in entry.pairs.items()
     )
 
 
 def find_overdue(
-    pending: Collection[PendingEvent], locations: LocationCache, now: float, retry: float
+    pending: Collection[PendingEvent], locations: LocationCache, now: float
 ) -> Overdue:
-    """The pairs that wait for suspected hosts, or for longer than `retry` seconds."""
+    """The pairs that wait for suspected hosts, or for longer than events take there. A host at
+    which nothing waits may have those that have waited elsewhere for `tree.retry`, as many as it
+    matches in a moment."""
     replicas = locations.replicas
-    found = Overdue([], [], now + retry, {})
+    found = Overdue([], [], now + replicas.timeout_most, {})
     next_check = found.next_check
+    late_after: dict[NodeId, float] = {}
+    free: dict[NodeId, int] = {}
     for each in pending:
         for attribute, (host, since) in each.pairs.items():
             if not host:
                 continue
             is_suspected = replicas.suspects(attribute, host)
-            is_late = since + retry <= now
-            if is_suspected or (is_late and each.moves <= MOVES):
+            if host not in late_after:
+                late_after[host] = replicas.late_after(host)
+            late_at = since + late_after[host]
+            is_late = late_at <= now
+            waits_long = since + replicas.timeout_most <= now
+            if is_suspected or (waits_long and each.moves <= MOVES):
                 other = locations.host_for(attribute, each.places[attribute])
                 if (
                     other is not None
                     and not replicas.suspects(attribute, other.id)
                     and (is_suspected or other.id != host)
+                    and (is_suspected or is_late or _takes_one(replicas, other.id, free, now))
                 ):
-                    each.moves += is_late
+                    each.moves += waits_long
                     found.elsewhere.append((each, attribute))
                     continue
             if is_suspected:
@@ -106,8 +115,20 @@ def find_overdue(
             if is_late:
                 found.lost.append((each, attribute))
             else:
-                next_check = min(next_check, since + retry)
+                again = now + LATE_CHECK if waits_long else since + replicas.timeout_most
+                next_check = min(next_check, late_at, again)
     return found._replace(next_check=next_check)
+
+
+def _takes_one(
+    replicas: ReplicaSelector, node: NodeId, free: dict[NodeId, int], now: float
+) -> bool:
+    """Whether nothing waits at a host, but for as many as this check has sent it (`free`: how many
+    more it may be sent)."""
+    if node not in free:
+        free[node] = replicas.at_once(LATE_AT_ONCE) if replicas.is_free(node, now) else 0
+    free[node] -= 1
+    return free[node] >= 0
 
 
 def suspect_silent(

@@ -315,11 +315,11 @@ class PendingStore(Machine):
             if asked == host
         ]
 
-    def retry(self, retry_after: float) -> Overdue:
+    def retry(self) -> Overdue:
         """Suspect the hosts that are silent, and name the pairs that have to be sent again: those
-        sent to suspected hosts, and those that have waited for `retry_after` seconds."""
+        sent to suspected hosts, and those that have waited for longer than events take there."""
         now, replicas = self.port.now, self._locations.replicas
         silent_from = suspect_silent([*self._single.values(), *self._batches.all], replicas, now)
-        self._batches.break_up(lambda batch: is_overdue(batch, replicas, now, retry_after))
-        found = find_overdue(self._single.values(), self._locations, now, retry_after)
+        self._batches.break_up(lambda batch: is_overdue(batch, replicas, now))
+        found = find_overdue(self._single.values(), self._locations, now)
         return found._replace(next_check=min([found.next_check, *silent_from]))

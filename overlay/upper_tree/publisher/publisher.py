@@ -361,8 +361,11 @@ class Publisher(Machine):
         for (attributes, _), some in zip(message.taken, events, strict=True):
             found = tuple([self.locations.how_found(attribute) for attribute in attributes])
             self.history.accepted(some, AcceptedAt(attributes, found, sender.id))
-        took = None if sent_at is None else now - sent_at
-        self.replicas.accepted(sender.id, took, now, message.pace)
+        if message.taken:
+            took = None if sent_at is None else now - sent_at
+            self.replicas.accepted(sender.id, took, now, message.pace)
+        else:
+            self.replicas.waits(sender.id, now, message.pace)
 
     def on_events_refused(self, sender: Peer, message: EventsRefused) -> None:
         """By the policy that the host knows, this node's tenant may not publish these events."""
@@ -452,7 +455,7 @@ class Publisher(Machine):
         self._retry.rang()
         now = self.port.now
         self.replicas.expire(now)
-        overdue = self.pending.retry(self.settings.tree.retry)
+        overdue = self.pending.retry()
         if overdue.elsewhere:
             self.port.count("visits_elsewhere", len(overdue.elsewhere))
             self._send_pairs(overdue.elsewhere)

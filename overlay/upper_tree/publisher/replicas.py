@@ -10,13 +10,15 @@ A host that is behind is passed over for one that will be done sooner (load_pred
 the health file calls sub-healthy is used where all others are, or are suspected (T6).
 
 A host that does not accept is *suspected*, and comes last. One is silent that has not accepted
-anything for the time-out below while something waits for it; one that answers `TreeMoved` is
+anything for the time-out below while something waits for it, and has not said either that it waits
+there; one that answers `TreeMoved` is
 suspected for that tree only. A suspicion ends when the host accepts, or after a while, so that a
 host that was only slow, or is given back its trees, is used again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence, Sized
 
 import msgspec
@@ -35,15 +37,30 @@ from overlay.upper_tree.publisher.constants import (
     TIMEOUT_FACTOR,
     TIMEOUT_FIRST,
     TIMEOUT_LEAST,
+    WAIT_FACTOR,
+    WAIT_HALF_LIFE,
+    WAIT_MOST,
 )
 from overlay.upper_tree.publisher.load_prediction import LoadPredictor
 
 
-class LastAcceptance(msgspec.Struct):
-    """When a host last accepted events. A record that is changed in place: it is written for every
-    acceptance, and assigning to a `BoundedDict` costs a microsecond."""
+class LastWord(msgspec.Struct):
+    """When a host last accepted events, or said that some wait there. A record that is changed in
+    place: it is written for every acceptance, and assigning to a `BoundedDict` costs a
+    microsecond."""
 
     at: float
+    wait: float = 0.0
+    """Seconds that an event may take there: as long as one took, or what waited would take, of
+    late."""
+
+    def heard(self, took: float, load: HostLoad | None, now: float) -> None:
+        """It accepted something after `took` seconds, or reports its load."""
+        if load is not None and load.service > 0:
+            took = max(took, load.queue / load.service)
+        if self.wait:
+            took = max(took, self.wait * 0.5 ** ((now - self.at) / WAIT_HALF_LIFE))
+        self.wait, self.at = took, now
 
 
 class ReplicaSelector:
@@ -72,7 +89,7 @@ class ReplicaSelector:
         self._now = 0.0  # of the last `expire`
         self._suspected: BoundedDict[tuple[str, NodeId], float] = BoundedDict(SUSPICIONS_MOST)
         """(attribute, or "" for all trees; host) -> until when."""
-        self._accepted: BoundedDict[NodeId, LastAcceptance] = BoundedDict(SUSPICIONS_MOST)
+        self._heard_at: BoundedDict[NodeId, LastWord] = BoundedDict(SUSPICIONS_MOST)
         self._smoothed: float | None = None  # seconds from a visit to its acceptance
 
     @classmethod
@@ -95,6 +112,11 @@ class ReplicaSelector:
     def suspects(self, attribute: str, node: NodeId) -> bool:
         """Whether this host of the tree is to be chosen last."""
         return ("", node) in self._suspected or (attribute, node) in self._suspected
+
+    def is_free(self, node: NodeId, now: float) -> bool:
+        """Whether nothing is predicted to wait at a host. Where hosts are not chosen by that, no
+        host is taken to be free."""
+        return self.by_time and self.predictor.is_free(node, now)
 
     def at_once(self, events: int) -> int:
         """For how many of so many events a host is to be chosen together, at least one."""
@@ -122,21 +144,37 @@ class ReplicaSelector:
         """A host has accepted, `took` seconds after it was sent (None: not known), and reports its
         load (None: nothing waits)."""
         self.predictor.reported(node, load, now, None if took is None else now - took)
-        last = self._accepted.get(node)
-        if last is None:
-            self._accepted[node] = LastAcceptance(now)
-        else:
-            last.at = now
-            self._accepted.move_to_end(node)
+        self._heard(node, took or 0.0, now, load)
         if took is not None:
             smoothed = took if self._smoothed is None else self._smoothed
             self._smoothed = smoothed + SMOOTHING * (took - smoothed)
+
+    def waits(self, node: NodeId, now: float, load: HostLoad | None) -> None:
+        """A host has accepted nothing more, but works, and reports its load."""
+        self.predictor.reported(node, load, now, -math.inf)
+        self._heard(node, 0.0, now, load)
+
+    def _heard(self, node: NodeId, took: float, now: float, load: HostLoad | None) -> None:
+        last = self._heard_at.get(node)
+        if last is None:
+            last = self._heard_at[node] = LastWord(now)
+        else:
+            self._heard_at.move_to_end(node)
+        last.heard(took, load, now)
         if self._suspected.pop(("", node), None) is not None:
             self.changes += 1
 
+    def late_after(self, node: NodeId) -> float:
+        """Seconds after which an event that this host has not accepted may have been lost on its
+        way: several times what events took there of late, and no less than `timeout_most`."""
+        last = self._heard_at.get(node)
+        if last is None:
+            return self.timeout_most
+        return max(self.timeout_most, min(WAIT_FACTOR * last.wait, WAIT_MOST))
+
     def silent_from(self, node: NodeId, since: float) -> float:
         """When a host is silent that was sent something at `since`, if it accepts nothing more."""
-        last = self._accepted.get(node)
+        last = self._heard_at.get(node)
         return (since if last is None else max(since, last.at)) + self.timeout
 
     def suspect_silent(self, node: NodeId, now: float) -> None:

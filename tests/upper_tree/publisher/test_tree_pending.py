@@ -92,7 +92,7 @@ def test_only_batches_that_wait_for_a_suspected_host_are_broken_up() -> None:
     rig = Rig(1, 2)
     rig.send(5, 6, j="x")
     rig.store._locations.replicas.suspect_silent("j", rig.port.now)
-    rig.store.retry(3.0)
+    rig.store.retry()
     assert (list(rig.store._single), rig.batches) == ([5, 6], [(1, 2)])
 
 

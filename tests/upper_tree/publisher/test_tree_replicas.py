@@ -10,6 +10,7 @@ from overlay.machine import Peer
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import Accepted, Location, Visit
 from overlay.upper_tree.partition import ranked
+from overlay.upper_tree.publisher.constants import WAIT_FACTOR, WAIT_HALF_LIFE, WAIT_MOST
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import (
     SILENT_FOR,
@@ -164,7 +165,7 @@ def test_doubts_are_bounded() -> None:
         found.suspect_silent(f"n{number}", 0.0)
         found.accepted(f"m{number}", None, 0.0)
     assert len(found) == SUSPICIONS_MOST
-    assert len(found._accepted) == SUSPICIONS_MOST
+    assert len(found._heard_at) == SUSPICIONS_MOST
 
 
 def test_what_is_known_of_a_tree_names_the_other_hosts_when_one_is_gone() -> None:
@@ -215,3 +216,46 @@ def test_many_events_are_one_visit_while_nothing_waits() -> None:
     rig = knowing("x")
     rig.publish(*({"x": n} for n in range(12)))
     assert [len(events) for _, _, events in rig.visits()] == [12]
+
+
+def test_what_waits_at_a_host_that_works_is_not_sent_again() -> None:
+    """Hosts that are all far behind are asked once for each event; a silent one is left."""
+    rig = knowing("x")
+    rig.publish({"x": 1})
+    (first,) = to(rig)
+    for _ in range(40):
+        rig.port.advance(0.25)
+        for host in ABC:
+            behind(rig, host.id, 6_000)  # 20 s
+    assert to(rig) == []
+    assert rig.port.counts["visits_retried"] == rig.port.counts["visits_elsewhere"] == 0
+    rig.port.advance(RETRY + 0.1)
+    assert to(rig)[0] != first
+
+
+def test_what_a_working_host_has_for_too_long_is_sent_again() -> None:
+    """It may have been lost on its way beyond that host."""
+    rig = knowing("x")
+    rig.publish({"x": 1})
+    assert len(to(rig)) == 1
+    for _ in range(round(WAIT_FACTOR * 5.0 / 0.25) - 1):
+        rig.port.advance(0.25)
+        for host in ABC:
+            behind(rig, host.id, 1_500)  # 5 s
+    assert to(rig) == rig.finder.asked == []
+    for _ in range(round(2 * WAIT_HALF_LIFE / 0.25)):
+        rig.port.advance(0.25)
+        for host in ABC:
+            behind(rig, host.id, 150)
+    assert rig.finder.asked == ["x"]
+
+
+def test_how_long_events_take_is_learnt_from_acceptances_too() -> None:
+    replicas = ReplicaSelector("me", RETRY)
+    assert replicas.late_after("a") == RETRY
+    replicas.accepted("a", 4.0, 10.0)
+    assert replicas.late_after("a") == WAIT_FACTOR * 4.0
+    replicas.accepted("a", 0.1, 10.0 + WAIT_HALF_LIFE)
+    assert replicas.late_after("a") == WAIT_FACTOR * 2.0
+    replicas.waits("a", 20.0, HostLoad(1.0, 0.001, 1_000_000))
+    assert replicas.late_after("a") == WAIT_MOST
