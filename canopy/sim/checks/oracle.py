@@ -101,12 +101,15 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
 def endangered(clients: Clients, event: Publication, grace: float) -> bool:
     """Whether a process died that may have had the event while it may have been under way: within
     `grace` seconds of its publication or admission, in which all nodes were in reach."""
-    end = (event.published if event.admitted is None else event.admitted) + grace
+    at, left = event.published if event.admitted is None else event.admitted, grace
     for since, to in sorted(clients.cuts):
-        if since <= end and event.published - grace <= to:
-            end = max(end, to + grace)
+        if since > at + left:
+            break
+        if to > at:
+            left -= max(0.0, since - at)
+            at = to
     return any(
-        event.published <= crash.time <= end and crash.may_have_lost(event)
+        event.published <= crash.time <= at + left and crash.may_have_lost(event)
         for crash in clients.crashes
     )
 
