@@ -167,6 +167,19 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     dropped: Uint53 = 0  # offsets that it had not read when they were let go of
 
 
+class ForkInfo(msgspec.Struct, frozen=True):
+    """A fork of a shard. `state`: "open" where it takes rows, "waits" until it is copied, both at
+    its holder; "copied" where a leader has all or some of it. `rows`: how many the fork has, or
+    how many of them are copied, of which `repeated` were in the main log already, and `conflicting`
+    have lost their producer's numbers, which other rows have."""
+
+    fork: str
+    state: str
+    rows: Uint53
+    repeated: Uint53 = 0
+    conflicting: Uint53 = 0
+
+
 class ReplicaInfo(msgspec.Struct, frozen=True):
     """One replica of a shard, as it says itself; `state` "silent": it has not answered."""
 
@@ -194,6 +207,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     """Those of them that wait for an operator."""
     keys: Uint53 | None = None
     """Of the leader of a stream with a key: how many there are; None also while it counts them."""
+    forks: tuple[ForkInfo, ...] = ()
+    """Those of which it is the holder; of the leader also those that were copied."""
 
 
 class HeldShard(msgspec.Struct, frozen=True):
@@ -236,6 +251,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
     deletes: str = ""  # the selector of rows that delete their key
     ttl_seconds: float = 0.0  # how long rows are of use; 0: for ever
     ttl_by: str = ""  # the attribute with the seconds of a row that has its own
+    prefer: str = "consistency"  # or availability
 
 
 class GroupShardInfo(msgspec.Struct, frozen=True):
@@ -297,3 +313,5 @@ class AppendReceipt(msgspec.Struct, frozen=True):
     """The nodes that had it on disk when it was acknowledged."""
     places: tuple[int, ...] = ()
     """Which events of the command they are; (): all."""
+    fork: str = ""
+    """The place is in this fork of the shard, and not yet in its main log; "": in the main log."""

@@ -24,6 +24,7 @@ class AddStream(Command, frozen=True):
     `key`: the attribute of whose values each has its newest row kept, however old, until a row that
     `deletes` matches ("": one that has the key only). `ttl_seconds`: how long rows are of use, 0:
     for ever; `ttl_by`: the attribute with the seconds of a row that has its own.
+    `prefer`: "availability" if replicas without a majority are to take rows into a fork.
     """
 
     name: str
@@ -45,6 +46,7 @@ class AddStream(Command, frozen=True):
     deletes: str = ""
     ttl_seconds: float = 0.0
     ttl_by: str = ""
+    prefer: str = "consistency"
 
 
 class EditStream(Command, frozen=True):
@@ -62,6 +64,7 @@ class EditStream(Command, frozen=True):
     when_full: str | None = None
     ttl_seconds: float | None = None
     ttl_by: str | None = None
+    prefer: str | None = None
 
 
 class WhyRow(Command, frozen=True):

@@ -21,6 +21,8 @@ from streams.directory.locator import StreamLocator
 from streams.directory.questions import OwnerQuestions
 from streams.directory.stream_owner import StreamOwner
 from streams.disk import LogDisk
+from streams.forking.fork_copies import ForkCopies
+from streams.forking.forks import Forks
 from streams.groups.group_commands import GroupCommands
 from streams.groups.group_server import GroupServer
 from streams.groups.members import Members
@@ -60,14 +62,20 @@ class Streams:
         self.questions = OwnerQuestions(port, ring)
         self.locator = StreamLocator(port, self.questions)
         self._commands = StreamCommands(port, ring, self.questions)
-        self.appends = AppendServer(port, self.hosts.leading, self.hosts.replica, wall)
+        self.forks = Forks(port, self.hosts, self.locator)
+        self.appends = AppendServer(
+            *(port, self.forks.appendable, self.hosts.replica, wall, self.forks.join)
+        )
+        fork_copies = ForkCopies(
+            *(port, self.forks.main, self.hosts.replica, wall, self.appends.flush)
+        )
         self.producers = Producers(port, incarnation, self.locator)
-        self.tables = TableServer(port, self.hosts.leading, self.hosts.replica, wall)
+        self.tables = TableServer(port, self.forks.main, self.hosts.replica, wall)
         self.reads = ReadServer(
             *(port, self.hosts.leading, self.hosts.replica, wall, self.tables.table)
         )
         self.readers = Readers(port, incarnation, self.locator)
-        self.groups = GroupServer(port, self.hosts.leading, self.hosts.replica, wall)
+        self.groups = GroupServer(port, self.forks.main, self.hosts.replica, wall)
         self.explaining = RowExplaining(
             port, self.locator, self.hosts.leading, self.groups.holder, wall
         )
@@ -79,15 +87,16 @@ class Streams:
             *(port, self.hosts, self.locator, ask, self.readers.client_gone, wall, self.questions)
         )
         self.hosts.intake, self.hosts.keys = self._intake, self.tables.keys
+        self.hosts.forks = self.forks.status
         self.checks = LogChecks(port, self.hosts.replicas)
-        halves = TransactionServer(port, self.hosts.leading, self.hosts.replica, wall)
+        halves = TransactionServer(port, self.forks.main, self.hosts.replica, wall)
         self.transactors = Transactors(port, self.locator)
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, self.owner, self.questions, self.locator, self._commands),
             *(self.appends, self.producers, self.tables, self.reads, self.readers),
             *(self.groups, self.members, self._group_commands),
             *(self.explaining, records, self.captures, self.copies, self.checks),
-            *(halves, self.transactors),
+            *(halves, self.transactors, self.forks, fork_copies),
         )
 
     def _intake(self, shard: str) -> IntakeInfo | None:

@@ -164,6 +164,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *(*STREAMS, "streams.directory", "streams.hosting"),
         "streams.producing",
     ),
+    "streams.forking": (
+        *(*STREAMS, "streams.directory", "streams.hosting"),
+        "streams.producing",
+    ),
     "streams.groups": (*STREAMS, "streams.directory", "streams.consuming"),
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),

@@ -5,7 +5,8 @@
     python -m bench.streams.search --programs            # of those who append, with their nodes
     python -m bench.streams.search --transactions        # of those with transactions, likewise
     python -m bench.streams.search --groups              # of those that share rows
-    python -m bench.streams.search --tables              # of those that read the newest of each key
+    python -m bench.streams.search --tables              # of those that read newest rows
+    python -m bench.streams.search --forks               # of those at both sides of a cut
     make stream-search SEARCH="--seeds 2000"
 
 Each seed is a world of 3 to 5 nodes with crashes, losses of power, cut links, slow, failing and
@@ -34,6 +35,7 @@ def main() -> int:
     parser.add_argument("--transactions", action="store_true", help="at programs' transactions")
     parser.add_argument("--groups", action="store_true", help="at programs that share rows")
     parser.add_argument("--tables", action="store_true", help="at programs that read newest rows")
+    parser.add_argument("--forks", action="store_true", help="at programs, through partitions")
     arguments = parser.parse_args()
     if os.environ.get(VARIABLE):
         from bench.mutations.planted import plant
@@ -47,6 +49,8 @@ def main() -> int:
         return search_groups(arguments.seed, arguments.seeds, arguments.rounds)
     if arguments.tables:
         return search_tables(arguments.seed, arguments.seeds, arguments.rounds)
+    if arguments.forks:
+        return search_forks(arguments.seed, arguments.seeds, arguments.rounds)
     chunks = rows = suspect = truncated = anew = removed = 0
     began = time.process_time()
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
@@ -109,6 +113,28 @@ def search_tables(first: int, seeds: int, rounds: int) -> int:
     print(
         f"{seeds} seeds, none bad: {judged} times a program's rows were held against the fold, "
         f"{written} tables written; {time.process_time() - began:.1f} s of CPU"
+    )
+    return 0
+
+
+def search_forks(first: int, seeds: int, rounds: int) -> int:
+    """Worlds with programs at all sides of partitions (tests/streams/forking/fork_world.py)."""
+    from tests.streams.forking.fork_world import trial_of_forks
+
+    began, events, found = time.process_time(), 0, Counter[str]()
+    for seed in range(first, first + seeds):
+        try:
+            world, _ = trial_of_forks(seed, rounds)
+        except WrongError as error:
+            print(f"seed {seed}: {error}")
+            return 1
+        events += sum(len(program.acknowledged) for program in world.programs.values())
+        for port in world.ports.values():
+            found.update({n: v for n, v in port.counters.items() if n.startswith("fork")})
+    said = ", ".join(f"{count} {name}" for name, count in sorted(found.items()))
+    print(
+        f"{seeds} seeds, none bad: {events} events acknowledged; {said}; "
+        f"{time.process_time() - began:.1f} s of CPU"
     )
     return 0
 

@@ -38,6 +38,7 @@ def stream_info(
         *(options.max_bytes, options.max_rows),
         *(options.when_full, options.key, options.deletes),
         *(options.ttl_seconds, options.ttl_by),
+        options.prefer,
     )
 
 
@@ -63,5 +64,5 @@ def replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
         *(peer.id, peer.address, status.state, status.epoch, status.first, status.next),
         *(status.durable, status.committed, status.size, status.time / 1e9, status.intake),
         *(status.damaged, status.behind, status.consumers, status.halves, status.parked),
-        status.keys,
+        *(status.keys, status.forks),
     )

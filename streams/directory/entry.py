@@ -31,6 +31,8 @@ SELECTOR_MOST: Final = 16 * 1024
 
 DROP_OLDEST: Final = "drop-oldest"
 
+AVAILABILITY: Final = "availability"
+
 PREFIX: Final = "stream:"
 """Before a stream's name in the directory."""
 
@@ -85,6 +87,9 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """How long a row is of use after it was appended; 0: for ever."""
     ttl_by: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] = ""
     """The attribute with the seconds of a row that has its own; "": none has."""
+    prefer: Literal["consistency", "availability"] = "consistency"
+    """Whether replicas without a majority refuse rows, or take them into a fork
+    (streams/forking/)."""
 
 
 class ShardPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -160,6 +165,8 @@ def fault_in_options(options: StreamOptions) -> str:
         return (
             f"all rows of a key belong in one shard: --key {options.key} needs --by {options.key}"
         )
+    if options.mirror and options.prefer == AVAILABILITY:
+        return "programs append nothing to a mirror: --prefer availability belongs to its origin"
     if options.deletes and not options.key:
         return "--deletes goes with --key"
     for selector in (

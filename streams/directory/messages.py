@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from overlay.chord.messages import Cluster
-from overlay.info import ConsumerInfo, IntakeInfo
+from overlay.info import ConsumerInfo, ForkInfo, IntakeInfo
 from overlay.machine import Duration, Message, NodeId, Peer, Uint53, Uint63, Version
 from streams.directory.entry import ATTRIBUTE_MOST, NAME_MOST, StreamEntry, StreamOptions
 from streams.replication.messages import Shard
@@ -45,6 +45,7 @@ class ChangeStream(Message, frozen=True):
     when_full: Annotated[str, msgspec.Meta(max_length=32)] | None = None
     ttl_seconds: Duration | None = None
     ttl_by: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] | None = None
+    prefer: Annotated[str, msgspec.Meta(max_length=32)] | None = None
 
 
 class EraseStream(Message, frozen=True):
@@ -177,6 +178,7 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
     halves: Uint53 = 0  # that are not decided
     parked: Uint53 = 0  # those of them that wait for an operator
     keys: Uint53 | None = None  # of the leader of a stream with a key
+    forks: tuple[ForkInfo, ...] = ()
 
 
 class ShardsStatus(Message, frozen=True):

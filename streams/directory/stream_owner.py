@@ -375,7 +375,8 @@ class StreamOwner(Machine):
             if entry.removed or is_replaced:
                 orders.append(ShardOrder(shard, "", (), (), removed=True))
         if orders:
-            self.port.send(node, KeepShards(tuple(orders), ()))
+            told = (entry,) if entry.removed else ()  # who has a fork of it removes that as well
+            self.port.send(node, KeepShards(tuple(orders), told))
 
 
 def _give(

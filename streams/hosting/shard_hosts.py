@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from overlay.chord.events import OwnerFound
 from overlay.chord.ring.ring import Ring
-from overlay.info import ConsumerInfo, HeldShard, IntakeInfo
+from overlay.info import ConsumerInfo, ForkInfo, HeldShard, IntakeInfo
 from overlay.machine import (
     Handlers,
     Machine,
@@ -48,6 +48,7 @@ from streams.directory.messages import (
     ShardStatus,
 )
 from streams.disk import LogDisk, Opened
+from streams.log.fork_name import split_shard
 from streams.replication.messages import ShardFenced
 from streams.replication.replica import Replica, ShardLed
 from streams.replication.retention import Keep
@@ -102,6 +103,7 @@ class ShardHosts(Machine):
         self.held: dict[str, Held] = {}
         self.entries: dict[str, StreamEntry] = {}
         """By stream id, as owners have told."""
+        self.forks: Callable[[str], tuple[ForkInfo, ...]] = lambda shard: ()
         self.intake: Callable[[str], IntakeInfo | None] = lambda shard: None
         self.keys: Callable[[str], int | None] = lambda shard: None
         """What a shard takes in here by itself, for people."""
@@ -154,6 +156,23 @@ class ShardHosts(Machine):
     def led(self) -> list[str]:
         """The shards that this node leads."""
         return [shard for shard in self.held if self.leading(shard) is not None]
+
+    # -- forks -----------------------------------------------------------------------------------
+
+    def hold_fork(self, main: str, fork: str) -> None:
+        """Have a log of its own, with this node as its only replica, for rows of the shard `main`
+        that cannot be replicated. It has the bounds of the shard, and nothing is removed from it
+        until it is copied."""
+        held = self._hold(fork, (self.port.me,))
+        entry = self.entries[main.rpartition("/")[0]]
+        held.replica.stream, keep = encode_entry(entry), keep_of(entry.options)
+        held.replica.keep = Keep(
+            most_bytes=keep.most_bytes, most_rows=keep.most_rows, key=keep.key, deletes=keep.deletes
+        )
+
+    def drop_fork(self, fork: str) -> None:
+        """The rows of a fork are in the main log: remove it."""
+        self._destroy(fork)
 
     # -- orders ----------------------------------------------------------------------------------
 
@@ -267,16 +286,19 @@ class ShardHosts(Machine):
 
     def status(self, replica: Replica) -> ShardStatus:
         """How a replica of this node is."""
-        return _status(replica, self.intake(replica.shard), self.keys(replica.shard))
+        shard = replica.shard
+        return _status(replica, self.intake(shard), self.keys(shard), self.forks(shard))
 
     def held_shards(self) -> tuple[HeldShard, ...]:
         """The shards of this node for people, the first `SHOWN`."""
         found = []
         for shard in sorted(self.held)[:SHOWN]:
-            id_, _, number = shard.rpartition("/")
+            id_, _, number = split_shard(shard)[0].rpartition("/")
             entry, replica = self.entries.get(id_), self.held[shard].replica
             here = replica_info(self.port.me, self.status(replica))
-            found.append(HeldShard(entry.name if entry else id_, int(number), here))
+            name, fork = entry.name if entry else id_, split_shard(shard)[1]
+            name = f"{name} (fork {fork})" if fork else name
+            found.append(HeldShard(name, int(number), here))
         return tuple(sorted(found, key=lambda each: (each.stream, each.number)))
 
     # -- shards without an owner -----------------------------------------------------------------
@@ -287,7 +309,7 @@ class ShardHosts(Machine):
         self._retain()
         late = self.port.now - UNHEARD
         unheard = (s for s, held in self.held.items() if held.ordered_at < late)
-        for id_ in dict.fromkeys(shard.rpartition("/")[0] for shard in unheard):
+        for id_ in dict.fromkeys(split_shard(shard)[0].rpartition("/")[0] for shard in unheard):
             entry = self.entries.get(id_)
             if entry is not None:
                 self._lost.setdefault(stream_key(entry.name), []).append(entry)
@@ -321,7 +343,9 @@ def keep_of(options: StreamOptions) -> Keep:
     )
 
 
-def _status(replica: Replica, intake: IntakeInfo | None, keys: int | None) -> ShardStatus:
+def _status(
+    replica: Replica, intake: IntakeInfo | None, keys: int | None, forks: tuple[ForkInfo, ...]
+) -> ShardStatus:
     log, leading = replica.log, replica.leading if replica.serves else None
     behind: list[tuple[NodeId, int]] = []
     consumers: list[ConsumerInfo] = []
@@ -342,4 +366,5 @@ def _status(replica: Replica, intake: IntakeInfo | None, keys: int | None) -> Sh
         *(sum(segment.size for segment in log.segments), log.time, intake),
         *(replica.promise.suspect, tuple(behind), tuple(consumers)),
         *(len(halves), sum(half.parked for half in halves), keys),
+        forks,
     )

@@ -28,13 +28,16 @@ class BatchHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Whose batch it is, and its numbers: the `count` rows from the producer's `sequence` on.
     `session` tells the starts of one producer apart. An empty producer has no numbers.
     `transaction`: the half that this batch commits, which the chunk
-    `session` has prepared; its rows have no numbers."""
+    `session` has prepared; its rows have no numbers. `fork`: the fork of the shard from which it
+    was copied, and `at` the offset of its first row there."""
 
     producer: str
     session: int
     sequence: int
     count: int
     transaction: str = ""
+    fork: str = ""
+    at: int = 0
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -24,10 +24,13 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hash: str
     replicas: tuple[str, ...] = ()
     """The nodes that had it on disk when the receipt was given. No log proves that."""
+    fork: str = ""
+    """The log is this fork of the shard, which its own segments prove, and those of the shard when
+    it was copied; "": the shard's main log."""
 
     @property
     def name(self) -> str:
-        """The name of its shard (`shard_name`)."""
+        """The name of its shard (`shard_name`), also where it is of a fork."""
         return shard_name(self.stream, self.shard)
 
     def refuted_by(self, chunk: Chunk) -> str:

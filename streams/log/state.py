@@ -29,6 +29,7 @@ from streams.log.chunk import (
     STATE,
     Chunk,
 )
+from streams.log.fork_state import ForkCopied, ForkStates
 from streams.log.group_state import GROUP_ENTRIES, GroupEntry, GroupStates
 from streams.log.half_state import HALF_ENTRIES, HalfEntry, HalfStates
 from streams.log.origins import CAPTURED, COPIED, ORIGIN_ENTRIES, OriginEntry, OriginStates
@@ -165,6 +166,7 @@ Entry = (
     | OriginEntry
     | GroupEntry
     | TableWritten
+    | ForkCopied
 )
 _ENTRIES: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
 
@@ -220,6 +222,7 @@ class ShardState:
         known."""
         self.transactions = HalfStates()
         self.origins = OriginStates()
+        self.forks = ForkStates()
         self.groups = GroupStates()
         self.table = NO_TABLE
         """Where the newest rows below the floor are, in a stream with a key."""
@@ -239,7 +242,7 @@ class ShardState:
                     self.floor, self.stream = loaded.floor, loaded.stream
                     self.transactions, self.origins = loaded.transactions, loaded.origins
                     self.consumers, self.groups = loaded.consumers, loaded.groups
-                    self.table = loaded.table
+                    self.table, self.forks = loaded.table, loaded.forks
         elif chunk.kind == EVENTS:
             offset = chunk.first
             for head in heads_of(chunk):
@@ -260,6 +263,7 @@ class ShardState:
             yield self.producers[name]
         yield from self.transactions.entries()
         yield from self.origins.entries()
+        yield from self.forks.entries()
         for name in sorted(self.consumers):
             yield self.consumers[name]
         yield from self.groups.entries()
@@ -303,6 +307,8 @@ class ShardState:
                 self.transactions.take(entry, chunk)
             elif isinstance(entry, ORIGIN_ENTRIES):
                 self.origins.take(entry)
+            elif isinstance(entry, ForkCopied):
+                self.forks.take(entry)
             elif isinstance(entry, GROUP_ENTRIES):
                 self.groups.take(entry, chunk)
             elif isinstance(entry, ProducerExpired):
@@ -357,6 +363,11 @@ class ShardState:
         if head.transaction:
             self.transactions.committed(head, offset, chunk)
             return
+        if head.fork:
+            self.forks.appended(head)
+            if head.producer in self.producers:
+                self._copied(head, offset, chunk)
+            return
         if not head.producer:
             return
         if head.producer.startswith((CAPTURED, COPIED)):
@@ -378,4 +389,19 @@ class ShardState:
             *(head.producer, head.session, head.sequence + head.count),
             *((*window, run)[-WINDOW:], token, chunk.time),
             *((0, 0) if known is None else (known.step, known.begun)),
+        )
+
+    def _copied(self, head: BatchHead, offset: int, chunk: Chunk) -> None:
+        """Rows of a producer came from a fork: its session goes on behind them. Where another
+        session has replaced theirs, that ends: its program would give its next rows their
+        numbers, which would count as appended."""
+        known = self.producers[head.producer]
+        if known.session != head.session and head.sequence + head.count > known.next:
+            known = replace(known, session=chunk.number, token="")
+        run = Appended(head.sequence, head.count, offset, chunk.number, chunk.epoch)
+        self.producers[head.producer] = replace(
+            known,
+            next=max(known.next, head.sequence + head.count),
+            window=(*known.window, run)[-WINDOW:],
+            time=chunk.time,
         )

@@ -13,10 +13,23 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from streams.log.batches import MalformedChunkError, rows_of
-from streams.log.chunk import CUT, EVENTS, KINDS, STATE, TABLE, Chunk, ChunkId, genesis, read
+from streams.log.chunk import (
+    CUT,
+    EVENTS,
+    KINDS,
+    PRODUCERS,
+    STATE,
+    TABLE,
+    Chunk,
+    ChunkId,
+    genesis,
+    read,
+)
+from streams.log.fork_name import fork_shard
+from streams.log.fork_state import ForkCopied
 from streams.log.receipt import Receipt
 from streams.log.shard_log import parse_name, segment_name
-from streams.log.state import ShardState
+from streams.log.state import ShardState, entries_of
 from streams.log.table import table_rows
 
 
@@ -71,6 +84,8 @@ class Verifier:
         self._rows = self._chunks = self._bytes = self._segments = self._committed = 0
         self._epochs: dict[int, None] = {}
         self._named: Chunk | None = None  # the chunk that the receipt names
+        self._copied: ForkCopied | None = None  # what a main log says of that chunk of a fork
+        self._fork = "" if receipt is None else receipt.fork  # that is looked for in a main log
 
     def run(self, names: Sequence[str], load: Callable[[str], bytes]) -> Verified:
         """Check the files with these names; `load` returns the bytes of one."""
@@ -125,7 +140,9 @@ class Verifier:
         last = self._last
         if last is None:
             start = genesis(self._shard) if self._shard else ChunkId(0, chunk.previous)
-            if chunk.number == 1 and chunk.previous != start.hash:
+            if self._fork and chunk.previous == self._fork_genesis():
+                self._fork = ""  # it is the log of the fork itself
+            elif chunk.number == 1 and chunk.previous != start.hash:
                 raise _FaultFound(at, f"the log is not that of shard {self._shard}")
             return
         if chunk.number != last.number + 1:
@@ -142,6 +159,10 @@ class Verifier:
         if chunk.epoch < last.epoch or chunk.time < last.time:
             raise _FaultFound(at, f"chunk {chunk.number} goes back in epoch or time")
 
+    def _fork_genesis(self) -> bytes:
+        assert self._receipt is not None
+        return genesis(fork_shard(self._receipt.name, self._fork)).hash
+
     def _fold(self, at: int, chunk: Chunk) -> None:
         if chunk.kind == EVENTS:
             rows_of(chunk)
@@ -153,6 +174,8 @@ class Verifier:
             raise _FaultFound(
                 at, f"chunk {chunk.number} says that chunk {chunk.committed} is committed"
             )
+        if self._fork and chunk.kind == PRODUCERS:
+            self._look_for_copy(chunk)
         if chunk.kind != STATE:
             self._claimed = None
             self._state.apply(chunk)
@@ -167,6 +190,12 @@ class Verifier:
                 raise _FaultFound(at, "the state here is not what the log before it comes to")
             self._state, self._claimed, self._known = self._claimed, None, True
 
+    def _look_for_copy(self, chunk: Chunk) -> None:
+        for entry in entries_of(chunk):
+            if isinstance(entry, ForkCopied) and self._receipt is not None:
+                same = (entry.fork, entry.chunk) == (self._fork, self._receipt.chunk)
+                self._copied = entry if same else self._copied
+
     def _take(self, chunk: Chunk) -> None:
         self._first = self._first or chunk
         self._last = chunk
@@ -175,7 +204,7 @@ class Verifier:
         self._bytes += len(chunk.data)
         self._epochs[chunk.epoch] = None
         self._committed = max(self._committed, chunk.committed)
-        if self._receipt is not None and chunk.number == self._receipt.chunk:
+        if self._receipt is not None and chunk.number == self._receipt.chunk and not self._fork:
             self._named = chunk
 
     def _judge(self, fault: Fault | None) -> tuple[str, str]:
@@ -183,6 +212,8 @@ class Verifier:
         receipt = self._receipt
         if receipt is None:
             return "", ""
+        if self._fork:
+            return self._judge_copy(receipt, fault)
         if self._named is not None:
             reason = receipt.refuted_by(self._named)
             return ("refuted", reason) if reason else ("proved", "")
@@ -192,6 +223,20 @@ class Verifier:
             return "not reached", f"the log is not whole before chunk {receipt.chunk}"
         end = self._last.number if self._last else 0
         return "not reached", f"the log ends with chunk {end}, before chunk {receipt.chunk}"
+
+    def _judge_copy(self, receipt: Receipt, fault: Fault | None) -> tuple[str, str]:
+        """The same of a receipt of a fork, by the main log."""
+        copied, fork = self._copied, f"chunk {receipt.chunk} of the fork {receipt.fork}"
+        if copied is None and self._first is not None and self._first.number > 1:
+            return "not kept", f"what is left of the log does not name {fork}"
+        if copied is None:
+            broken = ", and is not whole" if fault is not None else ""
+            return "not reached", f"the log does not say that {fork} was copied{broken}"
+        if copied.hash.hex() != receipt.hash:
+            return "refuted", f"{fork} had the hash {copied.hash.hex()}, not {receipt.hash}"
+        if receipt.count < 1 or receipt.first + receipt.count > copied.next:
+            return "refuted", f"{fork} ended before the offset {copied.next}"
+        return "proved", ""
 
 
 def _why_not(data: bytes, at: int) -> str:

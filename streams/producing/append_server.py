@@ -11,12 +11,14 @@ from typing import Final
 
 from overlay.machine import LocalEvent, Machine, Peer, Port, Timer
 from streams.disk import DiskFailed, Written
-from streams.producing.appender import Appender
+from streams.log.fork_name import split_shard
+from streams.producing.appender import Appender, Join
 from streams.producing.messages import (
     DISK_FULL,
     MOVED,
     AppendRefused,
     AppendRows,
+    JoinFork,
     OpenProducer,
 )
 from streams.replication.leading import Leading
@@ -44,12 +46,14 @@ class AppendServer(Machine):
         leading: Callable[[str], Replica | None],
         replica: Callable[[str], Replica | None],
         clock: Callable[[], int],
+        join: Join | None = None,
     ) -> None:
         """`leading`: a shard's replica if this node leads it and a chunk of its epoch is
         committed; `replica`: its replica if this node has one; `clock`: nanoseconds since
-        1970."""
+        1970; `join`: what a fork says of a producer that comes from the main log."""
         super().__init__(port)
         self._clock = clock
+        self._join = join
         self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._is_awake = False
@@ -88,6 +92,19 @@ class AppendServer(Machine):
             self._refuse(sender, message.shard, message.request)
         else:
             appender.open(sender, message)
+
+    def on_join_fork(self, sender: Peer, message: JoinFork) -> None:
+        """A producer goes on in a fork."""
+        appender = self.appender(message.shard)
+        if appender is None or self._join is None or not split_shard(message.shard)[1]:
+            self._refuse(sender, message.shard, message.request)
+        else:
+            appender.join(sender, message, self._join)
+
+    def flush(self, shard: str) -> None:
+        """Append what is queued for a shard, if this node leads it."""
+        if (appender := self._led.present(shard)) is not None:
+            appender.flush(everything=True)
 
     def _refuse(self, sender: Peer, shard: str, request: int) -> None:
         code = DISK_FULL if shard in self._full else MOVED

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from overlay.machine import NodeId, Peer, Port
 from streams.log.batches import BatchHead, Row, decode_rows, join_batches
 from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, EVENTS, HEAD, PRODUCERS, Chunk, read
+from streams.log.fork_name import split_shard
 from streams.log.state import (
     Appended,
     Entry,
@@ -35,6 +36,7 @@ from streams.producing.messages import (
     DISK_FULL,
     EXPIRED,
     FENCED,
+    FORKED,
     FULL,
     MALFORMED,
     MOVED,
@@ -44,6 +46,7 @@ from streams.producing.messages import (
     UNKNOWN,
     AppendRefused,
     AppendRows,
+    JoinFork,
     OpenProducer,
     ProducerIsOpen,
     RowBatch,
@@ -91,6 +94,10 @@ EXPIRED_AT_ONCE: Final = 1_000
 """Producers that one chunk forgets at most."""
 
 
+Join = Callable[[JoinFork, ProducerState | None], ProducerState | Wrong]
+"""What a fork is to say of a producer that goes on in it, and of whom it says this by now."""
+
+
 class _Queued(NamedTuple):
     request: _Request
     head: BatchHead
@@ -130,6 +137,7 @@ class Appender:
     ) -> None:
         """`clock`: nanoseconds since 1970; `wake`: have `flush` called at the end of what came in
         together."""
+        self._fork = split_shard(replica.shard)[1]
         self.port = port
         self.replica = replica
         self.leading = leading
@@ -149,7 +157,7 @@ class Appender:
 
     def append(self, sender: Peer, message: AppendRows) -> None:
         """Take a request: its batches are queued, found in the log, or refused together."""
-        if message.session > self.replica.log.end.number:
+        if message.session > self.replica.log.end.number and not self._fork:
             self.refuse(sender, message.request, MOVED, "a later leader opened this session")
             return
         sizes = sum(len(batch.rows) for batch in message.batches)
@@ -243,6 +251,10 @@ class Appender:
         if wrong := self._obstacle("", 0):
             self.refuse(sender, message.request, *wrong)
             return
+        if self._fork and FORKED not in message.producer:
+            reason = "a producer's session begins where a majority of the replicas is"
+            self.refuse(sender, message.request, NO_MAJORITY, reason)
+            return
         self.flush(everything=True)  # rows of the session that ends come before its end
         known = self._known(message.producer)
         wrong_session = self._misses(known, message)
@@ -262,6 +274,23 @@ class Appender:
         assert known is not None
         place = (self.replica.shard, message.request, known.session)
         answer = ProducerIsOpen(*place, known.next, known.begun)
+        end = self.replica.log.end.number
+        self._when_committed(end, lambda: self.port.send(sender, answer))
+
+    def join(self, sender: Peer, message: JoinFork, join: Join) -> None:
+        """A producer goes on in this fork; `join` says from where on."""
+        if wrong := self._obstacle("", 0):
+            self.refuse(sender, message.request, *wrong)
+            return
+        self.flush(everything=True)
+        known = self._known(message.producer)
+        found = join(message, known)
+        if isinstance(found, Wrong):
+            self._send_refusal(sender, message.request, found)
+            return
+        if found != known:
+            self._append_entries([found])
+        answer = ProducerIsOpen(self.replica.shard, message.request, found.session, found.next)
         end = self.replica.log.end.number
         self._when_committed(end, lambda: self.port.send(sender, answer))
 
@@ -421,7 +450,8 @@ class Appender:
         for place, run in enumerate(request.runs):
             if isinstance(run, Appended) and run.chunk == number:
                 request.runs[place] = Run(
-                    *(run.sequence, run.count, run.offset, number, run.epoch, digest, holders)
+                    *(run.sequence, run.count, run.offset, number, run.epoch, digest, holders),
+                    self._fork,
                 )
 
     def _done(self, request: _Request) -> None:

@@ -1,4 +1,5 @@
-"""The vocabulary between a producer's node and the leader of a shard."""
+"""The vocabulary between a producer's node and the leader of a shard, or a replica that opens a
+fork of it (streams/forking/)."""
 
 from __future__ import annotations
 
@@ -44,6 +45,10 @@ POLICY: Final = "policy"
 """The policy does not permit the sender's tenant to do this."""
 MALFORMED: Final = "malformed"
 """The rows cannot be read. Not appended."""
+
+FORKED: Final = "~"
+"""In a fork, stands between the name of a node's own producer and that of the fork, if it began
+there: its numbers mean nothing in the main log."""
 
 ProducerName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MOST)]
 Number = Uint53
@@ -96,7 +101,8 @@ class AppendRows(Message, frozen=True):
 
 class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Rows of a request that lie behind one another in one chunk: their numbers, and the place.
-    `hash` is that of the chunk; empty: the rows are there, and their receipt is not kept."""
+    `hash` is that of the chunk; empty: the rows are there, and their receipt is not kept. `fork`:
+    the place is in this fork of the shard, and not yet in its main log."""
 
     sequence: Uint53
     count: Uint53
@@ -105,6 +111,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
     epoch: Uint53
     hash: bytes
     replicas: tuple[NodeId, ...]
+    fork: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class RowsAppended(Message, frozen=True):
@@ -126,3 +133,56 @@ class AppendRefused(Message, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=500)]
     expected: Uint53 = 0
     leader: Peer | None = None
+
+
+FORK_AFTER: Final = 5.0
+"""Seconds for which a replica has to be without a leader or a majority before it opens a fork, and
+for which a producer waits before it asks for one: twice an election with a lost owner, so that a
+failover alone makes no fork; and more than the 3 s at which a leader asks followers that are
+idle."""
+
+Fork = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class AskFork(Message, frozen=True):
+    """A producer's node asks a replica for a fork of the shard. Answered by ForkIsOpen or
+    ForkRefused, or not at all while one is being opened."""
+
+    capability = "forks"
+
+    shard: Shard
+    request: Number
+
+
+class ForkIsOpen(Message, frozen=True):
+    """The sender has a fork of the shard, which takes rows."""
+
+    capability = "forks"
+
+    shard: Shard
+    request: Number
+    fork: Fork
+
+
+class ForkRefused(Message, frozen=True):
+    """The sender opens no fork, and why."""
+
+    capability = "forks"
+
+    shard: Shard
+    request: Number
+    reason: Annotated[str, msgspec.Meta(max_length=500)]
+
+
+class JoinFork(Message, frozen=True):
+    """A producer goes on in a fork, which `shard` names, with the session of the main log: all its
+    rows below `next` are acknowledged, and no others. Answered by ProducerIsOpen, with the first
+    number that the fork does not know to be appended, or by AppendRefused."""
+
+    capability = "forks"
+
+    shard: Shard
+    request: Number
+    producer: ProducerName
+    session: Number
+    next: Number

@@ -30,9 +30,10 @@ from overlay.info import AppendReceipt
 from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Port, Timer
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
-from streams.directory.entry import StreamEntry
+from streams.directory.entry import AVAILABILITY, StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
 from streams.log.batches import Row, encode_rows, lacks_key
+from streams.log.fork_name import fork_shard
 from streams.log.row_names import TRACES
 from streams.producing.messages import (
     BATCH_MOST,
@@ -40,6 +41,8 @@ from streams.producing.messages import (
     NAME_MOST,
     TOO_LARGE,
     AppendRefused,
+    ForkIsOpen,
+    ForkRefused,
     ProducerIsOpen,
     RowsAppended,
     Run,
@@ -94,6 +97,12 @@ class _ShardLeaders:
 
     def mistaken(self, node: NodeId) -> None:
         self._locator.mistaken(self._stream, self._shard, node)
+
+    def replicas(self) -> tuple[Peer, ...]:
+        known = self._locator.known.get(self._stream)
+        if known is None or known.entry.options.prefer != AVAILABILITY:
+            return ()
+        return known.entry.places[self._shard].replicas
 
 
 class _Append:
@@ -292,12 +301,15 @@ class Producers(Machine):
         self, stream: str, shard: int, run: Run, places: tuple[int, ...], is_traced: bool
     ) -> AppendReceipt:
         if is_traced:
+            name = f"{stream}/{shard}"
+            name = fork_shard(name, run.fork) if run.fork else name
             place = {"offset": run.offset, "size": run.count, "epoch": run.epoch}
-            self.port.trace("append", shard=f"{stream}/{shard}", **place)
+            self.port.trace("append", shard=name, **place)
         return AppendReceipt(
             *(shard, run.epoch, run.offset, run.count, run.chunk, run.hash.hex()),
             run.replicas,
             places,
+            run.fork,
         )
 
     def _refuse(self, client: int, command: Command, code: str, reason: str) -> None:
@@ -502,6 +514,15 @@ class Producers(Machine):
         """A request was refused."""
         if sending := self._requests.get(message.request):
             sending.on_refused(sender, message)
+
+    def on_fork_is_open(self, sender: Peer, message: ForkIsOpen) -> None:
+        """A replica has a fork."""
+        if sending := self._requests.get(message.request):
+            sending.on_fork(sender, message)
+
+    def on_fork_refused(self, sender: Peer, message: ForkRefused) -> None:
+        """It has none; others are asked by and by."""
+        self.port.count("forks_refused")
 
     def on_link_down(self, event: LinkDown) -> None:
         """A node is out of reach, and what it was sent may be lost."""

@@ -22,18 +22,25 @@ from typing import Final, Protocol
 
 from overlay.machine import Message, NodeId, Peer, Port
 from streams.log.chunk import CHUNK_TARGET
+from streams.log.fork_name import fork_shard
 from streams.producing.messages import (
     BATCHES_MOST,
     EXPIRED,
     FENCED,
+    FORK_AFTER,
+    FORKED,
     MALFORMED,
     MOVED,
     POLICY,
     QUOTA,
     SEQUENCE,
     TOO_LARGE,
+    UNKNOWN,
     AppendRefused,
     AppendRows,
+    AskFork,
+    ForkIsOpen,
+    JoinFork,
     OpenProducer,
     ProducerIsOpen,
     RowBatch,
@@ -62,6 +69,9 @@ LOST: Final = 15.0
 """Seconds without an answer after which requests are repeated where they were sent: a leader
 answers within `appender.ANSWER_WITHIN`, if only that it does not know."""
 
+FORK_AGAIN: Final = 0.5
+"""Seconds between two replicas that are asked for a fork."""
+
 
 class Outcome(Protocol):
     """What is called once for each batch."""
@@ -82,6 +92,9 @@ class Leaders(Protocol):
 
     def mistaken(self, node: NodeId) -> None:
         """That node does not lead it, or does not answer; ask, in a moment."""
+
+    def replicas(self) -> tuple[Peer, ...]:
+        """Who may have a fork of it; none if its stream prefers consistency."""
 
 
 class _Batch:
@@ -159,6 +172,14 @@ class Sending:
         self._asked = 0.0  # when it was asked last who leads
         self._failing: tuple[str, str] | None = None  # why what is not appended has failed
         self._unfit: _Request | None = None  # the request that has, if others have not
+        self._main = shard
+        self._fork = ""  # in which it appends; "": in the main log
+        self._is_joining = False
+        self._awaits_copy = False  # it has left a fork, and no leader has appended anything since
+        self._began_there = False  # the session was opened in the fork
+        self._progressed = port.now  # when something was answered last, or there was nothing to do
+        self._fork_asked = float("-inf")
+        self._fork_request = self._fork_requests = 0
 
     @property
     def following(self) -> int:
@@ -182,6 +203,8 @@ class Sending:
         if self.ended:
             then(None, self.ended, self._reason)
         else:
+            if self.is_idle:
+                self._progressed = self.port.now
             self._queue.append(_Batch(rows, count, then))
             self._queued += count
 
@@ -201,6 +224,8 @@ class Sending:
                 return
         if not self._session:
             self._open()
+            return
+        if self._is_joining:
             return
         while self._queue and len(self._flight) < IN_FLIGHT:
             request = self._next_request()
@@ -232,7 +257,7 @@ class Sending:
     def _send_request(self, request: _Request) -> None:
         assert self._target is not None
         rows = (RowBatch(request.count, b"".join([batch.rows for batch in request.batches])),)
-        shard, producer, session = self.shard, self.producer, self._session
+        shard, producer, session = self.shard, self._name, self._session
         request.number = self._send(
             self,
             self._target,
@@ -243,13 +268,13 @@ class Sending:
         assert self._target is not None
         if self._opening:
             return
-        token = f"{self._token}.{self._attempts}"
+        token, producer = f"{self._token}.{self._attempts}", self._name
         known = self._first > 0
         self._opening = self._send(
             self,
             self._target,
             lambda number: OpenProducer(
-                self.shard, number, self.producer, token, known, self._after, self._step
+                self.shard, number, producer, token, known, self._after, self._step
             ),
         )
 
@@ -259,6 +284,10 @@ class Sending:
         """The session is in the log."""
         if message.request != self._opening:
             return
+        if self._is_joining:
+            self._joined()
+            return
+        self._began_there = bool(self._fork)
         self._opening, self._session = 0, message.session
         self._appended = message.next
         if self._step and self._first < 0:
@@ -323,14 +352,14 @@ class Sending:
             if run is not None and run.sequence <= batch.sequence:
                 offset = run.offset + batch.sequence - run.sequence
                 place = (batch.sequence, batch.count, offset, run.chunk, run.epoch)
-                found = Run(*place, run.hash, run.replicas)
+                found = Run(*place, run.hash, run.replicas, run.fork)
             self._appended = max(self._appended, batch.sequence + batch.count)
             batch.then(found, "", "")
         self.pump()
 
     def _progress(self) -> None:
-        self._heard = self.port.now
-        self._hints, self._pause = 0, PAUSE
+        self._heard = self._progressed = self.port.now
+        self._hints, self._pause, self._awaits_copy = 0, PAUSE, False
 
     def on_refused(self, sender: Peer, message: AppendRefused) -> None:
         """A request was refused. Those behind it are or will be as well."""
@@ -339,8 +368,14 @@ class Sending:
             return
         if self._target is None or sender.id != self._target.id or self._resume_at is not None:
             return
+        if self._fork:
+            self._refused_in_fork(message.code, message.reason)
+            return
         self._opening = 0 if mine else self._opening
         code = message.code
+        if code == SEQUENCE and self._awaits_copy and message.expected < self._appended:
+            self._wait()  # what a fork has acknowledged is not copied yet
+            return
         if code == SEQUENCE and not mine and self._may_follow(message.expected):
             code = MOVED if message.expected < self._appended else ""
         if code == MOVED:
@@ -418,7 +453,7 @@ class Sending:
     def located(self) -> None:
         """It is known anew who leads the shard."""
         leader = self._leaders.leader()
-        if leader is None or self.is_idle or self.ended:
+        if leader is None or self.is_idle or self.ended or self._fork:
             return
         if self._target is None or self._target.id != leader.id:
             self._target = leader
@@ -426,7 +461,9 @@ class Sending:
 
     def on_link_down(self, peer: Peer) -> None:
         """The link to a node was lost, and perhaps what was sent over it."""
-        if self._target is not None and self._target.id == peer.id and not self.is_idle:
+        if self._fork and self._target is not None and self._target.id == peer.id:
+            self._leave_fork()
+        elif self._target is not None and self._target.id == peer.id and not self.is_idle:
             self._target = None
             self._opening = 0
             self._leaders.mistaken(peer.id)
@@ -436,6 +473,7 @@ class Sending:
         """To be called every `PAUSE` seconds while it is not idle: go on after a pause, and ask who
         leads if the leader is silent."""
         now = self.port.now
+        self._look_for_fork()
         if self._resume_at is not None:
             if now >= self._resume_at:
                 self._repeat()
@@ -470,3 +508,81 @@ class Sending:
                 for request in self._flight:
                     self._send_request(request)
         self.pump()
+
+    # -- forks -----------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        """The producer's name where it appends. A session of the node that begins in a fork has a
+        name of its own there, since its numbers are not those of the main log."""
+        is_own = self._fork and (self._began_there or not self._session)
+        return f"{self.producer}{FORKED}{self._fork}" if is_own else self.producer
+
+    def _look_for_fork(self) -> None:
+        """Ask one replica after the other for a fork, after a time without an answer; leave a fork
+        that does not answer. A program's producer goes on in one, and does not begin there."""
+        now = self.port.now
+        if self.is_idle or self.ended or now - self._progressed < FORK_AFTER:
+            return
+        if self._fork:
+            self._leave_fork()
+            return
+        if now - self._fork_asked < FORK_AGAIN or self._failing is not None:
+            return
+        replicas = self._leaders.replicas() if self._session or self._renews else ()
+        if replicas:
+            self._fork_asked = now
+            peer = replicas[self._fork_requests % len(replicas)]
+            self._fork_requests += 1
+            shard = self._main
+            self._fork_request = self._send(self, peer, lambda number: AskFork(shard, number))
+
+    def on_fork(self, sender: Peer, message: ForkIsOpen) -> None:
+        """A replica has a fork: go on there."""
+        if message.request != self._fork_request or self._fork or self.is_idle or self.ended:
+            return
+        if self._failing is not None:
+            return
+        self._fork, self.shard = message.fork, fork_shard(self._main, message.fork)
+        self._target, self._resume_at, self._opening = sender, None, 0
+        self._heard = self._progressed = self.port.now
+        if not self._session:
+            self.pump()
+            return
+        self._is_joining = True
+        shard, producer, session = self.shard, self.producer, self._session
+        following = self._flight[0].sequence if self._flight else self._next
+        self._opening = self._send(
+            self, sender, lambda number: JoinFork(shard, number, producer, session, following)
+        )
+
+    def _joined(self) -> None:
+        """The fork knows the producer: repeat there what is under way."""
+        self._opening, self._is_joining = 0, False
+        self._progress()
+        for request in self._flight:
+            self._send_request(request)
+        self.pump()
+
+    def _refused_in_fork(self, code: str, reason: str) -> None:
+        """What a fork's holder does not append."""
+        if code in (MOVED, SEQUENCE) or self._is_joining:
+            self._leave_fork()
+        elif code in (FENCED, EXPIRED, QUOTA, TOO_LARGE, MALFORMED, POLICY):
+            self._opening = 0
+            self._lose_session(code, reason)
+        else:
+            self._opening = 0
+            self._wait()
+
+    def _leave_fork(self) -> None:
+        """Go on in the main log: the fork is closed, or out of reach. Until it is copied, the main
+        log's leader refuses what does not follow on the rows that the fork has."""
+        began_there, self._began_there = self._began_there, False
+        self._fork, self.shard, self._target = "", self._main, None
+        self._opening, self._is_joining = 0, False
+        self._progressed, self._awaits_copy = self.port.now, True
+        if began_there:
+            self._lose_session(UNKNOWN, "the fork of the shard was closed before it answered")
+        else:
+            self._wait()

@@ -34,8 +34,9 @@ they hear that it leads, and one that has begun anew without a word hears what f
 class Follower:
     """What the leader knows of another replica."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, now: float) -> None:
         self.peer = peer
+        self.heard_at = now
         self.acknowledged = 0  # number of the last chunk that it has on disk
         self.live = False  # it gets chunks as they are appended
         self.copying = False  # it is being sent older ones
@@ -238,9 +239,9 @@ class Leading:
     def ask(self) -> None:
         """Ask all others how far they are; who is live hears what is committed."""
         self._rounds = 0
-        mine = self.replica
+        mine, now = self.replica, self.replica.port.now
         others = by_id((*mine.replicas, *self.coming.values()), besides=mine.port.me.id)
-        self.followers = {n: self.followers.get(n) or Follower(p) for n, p in others.items()}
+        self.followers = {n: self.followers.get(n) or Follower(p, now) for n, p in others.items()}
         for follower in self.followers.values():
             follower.copying = False
             self._send(follower, ())
@@ -250,6 +251,7 @@ class Leading:
         follower = self.followers.get(sender.id)
         if follower is None or message.epoch != self.epoch:
             return
+        follower.heard_at = self.replica.port.now
         if message.number > self.replica.log.end.number:
             return
         follower.acknowledged = max(follower.acknowledged, message.number)
@@ -266,10 +268,16 @@ class Leading:
         follower = self.followers.get(sender.id)
         if follower is None or message.epoch != self.epoch:
             return
-        follower.live = False
+        follower.live, follower.heard_at = False, self.replica.port.now
         end = ChunkId(*message.end)
         start = end.number if self.replica.log.has(end) else message.committed
         self._copy(follower, start + 1)
+
+    def is_followed(self, since: float) -> bool:
+        """Whether a majority of the replicas, with this one, has answered after `since`."""
+        inside = {peer.id for peer in self.replica.replicas}
+        heard = [f for node, f in self.followers.items() if node in inside and f.heard_at >= since]
+        return 2 * (len(heard) + (self.replica.port.me.id in inside)) > len(inside)
 
     def _copy(self, follower: Follower, number: int) -> None:
         follower.copying = True

@@ -120,6 +120,8 @@ class Replica(Machine):
         self.barred = False
         """It has lost its promise: it may take part only under another id."""
         self.ready = False  # its folder has been read
+        self.heard_at = port.now
+        """When a leader was heard last, or it was this node."""
         self.durable = 0  # number of the last chunk on disk
         self.committed = 0
         self.mending: Mending | None = None
@@ -186,8 +188,17 @@ class Replica(Machine):
         leading = self.leading
         return leading is not None and self.ready and self.committed >= leading.first
 
+    def is_cut_off(self, seconds: float) -> bool:
+        """Whether it has heard of no leader for so long, or leads and no majority has answered."""
+        since = self.port.now - seconds
+        if self.leading is not None:
+            return not self.leading.is_followed(since)
+        return self.heard_at < since
+
     def _stop(self) -> None:
         """Lead no more, nor try to."""
+        if self.leading is not None:
+            self.heard_at = self.port.now
         served, self.leading, self.takeover = self.serves, None, None
         if served:
             self.port.emit(ShardUnled(self.shard))
@@ -543,6 +554,7 @@ class Replica(Machine):
         if message.epoch < self.promise.epoch:
             self.port.send(sender, ShardFenced(self.shard, self.promise.epoch))
             return
+        self.heard_at = self.port.now
         if (message.epoch, sender.id) != (self.promise.epoch, self.promise.candidate):
             # A majority has promised this epoch to the sender, else it would not lead. So whoever
             # this replica has promised it to cannot lead under it any more.

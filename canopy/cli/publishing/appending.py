@@ -48,6 +48,7 @@ class _Appended:
     def __init__(self) -> None:
         self.events = 0
         self.passed = 0
+        self.forked = 0
         self.stream = ""
         self.offsets: dict[int, tuple[int, int]] = {}  # by shard: the first and the last
 
@@ -95,9 +96,15 @@ def _note(
     for each in receipts:
         done.passed -= each.count
         last = each.first + each.count - 1
-        done.offsets[each.shard] = (done.offsets.get(each.shard, (each.first,))[0], last)
+        if each.fork:
+            done.forked += each.count
+        else:
+            done.offsets[each.shard] = (done.offsets.get(each.shard, (each.first,))[0], last)
         if file is not None:
-            fields = {name: getattr(each, name) for name in each.__struct_fields__[:-1]}
+            fields = {name: getattr(each, name) for name in each.__struct_fields__}
+            del fields["places"]
+            if not each.fork:
+                del fields["fork"]
             file.write(msgspec.json.encode({"stream": stream, **fields}).decode() + "\n")
             file.flush()
 
@@ -112,7 +119,7 @@ def _print(done: _Appended, totals: FeedTotals, to: Target, as_json: bool) -> No
             {**({"file": name} if name else {}), "line": each.number, "reason": each.reason}
             for name, each in totals.listed
         ]
-        counts = {"appended": done.events, "without_receipt": done.passed}
+        counts = {"appended": done.events, "without_receipt": done.passed, "in_forks": done.forked}
         there = {"stream": to.stream, "id": done.stream, "offsets": shards}
         print_json({**there, **counts, "refused": totals.refused, "refused_lines": reasons})
     for text in totals.repeated():
@@ -123,6 +130,9 @@ def _print(done: _Appended, totals: FeedTotals, to: Target, as_json: bool) -> No
     ]
     where = f", offsets {', '.join(places)}" if places else ""
     passed = f", {done.passed} of them by an earlier session" if done.passed else ""
+    forked = f", {done.forked} of them into a fork, on one disk for now" if done.forked else ""
     refused = f", refused {totals.refused}" if totals.refused else ""
-    text = f"appended {counted(done.events, 'event')} to {to.stream}{where}{passed}{refused}"
+    text = (
+        f"appended {counted(done.events, 'event')} to {to.stream}{where}{passed}{forked}{refused}"
+    )
     click.echo(text, err=True)

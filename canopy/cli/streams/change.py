@@ -48,6 +48,11 @@ from canopy.cli.streams.manage import bounds, parse_period, parse_size
     help="Deliver no row that is older.",
 )
 @click.option("--ttl-by", metavar="ATTRIBUTE", help="What has the seconds of a row with its own.")
+@click.option(
+    "--prefer",
+    type=click.Choice(["consistency", "availability"]),
+    help="Without a majority: refuse rows, or take them into a fork.",
+)
 @node_options
 def edit(
     name: str,

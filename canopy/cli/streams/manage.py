@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from canopy.client.synchronous import Client
-    from overlay.info import GroupInfo, IntakeInfo, ReplicaInfo, StreamInfo
+    from overlay.info import ForkInfo, GroupInfo, IntakeInfo, ReplicaInfo, StreamInfo
 
 UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 GROUPS_TIMEOUT: Final = 2.0  # seconds for which `info` waits to hear of groups
@@ -118,6 +118,12 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
 @click.option(
     "--ttl-by", default="", metavar="ATTRIBUTE", help="What has the seconds of a row with its own."
 )
+@click.option(
+    "--prefer",
+    type=click.Choice(["consistency", "availability"]),
+    default="consistency",
+    help="Without a majority: refuse rows (default), or take them into a fork.",
+)
 @node_options
 def add(
     name: str,
@@ -147,6 +153,10 @@ def add(
     these. With --ttl rows are of no use after a time: they are not delivered any more, and
     go whether they were read or not.
 
+    With --prefer availability a replica that is cut off from the majority takes rows into a fork,
+    with receipts that say so. They are in this stream when the network is whole again. Until then
+    they are on one disk, and nobody reads them.
+
     A name that is taken is refused (exit code 1).
 
     \b
@@ -158,6 +168,7 @@ def add(
     canopy stream add jobs --max-rows 1000000 --expire-consumers 7d
     canopy stream add users --key id --deletes "op = 'delete'" --keep-for 7d
     canopy stream add positions --ttl 10m
+    canopy stream add measurements --prefer availability
     """
     from overlay.client import Streams
     from overlay.stream_client import AddStream
@@ -320,6 +331,8 @@ def bounds(stream: StreamInfo) -> list[str]:
         lives = [duration(stream.ttl_seconds)] if stream.ttl_seconds else []
         lives += [f"the seconds in {label(stream.ttl_by)}"] if stream.ttl_by else []
         found.append(f"rows are of use for {', or '.join(lives)}")
+    if stream.prefer == "availability":
+        found.append("replicas that are cut off take rows into forks")
     if stream.drop_unread:
         found.append("rows do not stay for durable consumers")
     if stream.expire_consumers:
@@ -352,6 +365,21 @@ def _gaps(intake: IntakeInfo) -> Iterator[str]:
         yield f"may have missed events, {times}; they are in the stream if another replica had them"
 
 
+def _fork(replica: ReplicaInfo, fork: ForkInfo) -> str:
+    """What a person should know of a fork; "": nothing any more."""
+    rows = counted(fork.rows, "row")
+    if fork.state == "open":
+        return f"{replica.node} is cut off and takes rows into the fork {fork.fork}: {rows} so far"
+    if fork.state == "waits":
+        return f"{replica.node} has {rows} in the fork {fork.fork}, which is being copied"
+    if fork.conflicting:
+        return (
+            f"of {rows} of the fork {fork.fork} {fork.conflicting:,} are here without their "
+            "producer's numbers, which other rows have: two programs were one producer"
+        )
+    return ""
+
+
 def troubles(stream: StreamInfo) -> list[str]:
     """What a person should know of a stream's shards, in sentences."""
     found = []
@@ -376,6 +404,12 @@ def troubles(stream: StreamInfo) -> list[str]:
                 f"shard {shard.number}: {counted(halves, 'transaction')} not decided, {parked} of "
                 f"them parked (`canopy tx ls {stream.name}`)"
             )
+        found += [
+            f"shard {shard.number}: {said}"
+            for replica in shard.replicas
+            for fork in replica.forks
+            if (said := _fork(replica, fork))
+        ]
         found += [
             f"shard {shard.number}: {replica.node} mends damage in its log, and takes no part"
             for replica in shard.replicas

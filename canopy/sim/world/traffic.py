@@ -96,10 +96,11 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "shard_logs": (
         *("ShardSeal", "ShardSealed", "ShardFenced", "ShardFetch", "ShardFetched"),
         *("ShardAppend", "ShardAck", "ShardBehind"),
-        *("ShardMissing", "ShardMissingSent"),
+        *("ShardMissing", "ShardMissingSent", "CopyFork", "ForkChunkCopied"),
     ),
     "appends": (
         *("OpenProducer", "AppendRows", "ProducerIsOpen", "RowsAppended", "AppendRefused"),
+        *("AskFork", "ForkIsOpen", "ForkRefused", "JoinFork"),
         *("PrepareHalf", "HalfIsPrepared", "DecideHalf", "HalfDecided", "HalfRefused"),
         *("ReviewHalf", "HalfNotKnown"),
     ),

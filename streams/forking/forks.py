@@ -1,0 +1,264 @@
+"""The forks of which this node is the holder: opened, closed, sent for copying, removed.
+
+A fork is open while the holder's replica of the main log hears of no leader, or leads without a
+majority. It is closed for good as soon as it does, and by a restart; then its chunks go to the main
+log's leader one by one, from the first that this has not. Only when the leader has said of the last
+one that it is committed there, the fork is removed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from overlay.info import ForkInfo
+from overlay.machine import Machine, Peer, Port, Timer
+from streams.directory.entry import AVAILABILITY
+from streams.directory.locator import StreamLocated, StreamLocator
+from streams.disk import Opened
+from streams.forking.joining import joined
+from streams.forking.messages import CopyFork, ForkChunkCopied
+from streams.hosting.shard_hosts import ShardHosts
+from streams.log.chunk import EVENTS, Chunk
+from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
+from streams.log.state import ProducerState
+from streams.producing.messages import FORK_AFTER, AskFork, ForkIsOpen, ForkRefused, JoinFork
+from streams.producing.numbers import Wrong
+from streams.replication.replica import Replica, ShardCommitted, ShardLed
+
+LOOK: Final = 0.5
+"""Seconds between looks at the forks of this node, while there are some."""
+
+REPEAT: Final = 2.0
+"""Seconds without an answer after which a chunk is sent again."""
+
+FORKS_MOST: Final = 16
+"""Forks of one shard at one node that are not copied yet, beyond which no other one is opened:
+after so many partitions without a leader in between, somebody has to look. Guess."""
+
+
+class LookAtForks(Timer, frozen=True):
+    """Time to look which forks are to be closed, and which chunks to be sent again."""
+
+
+class _Fork:
+    def __init__(self, main: str, fork: str, is_open: bool) -> None:
+        self.main, self.fork = main, fork
+        self.shard = fork_shard(main, fork)
+        self.is_open = is_open
+        self.asked: list[tuple[Peer, int]] = []  # who waits until it is open
+        self.copied = 0  # number of its last chunk that the main log has, or has no use for
+        self.queue: deque[Chunk] = deque()  # behind that, read and not copied
+        self.is_reading = False
+        self.sent_at = float("-inf")
+
+
+class Forks(Machine):
+    """The forks at this node."""
+
+    def __init__(self, port: Port, hosts: ShardHosts, locator: StreamLocator) -> None:
+        super().__init__(port)
+        self._hosts = hosts
+        self._locator = locator
+        self._forks: dict[str, _Fork] = {}
+        self._is_looking = False
+
+    # -- what others ask -------------------------------------------------------------------------
+
+    def appendable(self, shard: str) -> Replica | None:
+        """The replica of a shard, or of a fork that is open, which this node leads."""
+        fork = self._forks.get(shard)
+        is_closed = fork is not None and not fork.is_open
+        return None if is_closed else self._hosts.leading(shard)
+
+    def main(self, shard: str) -> Replica | None:
+        """The replica of a shard that this node leads and that is no fork."""
+        return None if split_shard(shard)[1] else self._hosts.leading(shard)
+
+    def join(self, message: JoinFork, known: ProducerState | None) -> ProducerState | Wrong:
+        """What a fork is to say of a producer that comes from the main log."""
+        return joined(message, known, self._hosts.replica(split_shard(message.shard)[0]))
+
+    def status(self, shard: str) -> tuple[ForkInfo, ...]:
+        """The forks of a shard, for people: those at this node, and, if it leads, those that were
+        copied into it."""
+        found = []
+        for fork in self._forks.values():
+            replica = self._hosts.replica(fork.shard)
+            if fork.main == shard and replica is not None:
+                state = "open" if fork.is_open else "waits"
+                found.append(ForkInfo(fork.fork, state, replica.log.next_offset))
+        replica = self._hosts.leading(shard)
+        for each in replica.state.forks.entries() if replica is not None else ():
+            rows = each.rows + each.repeated
+            found.append(ForkInfo(each.fork, "copied", rows, each.repeated, each.conflicting))
+        return tuple(found)
+
+    def on_ask_fork(self, sender: Peer, message: AskFork) -> None:
+        """A producer's node has found no leader that appends."""
+        known = self._open_of(message.shard)
+        if known is None:
+            if reason := self._why_not(message.shard):
+                self.port.send(sender, ForkRefused(message.shard, message.request, reason))
+                return
+            known = self._open(message.shard)
+        if self._hosts.leading(known.shard) is not None:
+            self.port.send(sender, ForkIsOpen(message.shard, message.request, known.fork))
+        else:
+            known.asked.append((sender, message.request))
+
+    def _open_of(self, shard: str) -> _Fork | None:
+        mine = (fork for fork in self._forks.values() if fork.main == shard and fork.is_open)
+        return next(mine, None)
+
+    # -- open and close --------------------------------------------------------------------------
+
+    def _why_not(self, shard: str) -> str:
+        """Why no fork of the shard is opened here; "": it may be."""
+        replica = self._hosts.replica(shard)
+        entry = self._hosts.entries.get(shard.rpartition("/")[0])
+        if replica is None or entry is None or entry.removed or split_shard(shard)[1]:
+            return "this node has no replica of the shard"
+        if entry.options.prefer != AVAILABILITY:
+            return "the stream prefers consistency"
+        if not replica.ready or replica.barred:
+            return "this node's replica is not ready"
+        if not replica.is_cut_off(FORK_AFTER):
+            return "this node's replica has a leader with a majority"
+        if sum(fork.main == shard for fork in self._forks.values()) >= FORKS_MOST:
+            return f"{FORKS_MOST} forks of the shard wait here to be copied"
+        return ""
+
+    def _open(self, shard: str) -> _Fork:
+        main = self._hosts.replica(shard)
+        assert main is not None
+        mark = self.port.rng.getrandbits(32)
+        fork = str(ForkName(main.promise.epoch + 1, main.committed, mark))
+        found = self._forks[fork_shard(shard, fork)] = _Fork(shard, fork, is_open=True)
+        self.port.count("forks_opened")
+        self.port.trace("fork_opened", shard=shard, fork=fork)
+        self._hosts.hold_fork(shard, found.shard)
+        self._look_soon()
+        return found
+
+    def on_opened(self, event: Opened) -> None:
+        """A fork was read: one that was opened before a restart stays closed."""
+        main, fork = split_shard(event.shard)
+        if not fork or self._hosts.replica(event.shard) is None:
+            return
+        known = self._forks.get(event.shard)
+        if known is None:
+            known = self._forks[event.shard] = _Fork(main, fork, is_open=False)
+        self._lead(known)
+        self._look_soon()
+
+    def _lead(self, fork: _Fork) -> None:
+        """Lead it, under an epoch that is above all of its chunks'."""
+        replica = self._hosts.replica(fork.shard)
+        if replica is None or not replica.ready or replica.leading is not None:
+            return
+        name = parse_fork(fork.fork)
+        replica.lead(max(replica.promise.epoch + 1, name.epoch if name is not None else 0))
+
+    def on_led(self, event: ShardLed) -> None:
+        """A fork takes rows, if it is open."""
+        fork = self._forks.get(event.shard)
+        if fork is not None and fork.is_open:
+            for sender, request in fork.asked:
+                self.port.send(sender, ForkIsOpen(fork.main, request, fork.fork))
+            fork.asked.clear()
+
+    def _look_soon(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self.port.set_timer(LOOK, LookAtForks())
+
+    def on_look(self, timer: LookAtForks) -> None:
+        """Close what is to be closed, and go on with copying."""
+        for fork in list(self._forks.values()):
+            replica = self._hosts.replica(fork.shard)
+            entry = self._hosts.entries.get(fork.main.rpartition("/")[0])
+            if replica is None or (entry is not None and entry.removed):
+                self._remove(fork)
+                continue
+            self._lead(fork)
+            main = self._hosts.replica(fork.main)
+            if fork.is_open and (main is None or not main.is_cut_off(FORK_AFTER)):
+                fork.is_open = False
+                self.port.trace("fork_closed", shard=fork.main, fork=fork.fork)
+            if not fork.is_open:
+                self._copy(fork)
+        self._is_looking = bool(self._forks)
+        if self._is_looking:
+            self.port.set_timer(LOOK, timer)
+
+    # -- copy ------------------------------------------------------------------------------------
+
+    def _copy(self, fork: _Fork) -> None:
+        """Send the next chunk, unless one is under way."""
+        replica = self._hosts.leading(fork.shard)
+        if replica is None or fork.is_reading or self.port.now < fork.sent_at + REPEAT:
+            return
+        if fork.queue:
+            self._send(fork)
+        elif replica.committed < replica.log.end.number:
+            return  # what was under way when it was closed becomes durable first
+        elif fork.copied >= replica.committed:
+            self.port.count("forks_copied")
+            self._remove(fork)
+        else:
+            fork.is_reading = True
+            replica.scan_chunks(fork.copied + 1, lambda chunks: self._was_read(fork, chunks))
+
+    def _was_read(self, fork: _Fork, chunks: list[Chunk]) -> None:
+        fork.is_reading = False
+        for chunk in chunks:
+            if chunk.kind == EVENTS:
+                fork.queue.append(chunk)
+            elif not fork.queue:
+                fork.copied = chunk.number
+        if chunks and self._forks.get(fork.shard) is fork:
+            self._copy(fork)
+
+    def _send(self, fork: _Fork) -> None:
+        id_, _, number = fork.main.rpartition("/")
+        entry = self._hosts.entries.get(id_)
+        if entry is None:
+            return
+        leader = self._locator.leader(entry.name, int(number))
+        if leader is None:
+            self._locator.locate(entry.name)
+        else:
+            fork.sent_at = self.port.now
+            self._locator.locate_soon(entry.name)  # it may be another one by the next time
+            self.port.send(leader, CopyFork(fork.main, fork.fork, fork.queue[0].data))
+
+    def on_located(self, event: StreamLocated) -> None:
+        """Who leads the shards of a stream is known."""
+        for fork in list(self._forks.values()):
+            if fork.main.rpartition("/")[0] == event.entry.id and not fork.is_open:
+                number = int(fork.main.rpartition("/")[2])
+                if event.leaders[number] is not None:
+                    self._copy(fork)
+
+    def on_chunk_copied(self, sender: Peer, message: ForkChunkCopied) -> None:
+        """A chunk is committed in the main log: go on behind it."""
+        fork = self._forks.get(fork_shard(message.shard, message.fork))
+        if fork is None or fork.is_open:
+            return
+        while fork.queue and fork.queue[0].number <= message.number:
+            fork.copied = fork.queue.popleft().number
+        fork.sent_at = float("-inf")
+        self._copy(fork)
+
+    def on_committed(self, event: ShardCommitted) -> None:
+        """The last of a closed fork's chunks are durable."""
+        fork = self._forks.get(event.shard)
+        if fork is not None and not fork.is_open:
+            self._copy(fork)
+
+    def _remove(self, fork: _Fork) -> None:
+        self.port.count("forks_removed")
+        self.port.trace("fork_removed", shard=fork.main, fork=fork.fork)
+        del self._forks[fork.shard]
+        self._hosts.drop_fork(fork.shard)
