@@ -41,6 +41,7 @@ HARMLESS_NAMES: Final = (
     "RevocationsKnown DocumentVersion AskClock ClockTold Shuffle Walk Find Contact "
     "AskNeighbourhood Unregister Renew AskTree "
     "Invalidated CacheReport FindHosts EventFacts AskStream AskStreams AskShards OpenProducer "
+    "AskFork JoinFork "
     "KeepReadings EndReadings CommitPosition"
 )
 HARMLESS: Final = frozenset(HARMLESS_NAMES.split())
