@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo demo-sync test faults cluster upgrade fuzz check bench tables soak pairs stream-search stream-soak confinement sync-types mutations lock clean
+.PHONY: setup demo demo-sync test faults cluster upgrade fuzz check bench tables soak pairs stream-search stream-soak soak-sync confinement sync-types mutations lock clean
 
 setup: $(STAMP)
 
@@ -79,6 +79,11 @@ stream-search: setup
 sync-types: setup
 	CANOPY_EXAMPLES=$(or $(EXAMPLES),300) $(BIN)/python -m pytest -q --timeout 3600 \
 	  tests/canopy/sync/test_sync_types.py
+
+# Random databases kept in sync while processes and servers are killed, by seed until one is bad.
+# SOAK="--seed 7 --seeds 20".
+soak-sync: setup
+	$(BIN)/python -m bench.sync.soak $(SOAK)
 
 # What policies leave of selectors, judged by SQLite: ten million triples, some minutes.
 confinement: setup

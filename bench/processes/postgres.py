@@ -8,10 +8,12 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 PATIENCE = 30.0  # seconds
@@ -58,21 +60,33 @@ class Server:
         more = ["max_wal_senders=20", "max_replication_slots=20"]
         safety = settings or ("fsync=off", "synchronous_commit=off")
         flags = [word for option in (*options, *more, *safety) for word in ("-c", option)]
-        with (self.folder / "log").open("w") as log:
-            self.process = subprocess.Popen(
-                [bin_ / "postgres", "-D", data, "-k", self.folder, *flags],
-                cwd="/", stderr=log, **as_user,
-            )  # fmt: skip
+        self._command: list[str | Path] = [bin_ / "postgres", "-D", data, "-k", self.folder, *flags]
+        self._as_user = as_user
         self.databases = 0
+        self._killed = False
+        self.start()
+
+    def start(self) -> None:
+        """Start it, also after `kill`."""
+        with (self.folder / "log").open("a") as log:
+            self.process = subprocess.Popen(self._command, cwd="/", stderr=log, **self._as_user)
         until = time.monotonic() + PATIENCE
         while True:
             try:
                 psycopg.connect(self.dsn("postgres")).close()
                 return
             except psycopg.OperationalError:
-                if time.monotonic() > until or self.process.poll() is not None:
+                if time.monotonic() > until:
                     self.stop()
                     raise
+                if self.process.poll() is not None:
+                    if not self._killed:
+                        self.stop()
+                        raise
+                    self._killed = False  # what it had shared was in use: once more
+                    time.sleep(0.3)
+                    self.start()
+                    return
                 time.sleep(0.05)
 
     def dsn(self, database: str) -> str:
@@ -85,6 +99,17 @@ class Server:
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as link:
             link.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
         return self.dsn(name)
+
+    def kill(self) -> None:
+        """End it and its children at once, as a crash does."""
+        children = psutil.Process(self.process.pid).children()
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, PATIENCE)
+        self._killed = True
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)  # fast: connections are ended

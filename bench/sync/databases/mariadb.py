@@ -130,6 +130,9 @@ class Mariadb:
         made._link = connected(self.url)
         return made
 
+    def reconnect(self) -> None:
+        self._link = connected(self.url)
+
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         texts = [f"{v!r}" if isinstance(v, float) else v for v in values]
         return asked(self._link, statement.replace("%", "%%").replace("?", "%s") if values else

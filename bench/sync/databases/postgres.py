@@ -106,11 +106,14 @@ class Postgres:
         self.dsn = server.database()
         name = self.dsn.rpartition("=")[2]
         self.url = f"postgresql:///{name}?host={server.folder}&user=canopy"
+        self.reconnect()
+        moods = ", ".join(f"'{mood}'" for mood in MOODS)
+        self._link.execute(f"CREATE TYPE mood AS ENUM ({moods})")
+
+    def reconnect(self) -> None:
         self._link = psycopg.connect(self.dsn, autocommit=True)
         self._link.execute("SET timezone = 'UTC'; SET intervalstyle = 'iso_8601'")
         self._link.execute("SET client_min_messages = warning")
-        moods = ", ".join(f"'{mood}'" for mood in MOODS)
-        self._link.execute(f"CREATE TYPE mood AS ENUM ({moods})")
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         for number in range(1, len(values) + 1):

@@ -86,6 +86,9 @@ class Sqlite:
         self._link.execute("PRAGMA journal_mode = WAL")
         self._link.execute("PRAGMA synchronous = OFF")
 
+    def reconnect(self) -> None:
+        """Its file is there as it was."""
+
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._link.execute(statement, values).fetchall()
 

@@ -20,7 +20,9 @@ from canopy.cli.sync.options import by_table, chosen, config_option
 @click.option("--stream", required=True, metavar="STREAM", help="Over which stream (one shard).")
 @click.option("--from", "source", default="", metavar="URL", help="Capture from this database.")
 @click.option("--to", "target", default="", metavar="URL", help="Apply to this database.")
-@click.option("--tables", default="", metavar="A,B", help="Capture these tables only.")
+@click.option(
+    "--tables", default="", metavar="A,B", help="Capture these tables only; patterns: log_*, day_?."
+)
 @click.option(
     "--where",
     multiple=True,

@@ -33,7 +33,7 @@ from canopy.sync.errors import SchemaError, SourceLostError, SyncError
 from canopy.sync.mariadb_link import BinlogLink, asked, connected
 from canopy.sync.sources import binlog
 from canopy.sync.sources.mariadb_tables import PREFIX, Logged, scan, shape_of, user_tables
-from canopy.sync.sources.source import ASKED
+from canopy.sync.sources.source import ASKED, is_wanted, wanted_of
 from canopy.sync.values import Row
 
 TABLES: Final = (
@@ -244,16 +244,12 @@ class MariadbSource:
         return reader, self._gtid(gtid)
 
     def _captured(self) -> list[str]:
-        found = user_tables(self._sql)
-        for name in self._wanted:
-            if name not in found:
-                raise SchemaError(f"the source has no table {name} (any more)")
-        return [name for name in found if not self._wanted or name in self._wanted]
+        return wanted_of(self._wanted, user_tables(self._sql))
 
     def _wants(self, schema: str, table: str) -> bool:
         if schema != self._schema or table.startswith(PREFIX):
             return False
-        return not self._wanted or table in self._wanted
+        return is_wanted(table, self._wanted)
 
     def _changes_of(self, found: binlog.Decoded) -> Iterator[Change]:
         if isinstance(found, binlog.RowsChange):

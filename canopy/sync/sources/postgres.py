@@ -26,46 +26,25 @@ from canopy.sync.changes import (
     TRUNCATE,
     UPDATE,
     Change,
-    Column,
     Commit,
     Table,
     check_table,
 )
-from canopy.sync.errors import SchemaError, SourceLostError, SyncError
-from canopy.sync.postgres_values import OTHER, SESSION, TYPES, Decoder, copied
+from canopy.sync.errors import SourceLostError, SyncError
+from canopy.sync.postgres_values import SESSION
 from canopy.sync.sources import pgoutput
+from canopy.sync.sources.postgres_tables import TAKEN_IN, Publication, Shape, scan, shape_of
 from canopy.sync.sources.replication import Replication, lsn_number, lsn_text
 from canopy.sync.sources.source import ASKED
-from canopy.sync.values import ABSENT, Row
 
 ECHO: Final = "canopy"
 """Prefix of the message with which a destination begins what it applies."""
 NOTE: Final = "canopy-note"
-"""Prefix of messages that are no changes: "mark" and "target"."""
-SCHEMA_NAME: Final = "public"
+"""Prefix of messages that are no changes: "mark", "target", and which table is taken in."""
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks for tables that are new."""
 PATIENCE: Final = 10.0
 """Seconds for the server to end another connection."""
-
-
-class _Shape:
-    """A table, and how its values are decoded."""
-
-    def __init__(self, table: Table, types: Sequence[int]) -> None:
-        self.table = table
-        self.decoders: list[Decoder] = [TYPES.get(kind, OTHER)[1] for kind in types]
-
-    def row(self, cells: pgoutput.Cells) -> Row:
-        return tuple(
-            [
-                cell if cell is None or cell is ABSENT else decode(cell)  # type: ignore[arg-type]
-                for decode, cell in zip(self.decoders, cells, strict=True)
-            ]
-        )
-
-    def key_row(self, cells: pgoutput.Cells, key: Sequence[bool]) -> Row:
-        """A row of which only these columns were sent."""
-        row = self.row(cells)
-        return tuple([v if sent else ABSENT for v, sent in zip(row, key, strict=True)])
 
 
 class PostgresSource:
@@ -76,8 +55,8 @@ class PostgresSource:
     def __init__(
         self, name: str, conninfo: str, tables: Sequence[str] = (), echoes: bool = False
     ) -> None:
-        """`name`: of the sync; `tables`: those that are captured, () for all that there are now;
-        `echoes`: also what other syncs apply here."""
+        """`name`: of the sync; `tables`: those that are captured, also by patterns (`*`, `?`),
+        () for all that there are and will be; `echoes`: also what other syncs apply here."""
         self._slot = "canopy_" + "".join(c if c.isalnum() else "_" for c in name.lower())
         self._conninfo = conninfo
         self._tables = tuple(tables)
@@ -87,11 +66,13 @@ class PostgresSource:
             raise SyncError("the server needs wal_level = logical (and a restart)")
         self._link = Replication(conninfo)
         self.id = "/".join(self._link.identify())
-        self._shapes: dict[int, _Shape] = {}  # by the relation's id
+        self._shapes: dict[int, Shape] = {}  # by the relation's id
         self._keys: dict[int, tuple[bool, ...]] = {}
         self._known: dict[str, Table] = {}  # as the stream has them
         self._position = 0
-        self._publish()
+        self._publication = Publication(self._sql, self._slot, self._tables)
+        self._publication.publish()
+        self._looked = time.monotonic()  # for new tables
 
     def close(self) -> None:
         """See `Source`."""
@@ -121,7 +102,9 @@ class PostgresSource:
             reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
             link.close()
-            yield PostgresView(reader, position, [shape_of(reader, t) for t in self._published()])
+            yield PostgresView(
+                reader, position, [shape_of(reader, t) for t in self._publication.tables()]
+            )
         finally:
             link.close()
             reader.close()
@@ -163,7 +146,7 @@ class PostgresSource:
             reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
             yield Change(SNAPSHOT)
-            for table in self._published():
+            for table in self._publication.tables():
                 shape = shape_of(reader, table)
                 self._known[table] = shape.table
                 yield Change(SCHEMA, table, schema=shape.table)
@@ -177,6 +160,9 @@ class PostgresSource:
         held: Change | None = None
         begun: pgoutput.Begin | None = None
         echo = False
+        if time.monotonic() > self._looked + LOOK_EVERY:
+            self._looked = time.monotonic()
+            self._publication.take_in(NOTE)
         while True:
             data = self._link.receive(wait if begun is None else 60.0)
             if data is None:
@@ -195,6 +181,11 @@ class PostgresSource:
                 if found.prefix == NOTE and found.content == b"mark":
                     held = Change(MARK, ASKED)
                 echo = echo or (found.prefix == ECHO and not self._echoes)
+                if found.prefix == NOTE and found.content.startswith(TAKEN_IN):
+                    for change in self._taken_in(found.content[len(TAKEN_IN) :].decode()):
+                        if held is not None:
+                            yield held
+                        held = change
             elif found is not None and not echo:
                 for change in self._changes_of(found):
                     if held is not None:
@@ -214,9 +205,7 @@ class PostgresSource:
         """See `Source`."""
         self._link.close()
         self._drop_slot()
-        self._sql.execute(
-            sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self._slot))
-        )
+        self._publication.remove()
 
     def _begin(self, position: int) -> None:
         self._position = position
@@ -245,39 +234,6 @@ class PostgresSource:
                 raise SyncError(f"the replication slot {self._slot} is used by process {found[0]}")
             time.sleep(0.02)
 
-    def _publish(self) -> None:
-        """Make the publication, or give it the tables that are wanted."""
-        wanted = self._tables or self._user_tables()
-        if not wanted:
-            raise SchemaError("the source has no tables")
-        for name in wanted:
-            check_table(shape_of(self._sql, name).table)
-        names = sql.SQL(", ").join(sql.Identifier(SCHEMA_NAME, name) for name in wanted)
-        publication = sql.Identifier(self._slot)
-        exists = self._one("SELECT count(*) FROM pg_publication WHERE pubname = %s", self._slot)
-        if not exists:
-            statement = "CREATE PUBLICATION {} FOR TABLE {}"
-        elif sorted(self._published()) == sorted(wanted) or not self._tables:
-            return
-        else:
-            statement = "ALTER PUBLICATION {} SET TABLE {}"
-        self._sql.execute(sql.SQL(statement).format(publication, names))
-
-    def _published(self) -> list[str]:
-        found = self._sql.execute(
-            "SELECT tablename FROM pg_publication_tables WHERE pubname = %s ORDER BY 1",
-            (self._slot,),
-        )
-        return [name for (name,) in found]
-
-    def _user_tables(self) -> list[str]:
-        found = self._sql.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'r' "
-            "AND relpersistence = 'p' AND relname NOT LIKE 'canopy\\_%%' ORDER BY 1",
-            (SCHEMA_NAME,),
-        )
-        return [name for (name,) in found]
-
     def _changes_of(self, found: pgoutput.Decoded) -> Iterator[Change]:
         if isinstance(found, pgoutput.Relation):
             yield from self._learn(found)
@@ -296,6 +252,14 @@ class PostgresSource:
             for relation in found.relations:
                 table = self._shapes[relation].table
                 yield Change(TRUNCATE, table.name, schema=table)
+
+    def _taken_in(self, name: str) -> Iterator[Change]:
+        """A table of which changes are in the log from here on: its shape, and its rows as they are
+        now. None, if it is gone again by now."""
+        if name in self._publication.tables():
+            table = self._known[name] = shape_of(self._sql, name).table
+            yield Change(SCHEMA, name, schema=table)
+            yield from self._resent(table)
 
     def _learn(self, found: pgoutput.Relation) -> Iterator[Change]:
         shape = shape_of(self._sql, found.name, [(c[0], c[1], c[2]) for c in found.columns])
@@ -333,7 +297,7 @@ class PostgresView:
     """See `SourceView`."""
 
     def __init__(
-        self, link: psycopg.Connection[Any], position: int, shapes: Sequence[_Shape]
+        self, link: psycopg.Connection[Any], position: int, shapes: Sequence[Shape]
     ) -> None:
         self.position = position
         self.tables = [shape.table for shape in shapes]
@@ -343,54 +307,3 @@ class PostgresView:
     def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
         """See `SourceView`."""
         yield from scan(self._link, table, self._decoders[table.name])
-
-
-def shape_of(
-    link: psycopg.Connection[Any],
-    name: str,
-    columns: Sequence[tuple[str, int, int]] | None = None,
-) -> _Shape:
-    """The shape of a table: as it is now, or with these columns (name, type's id, modifier) of
-    before, whose types the catalogue still knows."""
-    there = link.execute(
-        "SELECT attname, atttypid::bigint, atttypmod, format_type(atttypid, atttypmod), "
-        "attnotnull, "
-        "(SELECT array_position(i.indkey::int[], attnum::int) FROM pg_index i "
-        " WHERE i.indrelid = attrelid AND i.indisprimary) "
-        "FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
-        "AND attgenerated = '' ORDER BY attnum",
-        (sql.Identifier(SCHEMA_NAME, name).as_string(link),),
-    ).fetchall()
-    by_name = {row[0]: row for row in there}
-    made: list[Column] = []
-    types: list[int] = []
-    keys: list[tuple[int, int]] = []
-    for column, kind, modifier in columns or [(row[0], row[1], row[2]) for row in there]:
-        known = by_name.get(column)
-        if known is not None and known[1:3] == (kind, modifier):
-            declared = known[3]
-        else:
-            (declared,) = link.execute(
-                "SELECT format_type(%s::oid, %s)", (kind, modifier)
-            ).fetchone() or ("",)
-        if known is not None and known[5] is not None:
-            keys.append((known[5], len(made)))
-        types.append(kind)
-        nullable = known is None or not known[4]
-        made.append(Column(column, TYPES.get(kind, OTHER)[0], declared, nullable))
-    if not made:
-        raise SchemaError(f"the database has no table {SCHEMA_NAME}.{name}")
-    key = tuple(place for _, place in sorted(keys))
-    return _Shape(Table(name, tuple(made), key, "postgresql"), types)
-
-
-def scan(
-    link: psycopg.Connection[Any], table: Table, decoders: Sequence[Decoder]
-) -> Iterator[tuple[Any, ...]]:
-    """All rows of a table."""
-    columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
-    statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(
-        columns, sql.Identifier(SCHEMA_NAME, table.name)
-    )
-    with link.cursor() as cursor, cursor.copy(statement) as copy:
-        yield from copied(map(bytes, copy), decoders)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from canopy.sync.changes import Change, Commit, Table
+from canopy.sync.errors import SchemaError
 from canopy.sync.values import Row
 
 ASKED: Final = "canopy"
 """What a MARK that was asked for (`Source.mark`) has instead of a table."""
+
+
+def is_wanted(name: str, wanted: Sequence[str]) -> bool:
+    """Whether a table is one of `wanted`: names, or patterns with `*` and `?`; () for all."""
+    return not wanted or name in wanted or any(fnmatchcase(name, one) for one in wanted)
+
+
+def wanted_of(wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Those of the tables `there` that are wanted. Raises SchemaError for a name, not a pattern, of
+    which there is none."""
+    for one in wanted:
+        if one not in there and not any(char in one for char in "*?["):
+            raise SchemaError(f"the source has no table {one} (any more)")
+    return [name for name in there if is_wanted(name, wanted)]
 
 
 class SourceView(Protocol):

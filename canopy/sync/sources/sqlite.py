@@ -25,16 +25,18 @@ from canopy.sync.changes import (
     MARK,
     SCHEMA,
     SNAPSHOT,
+    TRUNCATE,
     Change,
     Commit,
     Table,
     check_table,
 )
 from canopy.sync.errors import SchemaError, SourceLostError, SyncError
-from canopy.sync.sources.source import ASKED
+from canopy.sync.sources.source import ASKED, is_wanted, wanted_of
 from canopy.sync.sources.sqlite_triggers import (
     NOW,
     install,
+    is_installed,
     prepare,
     quoted,
     shape_of,
@@ -249,11 +251,11 @@ class SqliteSource:
         if row[2] == MARK:
             return Change(MARK, ASKED)
         table = self._shapes.get(row[1])
-        if table is None or (self._wanted and table.name not in self._wanted):
+        if table is None or not is_wanted(table.name, self._wanted):
             return None
         op, width = row[2], 5 + len(table.columns)
-        if op == SCHEMA:
-            return Change(SCHEMA, table.name, schema=table)
+        if op in (SCHEMA, TRUNCATE):
+            return Change(op, table.name, schema=table)
         if op == INSERT:
             return Change(INSERT, table.name, None, row[5:width], table)
         if op == DELETE:
@@ -261,19 +263,23 @@ class SqliteSource:
         return Change(op, table.name, row[width : 2 * width - 5], row[5:width], table)
 
     def _refresh(self) -> None:
-        """Take up what has become of the tables: of one that is new or has another shape, all rows
-        are logged again, since its old triggers knew nothing of new columns."""
+        """Take up what has become of the tables: of one that is new, has another shape, or lost its
+        triggers, as one that was built anew has, all rows are logged again: what happened to them
+        meanwhile is not known."""
         (schema,) = self._database.execute("PRAGMA schema_version").fetchone()
         if schema == self._schema:
             return
         with self._writing():
             self._read_shapes()
-            names = self._wanted or user_tables(self._database)
-            for name in names:
+            for name in wanted_of(self._wanted, user_tables(self._database)):
                 table = shape_of(self._database, name)
-                if table is None:
-                    raise SchemaError(f"the source has no table {name} (any more)")
-                if name not in self._live or self._shapes[self._live[name]] != table:
+                assert table is not None
+                number = self._live.get(name)
+                if (
+                    number is None
+                    or self._shapes[number] != table
+                    or not is_installed(self._database, table, number)
+                ):
                     self._take_up(check_table(table))
             lost = [name for name in self._live if not shape_of(self._database, name)]
             if lost:
@@ -286,8 +292,7 @@ class SqliteSource:
         found = self._database.execute("SELECT id, shape FROM canopy_tables ORDER BY id")
         self._shapes = {number: msgspec.json.decode(text, type=Table) for number, text in found}
         self._live = {table.name: number for number, table in self._shapes.items()}
-        if self._wanted:
-            self._live = {name: n for name, n in self._live.items() if name in self._wanted}
+        self._live = {name: n for name, n in self._live.items() if is_wanted(name, self._wanted)}
 
     def _take_up(self, table: Table) -> None:
         known = table.name in self._live
@@ -300,6 +305,8 @@ class SqliteSource:
         places = ", ".join(f"v{place}" for place in range(len(table.columns)))
         log = f"INSERT INTO canopy_changes (tab, op, at{{}}) SELECT {number}, {{}}, {NOW}{{}}"
         self._database.execute(log.format("", SCHEMA, ""))
+        if known:
+            self._database.execute(log.format("", TRUNCATE, ""))
         self._database.execute(
             log.format(", " + places, INSERT, ", " + columns) + f" FROM {quoted(table.name)}"
         )

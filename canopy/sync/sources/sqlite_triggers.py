@@ -128,6 +128,18 @@ def install(database: sqlite3.Connection, table: Table) -> int:
     return number
 
 
+def is_installed(database: sqlite3.Connection, table: Table, number: int) -> bool:
+    """Whether the table has the triggers that log it as `number`, as they would be made now: one
+    that was built anew has none, and with a new unique index others are needed."""
+    found = database.execute(
+        "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? "
+        "AND name LIKE 'canopy\\_%' ESCAPE '\\'",
+        (table.name,),
+    ).fetchall()
+    wanted = triggers(table, number, unique_columns(database, table))
+    return {statement for (statement,) in found} == set(wanted)
+
+
 def uninstall(database: sqlite3.Connection, name: str) -> None:
     """Log the changes of a table no more."""
     found = database.execute(

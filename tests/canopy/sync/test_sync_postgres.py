@@ -263,6 +263,28 @@ def test_a_new_column_has_its_default_in_rows_that_were_there(sides: Sides) -> N
     assert found == [(1, 5), (2, 7), (3, 7)]
 
 
+def test_a_table_that_is_made_later_is_taken_in_with_its_rows(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("canopy.sync.sources.postgres.LOOK_EVERY", -1.0)
+    capture = sides.capture()
+    apply, there = sides.to_postgres()
+    sides.db.execute("CREATE TABLE later (id int PRIMARY KEY, t text)")
+    sides.db.execute("INSERT INTO later VALUES (1, 'before')")
+    sides.db.execute("CREATE UNLOGGED TABLE aside (id int)")
+    captured(capture)  # which publishes it
+    sides.db.execute("UPDATE later SET t = 'after'; INSERT INTO later VALUES (2, NULL)")
+    sides.end_capture()
+    captured(sides.capture())
+    drained(apply)
+    assert rows(there, "later") == rows(sides.db, "later")
+    assert len(rows(there, "later")) == 2
+    sides.db.execute("CREATE TABLE keyless (id int)")
+    with pytest.raises(SchemaError, match="keyless has no primary key"):
+        sides.capture().run_once(0)
+    sides.db.execute("DROP TABLE keyless")
+
+
 def test_unique_values_that_move_between_rows_find_room(sides: Sides) -> None:
     target = sides.server.database()
     with psycopg.connect(target, autocommit=True) as link:

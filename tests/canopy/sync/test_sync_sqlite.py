@@ -399,3 +399,30 @@ def test_what_a_killed_source_side_has_begun_is_taken_back(
     assert sum(change.op == INSERT for _, change in found) > 9  # some of them twice
     whole = [change for part in Assembler().feed(found) for change in part.changes]
     assert [change.after[0] for change in whole if change.after] == list(range(9))
+
+
+def test_a_table_that_was_built_anew_and_a_unique_index_are_seen(kit: Kit) -> None:
+    kit.db.executescript("INSERT INTO stock VALUES ('a', 1, 'x'), ('b', 2, 'y')")
+    capture, apply = kit.capture(), kit.apply()
+    drained(capture)
+    drained(apply)
+    (made,) = kit.db.execute("SELECT sql FROM sqlite_schema WHERE name = 'stock'").fetchone()
+    body = made[made.index("(") :]
+    kit.db.executescript(
+        f"BEGIN; CREATE TABLE anew {body}; INSERT INTO anew SELECT * FROM stock WHERE shelf = 'a';"
+        "INSERT INTO anew VALUES ('c', 3, 'z'); DROP TABLE stock; ALTER TABLE anew RENAME TO stock;"
+        "COMMIT"
+    )
+    drained(capture)
+    kit.db.execute("CREATE UNIQUE INDEX by_place ON stock (place)")
+    drained(capture)
+    kit.db.execute("INSERT OR REPLACE INTO stock VALUES ('d', 3, 'w')")  # 'c' goes
+    drained(capture)
+    drained(apply)
+    kit.check(["stock"])
+    assert len(kit.rows(kit.source, "stock")) == 2
+    before = len(kit.stream.events)
+    kit.db.execute("CREATE TABLE other (id INTEGER PRIMARY KEY)")
+    drained(capture)
+    sent = [event.attributes["_table"] for event in kit.stream.events[before:]]
+    assert sent == ["other"], "tables that are as they were are not sent again"
