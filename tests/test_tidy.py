@@ -178,7 +178,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.traces": (),
     "canopy.traces.schema": (),
     "canopy.traces.health_file": (),
-    "canopy.traces.writer": ("canopy.traces.schema",),
+    "canopy.traces.redaction": (),
+    "canopy.traces.writer": ("canopy.traces.schema", "canopy.traces.redaction"),
     "canopy.traces.analysis": ("canopy.traces.schema", "canopy.traces.health_file"),
     "canopy.traces.analysis.report": ("canopy.traces.analysis", "overlay.wording"),
     "canopy.traces.analysis.health": (

@@ -31,6 +31,7 @@ from zlib import crc32
 
 import msgspec
 
+from canopy.traces.redaction import Redaction
 from canopy.traces.schema import FIELDS, KINDS, VERSION
 
 BUFFER_BYTES: Final = 64 * 1024
@@ -141,7 +142,8 @@ class TraceWriter:
     `out` opens a file (see `OpenFile`), `clock` gives seconds since 1970, `sample` is the share
     of events that is kept, `hybrid` reads the node's hybrid logical clock, `run` is the node's
     incarnation, `overlay` the name of the overlay, `root` the folder in front of every path that
-    `out` is given. With `check`, every record is checked against the schema (for tests).
+    `out` is given. With `check`, every record is checked against the schema (for tests). With
+    `redact` no value of an attribute and no selector is written (canopy/traces/redaction.py).
     """
 
     def __init__(
@@ -156,6 +158,7 @@ class TraceWriter:
         overlay: str = "canopy",
         root: str = "",
         check: bool = False,
+        redact: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
         file_bytes: int = FILE_BYTES,
     ) -> None:
@@ -177,6 +180,7 @@ class TraceWriter:
         self._number = 0  # of the last record
         self._root = root
         self._check = check
+        self._redaction = Redaction() if redact else None
         self._buffer_bytes = buffer_bytes
         self._file_bytes = file_bytes
         self._encode = msgspec.json.Encoder().encode
@@ -206,6 +210,8 @@ class TraceWriter:
                 return
         now = self._clock()
         fields = complete_fields(fields, now)
+        if self._redaction is not None:
+            fields = self._redaction.apply(kind, fields)
         if self._check:
             check_record(kind, fields)
         if now >= self._until and (self._lines or self._unmatched):

@@ -66,6 +66,7 @@ class TraceConfig(SettingsGroup, frozen=True):
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0  # the share of events that is traced
     enabled: bool = True
     stream: Annotated[str, Meta(max_length=200)] = ""  # that records are sent to; "": none
+    redact: bool = False  # write no values of attributes and no selectors
 
 
 class LogConfig(SettingsGroup, frozen=True):

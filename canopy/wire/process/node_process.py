@@ -634,6 +634,7 @@ class NodeProcess:
             run=self.folder.incarnation,
             overlay=config.overlay,
             root=root,
+            redact=config.trace.redact,
         )
 
 
@@ -646,7 +647,10 @@ def health_file(config: NodeConfig) -> tuple[Path | None, float]:
 def open_trace(path: str) -> TraceFile:
     """Open a trace file for appending, readable for its owner alone, and make its folders. What
     `write` takes is the system's."""
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    folder = Path(path).parent
+    for each in (*reversed(folder.parents), folder):  # makedirs has a mode for the last one only
+        if not each.exists():
+            each.mkdir(mode=0o700, exist_ok=True)
 
     def private(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW, 0o600)

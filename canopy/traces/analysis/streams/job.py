@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.read import check_folder, files_within, store_records
 from canopy.traces.analysis.selection.job import selected
 from canopy.traces.analysis.spark.session import EMPTY, spark_session
@@ -77,6 +78,11 @@ def _judged(spark: SparkSession, records: DataFrame) -> StreamSummary:
         .distinct()
         .persist()
     )
+    if records.where("kind = 'consume' AND selector LIKE 'redacted:%'").limit(1).count():
+        raise AnalysisError(
+            "the selectors of consumers are redacted in these traces (trace.redact), so that what "
+            "each should have got cannot be judged"
+        )
     takes = records.where("kind = 'take'").select("event", "name", "subscription")
     overlaps, unproved = _order(spark, stretches)
     judged = _pairs(spark, rows, stretches, takes).persist()

@@ -37,6 +37,8 @@ RULES: Final = (
     ("NOT is_published AND has_all_published", "unknown",
      "'the traces have no publish record of this event'"),
     ("NOT is_published", "unjudged", "'not all records of its publisher are there'"),
+    ("redacted AND NOT elsewhere AND hlc > at", "unjudged",
+     "'values or selectors are redacted in its records (trace.redact)'"),
     ("altered", "unjudged", "'the tree of its subscription is not that of its selector'"),
     ("NOT has_tree AND (has_selector OR has_all_subscribed)", "unknown",
      "'the traces have no readable selector of it'"),
@@ -100,6 +102,7 @@ def judge(
           e.event IS NOT NULL AS is_published, e.attributes IS NOT NULL AS has_attributes,
           s.tree_key IS NOT NULL AS has_tree, s.tree IS NOT NULL AS has_selector, s.acked,
           coalesce(s.altered, false) AS altered,
+          coalesce(e.redacted, false) OR coalesce(s.selector LIKE 'redacted:%', false) AS redacted,
           {known_all.format("m.event")} AS has_all_published,
           {known_all.format("m.subscription")} AS has_all_subscribed,
           filter(s.holes, x -> x.until > m.at AND x.since < m.at + {SETTLE})[0].cause AS hole,
@@ -111,9 +114,10 @@ def judge(
         """,
         records=records,
         met=in_one_task(_met(spark, records, pairs)),
-        published=published.select("event", "published", "at", "overlay", "attributes"),
+        published=published.select("event", "published", "at", "overlay", "attributes", "redacted"),
         subscribed=subscribed.select(
-            *("subscription", "tree_key", "tree", "node", "overlay", "acked", "holes", "altered")
+            *("subscription", "tree_key", "tree", "node", "overlay", "acked", "holes", "altered"),
+            "selector",
         ),
     )
     if has_discarded:

@@ -23,7 +23,8 @@ def find_faults(spark: SparkSession, records: DataFrame, published: DataFrame) -
     """Count the events of each kind of fault."""
     rows = spark.sql(
         """
-        SELECT overlay, count_if(times > 1) AS again, count_if(attributes IS NULL) AS unreadable
+        SELECT overlay, count_if(times > 1) AS again,
+          count_if(attributes IS NULL AND NOT redacted) AS unreadable
         FROM {published} GROUP BY overlay
         """,
         published=published,

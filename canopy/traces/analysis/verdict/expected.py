@@ -40,11 +40,13 @@ SETTLE: Final = int(SETTLE_SECONDS * NANOSECONDS)
 
 def publications(spark: SparkSession, records: DataFrame, runs: DataFrame) -> DataFrame:
     """One row per event: event, id, publisher, published (seconds, by the publisher's wall clock),
-    at (hybrid logical clock), overlay, attributes (JSON text, NULL if it is none), times (how many
-    publish records it has)."""
+    at (hybrid logical clock), overlay, attributes (JSON text, NULL if it is none),
+    redacted (only their names are recorded, `trace.redact`), times (how many publish records it
+    has)."""
     return spark.sql(
         """
         SELECT p.event, p.id, p.node AS publisher, p.published, p.at, r.overlay, p.times,
+               coalesce(p.attributes LIKE '[%', false) AS redacted,
                CASE WHEN json_object_keys(p.attributes) IS NOT NULL
                  THEN p.attributes END AS attributes
         FROM (

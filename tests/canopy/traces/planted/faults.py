@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from canopy.traces.redaction import Redaction
 from tests.canopy.traces.planted.good_run import EVENTS, Run, copy_of
 
 SECOND = 1_000_000_000
@@ -254,6 +255,20 @@ def altered(old: str, new: str) -> Callable[[Run], None]:
     return plant
 
 
+def redacted(run: Run) -> None:
+    """Every node has written its records with `trace.redact`."""
+    for node, records in run.records.items():
+        hidden = Redaction()
+        run.records[node] = [hidden.apply(record["kind"], record) for record in records]
+    assert '"number": ' not in str(run.records)
+
+
+def redacted_and_twice(run: Run) -> None:
+    """The same, and one event reached a program twice."""
+    run.also(2, run.of(2, "deliver")[3])
+    redacted(run)
+
+
 PLANTED: dict[str, Planted] = {
     "nothing": Planted(nothing),
     "a clock an hour ahead": Planted(ahead(3600.0)),
@@ -304,6 +319,10 @@ PLANTED: dict[str, Planted] = {
     ),
     "a tree with another attribute": Planted(
         altered('"a"', '"number"'), "not exact", {"altered": 1}, unjudged=EVENTS
+    ),
+    "values redacted": Planted(redacted, "not judged", unjudged=3 * EVENTS),
+    "values redacted, one event twice": Planted(
+        redacted_and_twice, "not exact", {"duplicates": 1}, unjudged=3 * EVENTS
     ),
     "a copy inside of the folder": Planted(nothing, stored=copied_inside),
     "a copy that differs": Planted(
