@@ -14,6 +14,12 @@ CONNECTIONS: Final = 4_096
 """Connections of one process, both directions; more are refused. Guess; to be measured by the
 memory of a node that this many others have dialled."""
 
+KEY_CONNECTIONS: Final = 4
+"""Accepted connections of one key at a time. A node dials another once, and again when it believes
+that the connection is broken."""
+
+KEY_REASON: Final = f"more than {KEY_CONNECTIONS} connections of one key"
+
 TICK_LEAST: Final = 0.001
 """Between two ticks with no other input in between: bounds what a timer that is always due can
 cost. Where there was other input, or the tick itself took longer, the next tick may follow at once:

@@ -32,7 +32,13 @@ from canopy.traces.writer import TraceWriter
 from canopy.wire.addresses import split_address
 from canopy.wire.admin.turn_times import TurnTimes
 from canopy.wire.bell import Bell
-from canopy.wire.constants import CONNECTIONS, READ_SIZE, TICK_LEAST
+from canopy.wire.constants import (
+    CONNECTIONS,
+    KEY_CONNECTIONS,
+    KEY_REASON,
+    READ_SIZE,
+    TICK_LEAST,
+)
 from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
@@ -400,11 +406,28 @@ class TrioDriver:
 
         def accepted(number: int) -> None:
             authenticated()
+            self._bound_key(connection)
             self._opened(connection, self.node.on_accepted, number)
 
         connection = self._connection(address, is_server=True)
         connection.first, connection.is_server = first, True
         self._ended(connection, await connection.run(connect, accepted, self._connect_timeout))
+
+    def _bound_key(self, new: Connection) -> None:
+        """Who has a key dials once. Some former connections may not be known to be broken yet; of
+        more than `KEY_CONNECTIONS` the oldest are cut off, so that an honest node gets in."""
+        if new.principal is None:
+            return
+        same = [
+            one
+            for one in self._connections.values()
+            if one.is_server and one.was_open and one.principal is not None
+            if one.principal.id == new.principal.id
+        ]
+        for former in same[: max(0, len(same) - KEY_CONNECTIONS)]:
+            self.counters.key_refused += 1
+            self._log.warning("cut_off", address=former.address, reason=KEY_REASON)
+            former.cut_off(KEY_REASON)
 
     def _ended(self, connection: Connection, reason: str | None) -> None:
         del self._connections[connection.number]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from canopy.wire.constants import QUEUE_LIMIT
 from canopy.wire.keys.authority import revoke
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.process.security import NodeSecurity
@@ -301,6 +302,39 @@ async def test_connections_beyond_what_an_address_may_have_are_not_looked_at(key
             while security._local_limits._awaiting:
                 await trio.sleep(0.01)
         await believed(node, keys.folder("b"), keys)
+
+
+async def test_a_key_has_four_connections_and_the_newest_stay(keys: Keys) -> None:
+    folder = keys.folder("b")
+    async with rig(security=keys.security()) as node:
+        await believed(node, keys.folder("c"), keys)
+        for _ in range(6):
+            await believed(node, folder, keys)
+        with trio.fail_after(PATIENCE):
+            while len([found for found in node.node.inputs if found[0] == "closed"]) < 2:
+                await trio.sleep(0.01)
+        gone = [found for found in node.node.inputs if found[0] == "closed"]
+        accepted = [found[1] for found in node.node.inputs if found[0] == "accepted"]
+        assert [found[1] for found in gone] == accepted[1:3]
+        assert {found[2] for found in gone} == {"more than 4 connections of one key"}
+        assert node.driver.counters.key_refused == 2
+
+
+async def test_a_peer_that_never_reads_is_cut_off_at_a_bound(keys: Keys) -> None:
+    async with rig(security=keys.security()) as node:
+        await believed(node, keys.folder("b"), keys)
+        number = (await node.has("accepted"))[1]
+        assert isinstance(number, int)
+        part = Batch(0, 0, 0, 0, False, bytes(1_000_000))
+        most = 0
+        for _ in range(40):
+            node.driver.turn(node.driver.write, number, part)
+            found = node.driver._connections.get(number)
+            most = max(most, 0 if found is None else found._outlet.waiting)
+            await trio.lowlevel.checkpoint()
+        assert "does not read" in str((await node.has("closed"))[2])
+        assert QUEUE_LIMIT < most < QUEUE_LIMIT + (2 << 20)
+        await believed(node, keys.folder("c"), keys)
 
 
 async def test_an_address_has_so_many_accepts_in_a_second() -> None:
