@@ -553,8 +553,8 @@ def leaving_host_stops_before_its_successor_serves() -> None:
 
 @fault(
     "C6",
-    "tests/upper_tree/owner/test_tree_growth.py",
-    "test_a_steady_load_changes_no_map_after_a_while[30.0]",
+    "tests/upper_tree/owner/test_tree_placement.py",
+    "test_a_plan_for_a_load_stands_while_the_load_does",
 )
 def plans_without_end() -> None:
     """Hosts that are busy are planned for at each look, and keep nothing that they have."""

@@ -44,7 +44,7 @@ def table_forgets_deletions_too_early() -> None:
     replace(original, add)
 
 
-@fault(FOLD, SEARCH, NEWEST)
+@fault(FOLD, TABLES, "test_a_view_has_what_was_the_newest_when_it_was_made")
 def table_view_loses_replaced_rows() -> None:
     """A reading does not get the rows that were replaced while it read the newest ones."""
 
