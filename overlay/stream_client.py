@@ -92,7 +92,8 @@ class RowExplained(Reply, frozen=True):
     """A row, as its shard's leader knows it. `state`: kept, past its time (there, and not
     delivered any more), removed, or not yet; the offsets from
     `first` up to `next` are there. `producer` and `number` are its identity in the shard; `time`:
-    when it was appended, seconds since 1970."""
+    when it was appended, seconds since 1970. `fork`: the fork of the shard from which it was
+    copied, where its offset was `at`; "": from none."""
 
     state: str
     first: int
@@ -104,6 +105,8 @@ class RowExplained(Reply, frozen=True):
     time: float
     attributes: dict[str, Value | None]
     readers: tuple[RowReader, ...]
+    fork: str = ""
+    at: int = 0
 
 
 class AttachGroup(Command, frozen=True):

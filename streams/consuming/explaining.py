@@ -104,7 +104,15 @@ class RowExplaining(Machine):
         said = (message.state, message.first, message.next, message.producer, message.number)
         place = (message.epoch, message.chunk, message.time / 1e9)
         readers = tuple(RowReader(*reader) for reader in message.readers)
-        reply = RowExplained(command.request, *said, *place, message.attributes, readers)
+        reply = RowExplained(
+            command.request,
+            *said,
+            *place,
+            message.attributes,
+            readers,
+            fork=message.fork,
+            at=message.at,
+        )
         self.port.reply(client, reply)
 
     def on_timeout(self, timer: RowTimeout) -> None:
@@ -178,6 +186,8 @@ class RowExplaining(Machine):
             time=chunk.time,
             attributes=attributes,
             readers=self._readers(replica, message.offset, attributes),
+            fork=head.fork,
+            at=head.at + index - before if head.fork else 0,
         )
 
     def _readers(

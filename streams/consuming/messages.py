@@ -212,7 +212,8 @@ class RowFacts(Message, frozen=True):
     """`state`: kept, past its time, removed (by retention) or not yet; `first` to `next` are there.
     `producer` and `number`: whose row it is, by its batch's head. `readers`: each durable
     consumer's name, selector, position, and what became of the row
-    (`overlay.stream_client.RowReader`)."""
+    (`overlay.stream_client.RowReader`). `fork`: it was copied from there, where its offset was
+    `at`."""
 
     shard: Shard
     ticket: Number
@@ -226,6 +227,8 @@ class RowFacts(Message, frozen=True):
     time: Uint63 = 0
     attributes: dict[str, Value | None] = {}
     readers: tuple[tuple[str, str, Uint53, str], ...] = ()
+    fork: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    at: Uint53 = 0
 
 
 class ReadingsMoved(Message, frozen=True):

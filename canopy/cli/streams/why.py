@@ -17,6 +17,9 @@ CAPTURED: Final = "@>"
 COPIED: Final = "@<"
 """How producers of captured and copied rows begin (`streams.log.origins`)."""
 
+FORKED: Final = "~"
+"""Behind the name of a node that began to append in a fork (`streams.producing.messages`)."""
+
 WORDS: Final = {
     "read": "it matched, and was read",
     "passed over": "its selector is not true for it",
@@ -76,10 +79,18 @@ def _state(found: RowExplained) -> str:
 
 def _by(found: RowExplained) -> str:
     """Who appended it."""
+    if found.fork:
+        return f"{_by_whom(found)}, copied from the fork {found.fork}, where it had {found.at}"
+    return _by_whom(found)
+
+
+def _by_whom(found: RowExplained) -> str:
+    if not found.producer and found.fork:
+        return "without its producer's number, which another row has"
     if found.producer.startswith(CAPTURED):
         return f"captured from node {found.producer[len(CAPTURED) :]}, event number {found.number}"
     if found.producer.startswith(COPIED):
         return f"copied from offset {found.number} of shard {found.producer[len(COPIED) :]}"
     if found.producer.startswith("@"):
-        return f"by programs of node {found.producer[1:]}"
+        return f"by programs of node {found.producer[1:].partition(FORKED)[0]}"
     return f"by the producer {label(found.producer)}, its number {found.number}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
-from overlay.stream_client import AddStream
+from overlay.stream_client import AddStream, RowExplained, WhyRow
 from streams.replication.replica import Replica
 from tests.support.overlays import grown, wait
 
@@ -49,3 +49,6 @@ def test_a_node_that_is_cut_off_appends_and_the_stream_has_its_rows_afterwards()
     found = replicas()[leaders()[0]]
     assert found is not None
     assert found.log.next_offset == 3
+    why = world.ask("n0", WhyRow(world.clients.request(), "s", 0, 2))
+    assert isinstance(why, RowExplained), why
+    assert (why.attributes, why.fork, why.at) == ({"n": 2}, receipt.fork, 0)
