@@ -13,12 +13,24 @@ single-server changes, raft-dev, 2015).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from overlay.machine import NodeId, Peer, by_id
 from streams.log.batches import Batch, Row, encode_batches, lacks_key
-from streams.log.chunk import BEGINS, COMPLETES, CUT, EVENTS, REPLICAS, STATE, Chunk, ChunkId, pack
+from streams.log.chunk import (
+    BEGINS,
+    COMPLETES,
+    CUT,
+    EVENTS,
+    REPLICAS,
+    STATE,
+    Chunk,
+    ChunkId,
+    number_of,
+    pack,
+)
 from streams.log.state import Entry, Floor, ReplicaSet, StreamIs, encode_entries
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.local import LocalReplica
@@ -31,6 +43,11 @@ they hear that it leads, and one that has begun anew without a word hears what f
 (That a leader is lost is found out elsewhere, streams/directory/.)"""
 
 
+PIECES: Final = 2
+"""Messages with older chunks that a follower has not acknowledged, up to which the leader reads and
+sends more: the next ones are on their way while it writes. Each read of the disk is some four."""
+
+
 class Follower:
     """What the leader knows of another replica."""
 
@@ -38,9 +55,16 @@ class Follower:
         self.peer = peer
         self.heard_at = now
         self.acknowledged = 0  # number of the last chunk that it has on disk
-        self.live = False  # it gets chunks as they are appended
-        self.copying = False  # it is being sent older ones
+        self.live = False  # it has been sent everything, and gets chunks as they are appended
+        self.copying = False  # older ones are being read for it
+        self.sent: deque[int] = deque()  # the last chunks of messages that it has not acknowledged
+        self.looked = 0  # what it had acknowledged when the leader looked at it
         self.told = 0  # number of the last chunk of which it was sent that it is committed
+
+    def begin_anew(self) -> None:
+        """What was sent and is not acknowledged may be lost."""
+        self.copying = False
+        self.sent.clear()
 
 
 class Leading:
@@ -232,8 +256,10 @@ class Leading:
         mine = self.replica
         for follower in self.followers.values():
             has_all = follower.live and follower.acknowledged == mine.log.end.number
-            if not has_all or follower.told < mine.committed:
-                follower.copying = False
+            if not follower.live and follower.acknowledged > follower.looked:
+                follower.looked = follower.acknowledged  # it is being sent older ones, and goes on
+            elif not has_all or follower.told < mine.committed:
+                follower.begin_anew()
                 self._send(follower, ())
 
     def ask(self) -> None:
@@ -243,7 +269,7 @@ class Leading:
         others = by_id((*mine.replicas, *self.coming.values()), besides=mine.port.me.id)
         self.followers = {n: self.followers.get(n) or Follower(p, now) for n, p in others.items()}
         for follower in self.followers.values():
-            follower.copying = False
+            follower.begin_anew()
             self._send(follower, ())
 
     def acknowledged(self, sender: Peer, message: ShardAck) -> None:
@@ -255,10 +281,13 @@ class Leading:
         if message.number > self.replica.log.end.number:
             return
         follower.acknowledged = max(follower.acknowledged, message.number)
+        while follower.sent and follower.sent[0] <= message.number:
+            follower.sent.popleft()
         if message.number == self.replica.log.end.number:
-            follower.live, follower.copying = True, False
-        elif not follower.live and not follower.copying:
-            self._copy(follower, message.number + 1)
+            follower.live = True
+            follower.begin_anew()
+        elif not follower.live and not follower.copying and len(follower.sent) <= PIECES:
+            self._copy(follower, max((message.number, *follower.sent)) + 1)
         self.commit()
         self._add_who_is_ready()
 
@@ -269,6 +298,7 @@ class Leading:
         if follower is None or message.epoch != self.epoch:
             return
         follower.live, follower.heard_at = False, self.replica.port.now
+        follower.begin_anew()
         end = ChunkId(*message.end)
         start = end.number if self.replica.log.has(end) else message.committed
         self._copy(follower, start + 1)
@@ -280,14 +310,20 @@ class Leading:
         return 2 * (len(heard) + (self.replica.port.me.id in inside)) > len(inside)
 
     def _copy(self, follower: Follower, number: int) -> None:
+        """Send older chunks, from `number` on, as many as one read of the disk has. Who has been
+        sent the last one gets the next ones as they are appended: links keep the order."""
         follower.copying = True
 
-        def found(chunks: tuple[bytes, ...]) -> None:
-            if chunks and self.replica.is_led_by(self):
-                follower.copying = False
-                self._send(follower, chunks)
+        def found(pieces: Sequence[tuple[bytes, ...]]) -> None:
+            if not pieces or not self.replica.is_led_by(self) or not follower.copying:
+                return
+            follower.copying = False
+            for piece in pieces:
+                self._send(follower, piece)
+                follower.sent.append(number_of(piece[-1]))
+            follower.live = follower.sent[-1] == self.replica.log.end.number
 
-        self.replica.read_chunks(number, found)
+        self.replica.read_pieces(number, found)
 
     # -- committing ------------------------------------------------------------------------------
 

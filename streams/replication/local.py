@@ -46,6 +46,9 @@ class LocalReplica(Protocol):
     def read_chunks(self, number: int, then: Callable[[tuple[bytes, ...]], None]) -> None:
         """Hand over chunks from `number` on."""
 
+    def read_pieces(self, number: int, then: Callable[[Sequence[tuple[bytes, ...]]], None]) -> None:
+        """Hand over chunks from `number` on, in pieces for one message each."""
+
     def commit_to(self, number: int) -> None:
         """The chunks up to `number` are committed."""
 

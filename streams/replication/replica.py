@@ -60,6 +60,9 @@ RETRY: Final = 0.3
 PIECE: Final = 512 * 1024
 """Bytes of chunks that are sent in one message, unless one chunk has more."""
 
+READ: Final = 4 * PIECE
+"""Bytes that are read of a segment at once."""
+
 RECENT_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the last chunks that are kept in memory to be sent; older ones are read from disk."""
 
@@ -344,10 +347,14 @@ class Replica(Machine):
     def read_chunks(self, number: int, then: Callable[[tuple[bytes, ...]], None]) -> None:
         """Hand over chunks from `number` on, up to `PIECE` bytes: at once from memory, or later
         from disk. None, if they are not kept."""
+        self.read_pieces(number, lambda pieces: then(pieces[0] if pieces else ()))
+
+    def read_pieces(self, number: int, then: Callable[[Sequence[tuple[bytes, ...]]], None]) -> None:
+        """As `read_chunks`, as many such pieces as one read of the disk has."""
         if there := self.recent_from(number):
-            then(self._piece(there))
+            then(_pieces(there))
         else:
-            self._read_from(number, lambda chunks: then(self._piece(chunks)))
+            self._read_from(number, lambda chunks: then(_pieces(chunks)), hashed=False)
 
     def scan_chunks(self, number: int, then: Callable[[list[Chunk]], None]) -> None:
         """Hand over chunks from `number` on, as many as one read of the disk has, later: to look at
@@ -394,22 +401,12 @@ class Replica(Machine):
             else:
                 self._read_on(Place(place.segment, place.at + at), number, then, hashed)
 
-        self.read_bytes(place.segment, place.at, 4 * PIECE, found)
+        self.read_bytes(place.segment, place.at, READ, found)
 
     def read_bytes(self, segment: str, at: int, size: int, then: Callable[[bytes], None]) -> None:
         """Hand over bytes of a segment, as they are on disk; nothing is handed over if the folder
         is opened anew meanwhile."""
         self._when_read[self.disk.read(self.shard, segment, at, size)] = then
-
-    def _piece(self, chunks: Sequence[Chunk]) -> tuple[bytes, ...]:
-        size = 0
-        taken: list[bytes] = []
-        for chunk in chunks:
-            if taken and size + len(chunk.data) > PIECE:
-                break
-            taken.append(chunk.data)
-            size += len(chunk.data)
-        return tuple(taken)
 
     # -- promises --------------------------------------------------------------------------------
 
@@ -671,3 +668,20 @@ class Replica(Machine):
         """A follower needs older chunks, or none of what it was sent fits."""
         if message.shard == self.shard and self.leading is not None:
             self.leading.behind(sender, message)
+
+
+def _pieces(chunks: Sequence[Chunk]) -> list[tuple[bytes, ...]]:
+    """The bytes of chunks, in pieces of `PIECE` bytes and `READ` together."""
+    found: list[tuple[bytes, ...]] = []
+    taken: list[bytes] = []
+    size = all_sizes = 0
+    for chunk in chunks:
+        if taken and size + len(chunk.data) > PIECE:
+            found.append(tuple(taken))
+            taken, size = [], 0
+        if found and all_sizes + len(chunk.data) > READ:
+            break
+        taken.append(chunk.data)
+        size += len(chunk.data)
+        all_sizes += len(chunk.data)
+    return [*found, tuple(taken)] if taken else found

@@ -7,6 +7,8 @@ import pytest
 from overlay.machine import Message
 from streams.log import shard_log
 from streams.log.shard_log import SEGMENT_AGE
+from streams.replication import replica
+from streams.replication.leading import PIECES
 from streams.replication.messages import ShardAck, ShardSeal, ShardSealed
 from streams.replication.replica import Replica
 from streams.replication.retention import EVERYTHING, Keep
@@ -98,6 +100,34 @@ def test_a_commit_costs_no_message_of_its_own_and_an_idle_shard_hardly_any(
     sent.clear()
     world.run(9.5)
     assert len(sent) <= 4 * 4, "every three seconds the followers hear that there is a leader"
+
+
+def test_a_follower_is_sent_more_while_it_writes_and_is_live_when_all_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica, "PIECE", 2_000)
+    monkeypatch.setattr(replica, "READ", 8_000)
+    world, leader = led(3)
+    assert leader.leading is not None
+    late = world.peers[2]
+    world.crash(late.id)
+    for _ in range(60):
+        world.append()
+        world.run(0.01)
+    leader.recent.clear()  # so that they are read from disk
+    most = 0
+    world.boot(late.id)
+    follower = leader.leading.followers[late.id]
+    for _ in range(5_000):
+        world.run(0.001)
+        most = max(most, len(follower.sent))
+        if follower.live and most:
+            break
+        world.append()  # rows that come meanwhile do not keep it from catching up
+    assert follower.live
+    assert most > PIECES, "messages that it has not acknowledged"
+    world.run(1.0)
+    assert world.alive[late.id].log.end == leader.log.end
 
 
 def test_the_first_rows_are_in_the_first_segment() -> None:
