@@ -98,7 +98,7 @@ def week(folder: Path) -> Week:
             writer.flush()
     o.stop()
     made.late |= dict.fromkeys(made.files(2, 2), 4)  # a subscriber's, with its deliveries
-    made.late |= dict.fromkeys(made.files(0, 5), 6)  # the publisher's of a day
+    made.late |= dict.fromkeys(made.files(0, 5), 7)  # the publisher's of a day
     made.partial |= dict.fromkeys(made.files(3, 4), 6)
     return made
 

@@ -1,4 +1,4 @@
-"""`canopy trace prune`: remove trace files of days that are to be kept no longer."""
+"""`canopy trace prune`: remove trace files, or the state, of days that are to be kept no longer."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from canopy.cli.traces.check import size_text
 from overlay.wording import counted
 
 if TYPE_CHECKING:
+    from canopy.traces.analysis.days.closing import Closed
     from canopy.traces.analysis.prune import Pruned
 
 
@@ -41,17 +42,35 @@ def prune(
     and those that were written to within the last hour), and with --state those that the state of
     `canopy trace analyze --state` does not have. Files in no date= folder are left alone.
 
+    Where DIR is such a state, its days are closed: records and pairs of these days go, and later
+    analyses neither read nor judge them again. Their lines in the report stay, and so do the
+    subscriptions that may go on.
+
     \b
     canopy trace prune traces --keep 30 --state state --dry-run
     canopy trace prune traces --before 2026-09-01
+    canopy trace prune state --keep 90
     """
     from canopy.traces.analysis import named
+    from canopy.traces.analysis.days.closing import close_days
     from canopy.traces.analysis.prune import prune as prune_traces
 
     now = time.time()
+    first = _first_kept(keep, before, now)
+    if (named(folder) / "state.json").is_file():
+        if state is not None or nodes:
+            raise click.UsageError(
+                f"{folder} is a state: close its days without --state and --node"
+            )
+        closed = close_days(named(folder), first, now, dry_run=dry_run)
+        if as_json:
+            print_json(_plain_days(closed), indent=2)
+        else:
+            _show_days(closed)
+        return OK
     found = prune_traces(
         named(folder),
-        _first_kept(keep, before, now),
+        first,
         now,
         state=None if state is None else named(state),
         nodes=nodes,
@@ -105,3 +124,28 @@ def _show(found: Pruned) -> None:
         click.echo(f"{counted(found.files, 'file')}, {size_text(found.size)} {verb}")
     else:
         click.echo(f"nothing of before {found.before} {verb}")
+
+
+def _plain_days(found: Closed) -> dict[str, object]:
+    return {
+        "dry_run": found.dry_run,
+        "before": str(found.before),
+        "bytes": found.size,
+        "days": [{"day": str(day.day), "bytes": day.size} for day in found.days],
+        "kept": found.kept,
+    }
+
+
+def _show_days(found: Closed) -> None:
+    verb = "would be closed" if found.dry_run else "closed"
+    for day in found.days:
+        click.echo(f"{day.day}  {verb}, {size_text(day.size)}")
+    if found.kept:
+        click.echo(
+            f"kept: {counted(len(found.kept), 'day')} without a line yet, such as {found.kept[0]}: "
+            "run canopy trace analyze with this state first"
+        )
+    if found.days:
+        click.echo(f"{counted(len(found.days), 'day')}, {size_text(found.size)} {verb}")
+    else:
+        click.echo(f"no day before {found.before} {verb}")

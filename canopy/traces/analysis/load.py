@@ -38,8 +38,9 @@ def spread_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | 
     return spread
 
 
-def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
-    """One row per node that wrote anything.
+def load_table(spark: SparkSession, records: DataFrame, since: float = 0.0) -> DataFrame:
+    """One row per node that wrote anything. Of a run that began before `since` (seconds) there may
+    be few of its earlier records, and its counters, which are of all, are not taken.
 
     node, name, address, published, matches, deliveries, arrivals, drops, refused, data_messages,
     other_messages, bytes, runs, counted (whether data_messages had to be counted from records,
@@ -61,10 +62,15 @@ def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
             count_if(kind = 'drop') AS drops,
             count_if(kind = 'refused') AS refused,
             count_if(kind IN {DATA_KINDS}) AS steps,
-            max(data_messages) FILTER (WHERE kind = 'stop') AS data_messages,
-            max(other_messages) FILTER (WHERE kind = 'stop') AS other_messages,
-            max(bytes) FILTER (WHERE kind = 'stop') AS bytes
-          FROM {{records}} WHERE kind <> 'corrupt' GROUP BY node, run)
+            max(data_messages) FILTER (WHERE kind = 'stop') AS all_messages,
+            max(other_messages) FILTER (WHERE kind = 'stop') AS all_other,
+            max(bytes) FILTER (WHERE kind = 'stop') AS all_bytes
+          FROM {{records}} WHERE kind <> 'corrupt' GROUP BY node, run),
+        runs AS (
+          SELECT *, IF(first >= {since}, all_messages, NULL) AS data_messages,
+            IF(first >= {since}, all_other, NULL) AS other_messages,
+            IF(first >= {since}, all_bytes, NULL) AS bytes
+          FROM counted)
         SELECT node, max_by(name, run) FILTER (WHERE name IS NOT NULL) AS name,
           max_by(address, run) FILTER (WHERE address IS NOT NULL) AS address,
           sum(published) AS published, sum(matches) AS matches, sum(deliveries) AS deliveries,
@@ -73,7 +79,7 @@ def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
           coalesce(sum(other_messages), 0) AS other_messages, coalesce(sum(bytes), 0) AS bytes,
           count(*) AS runs, bool_or(data_messages IS NULL) AS counted,
           min(first) AS first, max(last) AS last, min(sample) AS sample, max(routing) AS routing
-        FROM counted GROUP BY node
+        FROM runs GROUP BY node
         """,
         records=records,
     )

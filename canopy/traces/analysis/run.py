@@ -26,6 +26,7 @@ from canopy.traces.analysis import (
     wrong,
 )
 from canopy.traces.analysis.completeness.collect import Completeness, collect, runs_table
+from canopy.traces.analysis.completeness.overlays import OverlayFacts
 from canopy.traces.analysis.constants import DAY_SECONDS
 from canopy.traces.analysis.days.trends import trends
 from canopy.traces.analysis.errors import AnalysisError
@@ -127,6 +128,9 @@ class Analysis:
         self.out = out
         self._progress = progress
         self._done = 0
+        self.since = 0.0
+        """Seconds since 1970: what is counted and shown begins then."""
+        self.late = 0  # records of days before, which were left out
         self.kinds = EVERY_KIND
         """The kinds of records that there may be: others are not looked for."""
 
@@ -165,9 +169,7 @@ class Analysis:
         found = self.compare(records, runs, complete)
         published, subscribed, judged = found.published, found.subscribed, found.judged
         counts = deliveries.count(judged)
-        outcomes = self._outcomes(
-            complete, judged, counts, events.find_faults(spark, records, published)
-        )
+        outcomes = self._outcomes(complete, judged, counts, self.event_faults(records, published))
         per_subscription = self.table(
             "subscriptions", details.subscription_table(spark, subscribed, judged)
         )
@@ -179,7 +181,7 @@ class Analysis:
 
         self.stage()
         loads = self._load(records)
-        first = min((row["first"] for row in loads), default=0.0)
+        first = max(self.since, min((row["first"] for row in loads), default=0.0))
         last = max((row["last"] for row in loads), default=0.0)
         worst = details.worst_subscriptions(per_subscription)
 
@@ -187,7 +189,7 @@ class Analysis:
         bad = wrong.find_wrong(spark, records, judged, published, subscribed, counts)
         summary = self._summary(
             *(complete, outcomes, counts, walk_counts, tree, loads, last - first, found.unreadable),
-            *(corrupt, worst, bad.groups, self._days(found, first, last)),
+            *(corrupt, worst, bad.groups, self.lines(found, first, last)),
         )
         times, width = details.timeline(spark, records, first, last)
         findings = Findings(
@@ -322,7 +324,7 @@ class Analysis:
             to[home] = to.get(home, 0) + number
         return {
             name: outcome_of(
-                *(each, by_overlay.get(name) or deliveries.no_pairs()),
+                *(self.lasting(each), by_overlay.get(name) or deliveries.no_pairs()),
                 {
                     "unreadable": self._unreadable.get(name, 0),
                     "altered": self._altered.get(name, 0),
@@ -337,14 +339,22 @@ class Analysis:
             for name, each in overlays.items()
         }
 
-    def _days(self, found: Compared, first: float, last: float) -> list[dict[str, Any]]:
+    def event_faults(self, records: DataFrame, published: DataFrame) -> events.EventFaults:
+        """What is wrong with the records of events."""
+        return events.find_faults(self.spark, records, published)
+
+    def lasting(self, overlay: OverlayFacts) -> OverlayFacts:
+        """What the result of this overlay rests on."""
+        return overlay
+
+    def lines(self, found: Compared, first: float, last: float) -> list[dict[str, Any]]:
         """A line for each day, if the records are of more than one."""
         if first // DAY_SECONDS == last // DAY_SECONDS:
             return []
         return trends(self.spark, found.published, found.judged)
 
     def _load(self, records: DataFrame) -> list[dict[str, Any]]:
-        table = self.table("load", load.load_table(self.spark, records))
+        table = self.table("load", load.load_table(self.spark, records, self.since))
         rows = [row.asDict() for row in table.collect()]
         return sorted(rows, key=lambda row: (_natural(row["name"] or ""), row["node"]))
 
@@ -410,6 +420,8 @@ class Analysis:
             wrong=groups,
             by_subscription=[details.counts_of(row) for row in worst],
             days=days,
+            since=self.since or None,
+            late_records=self.late,
         )
 
     def finish(self, findings: Findings) -> None:

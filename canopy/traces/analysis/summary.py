@@ -88,6 +88,10 @@ class AnalysisSummary:
     deliveries); and `selector` and `tree` of one whose tree is not that of its selector."""
     days: list[dict[str, Any]] = field(default_factory=list)
     """A line for each day (`days.trends`), if there are several."""
+    since: float | None = None
+    """Seconds since 1970: days before were closed (`days.closing`). Only their lines are left, and
+    all other numbers are of the time since."""
+    late_records: int = 0  # of closed days, which came later and were left out
     format: str = field(default=FORMAT)
     complete: bool = field(default=True)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from canopy.traces.analysis import (
     AnalysisError,
@@ -18,17 +22,22 @@ from canopy.traces.analysis import (
     analyze_days,
 )
 from canopy.traces.analysis.completeness.collect import Facts
+from canopy.traces.analysis.days.closing import close_days
 from canopy.traces.analysis.days.judging import days_to_read
 from canopy.traces.analysis.days.state import (
+    JUDGED,
+    LASTING,
+    PUBLISHED,
     RECORDS,
     STATE_VERSION,
     Day,
+    EventRange,
     StateFolder,
     TakenFile,
     opened,
     read_state,
 )
-from canopy.traces.analysis.days.taking import check_overlay
+from canopy.traces.analysis.days.taking import check_overlay, is_within
 from tests.support.trace_days import as_of, day, end_of, week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # four analyses are one fixture
@@ -115,6 +124,57 @@ def test_the_state_has_a_few_files_for_each_day(
     files = [path.relative_to(folder / "state") for path in (folder / "state").rglob("*.parquet")]
     assert {str(path.parent) for path in files} == named
     assert len(files) == len(named) <= 3 * 8
+
+
+def test_a_closed_day_keeps_its_line_and_what_has_not_ended(
+    folder: Path, daily: dict[int, AnalysisSummary], tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    shutil.copytree(folder / "state", state)
+    before = read_state(state)
+    would = close_days(state, date.fromisoformat(day(6)), end_of(8), dry_run=True)
+    assert read_state(state) == before
+    done = close_days(state, date.fromisoformat(day(6)), end_of(8))
+    assert done.days == would.days
+    assert [str(one.day) for one in done.days] == [day(number) for number in range(1, 6)]
+    assert done.size == would.size > 0
+    after = read_state(state)
+    assert {name: one.line for name, one in after.days.items()} == {
+        name: one.line for name, one in before.days.items()
+    }
+    assert after.files == before.files, "files that are still there are not new ones"
+    with opened(state) as held:
+        assert held.closed == [day(number) for number in range(1, 6)]
+        assert len(held.places(JUDGED)) == len(held.places(PUBLISHED)) == 2
+        assert [place.name for place in held.places(JUDGED)] == [f"of={day(6)}", f"of={day(7)}"]
+        rows = pa.concat_tables(
+            parquet.read_table(place, columns=["kind", "node", "run", "name"], partitioning=None)
+            for name in held.closed
+            if (place := held.place(name, RECORDS)) is not None
+        ).to_pylist()
+        ranges = held.closed_events()
+    subscribed = {row["name"] for row in rows if row["kind"] == "subscribe"}
+    # Node 4 starts again on day 6, an open day; "short" left on day 3.
+    assert subscribed == {"always", "killed", "late", "new"}
+    assert {row["kind"] for row in rows} <= set(LASTING)
+    started = [(row["node"], row["run"]) for row in rows if row["kind"] == "start"]
+    assert len(started) == len(set(started)) == 5, "node 1 started twice, and its first run is over"
+    assert {run.rpartition(".")[2] for run in ranges} == {"1", "2"}
+    assert len(ranges) == 3, "of one publisher's run, and of another's two"
+    # What is to be closed next ends what was killed; today stays open, whatever is asked for.
+    done = close_days(state, date(9999, 1, 1), end_of(7) - 1)
+    assert [str(one.day) for one in done.days] == [day(6)]
+    assert not close_days(state, date.fromisoformat(day(6)), end_of(8)).days
+    with pytest.raises(AnalysisError, match="there is no state"):
+        close_days(tmp_path / "none", date(2026, 1, 1), 0.0)
+
+
+def test_events_of_closed_days_are_known_by_their_numbers(spark: Any) -> None:
+    condition = is_within([EventRange("n'.1", 3, 5), EventRange("b.2", 1, 1)])
+    rows = [("n'.1.2",), ("n'.1.3",), ("n'.1.5",), ("n'.1.6",), ("b.2.1",), ("b.1.1",), (None,)]
+    found = spark.createDataFrame(rows, "event string").selectExpr(condition).collect()
+    assert [row[0] for row in found] == [False, True, True, False, True, False, False]
+    assert is_within([]) == "false"
 
 
 def test_a_run_that_is_killed_leaves_the_state_as_it_was(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from canopy.cli.main import main
 from canopy.cli.traces.prune import _first_kept
 from canopy.traces.analysis import AnalysisError
-from canopy.traces.analysis.days.state import TakenFile, opened
+from canopy.traces.analysis.days.state import Day, TakenFile, opened
 from canopy.traces.analysis.prune import NOT_TAKEN, WRITTEN, prune
 
 NOW = datetime(2026, 9, 25, 12, tzinfo=UTC).timestamp()
@@ -118,3 +118,28 @@ def test_the_command_names_what_goes_and_its_size(
     for keep, before in ((None, None), (1, "2026-09-22"), (None, "yesterday")):
         with pytest.raises(click.UsageError):
             _first_kept(keep, before, NOW)
+
+
+def test_the_command_closes_days_of_a_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state"
+    with opened(state) as held:
+        held.state.days = {
+            "2026-09-20": Day(line={"day": "2026-09-20"}),
+            "2026-09-21": Day(),
+            "2026-09-22": Day(line={}),
+        }
+        held.commit()
+    asked = ["trace", "prune", str(state), "--before", "2026-09-22"]
+    assert main([*asked, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "2026-09-20  would be closed, 0 bytes" in said
+    assert "kept: 1 day without a line yet, such as 2026-09-21: run canopy trace analyze" in said
+    assert main([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["days"] == [{"day": "2026-09-20", "bytes": 0}]
+    assert found["kept"] == ["2026-09-21"]
+    assert main(asked) == 0
+    assert "no day before 2026-09-22 closed" in capsys.readouterr().out
+    assert main([*asked, "--node", "a"]) != 0

@@ -4,10 +4,12 @@ else from the state."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis.completeness.collect import Completeness, conclude
+from canopy.traces.analysis.completeness.overlays import OverlayFacts
 from canopy.traces.analysis.days import judging, taking
 from canopy.traces.analysis.days.state import (
     JUDGED,
@@ -27,8 +29,8 @@ from canopy.traces.analysis.spark.sharing import check_shared
 from canopy.traces.analysis.spark.tasks_done import OnTasks
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.tasks import kept
-from canopy.traces.analysis.verdict import expected
-from canopy.traces.analysis.window import ALWAYS, DAY_OF_EVENT, DAY_OF_PAIR, Window
+from canopy.traces.analysis.verdict import events, expected
+from canopy.traces.analysis.window import ALWAYS, DAY_OF_EVENT, DAY_OF_PAIR, Window, parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,6 +88,8 @@ class DailyAnalysis(Analysis):
         super().__init__(spark, out, progress)
         self._held = held
         self._files = files
+        if held.closed:
+            self.since = parse_time(held.closed[-1], end=True)
 
     def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame]:
         """What all records of the state, with those of the new files, lack; and all of them."""
@@ -93,6 +97,7 @@ class DailyAnalysis(Analysis):
         check_shared(self.spark, held.folder)
         before = self.out / "tables" / "records"
         self._taken = taking.take_in(self.spark, traces, self._files, held, before)
+        self.late = held.state.late
         schema = taking.RECORD_OF_DAY
         records = kept(taking.tables(self.spark, held.places(RECORDS), schema))
         facts = merged(list(held.load_facts().values()))
@@ -117,6 +122,35 @@ class DailyAnalysis(Analysis):
         self.stage()
         published = self._all_days(PUBLISHED, PUBLICATION)
         return Compared(published, subscribed, unreadable, self._all_days(JUDGED, PAIR))
+
+    def judged(self, *given: Any) -> DataFrame:
+        """The pairs with their verdicts, without those of events of closed days."""
+        pairs = super().judged(*given)
+        return pairs.where(f"published IS NOT NULL OR NOT {self._is_closed}")
+
+    def event_faults(self, records: DataFrame, published: DataFrame) -> events.EventFaults:
+        """What is wrong with the records of events, but of those of closed days."""
+        return events.find_faults(self.spark, records.where(f"NOT {self._is_closed}"), published)
+
+    @property
+    def _is_closed(self) -> str:
+        """SQL: whether the `event` is one that was published on a closed day."""
+        return taking.is_within(self._held.closed_events().values())
+
+    def lines(self, found: Compared, first: float, last: float) -> list[dict[str, Any]]:
+        """A line for each day, if there are several."""
+        days = self._held.state.days
+        lines = [line for _, day in sorted(days.items()) if (line := day.line)]
+        return lines if len(lines) > 1 else []
+
+    def lasting(self, overlay: OverlayFacts) -> OverlayFacts:
+        """The overlay without what was absent on closed days only."""
+        ends = [day.last for name in self._held.closed if (day := self._held.state.days[name]).last]
+        runs = []
+        for run in overlay.runs if ends else ():
+            holes = tuple(hole for hole in run.holes if hole.until > max(ends))
+            runs.append(replace(run, holes=holes, explained=run.explained or not holes))
+        return replace(overlay, runs=tuple(runs)) if ends else overlay
 
     def _judge(
         self,

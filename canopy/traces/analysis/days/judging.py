@@ -21,6 +21,7 @@ from canopy.traces.analysis.completeness.facts import FOREVER
 from canopy.traces.analysis.constants import GRACE_SECONDS, NANOSECONDS, SETTLE_SECONDS
 from canopy.traces.analysis.days.state import Day, EventRange, StateFolder
 from canopy.traces.analysis.days.taking import NUMBER_OF_EVENT, RUN_OF_EVENT, Taken
+from canopy.traces.analysis.days.trends import trends
 from canopy.traces.analysis.tasks import in_one_task
 
 if TYPE_CHECKING:
@@ -41,10 +42,12 @@ def changed_days(
     """The days to judge. `judged_by` is what is the same for all days."""
     state = held.state
     for of, day in taken.events:
-        if day != of and day not in state.days[of].elsewhere:
+        if day != of and not state.days[of].closed and day not in state.days[of].elsewhere:
             state.days[of].elsewhere = sorted([*state.days[of].elsewhere, day])
     changed = set(taken.days) | {of for of, _ in taken.events}
-    rest = {name: day for name, day in state.days.items() if name not in changed}
+    changed |= {name for name, day in state.days.items() if day.line is None}
+    changed -= set(held.closed)
+    rest = {name: day for name, day in state.days.items() if name not in changed and not day.closed}
     bases = bases_of(spark, rest, subscribed, complete, judged_by)
     return frozenset(changed | {name for name, day in rest.items() if day.basis != bases[name]})
 
@@ -55,6 +58,7 @@ def days_to_read(held: StateFolder, judged: Iterable[str]) -> frozenset[str]:
     days = held.state.days
     wanted = set(judged)
     wanted |= {other for name in judged for other in days[name].elsewhere}
+    wanted -= set(held.closed)
     before = {name for name, day in days.items() if not wanted.isdisjoint(day.elsewhere)}
     return frozenset(wanted | before)
 
@@ -66,15 +70,18 @@ def bases_of(
     complete: Completeness,
     judged_by: str,
 ) -> dict[str, str]:
-    """By day a hash of what its events are judged by, beside their own records."""
+    """By day a hash of what its events are judged by, beside their own records. What had ended
+    before its first event is part of it only where a verdict is open or says so (`note`)."""
     rows = [
-        (name, day.first, day.last)
+        (name, day.first, day.last, day.needs)
         for name, day in days.items()
         if day.first is not None and day.last is not None
     ]
     sums: dict[str, int] = {}
     if rows:
-        bounds = spark.createDataFrame(rows, "day string, first long, last long")
+        bounds = spark.createDataFrame(
+            rows, "day string, first long, last long, needs array<string>"
+        )
         found = spark.sql(
             f"""
             SELECT day, bit_xor(xxhash64(to_json(struct(
@@ -87,7 +94,9 @@ def bases_of(
                   x -> struct(x.since, least(x.until, last + 1) AS until, x.cause)) AS holes
               )))) AS sum
             FROM {{bounds}} JOIN {{subscribed}}
-              ON subscribed IS NULL OR subscribed <= last + {SETTLE}
+              ON (subscribed IS NULL OR subscribed <= last + {SETTLE})
+                AND (ended IS NULL OR ended > first - {GRACE}
+                  OR array_contains(needs, substring_index(subscription, '.', 2)))
             GROUP BY day
             """,
             bounds=in_one_task(bounds),
@@ -118,7 +127,7 @@ def note(
     found = {name: held.state.days.setdefault(name, Day()) for name in days}
     for day in found.values():
         day.first = day.last = None
-        day.strangers, day.needs = [], []
+        day.strangers, day.needs, day.line = [], [], {}
     bounds = published.groupBy("day").agg({"at": "min"}).collect()
     most = {row["day"]: row[1] for row in published.groupBy("day").agg({"at": "max"}).collect()}
     for row in bounds:
@@ -137,10 +146,12 @@ def note(
         f"""
         SELECT day, run FROM (
           SELECT day, explode(array({RUN_OF_EVENT}, substring_index(subscription, '.', 2))) AS run
-          FROM {{judged}} WHERE verdict IN ('unknown', 'unjudged'))
+          FROM {{judged}} WHERE verdict IN ('unknown', 'unjudged', 'spurious'))
         GROUP BY day, run ORDER BY day, run
         """,
         judged=judged,
     ).collect()
     for row in needs:
         found[row["day"]].needs.append(row["run"])
+    for line in trends(spark, published, judged):
+        found[line["day"]].line = line

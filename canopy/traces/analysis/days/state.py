@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -53,6 +53,10 @@ class EventRange(msgspec.Struct, array_like=True, frozen=True):
         """Whether some event may be in both."""
         return self.run == other.run and self.first <= other.last and other.first <= self.last
 
+    def joined(self, other: EventRange) -> EventRange:
+        """From the first event of both, which are of one run, to the last."""
+        return EventRange(self.run, min(self.first, other.first), max(self.last, other.last))
+
 
 class Day(msgspec.Struct):
     """One day (UTC): its tables, and what they depend on."""
@@ -65,6 +69,13 @@ class Day(msgspec.Struct):
     last: int | None = None  # and of its last
     needs: list[str] = []  # runs: its verdicts depend on whether all of their records are there
     basis: str = ""  # a hash of what it was judged by, beside its records
+    line: dict[str, Any] | None = None  # of `trends`; {}: nothing to say. None: not judged yet
+    closed: bool = False  # only its line is left, and what outlives it (``closing.py``)
+
+    def close(self) -> None:
+        """Keep the line, and which events were published on the day."""
+        self.tables, self.strangers, self.elsewhere, self.needs = {}, [], [], []
+        self.basis, self.closed = "", True
 
 
 class State(msgspec.Struct):
@@ -78,6 +89,7 @@ class State(msgspec.Struct):
     files: dict[str, TakenFile] = {}
     """By the path below the trace folder, as it was before it was compressed."""
     days: dict[str, Day] = {}
+    late: int = 0  # records of closed days that came later, and were left out
 
 
 class _Head(msgspec.Struct):
@@ -86,6 +98,10 @@ class _Head(msgspec.Struct):
     format: str = ""
     version: int = 0
     schema: int = 0
+
+
+LASTING: Final = ("start", "stop", "subscribe", "suback", "unsubscribe")
+"""The kinds of records that a closed day keeps: of processes and subscriptions, which may go on."""
 
 
 class StateFolder:
@@ -106,6 +122,18 @@ class StateFolder:
         """Where this table of the day is."""
         found = self.state.days[day].tables.get(table) if day in self.state.days else None
         return None if found is None else self.folder / found
+
+    @property
+    def closed(self) -> list[str]:
+        """The days that are closed, in order."""
+        return [name for name, day in sorted(self.state.days.items()) if day.closed]
+
+    def closed_events(self) -> dict[str, EventRange]:
+        """By run of a publisher the events that it published on closed days."""
+        found: dict[str, EventRange] = {}
+        for each in (each for name in self.closed for each in self.state.days[name].published):
+            found[each.run] = found[each.run].joined(each) if each.run in found else each
+        return found
 
     def places(self, table: str) -> list[Path]:
         """Where the days have this table, in the order of the days."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+import json
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis import read
-from canopy.traces.analysis.completeness.collect import gather_by_file
-from canopy.traces.analysis.days.state import RECORDS, Day, EventRange, StateFolder, TakenFile
+from canopy.traces.analysis.completeness.collect import gather_by_file, sql_text
+from canopy.traces.analysis.days.state import (
+    LASTING,
+    RECORDS,
+    Day,
+    EventRange,
+    StateFolder,
+    TakenFile,
+)
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.spark.paths import for_reading, for_writing, local
 from canopy.traces.analysis.tasks import in_one_task, is_small, kept
@@ -94,11 +102,16 @@ def take_in(
         for name in again
         for file in (*(each.file for each in old[name].files), *old[name].corrupt)
     }
+    closed = [name for name in changed if name in state.days and state.days[name].closed]
+    events = _events(spark, new, held)
+    if closed:
+        late = f"day IN ({sql_list(closed)}) AND kind NOT IN ({sql_list(LASTING)})"
+        state.late += new.where(late).count()
+        new = kept(new.where(f"NOT ({late})"))
     _write_days(spark, new, changed, held, replaced, sum(sizes.values()))
     for name, size in sizes.items():
         state.files[name] = TakenFile(size, held.generation, sorted(days.get(name, ())))
     held.store_facts(facts)
-    events = _events(spark, new, held)
     return Taken(frozenset(changed), events)
 
 
@@ -133,6 +146,21 @@ def _write_days(
         new = old.unionByName(new)
     write_by_day(new, held.draft / RECORDS, text_bytes, len(days), ("kind", "node"))
     held.wrote(RECORDS, days)
+
+
+def sql_list(texts: Iterable[str]) -> str:
+    """SQL: these texts, between the brackets of an IN."""
+    return ", ".join(sql_text(each) for each in texts)
+
+
+def is_within(ranges: Iterable[EventRange]) -> str:
+    """SQL: whether the `event` is one of these, of which each run has one range; never NULL."""
+    found = {each.run: {"first": each.first, "last": each.last} for each in ranges}
+    if not found:
+        return "false"
+    kind = "map<string, struct<first: bigint, last: bigint>>"
+    of = f"element_at(from_json({sql_text(json.dumps(found))}, '{kind}'), {RUN_OF_EVENT})"
+    return f"coalesce({NUMBER_OF_EVENT} BETWEEN {of}.first AND {of}.last, false)"
 
 
 RECORD_OF_DAY: Final = f"{read.RECORD}, day string"
@@ -200,14 +228,13 @@ def _events(spark: SparkSession, new: DataFrame, held: StateFolder) -> tuple[tup
         found = EventRange(row["run"], row["first"], row["last"])
         for name, day in days.items():
             if any(stranger.meets(found) for stranger in day.strangers):
-                events.add((row["day"], name))
+                events |= {(row["day"], name), (name, name)}
     return tuple(sorted(events))
 
 
 def _with(ranges: Sequence[EventRange], added: EventRange) -> list[EventRange]:
     """The `ranges`, one for each run, with the `added` events."""
-    same = [each for each in ranges if each.run == added.run] + [added]
-    joined = EventRange(
-        added.run, min(each.first for each in same), max(each.last for each in same)
-    )
-    return [*(each for each in ranges if each.run != added.run), joined]
+    for each in ranges:
+        if each.run == added.run:
+            added = added.joined(each)
+    return [*(each for each in ranges if each.run != added.run), added]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from canopy.traces.analysis.summary import AnalysisSummary
@@ -161,6 +162,13 @@ def circumstances(summary: AnalysisSummary) -> list[str]:
     """What the result rests on, in sentences: overlays, what is absent, copies, clocks, the share
     of the events that is traced, unreadable lines."""
     out = []
+    if summary.since is not None:
+        day = datetime.fromtimestamp(summary.since, UTC).date()
+        late = counted(summary.late_records, "record") if summary.late_records else ""
+        out.append(
+            f"Days before {day} are closed: each has its line among the days, and all else is of "
+            "the days since." + (f" {late} of them came later and were left out." if late else "")
+        )
     if len(summary.overlays) > 1:
         named = ", ".join(f"{each['name']} ({each['result']})" for each in summary.overlays[:5])
         out.append(f"The folder has records of {len(summary.overlays):,} overlays: {named}.")
