@@ -196,7 +196,7 @@ class DailyAnalysis(Analysis):
 
 PUBLICATION = (
     "event string, id string, publisher string, published double, at bigint, overlay string, "
-    "times bigint, attributes string, day string"
+    "times bigint, attributes string, redacted boolean, day string"
 )
 PAIR = (
     "event string, subscription string, overlay string, verdict string, reason string, "

@@ -27,7 +27,7 @@ from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.schema import READABLE, VERSION
 
 FORMAT: Final = "canopy-trace-state"
-STATE_VERSION: Final = 1  # incremented when the state or the meaning of its tables changes
+STATE_VERSION: Final = 2  # incremented when the state or the meaning of its tables changes
 
 RECORDS: Final = "records"  # by the day of the record
 PUBLISHED: Final = "publications"  # by the day of the publication
