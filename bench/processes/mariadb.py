@@ -88,6 +88,15 @@ class MariadbServer:
             link.query(f"CREATE DATABASE {name}")
         return name
 
+    def settle(self) -> None:
+        """End it in order and start it again: before, files that it has just made may not outlive
+        a `kill`."""
+        with pymysql.connect(unix_socket=self.socket, user="root") as link:
+            link.query("SET GLOBAL innodb_fast_shutdown = 1")
+            link.query("SHUTDOWN")
+        self.process.wait(PATIENCE)
+        self.start()
+
     def kill(self) -> None:
         """End it at once, as a crash does."""
         self.process.kill()

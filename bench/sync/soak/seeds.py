@@ -52,6 +52,7 @@ class Servers:
             self.found[name] = Server("fsync=off", "synchronous_commit=on")
         elif name not in self.found:
             self.found[name] = MariadbServer(*("innodb-flush-log-at-trx-commit=1", "sync-binlog=1"))
+            self.found[name].settle()
         return self.found[name]
 
     def stop(self) -> None:
@@ -186,6 +187,7 @@ class Seed:
         """Wait for the last row, and compare all tables."""
         for table in self.work.tables:
             self.try_(lambda table=table: self.work.insert(table))  # type: ignore[misc]
+        self.await_published()
         self.source.execute("INSERT INTO finish VALUES (1, 'the last')")
         until = time.monotonic() + PATIENCE
         while not self.has_last():
@@ -203,6 +205,17 @@ class Seed:
             yours = sorted(map(str, self.target.read(name, ("id", "t"))))
             if [x.replace("'", "") for x in mine] != [x.replace("'", "") for x in yours]:
                 raise SoakError(f"{name} differs: {len(mine):,} rows and {len(yours):,}")
+
+    def await_published(self) -> None:
+        """PostgreSQL's log has tables that were made later from when the source side has seen
+        them; the last row is to come behind that."""
+        until = time.monotonic() + PATIENCE
+        names = {table.name for table in self.work.tables}
+        while self.kinds[0] == "postgresql" and time.monotonic() < until:
+            found = self.source.execute("SELECT tablename FROM pg_publication_tables")
+            if names <= {name for (name,) in found}:
+                return
+            time.sleep(0.1)
 
     def has_last(self) -> bool:
         try:
