@@ -3,7 +3,8 @@ the analysis reads and matches them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.mutations.planting import fault, replace
+from canopy.traces.analysis.progress import OnProgress, silent
 from canopy.traces.analysis.read import trace_files
+from canopy.traces.analysis.remote import HadoopFolder
 from canopy.traces.analysis.selection.cover import Conjunction, Range, _both, ranges
 from canopy.traces.analysis.selection.matcher import Ints, Matcher
 from canopy.traces.analysis.selection.trees import Attributes, Scalar
 from canopy.traces.analysis.spark.paths import for_reading, for_writing
 from canopy.traces.analysis.spark.sharing import check_shared
+from canopy.traces.analysis.window import ALWAYS, Window
 from canopy.traces.writer import TraceWriter
 from overlay.hybrid_clock import HybridClock
 
@@ -24,6 +28,7 @@ CLOCK = "tests/links/test_links_hybrid_clock.py"
 WRITER = "tests/canopy/traces/test_traces_writer.py"
 VERDICT = "promise: a verdict is true"
 MATCHER = "tests/canopy/traces/test_traces_selectors.py"
+REMOTE = "tests/canopy/traces/test_traces_remote.py"
 PLACES = "tests/canopy/traces/test_traces_places.py"
 JOIN = "test_the_join_finds_what_evaluating_all_pairs_finds"
 
@@ -75,6 +80,32 @@ def lost_records_leave_no_gap() -> None:
     replace(TraceWriter._lose, forgetful)
 
 
+@fault(VERDICT, WRITER, "test_matches_without_recipients_become_counts_by_attribute")
+def matches_in_vain_counted_again() -> None:
+    """The writer goes on counting matches in vain whose numbers it has written."""
+    flush = TraceWriter.flush
+
+    def keeping(self: TraceWriter) -> None:
+        counts = dict(self._unmatched)
+        flush(self)
+        self._unmatched = counts
+
+    replace(flush, keeping)
+
+
+@fault(VERDICT, WRITER, "test_counts_are_of_one_day_and_lost_with_their_record")
+def matches_in_vain_counted_for_the_next_day() -> None:
+    """The writer does not write its counts at midnight unless there are other records."""
+    write = TraceWriter.write
+
+    def late(self: TraceWriter, kind: str, fields: Mapping[str, Any]) -> None:
+        if not self._lines:
+            self._until = math.inf
+        write(self, kind, fields)
+
+    replace(write, late)
+
+
 @fault(VERDICT, MATCHER, JOIN)
 def ranges_decide_alone() -> None:
     """What ranges do not say of a selector (arithmetic, LIKE) is not evaluated."""
@@ -122,6 +153,29 @@ def private_folders_unnoticed() -> None:
         return
 
     replace(check_shared, unchecked)
+
+
+@fault(VERDICT, REMOTE, "test_trace_files_are_fetched_by_day_under_their_names")
+def days_of_another_file_system_ignored() -> None:
+    """Of another file system files of all days are copied, whatever time is wanted."""
+    fetch = HadoopFolder.fetch
+
+    def everything(
+        self: HadoopFolder, into: Path, window: Window, progress: OnProgress = silent
+    ) -> None:
+        fetch(self, into, ALWAYS, progress)
+
+    replace(fetch, everything)
+
+
+@fault(VERDICT, REMOTE, "test_a_report_replaces_an_earlier_one_and_nothing_else")
+def foreign_output_unnoticed() -> None:
+    """A report replaces whatever is in its folder of another file system."""
+
+    def unchecked(self: HadoopFolder, overwrite: bool) -> None:
+        return
+
+    replace(HadoopFolder.check_output, unchecked)
 
 
 @fault(VERDICT, PLACES, "test_names_are_given_to_spark_as_they_are")
