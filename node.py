@@ -156,10 +156,13 @@ class Node:
             None if self.guard.role else self.relaying,  # what it carries is not authenticated
         )  # fmt: skip
         points = self.access_points = AccessPoints(self, settings.view, self.health)
-        part = self.guard.takes_part
-        view = self.view = View(self, settings.view, points, lambda: self.hosting.load, part)
+        view = self.view = View(
+            self, settings.view, points, lambda: self.hosting.load, self.guard.takes_part,
+            self.guard.votes,
+        )  # fmt: skip
         self.crawl = Crawl(self, settings.walk, view, points, self.health)
-        self.ring, self.incident_log = Ring(self, settings.ring), IncidentLog(self)
+        self.ring = Ring(self, settings.ring, self.guard.votes)
+        self.incident_log = IncidentLog(self)
         self.clusters = Clusters(
             self, settings.cluster, self.ring, self.view, founder, settings.election, restored,
             self.health,

@@ -75,6 +75,14 @@ class Guard:
         known = self._known.get(node)
         return known is None or known.role > Role.LEAF
 
+    def votes(self, node: NodeId) -> bool | None:
+        """Whether a node may lead clusters, by its role. None: it is not known, since this node had
+        no connection with it. Without keys any node may."""
+        if self.role is None:
+            return True
+        known = self._known.get(node)
+        return None if known is None else known.role >= Role.VOTER
+
     def _check(self, peer: Peer, message: Message) -> None:
         """Dispatch what `peer` may send. Raises ProtocolError for the rest, which closes its
         session, with a penalty."""
@@ -149,7 +157,14 @@ def _marked(message: Message) -> Message:
 
 
 def settings_for(role: Role, settings: Settings) -> Settings:
-    """`settings` for a node with this role: one that may not vote is not to be recruited."""
+    """`settings` for a node with this role: one that may not vote is not to be recruited, and what
+    *auto* leaves to keys is on."""
+    if settings.view.sampling == "auto":
+        view = msgspec.structs.replace(settings.view, sampling="ranked")
+        settings = msgspec.structs.replace(settings, view=view)
+    if settings.walk.confirm == "auto":
+        walk = msgspec.structs.replace(settings.walk, confirm="always")
+        settings = msgspec.structs.replace(settings, walk=walk)
     if role >= Role.VOTER:
         return settings
     cluster = msgspec.structs.replace(settings.cluster, serve=False)

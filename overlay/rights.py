@@ -58,7 +58,7 @@ LEAST: Final[dict[Role, str]] = {
     ),
     Role.MEMBER: (
         "RevocationList SignedDocument "
-        "Relayed ShuffleReply WalkHit WalkMiss StalePoint FindReply Moved "
+        "Relayed ShuffleReply WalkHit WalkMiss StalePoint Moved "
         "RingMet RingEnded "
         "RecruitReply StillHosting HostAnswer StopsHosting Assigned Installed ServingReply "
         "PartTaken Accepted EventsRefused TreeMoved Deliver Undelivered DeliveriesGivenUp "
@@ -74,7 +74,7 @@ LEAST: Final[dict[Role, str]] = {
         "HalfIsPrepared HalfDecided HalfRefused HalvesFound ReviewHalf"
     ),
     Role.VOTER: (
-        "LogEntries LogSnapshot LogAck ClusterHello ClusterHelloReply ClusterHeartbeat "
+        "FindReply LogEntries LogSnapshot LogAck ClusterHello ClusterHelloReply ClusterHeartbeat "
         "ClusterHeartbeatReply RequestVote VoteReply Merge MergeReply Stabilise Neighbourhood "
         "Rectify Recruit Membership Leaving Released TakeOver TakenOver AskArc ArcGiven "
         "MergeOffer MergeAnswer MergeState AskMerge MergeCancelled Rejoin "

@@ -62,6 +62,10 @@ class ViewSettings(SettingsGroup, frozen=True):
     per_attribute: Count = 3  # access points kept per attribute; guess
     gossiped: Count = 20  # access points per shuffle; guess
     access_point_age: Count = 30  # shuffles after which an unconfirmed entry leaves; guess
+    sampling: Literal["auto", "shuffle", "ranked"] = "auto"  # how views are filled: as exchanges
+    # bring neighbours (Cyclon), or by secret ranks, so that who pushes most has no more of a view
+    # (Basalt). auto: ranked where nodes have keys, since ids mean little where anybody may have
+    # many (docs/lab/security.md)
 
 
 class WalkSettings(SettingsGroup, frozen=True):
@@ -72,6 +76,9 @@ class WalkSettings(SettingsGroup, frozen=True):
     first: bool = True  # walk before an owner that is known is asked (docs/lab/walks.md); counting
     # routing does so in any case
     timeout: Seconds = 3.0  # a walk not heard of for so long is a miss; guess
+    confirm: Literal["auto", "always", "never"] = "auto"  # that a host has accepted an event counts
+    # once the tree's owner has named that host, since a walk may find one that lies. auto: where
+    # nodes have keys (docs/design/security.md)
 
 
 class RingSettings(SettingsGroup, frozen=True):

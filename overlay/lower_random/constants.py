@@ -25,6 +25,11 @@ FAR_SHARE = 0.5
 """… and for nodes of other regions: ten of twenty, so that with half of all nodes dead a view still
 leads into others (docs/lab/regions.md)."""
 
+RENEW_EVERY = 5
+"""Periods after which one place of a ranked view gets another seed: a view of 20 changes in 200 s.
+The more often, the sooner views follow who comes, and the more of a view those have who push most,
+since they are heard of first (docs/lab/security.md)."""
+
 # --- hints about the ring ---
 
 MAX_RING_HINTS = 16

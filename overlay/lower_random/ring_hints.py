@@ -11,7 +11,7 @@ from random import Random
 from overlay.bounded import BoundedDict
 from overlay.lower_random.constants import MAX_RING_HINTS, RING_HINTS_PER_EXCHANGE
 from overlay.lower_random.messages import RingHint
-from overlay.machine import Key
+from overlay.machine import Key, NodeId
 
 
 class RingHints:
@@ -31,6 +31,11 @@ class RingHints:
         """Drop the hints of a ring that has ended, and accept none again."""
         self._ended[ring] = None
         for place in [place for place in self._heard if place[0] == ring]:
+            del self._heard[place]
+
+    def forget_primary(self, node: NodeId) -> None:
+        """Drop the hints that name this node as a primary: it cannot be one."""
+        for place in [place for place, hint in self._heard.items() if hint.primary.id == node]:
             del self._heard[place]
 
     def learn(self, hint: RingHint) -> RingHint | None:

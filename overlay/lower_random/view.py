@@ -17,6 +17,11 @@ Where there are regions (M1), half of a view is nodes of this node's own, as far
 many, and half others: a view that lacks some of a kind gives them the places of the other kind.
 Within a kind entries move as in Cyclon, so that the graph of each region is random, and so is that
 between regions (docs/design/regions.md).
+
+Whoever pushes most fills a view of this kind. Where nodes have keys it is sampled in another way
+(`view.sampling`, ranked_slots.py): the same messages, but what arrives enters by a secret rank,
+however often it is named, the neighbours are asked in turn, what others say changes no address that
+is known, and of one node one exchange a period is taken.
 """
 
 from __future__ import annotations
@@ -32,9 +37,11 @@ from overlay.lower_random.constants import (
     MAX_EXCHANGED,
     MAX_UNANSWERED_PERIODS,
     NEAR_SHARE,
+    RENEW_EVERY,
 )
 from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import AccessPoint, Neighbour, RingHint, Shuffle, ShuffleReply
+from overlay.lower_random.ranked_slots import RankedSlots
 from overlay.lower_random.ring_hints import RingHints
 from overlay.lower_random.tiered_nodes import TieredNodes
 from overlay.lower_random.tombstones import Tombstones
@@ -56,11 +63,14 @@ class View(Machine):
         access_points: AccessPoints,
         load: Callable[[], int] = int,
         takes_part: Callable[[NodeId], bool] = lambda node: True,
+        votes: Callable[[NodeId], bool | None] = lambda node: True,
     ) -> None:
         """`load`: per cent of what this node can host that is asked of it now. `takes_part`: says
         whether a node may be in views, by its role; one that may not asks for neighbours and names
-        none."""
+        none. `votes`: whether a node may lead clusters, so that hints may name it; None: that is
+        not known."""
         super().__init__(port)
+        self._votes = votes
         self._load = load
         self._takes_part = takes_part
         self._settings = settings
@@ -74,6 +84,14 @@ class View(Machine):
         self._shuffles = 0
         self._is_idle = True
         self._is_settled = False
+        # Where views are ranked: the places in it, when each neighbour was asked last, and who has
+        # begun an exchange since the last period.
+        self._slots: RankedSlots | None = None
+        self._asked_last: dict[NodeId, int] = {}
+        self._took_from: dict[NodeId, None] = {}
+        if settings.sampling == "ranked":
+            near = int(settings.size * NEAR_SHARE)
+            self._slots = RankedSlots(settings.size, near, self._is_near, port.rng)
 
     def start(self) -> None:
         """Set the timer of the first exchange."""
@@ -141,6 +159,11 @@ class View(Machine):
             if self._shuffles - when >= MAX_UNANSWERED_PERIODS:
                 self.port.count("shuffles_unanswered")
                 self._contact_failed(peer_id)
+        if self._slots is not None:
+            self._took_from.clear()
+            self._asked_last = {k: v for k, v in self._asked_last.items() if k in self._entries}
+            if self._shuffles % RENEW_EVERY == 0:
+                self._slots.renew()
         self._shuffle_with_oldest()
 
     def on_shuffle(self, sender: Peer, message: Shuffle) -> None:
@@ -150,6 +173,11 @@ class View(Machine):
         self._tombstones.remove(sender.id)
         mine = self._choose(sender.id)
         self.port.send(sender, ShuffleReply(*self._parts(mine)))
+        if self._slots is not None:
+            if sender.id in self._took_from:
+                self.port.count("shuffles_beyond_turn")
+                return
+            self._took_from[sender.id] = None
         self._merge(sender, message, [entry.peer.id for entry in mine])
 
     def on_shuffle_reply(self, sender: Peer, message: ShuffleReply) -> None:
@@ -164,11 +192,17 @@ class View(Machine):
 
     def _shuffle_with_oldest(self) -> None:
         candidates = [entry for entry in self._entries.values() if entry.peer.id not in self._asked]
-        if candidates:
-            self._shuffle_with(max(candidates, key=lambda entry: entry.age).peer)
+        if not candidates:
+            return
+        if self._slots is None:
+            chosen = max(candidates, key=lambda entry: entry.age)
+        else:  # in turn: an age is what others say
+            chosen = min(candidates, key=lambda entry: self._asked_last.get(entry.peer.id, -1))
+        self._shuffle_with(chosen.peer)
 
     def _shuffle_with(self, peer: Peer) -> None:
         mine = self._choose(peer.id)
+        self._asked_last[peer.id] = self._shuffles
         self._asked[peer.id] = (self._shuffles, tuple(entry.peer.id for entry in mine))
         self.port.send(peer, Shuffle(*self._parts(mine)))
 
@@ -195,14 +229,15 @@ class View(Machine):
         Returns whether the view has more entries than before."""
         before = len(self._entries)
         for entry in message.neighbours:
-            self._take(entry, replaceable)
+            self._take(entry, replaceable, first_hand=entry.peer.id == sender.id)
         for point in message.access_points:
             self._access_points.learn(point, sender)
         for hint in message.rings:
             self._learn_ring(hint)
         return len(self._entries) > before
 
-    def _take(self, entry: Neighbour, replaceable: list[NodeId]) -> None:
+    def _take(self, entry: Neighbour, replaceable: list[NodeId], first_hand: bool = True) -> None:
+        """Take an entry, if there is a place for it. `first_hand`: the node itself was heard."""
         who = entry.peer.id
         if who == self.port.me.id or self._tombstones.covers(who, entry.age, self._shuffles):
             return
@@ -212,6 +247,14 @@ class View(Machine):
         known = self._entries.get(who)
         if known is not None:
             if entry.age <= known.age:  # the younger entry has the newer address
+                if self._slots is not None and not first_hand:
+                    entry = msgspec.structs.replace(entry, peer=known.peer)
+                self._entries[who] = entry
+            return
+        if self._slots is not None:
+            loser = self._slots.offer(entry.peer)
+            if loser != who:
+                self._entries.pop(loser, None)
                 self._entries[who] = entry
             return
         if len(self._entries) >= self._settings.size:
@@ -226,8 +269,8 @@ class View(Machine):
     def _victim(self, entry: Neighbour, replaceable: list[NodeId]) -> NodeId | None:
         """Which entry leaves for this one, if any: one of `replaceable`, of the same kind (near or
         far). A kind that has less than its share takes a place of the other."""
-        kind = self._is_near(entry)
-        alike = [node for node, each in self._entries.items() if self._is_near(each) is kind]
+        kind = self._is_near(entry.peer)
+        alike = [node for node, e in self._entries.items() if self._is_near(e.peer) is kind]
         others = self._entries.keys() - alike
         share = int(self._settings.size * (NEAR_SHARE if kind else FAR_SHARE))
         if others and len(alike) < max(share, 1):
@@ -238,13 +281,14 @@ class View(Machine):
             )
         return next((node for node in replaceable if node in alike), None)
 
-    def _is_near(self, entry: Neighbour) -> bool:
-        return bool(entry.peer.region) and entry.peer.region == self.port.me.region
+    def _is_near(self, peer: Peer) -> bool:
+        return bool(peer.region) and peer.region == self.port.me.region
 
     def _learn_ring(self, hint: RingHint) -> None:
         """Keep a hint and emit the newest one of its cluster, unless its primary is known to be
         dead."""
-        if self._tombstones.covers(hint.primary.id, 0, self._shuffles):
+        who = hint.primary.id
+        if self._tombstones.covers(who, 0, self._shuffles) or self._votes(who) is False:
             return
         newest = self._ring_hints.learn(hint)
         if newest is not None:
@@ -262,6 +306,8 @@ class View(Machine):
         """The peer is alive: it becomes a neighbour if there is room. With the first one an
         exchange begins at once."""
         self._tombstones.remove(event.peer.id)
+        if self._votes(event.peer.id) is False:
+            self._ring_hints.forget_primary(event.peer.id)
         was_alone = self.is_alone
         self._take(Neighbour(event.peer, 0), [])
         if was_alone and event.peer.id in self._entries:
@@ -290,6 +336,8 @@ class View(Machine):
         self._tombstones.add(peer_id, self._shuffles)
         self._asked.pop(peer_id, None)
         self._entries.pop(peer_id, None)
+        if self._slots is not None:
+            self._slots.remove(peer_id)
         self._tiered.forget(peer_id)
 
 

@@ -19,6 +19,7 @@ from canopy.cli.sim.experiment import json_option, quiet_option
 from canopy.cli.sim.failure import failure
 from canopy.cli.sim.figure import figure
 from canopy.cli.sim.health import health
+from canopy.cli.sim.liars import liars
 from canopy.cli.sim.pairs import pairs
 from canopy.cli.sim.recovery import recovery
 from canopy.cli.sim.regions import regions
@@ -40,7 +41,8 @@ def sim() -> None:
     """Run the overlay in a simulated network."""
 
 
-for each in (soak, failure, figure, health, pairs, replay, recovery, regions, scaling, timeliness):
+EXPERIMENTS = (failure, figure, health, liars, recovery, regions, scaling, timeliness)
+for each in (soak, pairs, replay, *EXPERIMENTS):
     sim.add_command(each)
 
 

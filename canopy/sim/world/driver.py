@@ -198,6 +198,11 @@ class SimDriver:
         """Hand the node the end of a client's connection, as a turn of its own."""
         self._input("client_gone", client)
 
+    def act(self, name: str) -> None:
+        """Have the node do something of its own accord (`name` is a method of it) as a turn of its
+        own: what experiments let it do that no node of a process does."""
+        self._input(name)
+
     def _disk_answered(self, event: LocalEvent) -> None:
         """The disk of its shards has done something."""
         if self.alive:

@@ -90,9 +90,9 @@ class KnownClusters:
         self._keys.clear()
         self._hints.clear()
 
-    def learn_hint(self, hint: RingHint) -> None:
+    def learn_hint(self, hint: RingHint, displaces: bool = True) -> None:
         """Keep a way into the ring. Where a hint's epoch is newer than a description, the
-        description is wrong about the primary and is dropped."""
+        description is wrong about the primary and is dropped, if the hint `displaces` any."""
         if any(c.key != hint.key and c.epoch > hint.version[0] and c.owns(hint.key) for c in self):
             return  # a cluster that is no more, see `learn`
         old = self._hints.pop(hint.key, None)
@@ -100,7 +100,7 @@ class KnownClusters:
             hint = old
         self._hints[hint.key] = hint
         cluster = self._clusters.get(hint.key)
-        if cluster is not None and cluster.epoch < hint.version[0]:
+        if displaces and cluster is not None and cluster.epoch < hint.version[0]:
             self._drop(hint.key)
 
     def hints(self) -> tuple[RingHint, ...]:

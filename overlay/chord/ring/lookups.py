@@ -135,7 +135,10 @@ class Lookups:
         self.port.count("lookups_dropped")
 
     def on_find_reply(self, sender: Peer, message: FindReply) -> None:
-        """The owner answers a lookup that began here."""
+        """The owner answers a lookup that began here. Nobody else answers for it."""
+        if message.cluster.primary.id != sender.id:
+            self.port.count("claims_refused")
+            return
         self.state.learn(message.cluster)
         lookup = self._by_number.get(message.number)
         cluster = message.cluster

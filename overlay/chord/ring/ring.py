@@ -7,6 +7,7 @@ primaries right, `ring_walk` visits all clusters. `Clusters` says what this node
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 
 from overlay.chord.events import ClusterMoved, RingKnown
@@ -17,17 +18,33 @@ from overlay.chord.ring.ring_walk import RingWalk
 from overlay.chord.ring.stabilisation import Stabilisation
 from overlay.links.events import LinkDown, LinkRecovered, LinkUp
 from overlay.lower_random.events import RingHintReceived
-from overlay.machine import Handlers, Key, Machine, Peer, Port, Version, by_id, handlers_of
+from overlay.machine import (
+    Handlers,
+    Key,
+    Machine,
+    NodeId,
+    Peer,
+    Port,
+    Version,
+    by_id,
+    handlers_of,
+)
 from overlay.settings import RingSettings
 
 
 class Ring(Machine):
     """Chord over clusters, seen from one node."""
 
-    def __init__(self, port: Port, settings: RingSettings) -> None:
+    def __init__(
+        self,
+        port: Port,
+        settings: RingSettings,
+        votes: Callable[[NodeId], bool | None] = lambda node: True,
+    ) -> None:
+        """`votes`: whether a node may lead clusters; None: that is not known."""
         super().__init__(port)
         self.settings = settings
-        self.state = RingState(port, settings)
+        self.state = RingState(port, settings, votes)
         self.lookups = Lookups(self.state)
         self.stabilisation = Stabilisation(self.state, self.lookups)
         self.ring_walk = RingWalk(self.state)
@@ -178,6 +195,9 @@ class Ring(Machine):
 
     def on_moved(self, sender: Peer, message: Moved) -> None:
         """A node that was taken for a primary knows better."""
+        if self.state.votes(message.cluster.primary.id) is False:
+            self.port.count("claims_refused")
+            return
         self.state.learn(message.cluster)
         if message.cluster.primary.id != sender.id:
             self.state.known.forget_primary(sender.id)  # whatever we took it for the primary of
@@ -201,7 +221,10 @@ class Ring(Machine):
         self.lookups.ring_became_known()
 
     def on_link_up(self, event: LinkUp) -> None:
-        """A node that was unreachable answers."""
+        """A node that was unreachable answers. If it turns out that it may not lead clusters, those
+        that it was said to lead are forgotten."""
+        if self.state.votes(event.peer.id) is False:
+            self.state.known.forget_primary(event.peer.id)
         self.state.known.mark_reachable(event.peer.id)
 
     def on_link_recovered(self, event: LinkRecovered) -> None:

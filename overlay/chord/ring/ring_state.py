@@ -12,7 +12,7 @@ its ring until that has ended (`merging`), whatever it hears of others.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from overlay.bounded import BoundedDict
 from overlay.chord.constants import (
@@ -34,7 +34,14 @@ from overlay.settings import RingSettings
 class RingState:
     """What lookups, stabilisation and walks share. Only its own methods write it."""
 
-    def __init__(self, port: Port, settings: RingSettings) -> None:
+    def __init__(
+        self,
+        port: Port,
+        settings: RingSettings,
+        votes: Callable[[NodeId], bool | None] = lambda node: True,
+    ) -> None:
+        """`votes`: whether a node may lead clusters; None: that is not known."""
+        self.votes = votes
         self.port = port
         self.settings = settings
         self.known = KnownClusters(settings.known_clusters)
@@ -63,7 +70,17 @@ class RingState:
 
     def learn(self, cluster: Cluster) -> bool:
         """Take a description from any node. True if it was news. Emits Fenced where it
-        contradicts the own cluster under a higher epoch."""
+        contradicts the own cluster under a higher epoch.
+
+        Where nodes have keys, a primary that may not lead is not believed, and one of which nothing
+        is known fences nobody: it is asked, and what it says of itself counts."""
+        votes = self.votes(cluster.primary.id)
+        if votes is False:
+            self.port.count("claims_refused")
+            return False
+        if votes is None and self._contradicts(cluster):
+            self.port.send(cluster.primary, Contact(self.port.me.id))
+            return False
         if not self._same_ring(cluster.ring, cluster.primary, cluster):
             return False
         if self.led is not None:
@@ -87,14 +104,25 @@ class RingState:
         self.pointers.refresh(cluster)
         return True
 
+    def _contradicts(self, cluster: Cluster) -> bool:
+        """Whether this node would serve no more, if the description is true."""
+        led, own = self.led, self.own
+        if led is not None:
+            return overlaps(cluster, led) and cluster.epoch > led.epoch
+        return own is not None and replaces(cluster, own)
+
     def learn_hint(self, hint: RingHint) -> None:
-        """Take a way into the ring from gossip."""
+        """Take a way into the ring from gossip. Where nodes have keys, one of whose primary nothing
+        is known is a way, and no news of who leads a cluster."""
+        votes = self.votes(hint.primary.id)
+        if votes is False:
+            return
         if hint.primary.id == self.port.me.id or not self._same_ring(hint.ring, hint.primary):
             return
         if self.led is not None:
             self._check_for_conflict(self.led, hint)
         before = self.known.get(hint.key)
-        self.known.learn_hint(hint)
+        self.known.learn_hint(hint, displaces=votes is True)
         if before is not None and fork_count(hint.version[0]) > fork_count(before.epoch):
             self.port.send(hint.primary, Contact(self.port.me.id))  # what has become of its arc?
         own = self.own

@@ -207,3 +207,15 @@ and fro. Not measured; would be measured by redirects per question while arcs mo
 QUESTIONS_MOST = 1_024
 """Questions whose time is remembered: summaries in later answers are not used. Not measured; would
 be measured by questions per round trip on slow links."""
+
+# --- hosts that the owner has not named ---
+
+HOSTS_DOUBTED_MOST = 8
+"""Hosts of one tree whose acceptances wait for the owner's word: more than a virtual node has."""
+
+DOUBTED_MOST = 20_000
+"""Events of one tree that such a host has accepted: as many as may be pending (`tree.pending`)."""
+
+CONFIRMED_MOST = 1_024
+"""Hosts of one tree that its owner has named and that are remembered; one that is forgotten is
+asked for again."""

@@ -22,6 +22,7 @@ from overlay.machine import Key, NodeId, Peer
 from overlay.settings import TreeSettings
 from overlay.upper_tree.messages import Location, TreeSummary
 from overlay.upper_tree.publisher.constants import (
+    CONFIRMED_MOST,
     ENTRY_POINTS,
     FENCES_MOST,
     LOCATIONS_PER_TREE,
@@ -48,6 +49,8 @@ class KnownTree:
         self._entry: Peer | None = None  # the one of them to visit; chosen like `_chosen`
         self.located: list[Location] = []  # virtual nodes, as they were located
         self.found = ""  # how the tree was found, for people
+        self.confirmed: BoundedDict[NodeId, None] = BoundedDict(CONFIRMED_MOST)
+        """Hosts that the owner named, or one that it named."""
         self._starts: list[Cut] | None = None  # of `located`, in order; None: to be sorted
         self._sorted: list[Location] = []
         self._chosen: list[Peer] = []  # of each virtual node the replica to visit …
@@ -213,13 +216,24 @@ class LocationCache:
         tree = self._trees.get(attribute)
         return "" if tree is None else tree.found
 
+    def is_confirmed(self, attribute: str, host: NodeId) -> bool:
+        """Whether the tree's owner, or a host that it named, has named this host."""
+        tree = self._trees.get(attribute)
+        return tree is not None and host in tree.confirmed
+
+    def is_answered(self, attribute: str) -> bool:
+        """Whether the owner has said who hosts the tree."""
+        tree = self._trees.get(attribute)
+        return tree is not None and bool(tree.confirmed)
+
     def learn_entry(self, attribute: str, peer: Peer) -> None:
         """Learn an entry point of the tree."""
         self._tree(attribute).enter_at(peer)
 
     def learn(self, location: Location) -> None:
-        """Cache the location of a virtual node."""
+        """Cache the location of a virtual node, which the owner or a host that it named says."""
         tree = self._tree(location.attribute)
+        tree.confirmed.update((host.id, None) for host in location.hosts)
         tree.learn(location)
         tree.bound(self.per_tree)
 

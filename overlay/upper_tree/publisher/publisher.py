@@ -24,6 +24,7 @@ from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, EventHistory, Skipped
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
+from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, EventsRefused, SentBefore, TreeMoved
 from overlay.upper_tree.publisher.admission import UniformBatch
 from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes, in_parts
@@ -33,6 +34,7 @@ from overlay.upper_tree.publisher.constants import (
     MOVES,
     PAIRS_AT_ONCE,
 )
+from overlay.upper_tree.publisher.doubts import Doubts, Taken
 from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import PendingPair, event_bytes
@@ -92,6 +94,7 @@ class Publisher(Machine):
         self._searches = FirstSearches()
         self._asked_anew: dict[str, None] = {}  # trees whose known hosts are all silent …
         self._ask_anew_at = float("-inf")  # … and when to ask for them again
+        self._doubts = Doubts(port.me.id, locations) if settings.walk.confirm == "always" else None
         self._recent = RecentVisits(settings.tree.order_hold)
         self._sequence = 0
         self._together = Alarm(port, SearchOver())
@@ -354,18 +357,43 @@ class Publisher(Machine):
         """Trees have taken events; their hosts are remembered."""
         if message.incarnation != self.incarnation:
             return
+        taken: Sequence[Taken] = message.taken
+        if self._doubts is not None:
+            taken = self._doubts.believed(sender.id, message.taken)
+            self.finder.ask_anew(self._doubts.trees())
         for location in message.locations:
-            self.locations.learn(location)
+            if self._doubts is None or self.locations.is_confirmed(location.attribute, sender.id):
+                self.locations.learn(location)
+        if taken or not message.taken:
+            self._accept(sender, taken, message.pace)
+
+    def _accept(self, sender: Peer, taken: Sequence[Taken], pace: HostLoad | None) -> None:
         now = self.port.now
-        events, sent_at = self.pending.accept(sender.id, message.taken)
-        for (attributes, _), some in zip(message.taken, events, strict=True):
+        events, sent_at = self.pending.accept(sender.id, taken)
+        for (attributes, _), some in zip(taken, events, strict=True):
             found = tuple([self.locations.how_found(attribute) for attribute in attributes])
             self.history.accepted(some, AcceptedAt(attributes, found, sender.id))
-        if message.taken:
+        if taken:
             took = None if sent_at is None else now - sent_at
-            self.replicas.accepted(sender.id, took, now, message.pace)
+            self.replicas.accepted(sender.id, took, now, pace)
         else:
-            self.replicas.waits(sender.id, now, message.pace)
+            self.replicas.waits(sender.id, now, pace)
+
+    def _settle(self, attribute: str) -> None:
+        """The owner has said where this tree is: what its hosts have accepted is done, and what
+        others have goes to its hosts."""
+        if self._doubts is None:
+            return
+        again: list[PendingPair] = []
+        for host, sequences, is_host in self._doubts.settle(attribute):
+            if is_host:
+                self.pending.accept(host, [((attribute,), sequences)])
+                continue
+            self.port.count("hosts_not_confirmed")
+            self.locations.forget(attribute, host)
+            self.access_points.invalidate(attribute, host)
+            again += self.pending.moved(attribute, sequences)
+        self._send_pairs(again)
 
     def on_events_refused(self, sender: Peer, message: EventsRefused) -> None:
         """By the policy that the host knows, this node's tenant may not publish these events."""
@@ -409,6 +437,8 @@ class Publisher(Machine):
         """Events that waited for it are sent at the end of this turn, or with those that wait for
         other trees."""
         self._searches.found(event.attribute, self.port.now)
+        if self.locations.is_answered(event.attribute):
+            self._settle(event.attribute)
         if event.attribute in self._asked_anew:
             del self._asked_anew[event.attribute]
             self._retry.within(0.0)
@@ -418,10 +448,16 @@ class Publisher(Machine):
         """There are no subscribers: these pairs need no host, except those of events that were
         published after the answer's term ended (a slow answer)."""
         self._searches.ended(event.attribute)
+        self._settle_absent(event.attribute)
         waiting = self.pending.located(event.attribute)
         self.pending.drop([pair for pair in waiting if pair[0].since <= event.until])
         self._send_pairs([pair for pair in waiting if pair[0].since > event.until])
         self.port.emit(TreesFound())
+
+    def _settle_absent(self, attribute: str) -> None:
+        """Nobody subscribes, so it does not matter who has accepted."""
+        for host, sequences, _ in () if self._doubts is None else self._doubts.settle(attribute):
+            self.pending.accept(host, [((attribute,), sequences)])
 
     def on_trees_found(self, event: TreesFound) -> None:
         """One visit per host, not one per tree, in the order of publication: an event waits for the

@@ -78,7 +78,8 @@ class TreeFinder(Machine):
         self.searches: dict[str, Search] = {}
         self._again = Alarm(port, AskAgainDue())
         self._number = 0  # of the last question
-        self._asked: BoundedDict[int, float] = BoundedDict(QUESTIONS_MOST)  # number -> when
+        # number -> when, and whom
+        self._asked: BoundedDict[int, tuple[float, NodeId]] = BoundedDict(QUESTIONS_MOST)
 
     # --- asked from above ---
 
@@ -158,7 +159,7 @@ class TreeFinder(Machine):
         for owner, attributes in questions.items():
             for names in in_batches(attributes, weigh_text):
                 self._number += 1
-                self._asked[self._number] = self.port.now
+                self._asked[self._number] = (self.port.now, owner.id)
                 self.port.count("owners_asked", len(names))
                 cached = tuple(map(self.locations.summaries.digest, names))
                 self.port.send(owner, AskTree(names, self._number, cached if any(cached) else ()))
@@ -204,12 +205,16 @@ class TreeFinder(Machine):
                 search.again_at = self.port.now + SEARCH_PAUSE
 
     def on_tree_answer(self, sender: Peer, message: TreeAnswer) -> None:
-        """The owner says where trees are, or that they have no subscribers."""
+        """The owner says where trees are, or that they have no subscribers. Nobody else is
+        believed, nor is an answer to no question."""
         now = self.port.now
-        asked_at = self._asked.get(message.number)
+        asked_at, asked = self._asked.get(message.number, (now, ""))
+        if asked != sender.id:
+            self.port.count("answers_refused")
+            return
         for found in message.summaries:
-            if asked_at is not None:  # the term is counted from the question, as below
-                self.locations.learn_summary(found, asked_at + message.term, message.epoch, now)
+            # the term is counted from the question, as below
+            self.locations.learn_summary(found, asked_at + message.term, message.epoch, now)
         for location in message.entries:
             self.locations.learn(location)
             if location.attribute in self.searches:

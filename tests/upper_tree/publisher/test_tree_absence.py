@@ -34,7 +34,7 @@ def trusted_for(delay: float) -> float:
     finder = TreeFinder(port, Settings(), no_walks, OneOwner(), locations)  # type: ignore[arg-type]
     finder.ask_ring(["x"])
     port.world.jump(delay)
-    finder.on_tree_answer(OWNER, TreeAnswer((), ("x",), 10.0))
+    finder.on_tree_answer(OWNER, TreeAnswer((), ("x",), 10.0, 1))
     assert "x" not in finder.searches
     seconds = 0
     while locations.is_absent("x", port.now + seconds):

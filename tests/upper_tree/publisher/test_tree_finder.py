@@ -65,7 +65,7 @@ class Seeker:
 
     def answer(self, *absent: str, found: str = "", teller: str = "o") -> None:
         entries = (Location(found, (1, 1), EVERYTHING, (peer("h"),)),) if found else ()
-        self.port.hear(TreeAnswer(entries, absent, 10.0), peer(teller))
+        self.port.hear(TreeAnswer(entries, absent, 10.0, self.finder._number), peer(teller))
 
     def emitted(self) -> list[str]:
         names = [
@@ -354,7 +354,12 @@ def test_a_recall_ends_a_summary_and_an_older_answer_of_another_owner_is_doubted
     assert admitted(node)
     told_summary(node, second)
     assert admitted(node)
-    told_summary(node, second, "new_owner", epoch=2)
+    node.ring.learn(cluster_of("new_owner", version=(2, 0)))
+    node.finder.ask_summaries(["x"])
+    ((_, third),) = node.port.sent_to(AskTree)
+    told_summary(node, third.number, epoch=2)
+    assert admitted(node), "it was not asked"
+    told_summary(node, third.number, "new_owner", epoch=2)
     assert not admitted(node)
 
 

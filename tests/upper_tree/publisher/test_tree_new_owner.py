@@ -42,7 +42,7 @@ class Asked:
         """An owner's answer; without names it is x's summary."""
         found = summarise(compile_selector("x > 5").conjunctions, 8)
         summaries = () if absent else (TreeSummary("x", 7, found),)
-        self.port.hear(TreeAnswer((), absent, 10.0, 2, summaries, epoch), peer("some owner"))
+        self.port.hear(TreeAnswer((), absent, 10.0, 2, summaries, epoch), peer("o"))
 
     def admits(self) -> bool:
         return not self.locations.summaries.may_skip("x", {"x": place(0)}, self.port.now)

@@ -1,0 +1,49 @@
+"""What is compared for each attack: settings of the nodes, and whether they have keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from overlay.settings import Settings
+
+
+class Defence(msgspec.Struct, frozen=True):
+    """How honest nodes are set up (liars, too). `keys`: they have certificates, and those of liars
+    say *member*, so that liars are no voters."""
+
+    name: str
+    keys: bool
+    settings: dict[str, dict[str, Any]] = {}
+
+    def chosen(self) -> Settings:
+        """All settings."""
+        return msgspec.convert(self.settings, Settings)
+
+
+NOT_RANKED = {"sampling": "shuffle"}
+BELIEVING = {"confirm": "never"}
+
+NONE = Defence("none", False, {"view": NOT_RANKED, "walk": BELIEVING})
+"""Nodes as they are without keys."""
+
+KEYS = Defence("keys", True, {"view": NOT_RANKED, "walk": BELIEVING})
+"""With roles, and what follows from these."""
+
+RANKED = Defence("ranked views", True, {"walk": BELIEVING})
+CONFIRMED = Defence("confirmed hosts", True, {"view": NOT_RANKED})
+ALL = Defence("all", True)
+"""What nodes with keys do by default."""
+
+NO_DELEGATES = Defence("all, no delegates", True, {"tree": {"fan_out": 1_000_000}})
+
+DEFENCES: dict[str, tuple[Defence, ...]] = {
+    "poisoning": (NONE, KEYS, RANKED),
+    "eclipse": (NONE, KEYS, RANKED),
+    "access-points": (NONE, KEYS, CONFIRMED),
+    "black-hole": (NONE, ALL, NO_DELEGATES),
+    "nobody-there": (NONE, KEYS),
+    "owners": (NONE, KEYS),
+}
+"""By attack, from the least to the most."""

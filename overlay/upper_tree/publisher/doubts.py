@@ -1,0 +1,63 @@
+"""Acceptances of hosts that the tree's owner has not named (yet).
+
+An access point is hearsay: whoever answers a walk may name itself, accept what visits it, and drop
+it. So where nodes have keys (`walk.confirm`) an acceptance counts once the owner has named that
+host; until then the event stays pending. It is asked once for each tree, while the event is on its
+way, so that nothing is delivered later than without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from overlay.machine import NodeId
+from overlay.upper_tree.publisher.constants import DOUBTED_MOST, HOSTS_DOUBTED_MOST
+from overlay.upper_tree.publisher.location_cache import LocationCache
+
+Taken = tuple[tuple[str, ...], tuple[int, ...]]
+"""Attributes of trees that have taken events, and the sequence numbers of these."""
+
+
+class Doubts:
+    """For each tree at most `HOSTS_DOUBTED_MOST` hosts, with `DOUBTED_MOST` events each: what is
+    beyond is not believed, and goes to another host after a while."""
+
+    def __init__(self, me: NodeId, locations: LocationCache) -> None:
+        self._me = me
+        self._locations = locations
+        self._by_tree: dict[str, dict[NodeId, dict[int, None]]] = {}
+
+    def believed(self, host: NodeId, taken: Iterable[Taken]) -> list[Taken]:
+        """The part of this that counts at once; the rest is kept until its trees' owners have
+        answered."""
+        found: list[Taken] = []
+        for attributes, sequences in taken:
+            certain = tuple([name for name in attributes if self._is_certain(name, host)])
+            if certain:
+                found.append((certain, sequences))
+            for name in attributes:
+                if name not in certain and self._locations.knows(name):
+                    self._doubt(name, host, sequences)
+        return found
+
+    def trees(self) -> tuple[str, ...]:
+        """The trees whose owners are to be asked."""
+        return tuple(self._by_tree)
+
+    def _doubt(self, attribute: str, host: NodeId, sequences: tuple[int, ...]) -> None:
+        hosts = self._by_tree.setdefault(attribute, {})
+        if host not in hosts and len(hosts) >= HOSTS_DOUBTED_MOST:
+            return
+        doubted = hosts.setdefault(host, {})
+        doubted.update(dict.fromkeys(sequences[: DOUBTED_MOST - len(doubted)]))
+
+    def settle(self, attribute: str) -> list[tuple[NodeId, tuple[int, ...], bool]]:
+        """The owner has answered, or says that there are no subscribers. Returns who has accepted
+        what, and whether it is a host."""
+        return [
+            (host, tuple(sequences), self._locations.is_confirmed(attribute, host))
+            for host, sequences in self._by_tree.pop(attribute, {}).items()
+        ]
+
+    def _is_certain(self, attribute: str, host: NodeId) -> bool:
+        return host == self._me or self._locations.is_confirmed(attribute, host)

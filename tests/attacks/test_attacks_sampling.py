@@ -1,0 +1,97 @@
+"""Who pushes itself fills no view, where views are ranked (attack 8)."""
+
+from __future__ import annotations
+
+from random import Random
+
+from overlay.links.events import LinkDown, SessionEnd
+from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.messages import Neighbour, Shuffle, ShuffleReply
+from overlay.lower_random.ranked_slots import RankedSlots
+from overlay.lower_random.view import ShuffleDue, View
+from overlay.machine import Peer
+from overlay.settings import ViewSettings
+from tests.support.world import WorldNode, one_node, peer
+
+SIZE = 20
+LIARS = [peer(f"liar{number}") for number in range(30)]
+HONEST = [peer(f"honest{number}") for number in range(120)]
+
+
+def viewer(sampling: str) -> tuple[WorldNode, View]:
+    port = one_node("me")
+    settings = ViewSettings(size=SIZE, sampling=sampling)  # type: ignore[arg-type]
+    view = View(port, settings, AccessPoints(port, settings))
+    port.add(view)
+    return port, view
+
+
+def tell(port: WorldNode, by: Peer, *named: Peer) -> None:
+    port.hear(Shuffle(tuple(Neighbour(each, 0) for each in named), (), ()), by)
+
+
+def pushed(sampling: str) -> float:
+    """The share of liars in a view when each of a fifth of all nodes has pushed ten times as often
+    as an honest one."""
+    port, view = viewer(sampling)
+    rng = Random(1)
+    for number in range(600):
+        if number % 11 == 0:
+            port.hear(ShuffleDue())
+        if number % 11 == 5:
+            tell(port, rng.choice(HONEST), *rng.sample(HONEST, 8))
+        else:
+            tell(port, rng.choice(LIARS), *rng.sample(LIARS, 8))
+    return sum(each in LIARS for each in view.peers()) / len(view)
+
+
+def test_pushing_gains_a_ranked_view_nothing() -> None:
+    assert pushed("shuffle") > 0.6
+    assert pushed("ranked") < 0.4
+
+
+def test_of_one_node_one_exchange_a_period_is_taken() -> None:
+    port, view = viewer("ranked")
+    tell(port, LIARS[0], LIARS[0])
+    tell(port, LIARS[0], LIARS[1])
+    assert (view.peers(), port.counts["shuffles_beyond_turn"]) == ((LIARS[0],), 1)
+    port.hear(ShuffleDue())
+    tell(port, LIARS[0], LIARS[1])
+    assert len(view) == 2
+
+
+def test_hearsay_changes_no_address() -> None:
+    port, view = viewer("ranked")
+    moved = Peer(HONEST[0].id, "elsewhere:1")
+    tell(port, HONEST[1], HONEST[0])
+    tell(port, LIARS[0], moved)
+    assert HONEST[0] in view.peers()
+    tell(port, moved, moved)
+    assert moved in view.peers()
+
+
+def test_who_has_no_slot_any_more_is_named_and_the_order_does_not_matter() -> None:
+    def filled(order: list[Peer]) -> set[str]:
+        slots = RankedSlots(SIZE, 0, lambda each: False, Random(5))
+        kept = set()
+        for each in order:
+            kept |= {each.id}
+            kept -= {slots.offer(each)}
+        return kept
+
+    peers = HONEST[:60]
+    assert len(filled(peers)) == SIZE
+    assert filled(peers) == filled(peers[::-1])
+    assert filled(peers[: SIZE - 1]) == {each.id for each in peers[: SIZE - 1]}
+
+
+def test_a_node_that_is_lost_gives_its_place_to_another() -> None:
+    port, view = viewer("ranked")
+    tell(port, HONEST[0], *HONEST[:SIZE])
+    lost = view.peers()[0]
+    port.hear(LinkDown(lost, "silent", left=False, end=SessionEnd.UNREACHABLE))
+    assert lost not in view.peers()
+    tell(port, HONEST[1], HONEST[30])
+    assert HONEST[30] in view.peers()
+    assert len(view) == SIZE
+    assert not port.sent_to(ShuffleReply)[0][1].rings
