@@ -158,15 +158,15 @@ def views_keep_near_nodes_only() -> None:
     """A node of its own region takes any place in a view, and others get none for it."""
 
     def _victim(self: View, entry: Neighbour, replaceable: list[NodeId]) -> NodeId | None:
-        far = [node for node, each in self._entries.items() if not self._is_near(each)]
-        if self._is_near(entry) and far:
+        far = [node for node, each in self._entries.items() if not self._is_near(each.peer)]
+        if self._is_near(entry.peer) and far:
             return far[0]
-        kind = self._is_near(entry)
+        kind = self._is_near(entry.peer)
         return next(
             (
                 node
                 for node in replaceable
-                if node in self._entries and self._is_near(self._entries[node]) is kind
+                if node in self._entries and self._is_near(self._entries[node].peer) is kind
             ),
             None,
         )
