@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from canopy.traces.analysis.report.walk_picture import walk_picture
 from canopy.traces.analysis.walks import ExampleWalk, WalkStep
 
@@ -20,10 +22,21 @@ def test_a_walk_is_drawn_step_by_step_with_its_recovery() -> None:
     assert page.count('class="way step"') == 3
     assert page.count('class="way again"') == 1
     assert page.count('class="way named"') == 1
-    assert "blocked at node 2, from where it went back to node 0" in page
+    assert "Blocked at node 2, it went back to node 0" in page
+    assert "for 5 steps, as after each recovery: 4 steps in all" in page
     assert "node 2 knew that node 7 serves the tree" in page
     assert "mag&lt;1" in page
     assert "mag<1" not in page
+
+
+def test_steps_between_the_same_two_nodes_have_one_label() -> None:
+    steps = (
+        WalkStep(1, "a", "b", again=False),
+        WalkStep(2, "b", "a", again=True),
+        WalkStep(3, "a", "b", again=False),
+    )
+    page = walk_picture(ExampleWalk("x", 10, steps, None), NAMES)
+    assert re.findall(r">([\d, ]+)</text>", page) == ["1, 3", "2"]
 
 
 def test_a_walk_that_misses_ends_with_the_owner() -> None:

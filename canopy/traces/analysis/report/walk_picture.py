@@ -29,9 +29,11 @@ def walk_picture(walk: ExampleWalk | None, names: Mapping[str, str]) -> str:
     places = {node: _place(at, len(nodes)) for at, node in enumerate(nodes)}
     title = f"A walk for the tree of {walk.attribute}"
     parts = [chart(WIDTH, HEIGHT, title), _TIPS]
+    labels = _labels(walk)
     for step in walk.steps:
         kind = "again" if step.again else "step"
-        parts.append(_arrow(places[step.node], places[step.peer], kind, str(step.hop)))
+        label = labels.pop((step.node, step.peer), "")  # once, for all steps along this line
+        parts.append(_arrow(places[step.node], places[step.peer], kind, label))
     last = walk.steps[-1].peer
     if walk.host is not None and walk.host != last:
         parts.append(_arrow(places[last], places[walk.host], "named", ""))
@@ -39,6 +41,14 @@ def walk_picture(walk: ExampleWalk | None, names: Mapping[str, str]) -> str:
         kind = "host" if node == walk.host else "origin" if node == nodes[0] else "node"
         parts.append(_dot(place, kind, _name(names, node)))
     return "".join(parts) + f"</svg><p>{escape(_story(walk, names))}</p>"
+
+
+def _labels(walk: ExampleWalk) -> dict[tuple[str, str], str]:
+    """The numbers of the steps from one node to another, in one text."""
+    hops: dict[tuple[str, str], list[str]] = {}
+    for step in walk.steps:
+        hops.setdefault((step.node, step.peer), []).append(str(step.hop))
+    return {way: ", ".join(numbers) for way, numbers in hops.items()}
 
 
 def _name(names: Mapping[str, str], node: str) -> str:
@@ -52,12 +62,13 @@ def _story(walk: ExampleWalk, names: Mapping[str, str]) -> str:
         return _name(names, node)
 
     again = [step for step in walk.steps if step.again]
-    hops = counted(len(walk.steps), "step")
-    text = f"{name(walk.steps[0].node)} walked for the tree of {walk.attribute}: {hops}, "
-    text += f"with a limit of {walk.limit}"
+    text = f"{name(walk.steps[0].node)} walked for the tree of {walk.attribute}, "
+    text += f"{counted(walk.limit, 'step')} at most"
     if again:
-        text += f", blocked at {name(again[0].node)}, from where it went back to "
-        text += f"{name(again[0].peer)} (dashed) to go on with half of the limit"
+        further = counted(max(1, walk.limit // 2), "step")
+        text += f". Blocked at {name(again[0].node)}, it went back to {name(again[0].peer)} "
+        text += f"(dashed), from where it might go on for {further}, as after each recovery"
+    text += f": {counted(len(walk.steps), 'step')} in all"
     last = name(walk.steps[-1].peer)
     if walk.host is None:
         return f"{text}. At {last} it ended without a hit, and the owner was asked."
