@@ -126,7 +126,7 @@ class _Part:
             self._describe(record)
         elif kind == "drop" and record.client is not None:
             self.discarded += 1
-        elif kind == "publish" and not LINES.is_object(record.attributes):
+        elif kind == "publish" and not LINES.are_attributes(record.attributes):
             self.illegible += 1
         number = record.n
         if number is None:

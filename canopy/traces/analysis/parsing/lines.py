@@ -66,7 +66,7 @@ class LineParser:
         )
         self._strict = msgspec.json.Decoder(self._record)
         self._any = msgspec.json.Decoder()
-        self._object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+        self._attributes = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[str])
         self._encode = msgspec.json.encode
         self._convert = msgspec.convert
         self._not_decoded = msgspec.DecodeError  # ValidationError is one, too
@@ -90,10 +90,11 @@ class LineParser:
                 return None, problem
         return record, _problem(record)
 
-    def is_object(self, text: str | None) -> bool:
-        """Whether this is the JSON text of an object, as the attributes of an event."""
+    def are_attributes(self, text: str | None) -> bool:
+        """Whether this is JSON as the attributes of an event are recorded: an object, or a list of
+        their names where values are redacted."""
         try:
-            self._object.decode(text or "")
+            self._attributes.decode(text or "")
         except self._not_decoded:
             return False
         return True
