@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -62,8 +63,8 @@ def test_modules_and_files_that_the_pages_name_exist() -> None:
         text = page.read_text(encoding="utf-8")
         modules = re.findall(r"python -m ((?:bench|canopy)[\w.]*\w)", text)
         named = re.findall(rf"`((?:{'|'.join(FOLDERS)}|tests)/[\w/.-]*)`", text)
-        paths = [f"{module.replace('.', '/')}.py" for module in modules] + named
-        missing += [f"{page.name}: {path}" for path in paths if not (ROOT / path).exists()]
+        missing += [f"{page.name}: {path}" for path in named if not (ROOT / path).exists()]
+        missing += [f"{page.name}: {each}" for each in modules if not find_spec(each)]
     assert not missing
 
 

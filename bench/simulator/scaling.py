@@ -56,7 +56,9 @@ def main() -> None:
             what = chosen.load
             if chosen.load == "zipf":
                 what += f", {plan.per_event} an event"
-            points = [msgspec.to_builtins(point) for point in run.points(chosen.load)]
+            points = [
+                msgspec.to_builtins(p) for p in run.points(chosen.load) if p.hosts in plan.hosts
+            ]
             rows = [{**point, "load": what, "seed": chosen.seed} for point in points]
     for row in rows:
         tried = row.pop("tried", ())

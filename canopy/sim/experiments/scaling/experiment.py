@@ -48,6 +48,8 @@ class Experiment:
         found: list[ScalingPoint] = []
         one = 0.0
         for hosts in sorted({1, *self.plan.hosts}):
+            if found and not one:
+                break  # not even the least rate was in time: nothing to count from
             stage = Stage(self.plan, load, hosts, self.seed, self.codec)
             if hosts == 1:
                 shares = [share / self._cost(load) for share in self.plan.one_host]
