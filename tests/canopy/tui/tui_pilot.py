@@ -98,7 +98,9 @@ def play(
         node.running = up
         app = CanopyApp(connect or node.connect, delivery_object, saved=saved, fresh=fresh)
         async with app.run_test(size=size, notifications=True) as pilot:
-            await scenario(Rig(node, app, pilot))
+            rig = Rig(node, app, pilot)
+            await scenario(rig)
+            assert not app.is_running or rig.text  # what cannot be drawn raises here
 
     asyncio.run(run())
 
