@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo demo-sync test faults cluster upgrade fuzz check bench tables soak pairs stream-search stream-soak soak-sync confinement sync-types mutations lock clean
+.PHONY: setup demo demo-sync test faults cluster upgrade fuzz check bench tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock clean
 
 setup: $(STAMP)
 
@@ -84,6 +84,12 @@ sync-types: setup
 # SOAK="--seed 7 --seeds 20".
 soak-sync: setup
 	$(BIN)/python -m bench.sync.soak $(SOAK)
+
+# Every test, each property with ten times the random inputs that it asks for; the suite draws 0.4
+# of them. TESTS="tests/matching", SHARE=100.
+examples: setup
+	CANOPY_EXAMPLES_SHARE=$(or $(SHARE),10) $(BIN)/python -m pytest -n 3 --dist loadgroup \
+	  --timeout 3600 $(TESTS)
 
 # What policies leave of selectors, judged by SQLite: ten million triples, some minutes.
 confinement: setup

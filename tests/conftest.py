@@ -4,6 +4,9 @@ A shell starts background jobs with SIGINT ignored, and processes hand that on t
 suite that runs in the background would wait for ever for the processes that it interrupts.
 
 ``CANOPY_FAULT=name`` plants a fault first (`bench.mutations`), which some test has to find.
+
+``CANOPY_EXAMPLES_SHARE=10`` has Hypothesis draw ten times the examples that a test asks for
+(`make examples`); the suite draws a part of them.
 """
 
 import os
@@ -33,6 +36,15 @@ if os.environ.get(VARIABLE):
 # No test may depend on how busy the machine is.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+SHARE = float(os.environ.get("CANOPY_EXAMPLES_SHARE", "0.4"))
+"""Of the examples that a test of Hypothesis asks for, those that are drawn."""
+
+LEAST_EXAMPLES = 25
+"""That are drawn of each test that asks for so many."""
+
+ASKED = "_hypothesis_internal_use_settings"
+"""Where Hypothesis keeps a test's settings, which can be given once only in public."""
 
 ROOT = Path(__file__).parents[1]
 
@@ -69,6 +81,17 @@ def pytest_collection(session: pytest.Session) -> None:
     for file in files[begin:] + files[:begin]:
         with suppress(Exception):
             import_module(".".join(file.resolve().relative_to(ROOT).with_suffix("").parts))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each property of Hypothesis draw `SHARE` of the examples that it asks for."""
+    tests = [getattr(item, "obj", None) for item in items]
+    for test in {getattr(each, "__func__", each): None for each in tests}:
+        asked: settings | None = getattr(test, ASKED, None)
+        if asked is not None:
+            least = min(asked.max_examples, LEAST_EXAMPLES)
+            count = max(least, round(asked.max_examples * SHARE))
+            setattr(test, ASKED, settings(asked, max_examples=count))
 
 
 @given(strategies.none())

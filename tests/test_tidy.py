@@ -8,6 +8,7 @@ tried on planted faults (test_tidy_rules.py), so that a rule that sees nothing i
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 from collections import Counter
@@ -338,13 +339,19 @@ def walk_but_main(tree: ast.Module) -> Iterator[ast.AST]:
             yield from nodes_of(node)
 
 
+@cache
 def is_module(name: str) -> bool:
-    path = ROOT / name.replace(".", "/")
-    return path.with_suffix(".py").is_file() or path.is_dir()
+    path = os.path.join(ROOT, *name.split("."))
+    return os.path.isfile(f"{path}.py") or os.path.isdir(path)
 
 
-def imports(module: str, package: bool, tree: ast.Module) -> Iterator[tuple[int, str]]:
+@cache
+def imports(module: str, package: bool, tree: ast.Module) -> list[tuple[int, str]]:
     """(line, absolute name) of each import; `from a import b` is a.b where that is a module."""
+    return list(found_imports(module, package, tree))
+
+
+def found_imports(module: str, package: bool, tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in walk_but_main(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
