@@ -23,6 +23,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from bench.mutations.planting import VARIABLE
 from canopy.wire.process.memory import freeze_heap
+from tests.support.examples import examples
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -36,12 +37,6 @@ if os.environ.get(VARIABLE):
 # No test may depend on how busy the machine is.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-
-SHARE = float(os.environ.get("CANOPY_EXAMPLES_SHARE", "0.4"))
-"""Of the examples that a test of Hypothesis asks for, those that are drawn."""
-
-LEAST_EXAMPLES = 25
-"""That are drawn of each test that asks for so many."""
 
 ASKED = "_hypothesis_internal_use_settings"
 """Where Hypothesis keeps a test's settings, which can be given once only in public."""
@@ -84,14 +79,12 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have each property of Hypothesis draw `SHARE` of the examples that it asks for."""
+    """Have each property of Hypothesis draw a part of the examples that it asks for."""
     tests = [getattr(item, "obj", None) for item in items]
     for test in {getattr(each, "__func__", each): None for each in tests}:
         asked: settings | None = getattr(test, ASKED, None)
         if asked is not None:
-            least = min(asked.max_examples, LEAST_EXAMPLES)
-            count = max(least, round(asked.max_examples * SHARE))
-            setattr(test, ASKED, settings(asked, max_examples=count))
+            setattr(test, ASKED, settings(asked, max_examples=examples(asked.max_examples)))
 
 
 @given(strategies.none())

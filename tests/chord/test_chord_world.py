@@ -13,6 +13,7 @@ import pytest
 from overlay.chord.consensus.messages import ClusterHeartbeat, ClusterHeartbeatReply
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import key_of
+from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, ServedOnce, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(40)]
@@ -56,7 +57,7 @@ def reap(world: RingWorld) -> None:
             world.crash(node, left=True)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_whatever_happens_every_key_ends_with_one_owner_and_nothing_committed_is_lost(
     seed: int,
 ) -> None:

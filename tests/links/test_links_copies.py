@@ -10,6 +10,7 @@ import pytest
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import PROTOCOL, Hello, Superseded
 from overlay.machine import Peer
+from tests.support.examples import seeds
 from tests.support.link_world import Host, LinkWorld
 
 
@@ -97,7 +98,7 @@ def test_two_that_meet_each_other_know_it_both(dialler: str) -> None:
     assert (conflict.peer, conflict.incarnation, conflict.must_stop) == (a.peer, 5, False)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_a_restart_is_no_conflict_however_it_came_about(seed: int) -> None:
     """Killed with or without a word, again and again, on a network that loses and delays."""
     world = LinkWorld(seed, loss=0.1, delay=0.01, jitter=0.4)

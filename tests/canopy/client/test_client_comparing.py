@@ -10,6 +10,7 @@ import pytest
 from canopy.client.comparing import admitted, compare, differences, interval_texts
 from matching import EVERYTHING, NUMBERS, STRINGS, Interval, compile_selector
 from overlay.client import Event
+from tests.support.examples import seeds
 
 PARTS = (
     "a {c} {n}", "a BETWEEN {n} AND {m}", "a IN ({n}, {m})", "b LIKE '{s}%'", "b = '{s}'",
@@ -32,7 +33,7 @@ def drawn(rng: Random) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_what_matches_has_only_values_that_are_admitted(seed: int) -> None:
     rng = Random(seed)
     selector = compile_selector(drawn(rng))

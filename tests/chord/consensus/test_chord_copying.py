@@ -14,6 +14,7 @@ from overlay.chord.events import ArcGone, Committed, EntryReceived, LogReset
 from overlay.chord.keys import key_of
 from overlay.machine import Peer
 from overlay.settings import ClusterSettings
+from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, grown
 
 KEY = key_of("attr:x")
@@ -255,7 +256,7 @@ def test_only_the_primary_writes() -> None:
         standby(world).clusters.append(b"a")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_what_is_committed_is_with_a_majority_whatever_happens(seed: int) -> None:
     """Appends, recruits, lost and leaving voters, in any order, looked at after every step."""
     world = RingWorld(seed, cluster=ClusterSettings(size=3))

@@ -15,6 +15,7 @@ from overlay.chord.events import Elected
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Rejoin
 from overlay.settings import ElectionSettings
+from tests.support.examples import seeds
 from tests.support.rings import UNRECOVERED, RingNode, RingWorld, ServedOnce, grown, middle_of
 
 KEY = key_of("attr:x")
@@ -65,7 +66,7 @@ def heal(world: RingWorld, node: RingNode) -> None:
             world.heal_link(node, other)
 
 
-@pytest.mark.parametrize("seed", range(3, 9))
+@pytest.mark.parametrize("seed", seeds(6, first=3))
 def test_the_standby_takes_the_place_of_a_killed_primary_soon(seed: int) -> None:
     world = grown(seed, nodes=7, clusters=1, size=5)
     watch(world)
@@ -90,7 +91,7 @@ def test_the_standby_takes_the_place_of_a_killed_primary_soon(seed: int) -> None
     assert len(new_primary.clusters.log.voters) == 5  # the lost one was voted out, another in
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_if_the_standby_dies_too_a_match_broker_nominates_itself(seed: int) -> None:
     world = grown(seed, nodes=5, clusters=1, size=5)
     watch(world)
@@ -125,7 +126,7 @@ def test_a_broken_link_between_primary_and_standby_makes_no_election() -> None:
     assert node.clusters.cluster.version[0] == 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_primary_that_was_cut_off_stops_before_another_serves_and_is_fenced(seed: int) -> None:
     world = grown(seed, nodes=5, clusters=1, size=5)
     watch(world)
@@ -262,7 +263,7 @@ def test_the_new_owner_of_a_split_that_was_under_way_serves_the_whole_arc() -> N
     assert len(world.owners(KEY)) == 1
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_nothing_committed_is_lost_by_kills_or_cuts(seed: int) -> None:
     """Kills, partitions and heals at random; a majority of the voters is left each time."""
     world = grown(seed, nodes=7, clusters=1, size=5)

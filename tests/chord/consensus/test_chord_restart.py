@@ -12,6 +12,7 @@ from overlay.chord.constants import RESTARTING
 from overlay.chord.events import Elected
 from overlay.chord.keys import key_of
 from overlay.machine import Peer
+from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, grown, middle_of
 
 KEY = key_of("attr:x")
@@ -37,7 +38,7 @@ def stop_all(world: RingWorld) -> list[RingNode]:
     return nodes
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 @pytest.mark.parametrize("nodes", [1, 2, 3, 6])
 def test_all_stopped_at_once_and_started_again_serve_with_what_they_had(
     seed: int, nodes: int
@@ -88,7 +89,7 @@ def test_a_primary_that_was_started_again_does_not_ask_itself_who_leads(
     assert again.port.me.id not in sent
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_the_old_primary_alone_leads_nothing_and_a_majority_without_it_does(seed: int) -> None:
     world = grown(seed, nodes=3, clusters=1, size=3)
     kept = written(world, "a", "b")

@@ -13,6 +13,7 @@ from overlay.chord.keys import key_of
 from overlay.chord.membership.cluster_merge import ClusterLoad
 from overlay.chord.messages import MergeOffer, MergeState
 from overlay.settings import ClusterSettings, ElectionSettings
+from tests.support.examples import seeds
 from tests.support.rings import (
     UNRECOVERED,
     RingNode,
@@ -100,7 +101,7 @@ def at_rest(world: RingWorld, clusters: int) -> None:
         assert not cluster_of(node).merged
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_small_cluster_becomes_part_of_the_next_one_with_its_arc_and_state(seed: int) -> None:
     world, small, large = two_clusters(seed)
     before = cluster_of(small)

@@ -8,6 +8,7 @@ import pytest
 
 from overlay.chord.keys import key_of
 from overlay.health import HealthReport, NodeHealth
+from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, grown
 
 KEY = key_of("attr:x")
@@ -52,7 +53,7 @@ def test_a_primary_chooses_a_healthy_standby(seed: int) -> None:
     assert leader.clusters.cluster == cluster  # changed once
 
 
-@pytest.mark.parametrize("seed", range(5))  # of two whose turns meet by chance either may win
+@pytest.mark.parametrize("seed", seeds(5))  # of two whose turns meet by chance either may win
 def test_a_sub_healthy_standby_leads_only_after_the_healthy(seed: int) -> None:
     world = grown(seed, nodes=5, clusters=1, size=5)
     world.write(KEY, "kept")

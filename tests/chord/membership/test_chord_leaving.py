@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from overlay.chord.events import ArcGone, RoleChanged
+from tests.support.examples import seeds
 from tests.support.one_cluster import everything_is_there, one_cluster
 from tests.support.rings import RingWorld, cluster_of, grown, slow_split
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_leaving_primary_hands_over_to_its_standby(seed: int) -> None:
     world, node = one_cluster(seed)
     old = cluster_of(node)
@@ -82,7 +83,7 @@ def test_without_a_ring_neighbour_to_hand_over_to_the_primary_just_goes() -> Non
     assert [e.role for e in node.events if isinstance(e, RoleChanged)] == ["primary", "none"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 @pytest.mark.parametrize("clusters", [1, 3])
 def test_when_all_leave_at_once_all_are_gone_in_bounded_time(seed: int, clusters: int) -> None:
     world = grown(seed, nodes=16, clusters=clusters)
@@ -98,7 +99,7 @@ def test_when_all_leave_at_once_all_are_gone_in_bounded_time(seed: int, clusters
     assert not world.members
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_one_after_the_other_may_leave_and_nothing_is_lost(seed: int) -> None:
     world, _ = one_cluster(seed, nodes=10, size=3)
     while len(world.members) > 1:

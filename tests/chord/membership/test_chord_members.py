@@ -14,6 +14,7 @@ from overlay.chord.messages import (
 )
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer
+from tests.support.examples import seeds
 from tests.support.rings import UNRECOVERED, RingNode, RingWorld, cluster_of, grown
 
 
@@ -192,7 +193,7 @@ def test_every_change_of_role_is_reported_and_traced() -> None:
     assert isinstance(world.primaries()[0].clusters, Clusters)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_members_are_those_described_after_any_coming_and_going(seed: int) -> None:
     world = grown(seed, nodes=20, clusters=2, size=4)
     for _ in range(12):

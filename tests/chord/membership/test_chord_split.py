@@ -10,11 +10,12 @@ from overlay.chord.constants import EXHAUSTED_AFTER, QUIESCE_MOST, SPLIT_LEAST
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Replanted
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import ArcGiven, Cluster, Recruit, RecruitReply, TakenOver, TakeOver
+from tests.support.examples import seeds
 from tests.support.one_cluster import KEYS, everything_is_there, one_cluster, split
 from tests.support.rings import RingNode, RingWorld, cluster_of, middle_of, slow_split
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_split_makes_two_clusters_that_share_the_arc_the_members_and_the_state(
     seed: int,
 ) -> None:

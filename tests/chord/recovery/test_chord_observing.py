@@ -16,6 +16,7 @@ from overlay.chord.constants import (
 from overlay.chord.keys import key_of
 from overlay.chord.recovery.messages import Observe, Observed, ObserverEntries
 from overlay.machine import Key, Peer
+from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, grown, middle_of
 
 KEY = key_of("attr:x")
@@ -149,7 +150,7 @@ def test_a_copy_is_whole_if_its_primary_was_heard_to_the_last() -> None:
     assert other.clusters.is_whole(key)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_of_outsiders_one_that_has_a_copy_goes_on(seed: int) -> None:
     world = grown(seed, nodes=10, clusters=1, size=3)
     written(world, 3)

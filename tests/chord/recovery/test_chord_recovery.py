@@ -13,6 +13,7 @@ from overlay.chord.events import Elected, Replanted
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Moved
 from overlay.machine import Peer
+from tests.support.examples import seeds
 from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown, middle_of, slow_split
 
 KEY = key_of("attr:x")
@@ -79,7 +80,7 @@ def test_of_two_forks_the_one_that_saw_more_nodes_is_higher() -> None:
     assert max(new_fork(3, 4, rng) for _ in range(99)) < min(new_fork(3, 5, rng) for _ in range(99))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 @pytest.mark.parametrize(("size", "deaths"), [(2, 1), (3, 2), (5, 3), (5, 4)])
 def test_who_is_left_of_a_cluster_goes_on_with_the_log(seed: int, size: int, deaths: int) -> None:
     world = grown(seed, nodes=size + 2 if size > 2 else 2, clusters=1, size=size)
@@ -102,7 +103,7 @@ def test_who_is_left_of_a_cluster_goes_on_with_the_log(seed: int, size: int, dea
     world.copies_agree()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_primary_that_lost_all_its_voters_goes_on(seed: int) -> None:
     world = grown(seed, nodes=7, clusters=1, size=5)
     written(world, "a")
@@ -120,7 +121,7 @@ def test_a_primary_that_lost_all_its_voters_goes_on(seed: int) -> None:
     world.copies_agree()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_primary_that_lost_the_majority_goes_on_with_who_is_left(seed: int) -> None:
     world = grown(seed, nodes=9, clusters=1, size=5)
     written(world, "a")
@@ -136,7 +137,7 @@ def test_a_primary_that_lost_the_majority_goes_on_with_who_is_left(seed: int) ->
     world.copies_agree()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_outsiders_begin_anew_where_the_whole_cluster_is_lost(seed: int) -> None:
     world = grown(seed, nodes=10, clusters=1, size=5)
     written(world, "a")
@@ -160,7 +161,7 @@ def test_outsiders_begin_anew_where_the_whole_cluster_is_lost(seed: int) -> None
     world.copies_agree()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_the_ring_successor_takes_the_arc_of_a_cluster_that_is_lost_whole(seed: int) -> None:
     world = grown(seed, nodes=12, clusters=3, size=3)
     assert len(world.arcs()) == 3
@@ -181,7 +182,7 @@ def test_the_ring_successor_takes_the_arc_of_a_cluster_that_is_lost_whole(seed: 
     world.members_agree()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_clusters_that_took_each_others_arcs_while_cut_off_give_them_back(seed: int) -> None:
     world = grown(seed, nodes=12, clusters=3, size=3)
     world.run(10)
@@ -202,7 +203,7 @@ def test_clusters_that_took_each_others_arcs_while_cut_off_give_them_back(seed: 
     world.members_agree()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_lost_cluster_that_comes_back_is_fenced(seed: int) -> None:
     world = grown(seed, nodes=9, clusters=1, size=5)
     written(world, "a")
@@ -224,7 +225,7 @@ def test_a_lost_cluster_that_comes_back_is_fenced(seed: int) -> None:
     world.copies_agree()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_cluster_that_was_only_out_of_sight_outlives_its_fork(seed: int) -> None:
     world = grown(seed, nodes=10, clusters=1, size=5)
     written(world, "a")
@@ -359,7 +360,7 @@ def elsewhere(world: RingWorld) -> str:
     return next(arc.key for arc in world.arcs() if not arc.owns(KEY))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_former_primary_that_is_back_does_not_pass_for_the_leader(seed: int) -> None:
     world = grown(seed, nodes=6, clusters=2, size=3)
     first = leader(world)

@@ -11,6 +11,7 @@ from overlay.client import Failed, Streams
 from overlay.stream_client import AddStream, EditStream
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
+from tests.support.examples import seeds
 from tests.support.overlays import grown, wait
 
 
@@ -78,7 +79,7 @@ def test_a_selector_that_cannot_be_read_is_refused() -> None:
     assert reply.code == "usage"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_nothing_is_lost_or_repeated_when_leaders_are_lost(seed: int) -> None:
     """Events are published all the time; three leaders are killed one after the other, without a
     word, and started again a while later."""

@@ -23,10 +23,11 @@ from overlay.client import (
 )
 from overlay.stream_client import AddStream
 from tests.streams.consuming.reading_world import trial_of_readings
+from tests.support.examples import seeds
 from tests.support.overlays import grown, wait
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_programs_miss_nothing_and_get_nothing_twice_through_faults(seed: int) -> None:
     world = trial_of_readings(seed)
     assert sum(len(life.rows) for p in world.programs.values() for life in p.lives) > 20

@@ -31,6 +31,7 @@ from streams.log.chunk import CUT
 from streams.log.state import Floor, encode_entries
 from streams.replication import replica as replica_module
 from tests.streams.consuming.consuming_world import SELECTORS, Client, ConsumingWorld, led_world
+from tests.support.examples import seeds
 from tests.support.logs import SHARD
 
 FIRST = ReadFrom("first")
@@ -45,7 +46,7 @@ def refusals(client: Client) -> list[tuple[str, int, int]]:
     return [(m.code, m.first, m.next) for m in found]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_readings_deliver_their_selector_over_the_log(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

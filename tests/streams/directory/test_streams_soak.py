@@ -8,11 +8,12 @@ import pytest
 from streams.consuming.durable import DurableConsumers
 from streams.producing.appender import Appender
 from tests.streams.directory.linear_programs import ProgramWorld
+from tests.support.examples import seeds
 from tests.support.shard_world import WrongError
 from tests.support.stream_world import trial
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_streams_survive_crashes_restarts_and_partitions(seed: int) -> None:
     world = trial(seed, ProgramWorld)
     assert world.acknowledged

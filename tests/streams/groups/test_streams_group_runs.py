@@ -9,9 +9,10 @@ import pytest
 from streams.groups.window import Window, pending
 from streams.log.group_state import GroupOptions
 from streams.log.runs import Runs
+from tests.support.examples import seeds
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_runs_are_a_set_of_offsets(seed: int) -> None:
     rng = Random(seed)
     runs, model = Runs(), set[int]()
@@ -32,7 +33,7 @@ def test_runs_are_a_set_of_offsets(seed: int) -> None:
         assert (again.floor, again.runs) == (runs.floor, runs.runs)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_a_window_gives_every_row_in_order_of_its_key_and_never_two_of_one(seed: int) -> None:
     rng = Random(seed)
     options = GroupOptions(by="k", priority=rng.choice(("", "p")))

@@ -9,6 +9,7 @@ import pytest
 from streams.log import origins
 from streams.log.batches import BatchHead
 from streams.log.origins import CAPTURED, COPIED, OriginScanned, OriginStates
+from tests.support.examples import seeds
 
 
 def restored(states: OriginStates) -> OriginStates:
@@ -19,7 +20,7 @@ def restored(states: OriginStates) -> OriginStates:
     return other
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_what_was_appended_is_known_and_nothing_else_above_the_floor(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from canopy.cli.main import main
 from streams.log.chunk import EVENTS, pack
 from streams.log.receipt import Receipt
 from streams.log.verify import Verified, Verifier
+from tests.support.examples import seeds
 from tests.support.logs import SHARD, LogWriter, batch, random_log
 
 
@@ -26,7 +27,7 @@ def verified(files: dict[str, bytes], receipt: Receipt | None = None) -> Verifie
     return Verifier(SHARD, receipt).run(list(files), lambda name: files[name])
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_a_whole_log_is_whole_and_no_flipped_bit_is(seed: int) -> None:
     rng = Random(seed)
     made = random_log(rng)

@@ -26,6 +26,7 @@ from streams.transactions.messages import (
     ReviewHalf,
 )
 from tests.streams.transactions.half_world import HalfWorld
+from tests.support.examples import seeds
 from tests.support.logs import SHARD
 from tests.support.producing_world import row_batch
 
@@ -172,7 +173,7 @@ def test_halves_count_towards_quotas_and_commits_are_never_refused() -> None:
     assert isinstance(world.prepare(leader, "c", 20), HalfIsPrepared), "there is room again"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_transactions_are_decided_once_through_crashes_and_cut_links(seed: int) -> None:
     world, rng = HalfWorld(seed), Random(seed)
     sender = world.peers[-1]

@@ -22,10 +22,11 @@ from overlay.stream_client import (
 from streams.transactions import halves, transactors
 from tests.streams.producing.test_streams_producers import ask, drafts, founded, leader
 from tests.streams.transactions.half_world import trial_of_transactions
+from tests.support.examples import seeds
 from tests.support.overlays import grown
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_transactions_are_whole_and_decided_as_their_programs_say(seed: int) -> None:
     assert sum(trial_of_transactions(seed).values()) > 0
 

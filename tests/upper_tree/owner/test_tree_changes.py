@@ -23,6 +23,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.messages import Register, Registered, Registration, Unregister
 from tests.support.demand import Demand
+from tests.support.examples import seeds
 from tests.support.overlays import settings as numbers
 from tests.support.trees import HostNode, OwnerNode, cluster_of, event, registration
 from tests.support.world import World, WorldNode, peer
@@ -281,19 +282,19 @@ def run(seed: int, faults: list[str], covered: bool, kind: type[Model] = Model) 
     return model
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_a_change_leaves_no_value_alone_and_no_registration_behind(seed: int) -> None:
     model = run(seed, ["leave"], covered=True)
     assert model.owner.owner.state.highest()[1] >= 5, "the map has changed often"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_hosts_that_wake_up_serve_nothing_that_they_have_missed(seed: int) -> None:
     """By their serving leases, for nothing else shows them that they were away."""
     run(seed, ["hold", "wake", "time", "time", "time", "leave"], covered=False)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_hosts_that_die_and_come_back_serve_only_what_they_hold(seed: int) -> None:
     run(seed, ["crash", "restart", "restart"], covered=False)
 
@@ -304,14 +305,14 @@ class LoadedModel(Model):
     rest_for = 200  # also longer than what is known of a load lasts
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_trees_that_grow_and_shrink_leave_no_value_alone(seed: int) -> None:
     kinds = ["ask", "ask", "time", "time", "time", "time", "release", "leave"]
     model = run(seed, kinds, covered=True, kind=LoadedModel)
     assert model.owner.owner.pool.hosts() == []
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_hosts_of_the_pool_that_die_serve_only_what_they_hold(seed: int) -> None:
     kinds = ["ask", "ask", "time", "time", "time", "time", "lose_idle", "release", "hold", "wake"]
     run(seed, kinds, covered=False, kind=LoadedModel)

@@ -36,6 +36,7 @@ from overlay.links.events import LinkDown
 from overlay.upper_tree.events import OwnerRefused, SubscriptionReady
 from overlay.upper_tree.messages import NotOwner
 from overlay.upper_tree.subscriber.registrar import Registrar
+from tests.support.examples import examples
 from tests.support.overlays import settings
 from tests.support.trees import KEY, FakeRing, HostNode, OwnerNode, cluster_of, event
 from tests.support.world import World, peer
@@ -275,6 +276,6 @@ class Registrations(RuleBasedStateMachine):
 
 def test_what_is_acknowledged_is_served_whatever_happens() -> None:
     chosen = hypothesis_settings(
-        max_examples=80, stateful_step_count=40, deadline=None, phases=[Phase.generate]
+        max_examples=examples(80), stateful_step_count=40, deadline=None, phases=[Phase.generate]
     )
     run_state_machine_as_test(Registrations, settings=chosen)  # type: ignore[no-untyped-call]

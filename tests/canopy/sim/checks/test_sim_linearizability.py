@@ -22,6 +22,7 @@ from canopy.sim.checks.linearizability import (
     check_linearizable,
     pending,
 )
+from tests.support.examples import seeds
 
 
 def holds(model: Model, *history: Operation) -> bool:
@@ -94,7 +95,7 @@ def brute_force(history: list[Operation]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_small_histories_are_judged_as_by_brute_force(seed: int) -> None:
     rng = Random(seed)
     verdicts = []

@@ -11,6 +11,7 @@ from canopy.sim.experiments.routing_model.counting_trees import plant
 from canopy.sim.scenario.range_load import LoadShape, RangeLoad, appearance
 from overlay.settings import ViewSettings, WalkSettings
 from overlay.upper_tree.partition import Slice
+from tests.support.examples import seeds
 
 EVERYTHING_KNOWN = ViewSettings(size=10, access_points=1_000)
 SMALL = LoadShape(attributes=40, kinds=12, width=0.8)
@@ -23,7 +24,7 @@ def overlay(seed: int, nodes: int = 60, subscriptions: int = 120, **more: object
 
 
 @pytest.mark.parametrize("placement", ["subscribers", "cluster"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_with_every_tree_known_exactly_what_matches_is_accepted(seed: int, placement: str) -> None:
     there = overlay(seed, placement=placement)
     cost = EventCost()
