@@ -16,7 +16,7 @@ import sys
 import time
 import tracemalloc
 
-from tests.support.shard_world import ShardWorld
+from tests.support.shards.shard_world import ShardWorld
 
 SECONDS = 60.0
 

@@ -10,7 +10,7 @@
     make stream-search SEARCH="--seeds 2000"
 
 Each seed is a world of 3 to 5 nodes with crashes, losses of power, cut links, slow, failing and
-full disks and flipped bits, judged by the checkers of tests/support/shard_world.py. With
+full disks and flipped bits, judged by the checkers of tests/support/shards/shard_world.py. With
 ``CANOPY_FAULT`` a fault is planted first (bench.mutations). Exit code 1 if a seed was bad.
 """
 
@@ -23,7 +23,7 @@ import time
 from collections import Counter
 
 from bench.mutations.planting import VARIABLE
-from tests.support.shard_world import WrongError, trial
+from tests.support.shards.shard_world import WrongError, trial
 
 
 def main() -> int:
@@ -140,8 +140,8 @@ def search_forks(first: int, seeds: int, rounds: int) -> int:
 
 
 def search_programs(first: int, seeds: int, rounds: int) -> int:
-    """Worlds with programs that append (tests/support/producing_world.py)."""
-    from tests.support.producing_world import trial_of_programs
+    """Worlds with programs that append (tests/support/shards/producing_world.py)."""
+    from tests.support.shards.producing_world import trial_of_programs
 
     began, events, refused = time.process_time(), 0, 0
     for seed in range(first, first + seeds):

@@ -15,7 +15,7 @@ import pytest
 from canopy.cli.main import main
 from canopy.traces.analysis import STAGES, AnalysisError, AnalysisSummary, analyze, read
 from canopy.traces.analysis.report.wording import duration, number
-from tests.support.trace_runs import (
+from tests.support.traces.runs import (
     ABOVE_5,
     CORRUPT_LINES,
     EVIL,

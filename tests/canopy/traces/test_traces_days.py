@@ -38,7 +38,7 @@ from canopy.traces.analysis.days.state import (
     read_state,
 )
 from canopy.traces.analysis.days.taking import check_overlay, is_within
-from tests.support.trace_days import as_of, day, end_of, week
+from tests.support.traces.days import as_of, day, end_of, week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # four analyses are one fixture
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.trace_runs import (
+from tests.support.traces.runs import (
     ABOVE_5,
     EVIL,
     START,

@@ -21,7 +21,7 @@ from canopy.traces.analysis.parsing.stretches import (
     shared_out,
     texts_of,
 )
-from tests.support.trace_runs import CORRUPT_LINES, busy_run
+from tests.support.traces.runs import CORRUPT_LINES, busy_run
 
 ALL = Bounds(None, None)
 

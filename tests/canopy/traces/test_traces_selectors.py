@@ -25,7 +25,7 @@ from canopy.traces.analysis.selection.trees import (
     parse_attributes,
     parse_tree,
 )
-from tests.support.trace_runs import Tree, verdict
+from tests.support.traces.runs import Tree, verdict
 
 OPS = ("=", "<>", "<", "<=", ">", ">=")
 ODD = "we\"ird.'na?me[]`€😀"

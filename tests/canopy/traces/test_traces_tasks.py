@@ -12,7 +12,7 @@ import pytest
 from canopy.traces.analysis import read
 from canopy.traces.analysis.parsing.stretches import Bounds, shared_out
 from canopy.traces.analysis.tasks import computed_once, kept
-from tests.support.trace_runs import busy_run
+from tests.support.traces.runs import busy_run
 
 pytestmark = pytest.mark.spark
 

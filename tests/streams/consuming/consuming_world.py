@@ -31,8 +31,8 @@ from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
 from streams.tables.shard_table import ShardTable
 from tests.support.logs import SHARD
-from tests.support.producing_world import ProducingWorld
-from tests.support.shard_world import WrongError
+from tests.support.shards.producing_world import ProducingWorld
+from tests.support.shards.shard_world import WrongError
 
 Attributes = Mapping[str, Any]
 

@@ -20,8 +20,8 @@ from streams.log import shard_log
 from streams.replication import replica as replica_module
 from streams.replication.replica import Replica
 from tests.streams.consuming.consuming_world import SELECTORS, ConsumingWorld
-from tests.support.producing_world import STREAM, WorldLocator
-from tests.support.shard_world import WrongError
+from tests.support.shards.producing_world import STREAM, WorldLocator
+from tests.support.shards.shard_world import WrongError
 
 
 class Life:

@@ -39,8 +39,8 @@ from overlay.stream_client import AddStream
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
 from tests.support.overlays import wait
-from tests.support.shard_world import WrongError
-from tests.support.stream_world import StreamWorld
+from tests.support.shards.shard_world import WrongError
+from tests.support.shards.stream_world import StreamWorld
 
 DURABLE = "d"
 

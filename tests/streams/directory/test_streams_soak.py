@@ -9,8 +9,8 @@ from streams.consuming.durable import DurableConsumers
 from streams.producing.appender import Appender
 from tests.streams.directory.linear_programs import ProgramWorld
 from tests.support.examples import seeds
-from tests.support.shard_world import WrongError
-from tests.support.stream_world import trial
+from tests.support.shards.shard_world import WrongError
+from tests.support.shards.stream_world import trial
 
 
 @pytest.mark.parametrize("seed", seeds(8))

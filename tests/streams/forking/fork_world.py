@@ -35,8 +35,8 @@ from streams.producing.producers import Producers
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
 from tests.support.logs import SHARD
-from tests.support.producing_world import STREAM, Program, ProgramWorld, WorldLocator
-from tests.support.shard_world import ShardWorld, WrongError
+from tests.support.shards.producing_world import STREAM, Program, ProgramWorld, WorldLocator
+from tests.support.shards.shard_world import ShardWorld, WrongError
 
 
 class NoRing:

@@ -19,7 +19,7 @@ from streams.log.verify import Verifier
 from streams.replication.messages import ShardAppend
 from tests.streams.forking.fork_world import ForkWorld, trial_of_forks
 from tests.support.logs import SHARD
-from tests.support.producing_world import Program
+from tests.support.shards.producing_world import Program
 
 SEEDS = 2
 """In the suite; `python -m bench.streams.search --forks` looks at more."""

@@ -27,7 +27,7 @@ from streams.producing import messages as producing
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
 from tests.support.logs import SHARD
-from tests.support.producing_world import ProducingWorld
+from tests.support.shards.producing_world import ProducingWorld
 
 FIRST = ReadFrom("first")
 

@@ -36,8 +36,8 @@ from streams.log.state import ShardState, entries_of
 from streams.replication import replica as replica_module
 from streams.replication.replica import Replica
 from tests.streams.groups.groups_world import GroupsWorld
-from tests.support.producing_world import STREAM, WorldLocator
-from tests.support.shard_world import WrongError
+from tests.support.shards.producing_world import STREAM, WorldLocator
+from tests.support.shards.shard_world import WrongError
 
 Attributes = Mapping[str, Any]
 

@@ -29,7 +29,7 @@ from streams.producing.messages import (
     RowsAppended,
 )
 from tests.support.logs import SHARD
-from tests.support.producing_world import ProducingWorld, led, row_batch
+from tests.support.shards.producing_world import ProducingWorld, led, row_batch
 
 
 def events(world: ProducingWorld, node: str) -> list[Chunk]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.producing_world import trial_of_programs
+from tests.support.shards.producing_world import trial_of_programs
 
 SEEDS = 15
 """In the suite; `python -m bench.streams.search --programs` looks at more."""

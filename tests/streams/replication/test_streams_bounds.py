@@ -17,7 +17,7 @@ from streams.producing.messages import DISK_FULL, QUOTA, AppendRefused, RowsAppe
 from streams.replication.replica import Replica
 from streams.replication.retention import Keep
 from tests.support.logs import SHARD
-from tests.support.producing_world import ProducingWorld, led, row_batch
+from tests.support.shards.producing_world import ProducingWorld, led, row_batch
 
 
 @pytest.fixture

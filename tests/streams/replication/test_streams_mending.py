@@ -14,7 +14,7 @@ from streams.log.chunk import pack, read
 from streams.replication.messages import ShardMissingSent
 from streams.replication.replica import DamageSeen, Replica
 from tests.support.logs import SHARD
-from tests.support.shard_world import ShardWorld
+from tests.support.shards.shard_world import ShardWorld
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from streams.replication.replica import Replica
 from streams.replication.retention import EVERYTHING, Keep
 from streams.replication.takeover import Takeover
 from tests.support.logs import SHARD
-from tests.support.shard_world import ShardWorld, trial
+from tests.support.shards.shard_world import ShardWorld, trial
 
 SEEDS = 30
 """In the suite; `python -m bench.streams.search` looks at more."""

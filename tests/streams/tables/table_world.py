@@ -24,8 +24,8 @@ from streams.tables.table_server import TableServer
 from tests.streams.consuming.consuming_world import Attributes
 from tests.streams.consuming.reading_world import ReadingWorld
 from tests.support.logs import SHARD
-from tests.support.producing_world import STREAM
-from tests.support.shard_world import WrongError
+from tests.support.shards.producing_world import STREAM
+from tests.support.shards.shard_world import WrongError
 
 KEY = "k"
 KEEP = Keep(key=KEY, bytes=2_000)

@@ -34,8 +34,8 @@ from streams.transactions.messages import DecideHalf, PrepareHalf, ReviewHalf
 from streams.transactions.transaction_server import TransactionServer
 from streams.transactions.transactors import Transactors
 from tests.support.logs import SHARD
-from tests.support.producing_world import STREAM, ProducingWorld, WorldLocator, row_batch
-from tests.support.shard_world import WrongError
+from tests.support.shards.producing_world import STREAM, ProducingWorld, WorldLocator, row_batch
+from tests.support.shards.shard_world import WrongError
 
 
 class HalfWorld(ProducingWorld):

@@ -28,7 +28,7 @@ from streams.transactions.messages import (
 from tests.streams.transactions.half_world import HalfWorld
 from tests.support.examples import seeds
 from tests.support.logs import SHARD
-from tests.support.producing_world import row_batch
+from tests.support.shards.producing_world import row_batch
 
 
 def led() -> tuple[HalfWorld, Peer]:

@@ -19,7 +19,7 @@ from canopy.traces.analysis.spark.java import find_java
 from overlay.client import Streams
 from overlay.stream_client import AddStream
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
-from tests.support.spark_cluster import SparkCluster
+from tests.support.traces.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(3600)]
 

@@ -18,7 +18,7 @@ from canopy.traces.analysis.constants import LINE_BYTES
 from canopy.traces.analysis.parsing.lines import LineParser, lines_of
 from tests.canopy.traces.planted.faults import PLANTED
 from tests.canopy.traces.planted.good_run import Record, Run, copy_of, written
-from tests.support.trace_runs import CORRUPT_LINES
+from tests.support.traces.runs import CORRUPT_LINES
 
 parse = LineParser().parse
 

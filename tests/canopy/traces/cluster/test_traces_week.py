@@ -10,7 +10,7 @@ import pytest
 from canopy.traces.analysis import Window, analyze, analyze_days, spark_session
 from canopy.traces.analysis.days.closing import close_days
 from tests.canopy.traces.test_traces_days import same
-from tests.support.trace_days import as_of, day, end_of, week
+from tests.support.traces.days import as_of, day, end_of, week
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(3600)]
 

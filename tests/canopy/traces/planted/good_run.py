@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from tests.support.trace_runs import ABOVE_5, Overlay
+from tests.support.traces.runs import ABOVE_5, Overlay
 
 Record = dict[str, Any]
 EVENTS = 40

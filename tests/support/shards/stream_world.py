@@ -1,7 +1,6 @@
 """Streams in an overlay of simulated nodes, with crashes, partitions, cut links and bad disks.
 
-What tests/support/shard_world.py does for the replicas alone, for whole nodes: who leads is decided
-by the owners of streams, which are lost and restarted as well. The checkers are the same: 1 a
+What `shard_world` does for the replicas alone, for whole nodes: who leads is decided by the owners of streams, which are lost and restarted as well. The checkers are the same: 1 a
 committed chunk's hash is fixed for ever; 2 what is acknowledged is there, once; 9 replicas have the
 same bytes.
 """
@@ -18,7 +17,7 @@ from streams.log.batches import Batch, BatchHead, Row, heads_of
 from streams.log.chunk import EVENTS, read
 from streams.replication.replica import Replica
 from tests.support.overlays import grown, wait
-from tests.support.shard_world import WrongError
+from tests.support.shards.shard_world import WrongError
 
 
 class StreamWorld:

@@ -42,7 +42,7 @@ from streams.producing.producers import Producers
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
 from tests.support.logs import SHARD
-from tests.support.shard_world import ShardWorld, WrongError
+from tests.support.shards.shard_world import ShardWorld, WrongError
 
 
 def row_batch(number: int, rows: int = 1, size: int = 3) -> RowBatch:

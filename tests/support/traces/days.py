@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.support.trace_runs import ABOVE_5, START, Overlay
+from tests.support.traces.runs import ABOVE_5, START, Overlay
 
 DAY = 86_400.0
 MIDNIGHT = START // DAY * DAY
