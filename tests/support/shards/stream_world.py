@@ -1,8 +1,8 @@
 """Streams in an overlay of simulated nodes, with crashes, partitions, cut links and bad disks.
 
-What `shard_world` does for the replicas alone, for whole nodes: who leads is decided by the owners of streams, which are lost and restarted as well. The checkers are the same: 1 a
-committed chunk's hash is fixed for ever; 2 what is acknowledged is there, once; 9 replicas have the
-same bytes.
+What `shard_world` does for the replicas alone, for whole nodes: who leads is decided by the owners
+of streams, which are lost and restarted as well. The checkers are the same: 1 a committed chunk's
+hash is fixed for ever; 2 what is acknowledged is there, once; 9 replicas have the same bytes.
 """
 
 from __future__ import annotations
