@@ -77,23 +77,24 @@ stream-search: setup
 
 # Random values of every type between databases on real servers: some ten minutes.
 sync-types: setup
-	CANOPY_EXAMPLES=$(or $(EXAMPLES),300) $(BIN)/python -m pytest -q --timeout 3600 \
-	  tests/canopy/sync/test_sync_types.py
+	CANOPY_EXAMPLES_SHARE=1 CANOPY_EXAMPLES=$(or $(EXAMPLES),300) $(BIN)/python -m pytest -q \
+	  --timeout 3600 tests/canopy/sync/test_sync_types.py
 
 # Random databases kept in sync while processes and servers are killed, by seed until one is bad.
 # SOAK="--seed 7 --seeds 20".
 soak-sync: setup
 	$(BIN)/python -m bench.sync.soak $(SOAK)
 
-# Every test, each property with ten times the random inputs that it asks for; the suite draws 0.4
-# of them. TESTS="tests/matching", SHARE=100.
+# Every test, each property with ten times the random inputs that it asks for, and all seeds; the
+# suite takes 0.4 of both. TESTS="tests/matching", SHARE=100.
 examples: setup
-	CANOPY_EXAMPLES_SHARE=$(or $(SHARE),10) $(BIN)/python -m pytest -n 3 --dist loadgroup \
+	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache \
+	  CANOPY_EXAMPLES_SHARE=$(or $(SHARE),10) $(BIN)/python -m pytest -n 3 --dist loadgroup \
 	  --timeout 3600 $(TESTS)
 
 # What policies leave of selectors, judged by SQLite: ten million triples, some minutes.
 confinement: setup
-	CONFINEMENT=$${CONFINEMENT:-10000000} $(BIN)/python -m pytest -q \
+	CANOPY_EXAMPLES_SHARE=1 CONFINEMENT=$${CONFINEMENT:-10000000} $(BIN)/python -m pytest -q \
 	  tests/attacks/test_attacks_confinement.py
 
 # A stream of real processes under 1,000 faults, until 10 million rows are acknowledged: hours.

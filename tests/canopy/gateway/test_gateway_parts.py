@@ -9,7 +9,7 @@ from typing import Any
 
 import mqtt5
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from canopy.client.publishing import Drafting
@@ -42,6 +42,7 @@ def spec_matches(filter_: list[str], topic: list[str]) -> bool:
 
 
 @settings(max_examples=100, deadline=None)
+@example(["a", "+"], False, ["a", "b", "c"])  # + is one level
 @given(
     st.lists(st.one_of(LEVEL, st.just("+")), min_size=1, max_size=4),
     st.booleans(),
