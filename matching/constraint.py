@@ -113,6 +113,8 @@ class Constraint:
     @property
     def is_points(self) -> bool:
         """Whether only single values are allowed (equality, IN)."""
+        if len(self.intervals) == 1:  # mostly
+            return self.intervals[0].is_point()
         return all(interval.is_point() for interval in self.intervals)
 
     def function(self) -> ConditionFunction:
@@ -157,8 +159,7 @@ def _selectivity(constraint: Constraint) -> tuple[int, int]:
     is an order of classes. Not measured; would be measured by the share of an attribute's events
     that constraints of each class let through in real feeds.
     """
-    intervals = constraint.intervals
-    hull = constraint.hull
+    intervals, hull = constraint.intervals, constraint.hull
     if hull.lo[0] == 0 and hull.hi <= WHOLE_TYPES[0].hi:
         # A boolean has two values: half of all events at best, and nothing for a tree to split.
         return (3, len(intervals))

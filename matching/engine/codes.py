@@ -173,6 +173,11 @@ class Coder:
                 (above if above >= 0 else above ^ HIGHEST) + int(high[2]) - 1,
                 False,
             )
+        if low[0] == 2 == high[0] and first == last and first:
+            code = self.strings.acquire(str(first))  # of both ends, which are one string
+            if code is not None:
+                acquired.append(str(first))
+                return code + int(low[2]), code + int(high[2]) - 1, False
         lo, loose = self._end(low, acquired, True)
         hi, wide = self._end(high, acquired, False)
         return lo, hi, loose or wide

@@ -49,11 +49,12 @@ def breadth(interval: Interval) -> float:
     rank = lo[0]
     if lo >= hi:
         return 0.0
+    is_point = lo[1] == hi[1] and interval.is_point()
     if rank == 0 and hi <= WHOLE_TYPES[0].hi:
-        return HALF if interval.is_point() else 1.0
-    if interval.is_point():
+        return HALF if is_point else 1.0
+    if is_point:
         return POINT
-    if hi > WHOLE_TYPES[min(rank, 2)].hi:
+    if rank != hi[0] and hi > WHOLE_TYPES[min(rank, 2)].hi:
         return 1.0  # more than one type: the attribute need only be there
     open_ends = (lo in _WHOLE_ENDS) + (hi in _WHOLE_ENDS)
     return (BOUNDED, HALF, 1.0)[open_ends]

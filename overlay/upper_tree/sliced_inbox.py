@@ -39,6 +39,10 @@ AT_ONCE: Final = 128
 PART: Final = 4
 """… of one message, before it is looked whether the turn may do more."""
 
+PART_OF_TREE: Final = 32
+"""… of a message with registrations of one tree only, which plants one tree at most. Each part
+costs its handler some microseconds."""
+
 TREE: Final = 32
 """For so many counts one that plants a tree at its owner, with what follows from it (measured)."""
 
@@ -146,8 +150,11 @@ def parts(message: Message) -> Iterator[Message]:
     """The message in parts that fit into a turn."""
     match message:
         case Install(registrations=many) | Register(registrations=many) if len(many) > PART:
-            for at in range(0, len(many), PART):
-                some = many[at : at + PART]
+            tree = many[0].attribute
+            is_alike = all(one.attribute == tree for one in many)
+            size = PART_OF_TREE if is_alike else PART
+            for at in range(0, len(many), size):
+                some = many[at : at + size]
                 yield msgspec.structs.replace(message, registrations=some)
         case Uninstall(ids=ids) | Unregister(ids=ids) if len(ids) > AT_ONCE * ENDS:
             for at in range(0, len(ids), AT_ONCE * ENDS):

@@ -10,9 +10,24 @@ from overlay.settings import Settings
 from overlay.upper_tree import sliced_inbox
 from overlay.upper_tree.host.hosting import InstallDue
 from overlay.upper_tree.host.serving_leases import ServingLeases
-from overlay.upper_tree.messages import Assign, Entry, Install, ServingBeat, ServingReply, Uninstall
+from overlay.upper_tree.messages import (
+    Assign,
+    Entry,
+    Install,
+    Register,
+    ServingBeat,
+    ServingReply,
+    Uninstall,
+)
 from overlay.upper_tree.partition import PartitionMap
-from overlay.upper_tree.sliced_inbox import ASSIGNED, AT_ONCE, PART, SlicedInbox
+from overlay.upper_tree.sliced_inbox import (
+    ASSIGNED,
+    AT_ONCE,
+    PART,
+    PART_OF_TREE,
+    SlicedInbox,
+    parts,
+)
 from tests.support.trees import HostNode, registration
 from tests.support.world import one_node, peer
 
@@ -76,9 +91,19 @@ def test_many_take_several_turns_and_all_else_waits_behind_in_order() -> None:
     assert len(host.machine) == AT_ONCE + 1 + 1 + 3 + ASSIGNED
     assert [host.turn(), host.turn(), host.turn()] == [AT_ONCE, 1 + 3, 0]
     assert [kind for _, kind, _ in host.done] == [
-        *["Install"] * (2 * AT_ONCE // PART + 1), "Uninstall", "Install", "Assign",
+        *["Install"] * (2 * AT_ONCE // PART_OF_TREE + 1), "Uninstall", "Install", "Assign",
     ]  # fmt: skip
     assert len(host.machine) == 0
+
+
+def test_registrations_of_several_trees_are_taken_in_smaller_parts() -> None:
+    alike = install(2 * PART_OF_TREE).registrations
+    other = install(1, "y").registrations
+    for taken, most in ((alike, PART_OF_TREE), (alike[1:] + other, PART)):
+        found = [part for part in parts(Register(1, taken)) if isinstance(part, Register)]
+        sizes = [len(part.registrations) for part in found]
+        assert sizes == [most] * (2 * PART_OF_TREE // most)
+        assert [one for part in found for one in part.registrations] == list(taken)
 
 
 def test_no_more_than_a_bound_waits(monkeypatch: pytest.MonkeyPatch) -> None:
