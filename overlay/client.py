@@ -272,8 +272,9 @@ class BeginReading(Command, frozen=True):
 
 class TakeEvents(Command, frozen=True):
     """Take what has come for a reading, named by the request number of its BeginReading. Answered
-    by EventsTaken as soon as there are events, or a position has moved on without any; by Failed
-    when the reading has ended. A program that takes nothing is sent nothing."""
+    by EventsTaken as soon as there are events, or when a position has moved on without any (some
+    seconds later where thousands of a node's readings wait for that); by Failed when the reading
+    has ended. A program that takes nothing is sent nothing."""
 
     reading: int
 

@@ -10,6 +10,7 @@ from streams.consuming import skipping
 from streams.consuming.durable import DurableConsumers, Refusal
 from streams.consuming.history import HistoryScan
 from streams.consuming.messages import Durable, Piece
+from streams.consuming.readers import Readers
 from streams.consuming.shard_readings import ShardReadings
 from streams.consuming.tail import Tail
 from streams.log.chunk import Chunk
@@ -17,6 +18,7 @@ from streams.log.state import ConsumerPosition, Entry, ShardState
 from streams.log.zones import Zone, ZoneMap
 
 READING = "tests/streams/consuming/test_streams_reading.py"
+READERS = "tests/streams/consuming/test_streams_readers.py"
 SKIPPING = "tests/streams/consuming/test_streams_skipping.py"
 PROMISE = "promise: a reading delivers its selector over the committed log"
 POSITION = "promise: a durable consumer's position is what its program has confirmed"
@@ -43,6 +45,30 @@ def readings_get_a_chunk_twice_at_the_seam() -> None:
         original(self, reading, number - 1, max(position - 1, 0))  # type: ignore[arg-type]
 
     replace(original, _go_behind)
+
+
+@fault(PROMISE, READERS, "test_who_gets_rows_does_not_wait_for_those_who_get_none")
+def programs_that_wait_for_positions_are_forgotten() -> None:
+    """A program that was not told at once of a position without rows is not told of it later."""
+    original = Readers._tell_passed
+
+    def _tell_passed(self: Readers) -> None:
+        self._passed.clear()
+        original(self)
+
+    replace(original, _tell_passed)
+
+
+@fault(PROMISE, READING, "test_many_readings_are_told_in_turns_how_far_was_scanned")
+def the_same_readings_are_always_marked() -> None:
+    """A shard's leader tells the first readings only how far was scanned."""
+    original = ShardReadings.mark
+
+    def mark(self: ShardReadings) -> None:
+        self._marked = 0
+        original(self)
+
+    replace(original, mark)
 
 
 @fault(PROMISE, SKIPPING, "test_what_can_be_told_by_a_zone_map")

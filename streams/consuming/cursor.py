@@ -127,6 +127,14 @@ class Cursor:
         """Whether there is something to tell the program."""
         return self.position is not None and self.position > self.delivered
 
+    @property
+    def has_urgent_news(self) -> bool:
+        """Whether that is rows, or that all which was there at the beginning has been looked at:
+        programs end that read up to there."""
+        if self.position is None:
+            return False
+        return bool(self._pieces) or self.delivered < max(self.end, self.table_end) <= self.position
+
     def take(self, most: int, size: int) -> tuple[list[StreamEvent], int]:
         """At most `most` events of some `size` bytes; returns them and their bytes."""
         found: list[StreamEvent] = []

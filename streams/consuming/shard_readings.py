@@ -9,6 +9,7 @@ kept for readings that are slow. Only committed chunks are looked at.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 from matching import Predicate, SelectorError, compile_selector
@@ -55,6 +56,10 @@ Item = TypeVar("Item")
 READINGS_MOST: Final = 10_000
 """Readings of a shard at most. Guess."""
 
+MARKED_MOST: Final = 2_500
+"""Readings that are told at a time how far was scanned (`read_server.MARK`): so all of them are
+within a second, and how often does not depend on how many there are up to this number."""
+
 KEPT: Final = 15.0
 """Seconds after which a reading ends of which its node has said nothing. It speaks every second
 (`readers.KEEP`); a link that is silent for longer is lost."""
@@ -87,6 +92,7 @@ class ShardReadings:
         self._table = table
         self._wake = wake
         self._ready: dict[Reading, None] = {}  # behind the tail, and able to go on
+        self._marked = 0  # the place among the readings of the one that is marked next
 
     @property
     def end(self) -> int:
@@ -303,9 +309,14 @@ class ShardReadings:
         self.durable.look(each.durable for each in self.readings.values() if each.durable)
 
     def mark(self) -> None:
-        """Tell readers how far was scanned, where nothing has matched since they were told."""
+        """Tell some readers how far was scanned, where nothing has matched since they were told:
+        each time the next `MARKED_MOST` of them."""
         by_peer: dict[Peer, list[tuple[int, int, int]]] = {}
-        for reading in self.readings.values():
+        all_of_them = self.readings.values()
+        start = self._marked if self._marked < len(all_of_them) else 0
+        end = start + min(MARKED_MOST, len(all_of_them))
+        self._marked = end % (len(all_of_them) or 1)
+        for reading in islice(chain(all_of_them, all_of_them), start, end):
             position = self.tail.position if reading.scan is None else reading.scan.position
             if position > reading.sent:
                 marks = by_peer.setdefault(reading.peer, [])

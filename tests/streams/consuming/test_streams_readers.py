@@ -22,7 +22,8 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.stream_client import AddStream
-from tests.streams.consuming.reading_world import trial_of_readings
+from streams.consuming import readers
+from tests.streams.consuming.reading_world import ReadingWorld, trial_of_readings
 from tests.support.examples import seeds
 from tests.support.overlays import grown, wait
 
@@ -31,6 +32,43 @@ from tests.support.overlays import grown, wait
 def test_programs_miss_nothing_and_get_nothing_twice_through_faults(seed: int) -> None:
     world = trial_of_readings(seed)
     assert sum(len(life.rows) for p in world.programs.values() for life in p.lives) > 20
+
+
+def test_who_gets_rows_does_not_wait_for_those_who_get_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Positions without rows are told to some programs at each look, and to all of them in turn."""
+    monkeypatch.setattr(readers, "PASSED_MOST", 2)
+    world = ReadingWorld(1)
+    node = world.peers[-1].id
+    few = [world.add(client, node, "n < 0") for client in range(1, 8)]
+    every = world.add(9, node, "n >= 0")
+    replies: list[tuple[float, int, Any]] = []
+
+    def replied(client: int, reply: Any) -> None:
+        replies.append((world.scheduler.now, client, reply))
+        world.programs[client].answered(reply)
+        if isinstance(reply, EventsTaken):
+            world.programs[client].work()
+
+    world.ports[node].reply = replied
+    world.run(0.1)
+    world.elect(world.peers[0].id)
+    for _ in range(5):
+        world.run(0.5)
+        world.work()
+    assert all(program.takes for program in world.programs.values())
+    replies.clear()
+    for _ in range(3):
+        world.append()
+    world.run(5 * readers.LOOK)
+    end = len(world.log_rows(world.peers[0].id))
+    assert [program.lives[-1].position for program in (*few, every)] == [end] * 8 != [0] * 8
+    assert len(every.lives[-1].rows) == end
+    empty = [(at, client) for at, client, reply in replies if not reply.events]
+    first, last = (min(empty)[0], max(empty)[0])
+    assert last - first > readers.LOOK
+    assert all(sum(at <= t < at + readers.LOOK * 0.9 for t, _ in empty) <= 4 for at, _ in empty)
 
 
 def ask(world: World, node: str, command: type[Any], *arguments: Any, **more: Any) -> Any:

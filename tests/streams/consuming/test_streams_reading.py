@@ -9,6 +9,7 @@ import pytest
 
 from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Peer
+from streams.consuming import shard_readings
 from streams.consuming.messages import (
     EXPIRED,
     FENCED,
@@ -24,8 +25,10 @@ from streams.consuming.messages import (
     ReadingRefused,
     ReadingsKept,
     ReadingsMoved,
+    ReadingsScanned,
     ReadShard,
 )
+from streams.consuming.read_server import MARK
 from streams.log import shard_log
 from streams.log.chunk import CUT
 from streams.log.state import Floor, encode_entries
@@ -96,6 +99,24 @@ def test_a_position_moves_on_where_nothing_matches() -> None:
         world.run(0.01)
     world.run(1.0)
     assert (client.position, client.rows) == (len(world.log_rows(leader.id)), {})
+
+
+def test_many_readings_are_told_in_turns_how_far_was_scanned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shard_readings, "MARKED_MOST", 2)
+    world, leader, _ = led_world()
+    clients = [reader(world, "n < 0", number) for number in range(1, 6)]
+    for client in clients:
+        client.open(leader, ReadFrom("new"))
+    for _ in range(5):
+        world.append()
+        world.run(0.01)
+    world.run(3 * MARK)
+    end = len(world.log_rows(leader.id))
+    assert [client.position for client in clients] == [end] * 5
+    marked = [m for c in clients for m in c.messages if isinstance(m, ReadingsScanned)]
+    assert 1 < max(len(message.marks) for message in marked) <= 2
 
 
 def test_what_is_not_committed_is_not_read() -> None:
