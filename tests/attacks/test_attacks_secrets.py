@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import socket
 from collections.abc import Callable
@@ -90,6 +91,7 @@ async def test_no_secret_and_with_redaction_no_value_is_written(tmp_path: Path) 
             await outside(lambda: use(path, secrets, said))
             process.drain("test")
     finally:
+        faulthandler.cancel_dump_traceback_later()  # which ends a process that does not leave
         process.close_shards()
         folder.close()
     assert len(secrets) > 5

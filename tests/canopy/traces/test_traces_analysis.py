@@ -299,7 +299,7 @@ def test_the_report_says_what_the_walks_did_and_draws_one(faulty: Analysed) -> N
     page = (faulty.out / "report.html").read_text()
     assert "1 of the 2 for attributes that have a tree hit (50 %), after 3 hops" in page
     assert "1 search needed no walk: the tree stood in" in page
-    assert "walked for the tree of a: 4 steps, with a limit of 10, blocked" in page
+    assert "walked for the tree of a, 10 steps at most. Blocked at" in page
 
 
 def test_the_report_says_what_went_wrong_and_how_far_it_got(faulty: Analysed) -> None:
