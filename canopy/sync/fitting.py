@@ -8,6 +8,7 @@ in a text, which PostgreSQL has no place for.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from array import array
@@ -303,6 +304,22 @@ def to_json(value: Value) -> Value:
     return to_text(value)
 
 
+def to_checked_json(value: Value) -> Value:
+    """As `to_json`, where the destination takes only what is JSON."""
+    found = to_json(value)
+    try:
+        json.loads(found, parse_constant=_no_constant, parse_float=str, parse_int=str)
+    except RecursionError:
+        pass  # too deep to be looked at here
+    except ValueError:
+        raise _unfit(value, "JSON") from None
+    return found
+
+
+def _no_constant(name: str) -> Value:
+    raise ValueError(f"{name} is no JSON")
+
+
 def to_bytes(value: Value) -> Value:
     """Bytes."""
     if type(value) is bytes:
@@ -386,7 +403,7 @@ POSTGRES_FITS: Final[dict[str, Fit]] = {
     "time": to_time,
     "timestamp": to_timestamp,
     "instant": to_instant,
-    "json": to_json,
+    "json": to_checked_json,
     "uuid": to_text,
 }
 

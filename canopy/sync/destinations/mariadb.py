@@ -62,6 +62,11 @@ class MariadbDestination(SqlDestination):
             [self._name],
         )
 
+    def rollback(self) -> None:
+        """See `Destination`. Where the connection is lost, the server has done it."""
+        self._in_transaction = self._in_transaction and self._connection.open
+        super().rollback()
+
     def take_up(self, table: Table) -> None:
         """See `Destination`. A change of tables commits, so it has a connection of its own; but
         where the transaction holds rows of the table, what was done so far is committed before its

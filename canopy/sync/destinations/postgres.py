@@ -13,7 +13,9 @@ import psycopg
 
 from canopy.sync.changes import Column, Table
 from canopy.sync.destinations.sql import SqlDestination, Statements, quoted
+from canopy.sync.errors import UnfitError
 from canopy.sync.fitting import POSTGRES_TYPES
+from canopy.sync.folding import Step
 from canopy.sync.postgres_values import (
     OTHER,
     SESSION,
@@ -61,7 +63,17 @@ class PostgresDestination(SqlDestination):
     def load(self, table: Table, rows: Iterable[Row]) -> None:
         """See `Destination`."""
         found = self._statements[table.name]
-        self._copy(quoted(table.name), table.names, found.fitted_columns(rows))
+        try:
+            self._copy(quoted(table.name), table.names, found.fitted_columns(rows))
+        except psycopg.DataError as error:
+            raise UnfitError(f"{table.name}: the destination says: {error}") from None
+
+    def apply(self, step: Step) -> None:
+        """See `Destination`. Raises UnfitError for what only the server has found to be unfit."""
+        try:
+            super().apply(step)
+        except psycopg.DataError as error:
+            raise UnfitError(f"{step.table.name}: the destination says: {error}") from None
 
     def scan(self, table: Table) -> Iterator[Row]:
         """See `Destination`."""

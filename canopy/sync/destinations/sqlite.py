@@ -9,6 +9,7 @@ from typing import Final
 from canopy.sync.changes import Column, Table
 from canopy.sync.destinations.destination import Progress
 from canopy.sync.destinations.sql import SqlDestination, quoted
+from canopy.sync.errors import SchemaError
 
 BUSY: Final = 30.0
 """Seconds to wait for another writer."""
@@ -46,7 +47,24 @@ class SqliteDestination(SqlDestination):
         super().commit(progress)
 
     def _change(self, table: Table, former: Table, old: Column) -> None:
-        """A column takes values of any type, and keeps its NOT NULL."""
+        """A column keeps its NOT NULL. It takes values of any type, but bends those that look like
+        its own: a text of digits in a column of numbers is a number, at last infinity. So one whose
+        type changes is made anew, with its values."""
+        new = next((column for column in table.columns if column.name == old.name), None)
+        kind = self._type(former, old) if new is None else self._type(table, new)
+        if kind == self._type(former, old):
+            return
+        name, made, to = quoted(old.name), quoted(f"canopy_{old.name}"), quoted(table.name)
+        try:
+            self._execute(f"ALTER TABLE {to} ADD COLUMN {made} {kind}")
+            self._execute(f"UPDATE {to} SET {made} = {name}")
+            self._execute(f"ALTER TABLE {to} DROP COLUMN {name}")
+            self._execute(f"ALTER TABLE {to} RENAME COLUMN {made} TO {name}")
+        except sqlite3.OperationalError as error:
+            raise SchemaError(
+                f"{table.name}.{old.name} has the type {kind} at the source now, and the "
+                f"destination's column cannot be made anew: {error}"
+            ) from None
 
     def _columns(self, table: str) -> list[str]:
         return [row[1] for row in self._execute(f"PRAGMA table_xinfo({quoted(table)})")]

@@ -49,11 +49,14 @@ NEEDED: Final = {
     "binlog_row_image": ("FULL", "binlog_row_image = FULL"),
     "binlog_row_metadata": ("FULL", "binlog_row_metadata = FULL"),
 }
-_DML: Final = re.compile(r"\s*(insert|update|delete|replace|load)\b", re.IGNORECASE)
+_BLANK: Final = r"(?:\s|/\*.*?\*/|(?:--\s|#)[^\n]*(?:\n|$))"
+"""A blank or a comment, which clients put in front of statements, too."""
+_NAME: Final = r"(`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[^\s.;/`\"]+)"
+_DML: Final = re.compile(rf"{_BLANK}*(insert|update|delete|replace|load)\b", re.IGNORECASE)
 _TRUNCATE: Final = re.compile(
-    r"\s*truncate\s+(?:table\s+)?(?:[`\"]?([^`\".\s]+)[`\"]?\s*\.\s*)?"
-    r"(?:`((?:[^`]|``)+)`|\"((?:[^\"]|\"\")+)\"|([^\s;/`\"]+))",
-    re.IGNORECASE,
+    rf"{_BLANK}*truncate\b{_BLANK}*(?:table\b{_BLANK}*)?"
+    rf"(?:{_NAME}{_BLANK}*\.{_BLANK}*)?{_NAME}",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -272,8 +275,9 @@ class MariadbSource:
             )
         match = _TRUNCATE.match(found.text)
         if match is not None:
-            name = match[2] or match[3] or match[4]
-            if self._wants(match[1] or found.schema, name) and name in self._known:
+            name = _unquoted(match[2])
+            schema = _unquoted(match[1]) if match[1] else found.schema
+            if self._wants(schema, name) and name in self._known:
                 yield Change(TRUNCATE, name, schema=self._known[name])
             return
         if found.schema == self._schema or self._schema in found.text:
@@ -328,6 +332,13 @@ class MariadbSource:
 
 def _is_own(found: binlog.RowsChange, table: str, schema: str) -> bool:
     return found.layout.name == table and found.layout.schema == schema
+
+
+def _unquoted(name: str) -> str:
+    """A name in a statement as the catalogue has it."""
+    if name[0] not in '`"':
+        return name
+    return name[1:-1].replace(2 * name[0], name[0])
 
 
 class MariadbView:

@@ -182,12 +182,11 @@ class SqliteSource:
         """See `Source`."""
         if not self._await_commit(wait):
             return
-        self._refresh()
-        (end,) = self._database.execute("SELECT max(id) FROM canopy_changes").fetchone()
+        end = self._end_of_known()
         held: Change | None = None
         last = 0.0
         begun = self._position
-        while self._position < (end or 0):
+        while self._position < end:
             width = 2 * max((len(table.columns) for table in self._shapes.values()), default=0)
             found = self._database.execute(
                 f"SELECT id, tab, op, at, applied, {', '.join(f'v{n}' for n in range(width))} "
@@ -244,6 +243,16 @@ class SqliteSource:
             if (rest := until - time.monotonic()) <= 0:
                 return False
             time.sleep(min(LOOK, rest))
+
+    def _end_of_known(self) -> int:
+        """Up to which change no table was altered without being taken up."""
+        self._refresh()
+        while True:
+            (end,) = self._database.execute("SELECT max(id) FROM canopy_changes").fetchone()
+            (schema,) = self._database.execute("PRAGMA schema_version").fetchone()
+            if schema == self._schema:
+                return end or 0
+            self._refresh()  # a table was altered in between, and rows of it are in the log
 
     def _change(self, row: tuple[Any, ...]) -> Change | None:
         if row[4] is not None and not self._echoes:

@@ -33,7 +33,7 @@ from canopy.sync.changes import (
 )
 from canopy.sync.errors import MalformedError, SchemaError, UnfitError
 from canopy.sync.filtering import RowFilter
-from canopy.sync.fitting import canonical, column_type, fits
+from canopy.sync.fitting import canonical, column_type, fits, to_checked_json
 from canopy.sync.folding import fold
 from canopy.sync.values import ABSENT, Literal, Unpacking, pack, unpack
 from matching import SelectorError
@@ -318,3 +318,15 @@ def test_types_and_values_of_one_database_in_another() -> None:
     assert canonical(Decimal("1.10")) == canonical(Decimal("1.1")) == "1.1"
     assert canonical(-0.0) == canonical(0.0)
     assert canonical(Decimal(10**40)) == str(10**40)
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [('{"a": 1e999}', True), ('"\\ud800"', True), ("", False), ("NaN", False), ("[1,]", False)],
+)
+def test_what_is_no_json_is_refused_where_only_json_is_kept(text: str, fits: bool) -> None:
+    if fits:
+        assert to_checked_json(text) == text
+    else:
+        with pytest.raises(UnfitError):
+            to_checked_json(text)

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from pymysql import OperationalError
 
 from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
@@ -288,3 +289,39 @@ def test_a_server_that_does_not_log_rows_is_refused(sides: Sides) -> None:
     sides.db.execute("INSERT INTO t VALUES (1, 'a', 'x')")
     with pytest.raises(SyncError, match="a statement and not its rows"):
         captured(capture)
+
+
+def test_a_table_is_emptied_whatever_its_name_and_the_comment_before(sides: Sides) -> None:
+    for name in ("`a.b`", "`c``d`"):
+        sides.db.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+    capture, apply = sides.capture(), sides.apply_to(target := sides.sqlite())
+    for name in ("t", "`a.b`", "`c``d`"):
+        sides.db.execute(f"INSERT INTO {name} (id) VALUES (1)")
+    sides.db.execute("/* an application */ TRUNCATE t")
+    sides.db.execute("-- empty it\n TRUNCATE TABLE `a.b`")
+    sides.db.execute("TRUNCATE /* now */ TABLE " + sides.db.named("c`d"))
+    captured(capture)
+    drained(apply)
+    for name in ("t", '"a.b"', '"c`d"'):
+        assert rows(target, name) == []
+
+
+def test_a_text_where_numbers_were_is_kept_by_sqlite(sides: Sides) -> None:
+    sides.db.execute("CREATE TABLE n (id int PRIMARY KEY, c int)")
+    sides.db.execute("INSERT INTO n VALUES (1, 7)")
+    capture, apply = sides.capture(), sides.apply_to(target := sides.sqlite())
+    sides.db.execute("ALTER TABLE n MODIFY c longtext")
+    sides.db.execute("INSERT INTO n VALUES (2, repeat('0123456789', 40)), (3, '007')")
+    captured(capture)
+    drained(apply)
+    assert rows(target, "n", "id, c") == rows(sides.db, "n", "id, c")
+
+
+def test_a_destination_whose_server_has_gone_has_nothing_to_take_back(sides: Sides) -> None:
+    other = Mariadb(sides.maria)
+    sides.apply_to(other)
+    sides.destination.begin()
+    other.execute(f"KILL {sides.destination._connection.thread_id()}")
+    with pytest.raises(OperationalError):
+        sides.destination.progress()
+    sides.destination.rollback()

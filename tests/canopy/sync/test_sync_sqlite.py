@@ -426,3 +426,24 @@ def test_a_table_that_was_built_anew_and_a_unique_index_are_seen(kit: Kit) -> No
     drained(capture)
     sent = [event.attributes["_table"] for event in kit.stream.events[before:]]
     assert sent == ["other"], "tables that are as they were are not sent again"
+
+
+def test_rows_of_a_column_that_comes_while_the_log_is_read_wait_for_it(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture, apply = kit.capture(), kit.apply()
+    source = capture._source
+    assert isinstance(source, SqliteSource)
+    refresh = source._refresh
+
+    def slow() -> None:
+        refresh()
+        monkeypatch.setattr(source, "_refresh", refresh)
+        kit.db.execute("ALTER TABLE orders ADD COLUMN more TEXT DEFAULT 'x'")
+        kit.db.execute("INSERT INTO orders (id, more) VALUES (1, 'y')")
+
+    monkeypatch.setattr(source, "_refresh", slow)
+    kit.db.execute("INSERT INTO orders (id) VALUES (2)")
+    capture.run_once(0)
+    drained(apply)
+    assert kit.rows(kit.target, "orders") == kit.rows(kit.source, "orders")
