@@ -19,7 +19,7 @@ from canopy.sync.changes import (
 )
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.source import Source
-from canopy.sync.stream import Stream, last_commit
+from canopy.sync.stream import Stream, last_commit, shapes
 from overlay.client import Draft
 
 BYTES: Final = 384 * 1024
@@ -58,9 +58,9 @@ class Capture:
         """Go on behind what the stream has; with a snapshot if it has nothing, or if asked to.
         `from_now`: an empty stream needs none. Raises SourceLostError."""
         self._stream.begin()
-        commit, unfinished = last_commit(self._stream)
+        commit, unfinished, behind = last_commit(self._stream)
         if commit is not None and not snapshot and unfinished != SNAPSHOT:
-            self._source.resume(commit)
+            self._source.resume(commit, shapes(self._stream, behind))
             self._marked = commit.position
             if unfinished:
                 self._stream.append([self._drafting.draft(Change(ABORT))])

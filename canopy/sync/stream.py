@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from canopy.client.errors import CommandFailed
 from canopy.client.synchronous import Client, Producer, Reading
-from canopy.sync.changes import Change, Commit, change_of
+from canopy.sync.changes import SNAPSHOT, Change, Commit, Table, change_of
 from canopy.sync.errors import FencedError, SyncError
 from overlay.client import Draft, GetStreams, StreamEvent, Streams
 
@@ -55,6 +55,9 @@ class Stream(Protocol):
 
     def read(self, offset: int) -> Events:
         """What is there from `offset` on, and what comes."""
+
+    def schemas(self) -> list[StreamEvent]:
+        """The events of now that begin a snapshot or give a table a shape, in their order."""
 
     def ends(self) -> tuple[int, int]:
         """The first offset that is kept, and the one that comes next."""
@@ -111,6 +114,16 @@ class ClientStream:
                 f"needs a new snapshot (canopy sync run --snapshot at the source)"
             ) from None
 
+    def schemas(self) -> list[StreamEvent]:
+        """See `Stream`."""
+        found: list[StreamEvent] = []
+        wanted = "_op = 'schema' OR _op = 'snapshot'"
+        with self._client.read(self.name, wanted, start="first", timeout=TIMEOUT) as reading:
+            end = reading.ends[0]
+            while reading.positions[0] < end:
+                found += reading.take(TIMEOUT)
+        return [event for event in found if event.offset < end]
+
     def ends(self) -> tuple[int, int]:
         """See `Stream`."""
         reading = self._client.read(self.name, start="first", timeout=TIMEOUT)
@@ -118,9 +131,9 @@ class ClientStream:
         return reading.positions[0], reading.ends[0]
 
 
-def last_commit(stream: Stream) -> tuple[Commit | None, int]:
-    """How far the source was read, None: nothing is known; and with which operation a transaction
-    begins that follows and was not finished, 0: there is none."""
+def last_commit(stream: Stream) -> tuple[Commit | None, int, int]:
+    """How far the source was read, None: nothing is known; with which operation a transaction
+    begins that follows and was not finished, 0: there is none; and the offset behind the commit."""
     first, end = stream.ends()
     size = LOOK_BACK
     while True:
@@ -129,10 +142,26 @@ def last_commit(stream: Stream) -> tuple[Commit | None, int]:
         for place in range(len(found) - 1, -1, -1):
             commit = found[place].commit
             if commit is not None:
-                return commit, found[place + 1].op if place < len(found) - 1 else 0
+                unfinished = found[place + 1].op if place < len(found) - 1 else 0
+                return commit, unfinished, begin + place + 1
         if begin == first:
-            return None, 0
+            return None, 0, first
         size *= 4
+
+
+def shapes(stream: Stream, end: int) -> dict[str, Table]:
+    """By name, the tables as the stream has them below the offset `end`; one whose shape retention
+    has removed is not among them."""
+    found: dict[str, Table] = {}
+    for event in stream.schemas():
+        if event.offset >= end:
+            break
+        change = change_of(event.payload)
+        if change.op == SNAPSHOT:
+            found.clear()
+        elif change.schema is not None:
+            found[change.table] = change.schema
+    return found
 
 
 def _read(stream: Stream, begin: int, end: int) -> list[Change]:

@@ -53,6 +53,10 @@ class MemoryStream:
     def read(self, offset: int) -> Reading:
         return Reading(self, offset)
 
+    def schemas(self) -> list[StreamEvent]:
+        wanted = ("schema", "snapshot")
+        return [event for event in self.events if event.attributes["_op"] in wanted]
+
     def ends(self) -> tuple[int, int]:
         return self.first, len(self.events)
 
@@ -65,6 +69,7 @@ class Session:
         self._session = 0
         self.id = stream.id
         self.read = stream.read
+        self.schemas = stream.schemas
         self.ends = stream.ends
 
     def begin(self) -> None:

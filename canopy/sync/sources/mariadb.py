@@ -8,7 +8,7 @@ server that does not know that GTID refuses (`SourceLostError`).
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final
 
@@ -29,11 +29,11 @@ from canopy.sync.changes import (
     Table,
     check_table,
 )
-from canopy.sync.errors import SchemaError, SourceLostError, SyncError
+from canopy.sync.errors import SourceLostError, SyncError
 from canopy.sync.mariadb_link import BinlogLink, asked, connected
 from canopy.sync.sources import binlog
 from canopy.sync.sources.mariadb_tables import PREFIX, Logged, scan, shape_of, user_tables
-from canopy.sync.sources.source import ASKED, is_wanted, wanted_of
+from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted, wanted_of
 from canopy.sync.values import Row
 
 TABLES: Final = (
@@ -58,6 +58,14 @@ _TRUNCATE: Final = re.compile(
     rf"(?:{_NAME}{_BLANK}*\.{_BLANK}*)?{_NAME}",
     re.IGNORECASE | re.DOTALL,
 )
+
+_RENEWED: Final = re.compile(
+    rf"{_BLANK}*(?:drop\b|rename\b|create\s+or\s+replace\b|alter\b.*\b(?:rename|partition)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Statements after which a name may stand for a table with other rows, of which the log says
+nothing."""
+_WORD: Final = re.compile(r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[\w$]+")
 
 
 class MariadbSource:
@@ -120,12 +128,10 @@ class MariadbSource:
     def start(self) -> None:
         """See `Source`."""
 
-    def resume(self, commit: Commit) -> None:
+    def resume(self, commit: Commit, known: Mapping[str, Table]) -> None:
         """See `Source`."""
-        if commit.source != self.id:
-            raise SourceLostError(
-                f"the stream has changes of another database ({commit.source}, not {self.id})"
-            )
+        check_source(commit, self.id)
+        self._known = dict(known)
         end = self.target()
         if end < commit.position:
             raise SourceLostError(
@@ -281,12 +287,23 @@ class MariadbSource:
                 yield Change(TRUNCATE, name, schema=self._known[name])
             return
         if found.schema == self._schema or self._schema in found.text:
-            there = user_tables(self._sql)
-            lost = [name for name in self._known if name not in there]
-            if lost:
-                raise SchemaError(
-                    f"table {lost[0]} is gone from the source: create it again, or remove the sync"
-                )
+            known = [name for name in self._known if is_wanted(name, self._wanted)]
+            check_there(known, user_tables(self._sql))
+            if _RENEWED.match(found.text):
+                named = {_unquoted(name) for name in _WORD.findall(found.text)}
+                for name in named.intersection(self._captured()):
+                    yield from self._renewed(name)
+
+    def _renewed(self, name: str) -> Iterator[Change]:
+        """A table that was dropped, renamed or made anew, and is there by now: its shape, and its
+        rows instead of those that it had."""
+        is_other = name in self._known
+        table = self._known[name] = check_table(shape_of(self._sql, name))
+        self._logged.pop(name, None)
+        yield Change(SCHEMA, name, schema=table)
+        if is_other:
+            yield Change(TRUNCATE, name, schema=table)
+        yield from self._resent(table)
 
     def _learn(self, layout: binlog.Layout) -> Generator[Change, None, Logged]:
         """Changes before a row of this layout: its schema, if the stream has another one, and all

@@ -8,7 +8,7 @@ or moved by somebody else, and what came between is lost (`SourceLostError`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from canopy.sync.postgres_values import SESSION
 from canopy.sync.sources import pgoutput
 from canopy.sync.sources.postgres_tables import TAKEN_IN, Publication, Shape, scan, shape_of
 from canopy.sync.sources.replication import Replication, lsn_number, lsn_text
-from canopy.sync.sources.source import ASKED
+from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted
 
 ECHO: Final = "canopy"
 """Prefix of the message with which a destination begins what it applies."""
@@ -112,12 +112,10 @@ class PostgresSource:
     def start(self) -> None:
         """See `Source`."""
 
-    def resume(self, commit: Commit) -> None:
+    def resume(self, commit: Commit, known: Mapping[str, Table]) -> None:
         """See `Source`."""
-        if commit.source != self.id:
-            raise SourceLostError(
-                f"the stream has changes of another database ({commit.source}, not {self.id})"
-            )
+        check_source(commit, self.id)
+        self._known = dict(known)
         found = self._sql.execute(
             "SELECT confirmed_flush_lsn::text, wal_status, plugin FROM pg_replication_slots "
             "WHERE slot_name = %s",
@@ -163,6 +161,8 @@ class PostgresSource:
         if time.monotonic() > self._looked + LOOK_EVERY:
             self._looked = time.monotonic()
             self._publication.take_in(NOTE)
+            known = [name for name in self._known if is_wanted(name, self._tables)]
+            check_there(known, self._publication.user_tables())
         while True:
             data = self._link.receive(wait if begun is None else 60.0)
             if data is None:
@@ -255,10 +255,14 @@ class PostgresSource:
 
     def _taken_in(self, name: str) -> Iterator[Change]:
         """A table of which changes are in the log from here on: its shape, and its rows as they are
-        now. None, if it is gone again by now."""
+        now. None, if it is gone again by now. One that is known was dropped, or renamed, and made
+        again: the rows that it had are gone."""
         if name in self._publication.tables():
+            is_other = name in self._known
             table = self._known[name] = shape_of(self._sql, name).table
             yield Change(SCHEMA, name, schema=table)
+            if is_other:
+                yield Change(TRUNCATE, name, schema=table)
             yield from self._resent(table)
 
     def _learn(self, found: pgoutput.Relation) -> Iterator[Change]:
@@ -268,10 +272,11 @@ class PostgresSource:
         self._shapes[found.id] = shape
         self._keys[found.id] = tuple(column[3] for column in found.columns)
         if known != shape.table:
+            if not shape.table.key:
+                check_there((found.name,), self._publication.user_tables())
             self._known[found.name] = check_table(shape.table)
             yield Change(SCHEMA, found.name, schema=shape.table)
-            if known is not None:
-                yield from self._resent(shape.table)
+            yield from self._resent(shape.table)  # under another name it had rows before, too
 
     def _resent(self, table: Table) -> Iterator[Change]:
         """All rows as they are now, since a new column may have a value in each, of which the log

@@ -56,7 +56,7 @@ class Publication:
     def publish(self) -> None:
         """Make the publication if there is none, and take tables out of it that are not wanted any
         more. Raises SchemaError."""
-        wanted = wanted_of(self._wanted, self._user_tables())
+        wanted = wanted_of(self._wanted, self.user_tables())
         identifier = sql.Identifier(self._name)
         found = self._sql.execute(
             "SELECT count(*) FROM pg_publication WHERE pubname = %s", (self._name,)
@@ -81,7 +81,7 @@ class Publication:
         transaction is in the log as a whole or seen by whoever reads the rows when he has come to
         the note in the log, which has this prefix. Raises SchemaError."""
         there = set(self.tables())
-        for name in wanted_of(self._wanted, self._user_tables()):
+        for name in wanted_of(self._wanted, self.user_tables()):
             if name in there:
                 continue
             check_table(shape_of(self._sql, name).table)
@@ -114,7 +114,8 @@ class Publication:
         statement = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self._name))
         self._sql.execute(statement)
 
-    def _user_tables(self) -> list[str]:
+    def user_tables(self) -> list[str]:
+        """The names of all tables that there are."""
         found = self._sql.execute(
             "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'r' "
             "AND relpersistence = 'p' AND relname NOT LIKE 'canopy\\_%%' ORDER BY 1",

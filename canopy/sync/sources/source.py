@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from canopy.sync.changes import Change, Commit, Table
-from canopy.sync.errors import SchemaError
+from canopy.sync.errors import SchemaError, SourceLostError
 from canopy.sync.values import Row
 
 ASKED: Final = "canopy"
@@ -27,6 +27,24 @@ def wanted_of(wanted: Sequence[str], there: Sequence[str]) -> list[str]:
         if one not in there and not any(char in one for char in "*?["):
             raise SchemaError(f"the source has no table {one} (any more)")
     return [name for name in there if is_wanted(name, wanted)]
+
+
+def check_there(known: Iterable[str], there: Container[str]) -> None:
+    """Raises SchemaError when a table that the stream has is gone from the source."""
+    for name in known:
+        if name not in there:
+            raise SchemaError(
+                f"table {name} is gone from the source (dropped, or renamed): create it again, or "
+                f"go on without it with a new snapshot (canopy sync run --snapshot)"
+            )
+
+
+def check_source(commit: Commit, own: str) -> None:
+    """Raises SourceLostError when the stream has changes of another database."""
+    if commit.source != own:
+        raise SourceLostError(
+            f"the stream has changes of another database (id {commit.source}, not {own})"
+        )
 
 
 class SourceView(Protocol):
@@ -49,9 +67,9 @@ class Source(Protocol):
     """So far the positions may go without a change that is wanted until the stream is told: the
     source keeps what it has logged until then."""
 
-    def resume(self, commit: Commit) -> None:
-        """Go on behind what the stream has. Raises SourceLostError when what came next is not known
-        (any more): going on would lose it without a word."""
+    def resume(self, commit: Commit, known: Mapping[str, Table]) -> None:
+        """Go on behind what the stream has; `known`: its tables, by name. Raises SourceLostError
+        when what came next is not known (any more): going on would lose it without a word."""
 
     def start(self) -> None:
         """Begin with the next change, without a snapshot."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -31,8 +31,8 @@ from canopy.sync.changes import (
     Table,
     check_table,
 )
-from canopy.sync.errors import SchemaError, SourceLostError, SyncError
-from canopy.sync.sources.source import ASKED, is_wanted, wanted_of
+from canopy.sync.errors import SourceLostError, SyncError
+from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted, wanted_of
 from canopy.sync.sources.sqlite_triggers import (
     NOW,
     install,
@@ -78,6 +78,7 @@ class SqliteSource:
         self._database = open_sqlite(path)
         self._shapes: dict[int, Table] = {}  # by the number under which changes are logged
         self._live: dict[str, int] = {}  # by name, the newest number
+        self._there: set[str] = set()
         self._position = 0
         self._seen = -1  # SQLite's counter of commits
         self._schema = -1  # and of changed schemas
@@ -138,12 +139,9 @@ class SqliteSource:
         """See `Source`."""
         self._position = self.end()
 
-    def resume(self, commit: Commit) -> None:
+    def resume(self, commit: Commit, known: Mapping[str, Table]) -> None:
         """See `Source`."""
-        if commit.source != self.id:
-            raise SourceLostError(
-                f"the stream has changes of another database (id {commit.source}, not {self.id})"
-            )
+        check_source(commit, self.id)
         end = self.end()
         at = self._database.execute(
             "SELECT at FROM canopy_changes WHERE id = ?", (commit.position,)
@@ -164,6 +162,8 @@ class SqliteSource:
     def snapshot(self) -> Iterator[Change]:
         """See `Source`. Other programs can write meanwhile if the database is in WAL mode."""
         self._refresh()
+        for name in sorted(self._live.keys() - self._there):
+            self._forget(name)
         self._database.execute("BEGIN")
         try:
             position = self.end()
@@ -251,6 +251,7 @@ class SqliteSource:
             (end,) = self._database.execute("SELECT max(id) FROM canopy_changes").fetchone()
             (schema,) = self._database.execute("PRAGMA schema_version").fetchone()
             if schema == self._schema:
+                check_there(self._live, self._there)
                 return end or 0
             self._refresh()  # a table was altered in between, and rows of it are in the log
 
@@ -290,11 +291,7 @@ class SqliteSource:
                     or not is_installed(self._database, table, number)
                 ):
                     self._take_up(check_table(table))
-            lost = [name for name in self._live if not shape_of(self._database, name)]
-            if lost:
-                raise SchemaError(
-                    f"table {lost[0]} is gone from the source: create it again, or remove the sync"
-                )
+            self._there = set(user_tables(self._database))
         (self._schema,) = self._database.execute("PRAGMA schema_version").fetchone()
 
     def _read_shapes(self) -> None:
@@ -319,6 +316,13 @@ class SqliteSource:
         self._database.execute(
             log.format(", " + places, INSERT, ", " + columns) + f" FROM {quoted(table.name)}"
         )
+
+    def _forget(self, name: str) -> None:
+        """A table that is gone is none of the sync's any more."""
+        del self._live[name]
+        numbers = [number for number, table in self._shapes.items() if table.name == name]
+        for number in numbers:
+            self._database.execute("DELETE FROM canopy_tables WHERE id = ?", (number,))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

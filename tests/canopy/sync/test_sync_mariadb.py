@@ -325,3 +325,51 @@ def test_a_destination_whose_server_has_gone_has_nothing_to_take_back(sides: Sid
     with pytest.raises(OperationalError):
         sides.destination.progress()
     sides.destination.rollback()
+
+
+def test_a_table_in_the_place_of_another_has_its_rows_only(sides: Sides) -> None:
+    capture, apply = sides.capture(), sides.apply_to(target := sides.sqlite())
+    for statements in (
+        ("CREATE OR REPLACE TABLE t (id int PRIMARY KEY)",),
+        ("DROP TABLE t", "CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY)"),
+        ("CREATE TABLE u LIKE t", "INSERT INTO u VALUES (4)", "RENAME TABLE t TO v, u TO t"),
+        ("DROP TABLE v", "CREATE TABLE v (id int PRIMARY KEY)", "INSERT INTO v VALUES (7)"),
+    ):
+        sides.db.execute("INSERT INTO t (id) VALUES (1), (2)")
+        captured(capture)
+        for statement in statements:
+            sides.db.execute(statement)
+        if "RENAME" in statements[-1]:
+            sides.db.execute("CREATE TABLE u (id int PRIMARY KEY)")
+        captured(capture)
+        drained(apply)
+        assert rows(target, "t", "id") == rows(sides.db, "t", "id")
+    for table in ("u", "v"):
+        assert rows(target, table, "id") == rows(sides.db, table, "id")
+
+
+def test_a_table_that_was_altered_while_no_sync_ran_is_sent_again(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO t VALUES (1, 'a', 'b')")
+    sides.capture()
+    apply = sides.apply_to(target := sides.sqlite())
+    drained(apply)
+    sides.db.execute("ALTER TABLE t ADD COLUMN more int DEFAULT 5")
+    sides.db.execute("INSERT INTO t (id) VALUES (2)")
+    captured(sides.capture())
+    drained(apply)
+    assert rows(target) == rows(sides.db)
+
+
+def test_a_table_that_is_dropped_stops_the_sync_until_a_snapshot(sides: Sides) -> None:
+    sides.db.execute("CREATE TABLE s (id int PRIMARY KEY)")
+    capture, apply = sides.capture(), sides.apply_to(target := sides.sqlite())
+    sides.db.execute("DROP TABLE s")
+    with pytest.raises(SchemaError, match="table s is gone"):
+        captured(capture)
+    with pytest.raises(SchemaError, match="table s is gone"):
+        captured(sides.capture())
+    capture = sides.capture(snapshot=True)
+    sides.db.execute("INSERT INTO t (id) VALUES (2)")
+    captured(capture)
+    drained(apply)
+    assert rows(target) == rows(sides.db)

@@ -406,3 +406,67 @@ def test_hard_values_arrive_as_they_are(sides: Sides) -> None:
                 assert datetime.fromisoformat(value) == datetime.fromisoformat(text)
             else:
                 assert value is text is None or str(value) == text
+
+
+def looked(capture: Capture) -> None:
+    """As `captured`, and whether tables have come or gone."""
+    source = capture._source
+    assert isinstance(source, PostgresSource)
+    source._looked = 0.0
+    capture.run_once(0.0)
+    captured(capture)
+
+
+def test_a_table_that_was_altered_while_no_sync_ran_is_sent_again(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO a VALUES (1), (2)")
+    sides.capture()
+    apply, there = sides.to_postgres()
+    drained(apply)
+    sides.end_capture()
+    sides.db.execute("ALTER TABLE a ADD COLUMN more int DEFAULT 5")
+    sides.db.execute("INSERT INTO a (id) VALUES (3)")
+    captured(sides.capture())
+    drained(apply)
+    assert there.execute("SELECT id, more FROM a ORDER BY 1").fetchall() == [(1, 5), (2, 5), (3, 5)]
+
+
+def test_a_table_in_the_place_of_another_has_its_rows_only(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO a VALUES (1), (2)")
+    capture = sides.capture()
+    apply, there = sides.to_postgres()
+    with sides.db.transaction():
+        sides.db.execute("CREATE TABLE new (id bigint PRIMARY KEY)")
+        sides.db.execute("INSERT INTO new VALUES (2), (3)")
+        sides.db.execute("DROP TABLE a")
+        sides.db.execute("ALTER TABLE new RENAME TO a")
+    looked(capture)
+    drained(apply)
+    assert there.execute("SELECT id FROM a ORDER BY 1").fetchall() == [(2,), (3,)]
+
+
+def test_a_table_that_is_renamed_stops_the_sync_until_a_snapshot(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO a VALUES (1)")
+    capture = sides.capture()
+    apply, there = sides.to_postgres()
+    sides.db.execute("ALTER TABLE a RENAME TO c")
+    sides.db.execute("INSERT INTO c VALUES (2)")
+    with pytest.raises(SchemaError, match="table a is gone"):
+        looked(capture)
+    sides.end_capture()
+    looked(sides.capture(snapshot=True))
+    drained(apply)
+    assert there.execute("SELECT id FROM c ORDER BY 1").fetchall() == [(1,), (2,)]
+    assert there.execute("SELECT id FROM a").fetchall() == [(1,)]  # stays
+
+
+def test_rows_that_refer_to_one_another_arrive(sides: Sides) -> None:
+    sides.db.execute("ALTER TABLE a ADD COLUMN friend bigint REFERENCES a DEFERRABLE")
+    apply, there = sides.to_postgres()
+    there.execute("CREATE TABLE a (id bigint PRIMARY KEY, friend bigint REFERENCES a)")
+    capture = sides.capture()
+    with sides.db.transaction():
+        sides.db.execute("SET CONSTRAINTS ALL DEFERRED")
+        sides.db.execute("INSERT INTO a (id, friend) VALUES (1, 2), (2, 1)")
+    captured(capture)
+    drained(apply)
+    assert there.execute("SELECT id, friend FROM a ORDER BY 1").fetchall() == [(1, 2), (2, 1)]

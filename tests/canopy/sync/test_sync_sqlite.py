@@ -264,7 +264,7 @@ def test_a_column_more_is_a_barrier_and_its_values_are_not_lost(kit: Kit) -> Non
     kit.open[0] = kit.open[1]
     kit.db.execute("DROP TABLE later")
     with pytest.raises(SchemaError, match="later is gone"):
-        kit.capture()
+        kit.capture().run_once(0)
 
 
 def test_tables_need_a_key_and_the_same_key(kit: Kit) -> None:
@@ -447,3 +447,19 @@ def test_rows_of_a_column_that_comes_while_the_log_is_read_wait_for_it(
     capture.run_once(0)
     drained(apply)
     assert kit.rows(kit.target, "orders") == kit.rows(kit.source, "orders")
+
+
+def test_a_table_that_is_renamed_stops_the_sync_until_a_snapshot(kit: Kit) -> None:
+    kit.db.execute("INSERT INTO orders (id) VALUES (1)")
+    capture, apply = kit.capture(), kit.apply()
+    drained(apply)
+    kit.db.execute("ALTER TABLE orders RENAME TO sales")
+    for each in (capture, kit.capture()):
+        with pytest.raises(SchemaError, match="table orders is gone"):
+            each.run_once(0)
+    capture = kit.capture(snapshot=True)
+    kit.db.execute("INSERT INTO sales (id) VALUES (2)")
+    drained(capture)
+    drained(apply)
+    assert kit.rows(kit.target, "sales") == kit.rows(kit.source, "sales")
+    assert kit.rows(kit.target, "orders")  # stay
