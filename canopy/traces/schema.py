@@ -82,6 +82,9 @@ FIELDS: Final[dict[str, str]] = {
 }
 """Name of every field and its Spark SQL type."""
 
+COMMON: Final = ("v", "time", "hlc", "node", "run", "n", "kind")
+"""The fields that records of all kinds have."""
+
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "file": ("overlay", "part", "sample", "written", "lost"),  # the first of each file
     "start": ("address", "routing", "name"),

@@ -31,14 +31,20 @@ def record(number: int, **fields: Any) -> bytes:
     return json.dumps(common | {"kind": "ready"} | fields).encode()
 
 
+def values(table: Any) -> list[dict[str, Any]]:
+    """The rows without fields that are absent."""
+    return [
+        {name: value for name, value in row.items() if value is not None}
+        for row in table.to_pylist()
+    ]
+
+
 def rows(text: bytes) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = BlockParser().parse(text, "file:///a").to_pylist()
-    return found
+    return values(BlockParser().parse(text, "file:///a"))
 
 
 def one_by_one(text: bytes) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = BlockParser().one_by_one(text, "file:///a").to_pylist()
-    return found
+    return values(BlockParser().one_by_one(text, "file:///a"))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +83,33 @@ def test_what_nodes_write_is_parsed_at_once(tmp_path: Path, monkeypatch: Any) ->
     assert sum(map(len, expected)) > 150
     monkeypatch.setattr(BlockParser, "one_by_one", None)
     assert [rows(text) for text in texts] == expected
+
+
+def test_a_field_that_its_kind_does_not_have_is_left_out_whatever_is_beside_it(
+    tmp_path: Path,
+) -> None:
+    """So that two copies of a record among different others are the same."""
+    from pyarrow import parquet
+
+    strange = record(1, attribute="a", reason=[7])
+    beside = (b"", record(2, kind="unmatched", attribute="b", size=3), b"no record")
+    for number, other in enumerate(beside):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_bytes(b"\n".join((strange, other)))
+        folder = tmp_path / str(number)
+        stretches.write_by_kind(
+            records_of([Stretch(str(path), 0, path.stat().st_size)], ALL), str(folder), "part"
+        )
+        (found,) = values(parquet.read_table(folder / "kind=ready" / "part.parquet"))
+        assert set(found) == {"v", "time", "hlc", "node", "run", "n", "file"}
+
+
+def test_fields_of_a_kind_that_comes_late_are_read(monkeypatch: Any) -> None:
+    monkeypatch.setattr(BlockParser, "one_by_one", None)
+    parser = BlockParser()
+    texts = [record(1), record(2, kind="suback", subscription="s"), record(3, kind="ready")]
+    found = [values(parser.parse(text, "file:///a"))[0] for text in texts]
+    assert [row.get("subscription") for row in found] == [None, "s", None]
 
 
 @pytest.mark.parametrize("block", [1, 7, 40, 1000])

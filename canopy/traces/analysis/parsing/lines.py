@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from canopy.traces.analysis.constants import LINE_BYTES
-from canopy.traces.schema import FIELDS, KINDS, READABLE
+from canopy.traces.schema import COMMON, FIELDS, KINDS, READABLE
 
 PIECE: Final = 1 << 20
 """Bytes that are read at once."""
@@ -100,12 +100,16 @@ class LineParser:
         return True
 
     def _leniently(self, line: bytes) -> tuple[Any, str]:
-        """A line that is not as nodes write it: as a text any JSON value is taken."""
+        """A line that is not as nodes write it: as a text any JSON value is taken, and a field that
+        its kind does not have is left out."""
         stripped = line.strip()
         if not stripped.startswith(b"{"):
             return None, "not a JSON object"
         try:
             found = self._any.decode(stripped)
+            kind = found.get("kind")
+            if isinstance(kind, str) and kind in KINDS:
+                found = {name: found[name] for name in (*COMMON, *KINDS[kind]) if name in found}
             texts = {
                 name: value if isinstance(value, str) else self._encode(value).decode()
                 for name, value in found.items()

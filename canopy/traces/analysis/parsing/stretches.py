@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from canopy.traces.analysis.parsing.blocks import BLOCK, CORRUPT, BlockParser, blocks_of, columns
 from canopy.traces.analysis.parsing.lines import DAMAGED, pieces
+from canopy.traces.schema import COMMON, KINDS
 
 STRETCH: Final = 1 << 26
 """Bytes of text that a task reads. Its records take as much memory again as an Arrow table, and
@@ -75,7 +76,7 @@ def records_of(stretches: Sequence[Stretch], bounds: Bounds) -> Any:
             problem = f"the file cannot be read to its end: {reason}"
             row = {"kind": CORRUPT, "problem": problem, "line": "", "file": name}
             tables.append(pa.Table.from_pylist([row], columns()))
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def texts_of(stretch: Stretch) -> Iterator[bytes]:
@@ -135,8 +136,10 @@ def write_by_kind(records: Any, folder: str, name: str) -> None:
     for kind in pc.unique(records["kind"]).to_pylist():
         place = os.path.join(folder, f"kind={kind}")
         os.makedirs(place, exist_ok=True)
-        of_kind = records.filter(pc.equal(records["kind"], kind)).drop_columns(["kind"])
-        empty = [each for each in of_kind.column_names if of_kind[each].null_count == len(of_kind)]
+        fields = (*COMMON, *KINDS[kind], "file") if kind in KINDS else records.column_names
+        there = [name for name in dict.fromkeys(fields) if name != "kind"]
+        of_kind = records.select(there).filter(pc.equal(records["kind"], kind))
+        empty = [each for each in there if of_kind[each].null_count == len(of_kind)]
         draft = os.path.join(place, f".{name}.parquet.{os.getpid()}")
         parquet.write_table(of_kind.drop_columns(empty), draft, compression="zstd")
         os.replace(draft, os.path.join(place, f"{name}.parquet"))  # a task may run twice

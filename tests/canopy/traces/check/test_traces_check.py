@@ -257,7 +257,7 @@ def test_a_line_is_refused_for_the_reason_that_spark_gives(line: bytes, problem:
 
 
 def test_a_text_field_may_have_any_json_value_as_spark_reads_it() -> None:
-    line = b'{"v":2,"time":1,"hlc":4,"node":"a","run":1,"n":4,"kind":"ready","reason":{"a": [1]}}'
+    line = b'{"v":2,"time":1,"hlc":4,"node":"a","run":1,"n":4,"kind":"link","reason":{"a": [1]}}'
     record, why = parse(line)
     assert (record.reason, why) == ('{"a":[1]}', "")
 
