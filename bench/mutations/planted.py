@@ -37,6 +37,7 @@ from bench.streams import (
     transaction_faults,
 )
 from bench.streams import faults as stream_faults
+from bench.sync import sync_faults
 
 __all__ = [
     "FAULTS",
@@ -68,6 +69,7 @@ __all__ = [
     "spark_faults",
     "stream_faults",
     "subscriber_faults",
+    "sync_faults",
     "table_faults",
     "terminal_faults",
     "trace_faults",

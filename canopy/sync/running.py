@@ -30,6 +30,7 @@ WAIT: Final = 0.25
 AGAIN: Final = 0.5
 """Seconds until a database or node that is away is tried again, and twice as long each time."""
 AGAIN_MOST: Final = 10.0
+LAGS: Final = 60
 
 
 class SideStatus(msgspec.Struct):
@@ -46,6 +47,8 @@ class SideStatus(msgspec.Struct):
     position: int = 0
     lag: float | None = None
     """Seconds from the source's commit to the destination's, of the newest."""
+    lags: list[float | None] = msgspec.field(default_factory=list)
+    """The largest of each of the last `LAGS` seconds, the newest last; None: nothing came."""
     error: str = ""
     conflicts: int = 0
 
@@ -68,6 +71,7 @@ class Side:
         self._settled = threading.Event()  # end when there is nothing more
         self._thread = threading.Thread(target=self._run, name=f"sync {definition.name} {side}")
         self._counted = (time.monotonic(), 0)
+        self._worst: float | None = None  # lag since then
 
     def start(self) -> None:
         """Begin."""
@@ -166,7 +170,8 @@ class Side:
         if progress.commit is not None:
             self.status.position = progress.commit.position
             if progress.commit.time:
-                self.status.lag = max(0.0, progress.applied - progress.commit.time)
+                lag = self.status.lag = max(0.0, progress.applied - progress.commit.time)
+                self._worst = max(lag, self._worst or 0.0)
 
     def _measure(self) -> None:
         began, count = self._counted
@@ -174,6 +179,9 @@ class Side:
         if now - began >= 1.0:
             self.status.rate = (self.status.changes - count) / (now - began)
             self._counted = now, self.status.changes
+            if self.status.side == "destination":
+                self.status.lags = [*self.status.lags, self._worst][-LAGS:]
+                self._worst = None
 
 
 class Runner:

@@ -19,8 +19,8 @@ import click
 from canopy.cli.bars import Bars
 from canopy.cli.connect import open_client
 from canopy.cli.errors import FAILURE, OK
+from canopy.cli.sync.picture import lag_picture
 
-STEPS: Final = " ▁▂▃▄▅▆▇█"
 WHERE: Final = "total > 100"
 PAUSE: Final = 0.01
 """Seconds between two transactions of the shop."""
@@ -77,7 +77,7 @@ class _Demo:
         self._business(shop)
         said = self._done("sync", "verify", "demo", check=False)
         click.echo(said.stdout.strip())
-        click.echo(f"lag of the copy, at most {self._picture()}")
+        click.echo(f"lag of the copy, at most {lag_picture(self._lags)}")
         if self._target.startswith("sqlite:"):
             return OK if said.returncode == 0 else FAILURE
         self._done("sync", "rm", "demo")
@@ -121,13 +121,6 @@ class _Demo:
             if commit is not None and commit.time:
                 return max(0.0, time.time() - float(commit.time))
         return None
-
-    def _picture(self) -> str:
-        known = [lag for lag in self._lags if lag is not None]
-        most = max(known, default=0.0) or 1.0
-        steps = len(STEPS) - 1
-        marks = ["?" if lag is None else STEPS[round(lag / most * steps)] for lag in self._lags]
-        return f"{most:.1f} s: {''.join(marks)}"
 
     def _shop(self) -> sqlite3.Connection:
         path = self._folder / "shop.db"

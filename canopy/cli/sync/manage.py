@@ -13,6 +13,7 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.sync.options import by_table, chosen, config_option
+from canopy.cli.sync.picture import lag_picture
 
 
 @click.command()
@@ -109,7 +110,8 @@ def add(
 @config_option
 def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
     """List the syncs of this machine: how far each is, how fast, and what is wrong. Positions are
-    those of the databases; rates are of a `canopy sync run` that is running.
+    those of the databases; rates, and a picture of the lag in each of the last sixty seconds, are
+    of a `canopy sync run` that is running.
 
     \b
     canopy sync ls
@@ -143,6 +145,10 @@ def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
             label(row.get("error", "")),
         )
     console().print(shown_rows if rows else "there are no syncs")
+    for row in rows:
+        if any(lag is not None for lag in row.get("lags", ())):
+            picture = lag_picture(row["lags"], unknown=" ")
+            console().print(label(f"{row['name']}, lag in the last minute, at most {picture}"))
 
 
 @click.command()

@@ -18,6 +18,7 @@ import pytest
 
 import canopy
 from canopy.cli.main import main
+from canopy.cli.sync.picture import lag_picture
 from overlay.client import Streams
 from overlay.stream_client import AddStream
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
@@ -99,6 +100,8 @@ def test_a_sync_is_killed_again_and_again_and_both_sides_are_identical(
             lag = sides.get("destination", {}).get("lag")
         assert set(sides) == {"source", "destination"}
         assert lag >= 0
+        while "shop, lag in the last minute, at most" not in ran(capsys, "ls")[1]:
+            assert time.monotonic() < until
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -125,6 +128,13 @@ def test_the_demo_ends_with_two_sides_that_are_identical(
     assert code == 0
     assert "killed 2 times" in out
     assert "identical at position" in out
+    assert "lag of the copy, at most" in out
+
+
+def test_a_picture_of_the_lag() -> None:
+    assert lag_picture([None, 0.0, 0.006, 0.012]) == "12 ms: ? ▄█"
+    assert lag_picture([30.0], unknown=" ") == "30.0 s: █"
+    assert lag_picture([]) == "0 ms: "
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.sync.databases.memory import MemoryStream
 from canopy.sync.assembling import Assembler, Part
 from canopy.sync.changes import (
     ABORT,
     DELETE,
+    END,
     INSERT,
     SCHEMA,
     SNAPSHOT,
@@ -33,8 +35,9 @@ from canopy.sync.changes import (
 )
 from canopy.sync.errors import MalformedError, SchemaError, UnfitError
 from canopy.sync.filtering import RowFilter
-from canopy.sync.fitting import canonical, column_type, fits, to_checked_json
+from canopy.sync.fitting import canonical, column_type, fits, to_checked_json, whole_fits
 from canopy.sync.folding import fold
+from canopy.sync.stream import last_commit, shapes
 from canopy.sync.values import ABSENT, Literal, Unpacking, pack, unpack
 from matching import SelectorError
 from overlay.upper_tree.publisher.admission import refusal
@@ -330,3 +333,51 @@ def test_what_is_no_json_is_refused_where_only_json_is_kept(text: str, fits: boo
     else:
         with pytest.raises(UnfitError):
             to_checked_json(text)
+
+
+HARD: list[Any] = [0, 2**63, -(2**70), 1.5, float("nan"), True, Decimal("1.50"), "a", "a\0b", b"\0",
+                   date(2026, 1, 2), time(1, 2), datetime(2026, 1, 2), "[1]", "7"]  # fmt: skip
+
+
+@pytest.mark.parametrize("destination", ["sqlite", "duckdb", "postgresql", "mariadb", "sqlalchemy"])
+def test_columns_are_made_fit_as_their_values_are(destination: str) -> None:
+    names = (
+        "int",
+        "float",
+        "decimal",
+        "bool",
+        "text",
+        "bytes",
+        "date",
+        "time",
+        "timestamp",
+        "json",
+    )
+    for dialect in ("sqlite", "postgresql", "mariadb"):
+        table = Table("t", tuple(Column(n, n, "") for n in names), (0,), dialect)
+        whole, each = whole_fits(table, destination), fits(table, destination)
+        for fit_all, fit in zip(whole, each, strict=True):
+            for value in HARD:
+                try:
+                    expected = [None, fit(value)]
+                except UnfitError:
+                    with pytest.raises(UnfitError):
+                        fit_all([None, value])
+                else:
+                    assert repr(list(fit_all([None, value]))) == repr(expected)
+
+
+def test_shapes_of_what_was_not_finished_do_not_count() -> None:
+    stream, drafting = MemoryStream(), Drafting()
+    commit = Commit(1, 1, 0.0, "s")
+    wider = Table("orders", (*ORDERS.columns, Column("more", "int", "INTEGER")), (0,), "sqlite")
+    for change in (
+        Change(SNAPSHOT),
+        Change(SCHEMA, "orders", schema=ORDERS),
+        Change(END, commit=commit),
+        Change(SCHEMA, "orders", schema=wider),
+    ):
+        stream.append([drafting.draft(change)])
+    found, unfinished, behind = last_commit(stream)
+    assert (found, unfinished, behind) == (commit, SCHEMA, 3)
+    assert shapes(stream, behind) == TABLES

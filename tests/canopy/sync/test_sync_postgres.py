@@ -270,15 +270,16 @@ def test_a_table_that_is_made_later_is_taken_in_with_its_rows(
     capture = sides.capture()
     apply, there = sides.to_postgres()
     sides.db.execute("CREATE TABLE later (id int PRIMARY KEY, t text)")
-    sides.db.execute("INSERT INTO later VALUES (1, 'before')")
+    sides.db.execute("INSERT INTO later VALUES (0, 'stays'), (1, 'before')")
     sides.db.execute("CREATE UNLOGGED TABLE aside (id int)")
     captured(capture)  # which publishes it
-    sides.db.execute("UPDATE later SET t = 'after'; INSERT INTO later VALUES (2, NULL)")
+    sides.db.execute("UPDATE later SET t = 'after' WHERE id = 1")
+    sides.db.execute("INSERT INTO later VALUES (2, NULL)")
     sides.end_capture()
     captured(sides.capture())
     drained(apply)
     assert rows(there, "later") == rows(sides.db, "later")
-    assert len(rows(there, "later")) == 2
+    assert len(rows(there, "later")) == 3
     sides.db.execute("CREATE TABLE keyless (id int)")
     with pytest.raises(SchemaError, match="keyless has no primary key"):
         sides.capture().run_once(0)

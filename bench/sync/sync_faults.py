@@ -1,0 +1,142 @@
+"""Faults where databases are kept in sync."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from bench.mutations.planting import fault, replace
+from canopy.sync import fitting, stream
+from canopy.sync.changes import INSERT, SCHEMA, TRUNCATE, Change, Column, Table
+from canopy.sync.destinations.sqlite import SqliteDestination
+from canopy.sync.filtering import RowFilter
+from canopy.sync.sources import sqlite_triggers
+from canopy.sync.sources.mariadb import MariadbSource
+from canopy.sync.sources.postgres import PostgresSource
+from canopy.sync.sources.sqlite import SqliteSource
+from canopy.sync.values import Value
+
+CORE = "tests/canopy/sync/test_sync_core.py"
+SQLITE = "tests/canopy/sync/test_sync_sqlite.py"
+POSTGRES = "tests/canopy/sync/test_sync_postgres.py"
+MARIADB = "tests/canopy/sync/test_sync_mariadb.py"
+EXACT = "promise: a value arrives as it is, or is refused"
+ROWS = "promise: the destination has the source's rows"
+COLUMNS = "test_columns_are_made_fit_as_their_values_are"
+
+
+@fault(EXACT, CORE, COLUMNS)
+def sync_columns_of_large_integers_pass() -> None:
+    """Columns of integers are handed on without a look at their size."""
+
+    def _are_small(values: Sequence[Value]) -> bool:
+        return True
+
+    replace(fitting._are_small, _are_small)
+
+
+@fault(EXACT, CORE, COLUMNS)
+def sync_columns_of_texts_with_zeros_pass() -> None:
+    """Columns of texts are handed on without a look for the character 0."""
+
+    def _have_zeros(values: Sequence[Value]) -> bool:
+        return False
+
+    replace(fitting._have_zeros, _have_zeros)
+
+
+@fault(EXACT, MARIADB, "test_a_text_where_numbers_were_is_kept_by_sqlite")
+def sync_sqlite_keeps_the_type_of_a_column() -> None:
+    """A SQLite destination leaves a column's type as it was."""
+
+    def _change(self: SqliteDestination, table: Table, former: Table, old: Column) -> None:
+        pass
+
+    replace(SqliteDestination._change, _change)
+
+
+@fault(ROWS, POSTGRES, "test_a_table_that_is_made_later_is_taken_in_with_its_rows")
+def sync_later_tables_come_without_their_rows() -> None:
+    """A table that is made later on PostgreSQL is taken in without the rows that it has."""
+    original = PostgresSource._taken_in
+
+    def _taken_in(self: PostgresSource, name: str) -> Iterator[Change]:
+        return (change for change in original(self, name) if change.op != INSERT)
+
+    replace(original, _taken_in)
+
+
+@fault(ROWS, POSTGRES, "test_a_table_in_the_place_of_another_has_its_rows_only")
+def sync_replaced_tables_keep_their_rows_on_postgresql() -> None:
+    """A table in the place of another one is added to what that had, of PostgreSQL."""
+    original = PostgresSource._taken_in
+
+    def _taken_in(self: PostgresSource, name: str) -> Iterator[Change]:
+        return (change for change in original(self, name) if change.op != TRUNCATE)
+
+    replace(original, _taken_in)
+
+
+@fault(ROWS, MARIADB, "test_a_table_in_the_place_of_another_has_its_rows_only")
+def sync_replaced_tables_keep_their_rows_on_mariadb() -> None:
+    """A table in the place of another one is added to what that had, of MariaDB."""
+    original = MariadbSource._renewed
+
+    def _renewed(self: MariadbSource, name: str) -> Iterator[Change]:
+        return (change for change in original(self, name) if change.op != TRUNCATE)
+
+    replace(original, _renewed)
+
+
+@fault(ROWS, POSTGRES, "test_a_table_that_was_altered_while_no_sync_ran_is_sent_again")
+def sync_tables_that_were_altered_are_not_sent_again() -> None:
+    """A table that has another shape than the stream says is described anew, without its rows."""
+
+    def _resent(self: PostgresSource, table: Table) -> Iterator[Change]:
+        return iter(())
+
+    replace(PostgresSource._resent, _resent)
+
+
+@fault(ROWS, CORE, "test_shapes_of_what_was_not_finished_do_not_count")
+def sync_shapes_that_were_taken_back_count() -> None:
+    """Shapes count for the stream's that stand in a transaction which was not finished."""
+    original = stream.shapes
+
+    def shapes(of: stream.Stream, end: int) -> dict[str, Table]:
+        return original(of, 2**62)
+
+    replace(original, shapes)
+
+
+@fault(ROWS, SQLITE, "test_a_table_that_was_built_anew_and_a_unique_index_are_seen")
+def sync_lost_triggers_are_not_seen() -> None:
+    """A SQLite table that was built anew is taken to have its triggers still."""
+
+    def is_installed(database: sqlite3.Connection, table: Table, number: int) -> bool:
+        return True
+
+    replace(sqlite_triggers.is_installed, is_installed)
+
+
+@fault(ROWS, SQLITE, "test_rows_of_a_column_that_comes_while_the_log_is_read_wait_for_it")
+def sync_rows_overtake_their_column() -> None:
+    """SQLite's log is read to its end, whatever became of the tables meanwhile."""
+
+    def _end_of_known(self: SqliteSource) -> int:
+        self._refresh()
+        return self.end()
+
+    replace(SqliteSource._end_of_known, _end_of_known)
+
+
+@fault(ROWS, SQLITE, "test_rows_enter_and_leave_the_filter")
+def sync_rows_that_leave_a_filter_stay() -> None:
+    """A row that ceases to match is not deleted at the destination."""
+    original = RowFilter.admit
+
+    def admit(self: RowFilter, change: Change) -> Change | None:
+        found = original(self, change)
+        return None if found is not None and found.op != change.op != SCHEMA else found
+
+    replace(original, admit)
