@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from overlay.lower_random.policies import PolicyChanged
-from overlay.machine import Machine, NodeId, Peer, Port, Timer
+from overlay.machine import NodeId, Peer, Port, Timer
 from streams.consuming.messages import (
     CommitPosition,
     EndReadings,
@@ -21,7 +21,7 @@ from streams.consuming.messages import (
 )
 from streams.consuming.shard_readings import ShardReadings
 from streams.replication.leading import Leading
-from streams.replication.led_shards import LedShards, work
+from streams.replication.led_shards import ReplicaOf, ShardServer, work
 from streams.replication.replica import Replica, ShardCommitted, ShardUnled
 from streams.tables.shard_table import ShardTable
 
@@ -50,25 +50,21 @@ class WritePositions(Timer, frozen=True):
     """Time to write what is queued of durable consumers."""
 
 
-class ReadServer(Machine):
+class ReadServer(ShardServer[ShardReadings]):
     """Serves readers at the shards that this node leads."""
 
     def __init__(
         self,
         port: Port,
-        leading: Callable[[str], Replica | None],
-        replica: Callable[[str], Replica | None],
+        leading: ReplicaOf,
+        replica: ReplicaOf,
         clock: Callable[[], int],
         table: Callable[[str], ShardTable | None] = lambda shard: None,
     ) -> None:
-        """`leading`: a shard's replica if this node leads it and a chunk of its epoch is
-        committed; `replica`: its replica if this node has one; `clock`: nanoseconds since 1970;
-        `table`: the newest rows of a shard that this node leads, where its stream has a key."""
-        super().__init__(port)
-        self._leading = leading
-        self._clock = clock
+        """`table`: the newest rows of a shard that this node leads, where its stream has a key; the
+        others: as of `ShardServer`."""
+        super().__init__(port, leading, replica, clock)
         self._table = table
-        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
         self._is_awake = False
         self._writes_at = float("inf")
         self._marks = 0

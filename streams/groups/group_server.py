@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from overlay.machine import Machine, Peer, Port, Timer
+from overlay.machine import Peer, Port, Timer
 from streams.groups.messages import (
     MOVED,
     AskGroups,
@@ -26,7 +26,7 @@ from streams.groups.messages import (
 )
 from streams.groups.shard_groups import OperatorAsks, ShardGroups
 from streams.replication.leading import Leading
-from streams.replication.led_shards import LedShards, work
+from streams.replication.led_shards import ReplicaOf, ShardServer, work
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 
 BUDGET: Final = 2_000
@@ -51,23 +51,19 @@ class WriteGroups(Timer, frozen=True):
     """Time to write what groups are done with."""
 
 
-class GroupServer(Machine):
+class GroupServer(ShardServer[ShardGroups]):
     """Serves members of groups at the shards that this node leads."""
 
     def __init__(
         self,
         port: Port,
-        leading: Callable[[str], Replica | None],
-        replica: Callable[[str], Replica | None],
+        leading: ReplicaOf,
+        replica: ReplicaOf,
         clock: Callable[[], int],
     ) -> None:
-        """`leading`: a shard's replica if this node leads it and a chunk of its epoch is
-        committed; `replica`: its replica if this node has one; `clock`: nanoseconds since 1970."""
-        super().__init__(port)
-        self._leading = leading
+        """As of `ShardServer`."""
+        super().__init__(port, leading, replica, clock)
         self._replica = replica
-        self._clock = clock
-        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
         self._led_at: dict[str, tuple[int, float]] = {}  # (epoch, since when)
         self._is_awake = False
         self._writes_at = float("inf")

@@ -6,10 +6,10 @@ it leads no more, or under another epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
-from overlay.machine import LocalEvent, Machine, Peer, Port, Timer
+from overlay.machine import LocalEvent, Peer, Port, Timer
 from streams.disk import DiskFailed, Written
 from streams.log.fork_name import split_shard
 from streams.producing.appender import Appender, Join
@@ -22,7 +22,7 @@ from streams.producing.messages import (
     OpenProducer,
 )
 from streams.replication.leading import Leading
-from streams.replication.led_shards import LedShards
+from streams.replication.led_shards import ReplicaOf, ShardServer
 from streams.replication.replica import Replica, ShardCommitted
 
 LOOK: Final = 1.0
@@ -37,35 +37,27 @@ class LookAtAppends(Timer, frozen=True):
     """Time to look at who has waited for too long."""
 
 
-class AppendServer(Machine):
+class AppendServer(ShardServer[Appender]):
     """Serves producers at the shards that this node leads."""
 
     def __init__(
         self,
         port: Port,
-        leading: Callable[[str], Replica | None],
-        replica: Callable[[str], Replica | None],
+        leading: ReplicaOf,
+        replica: ReplicaOf,
         clock: Callable[[], int],
         join: Join | None = None,
     ) -> None:
-        """`leading`: a shard's replica if this node leads it and a chunk of its epoch is
-        committed; `replica`: its replica if this node has one; `clock`: nanoseconds since
-        1970; `join`: what a fork says of a producer that comes from the main log."""
-        super().__init__(port)
-        self._clock = clock
+        """`join`: what a fork says of a producer that comes from the main log; the others: as of
+        `ShardServer`."""
+        super().__init__(port, leading, replica, clock)
         self._join = join
-        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._is_awake = False
 
     def start(self) -> None:
         """Set the first timer."""
         self.port.set_timer(LOOK, LookAtAppends())
-
-    @property
-    def appenders(self) -> Mapping[str, Appender]:
-        """By shard, those that have had a request."""
-        return self._led.kept
 
     def appender(self, shard: str) -> Appender | None:
         """Of a shard that this node leads; None: it does not."""

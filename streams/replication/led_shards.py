@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
-from overlay.machine import NodeId, Peer, by_id
+from overlay.machine import Machine, NodeId, Peer, Port, by_id
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 
@@ -38,6 +38,9 @@ class Worker(OfLeading, Protocol):
 Kept = TypeVar("Kept", bound=OfLeading)
 KeptWorker = TypeVar("KeptWorker", bound=Worker)
 
+ReplicaOf = Callable[[str], Replica | None]
+"""This node's replica of a shard; None: it has none, or none of the kind that is asked for."""
+
 
 class LedShards(Generic[Kept]):
     """By shard, what is kept while this node leads it."""
@@ -45,8 +48,8 @@ class LedShards(Generic[Kept]):
     def __init__(
         self,
         me: NodeId,
-        leading: Callable[[str], Replica | None],
-        replica: Callable[[str], Replica | None],
+        leading: ReplicaOf,
+        replica: ReplicaOf,
         make: Callable[[Replica, Leading], Kept],
         end: Callable[[str, Kept, Peer | None], None],
     ) -> None:
@@ -117,3 +120,29 @@ def work(shards: LedShards[KeptWorker], budget: int) -> bool:
         shards.last(shard)
         is_left = is_left or kept.has_work
     return is_left
+
+
+class ShardServer(Machine, Generic[Kept]):
+    """The base of machines that keep something for each shard that this node leads."""
+
+    def __init__(
+        self,
+        port: Port,
+        leading: ReplicaOf,
+        replica: ReplicaOf,
+        clock: Callable[[], int],
+    ) -> None:
+        """`leading` and `replica`: as of `LedShards`; `clock`: nanoseconds since 1970."""
+        super().__init__(port)
+        self._leading = leading
+        self._clock = clock
+        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
+
+    def _made(self, replica: Replica, leading: Leading) -> Kept:
+        """What is kept of a leadership that begins."""
+        raise NotImplementedError
+
+    def _ended(self, shard: str, known: Kept, leader: Peer | None) -> None:
+        """What was kept is not needed any more; `leader`: who leads the shard instead, if that is
+        known."""
+        raise NotImplementedError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from overlay.machine import Machine, Peer, Port, Timer
+from overlay.machine import Peer, Port, Timer
 from streams.replication.leading import Leading
-from streams.replication.led_shards import LedShards, work
+from streams.replication.led_shards import ReplicaOf, ShardServer, work
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 from streams.tables.shard_table import ShardTable
 
@@ -26,21 +26,18 @@ class LookAtTables(Timer, frozen=True):
     """Time to look at what is not kept any more."""
 
 
-class TableServer(Machine):
+class TableServer(ShardServer[ShardTable]):
     """The tables at this node."""
 
     def __init__(
         self,
         port: Port,
-        leading: Callable[[str], Replica | None],
-        replica: Callable[[str], Replica | None],
+        leading: ReplicaOf,
+        replica: ReplicaOf,
         clock: Callable[[], int],
     ) -> None:
-        """As of `streams.consuming.read_server.ReadServer`."""
-        super().__init__(port)
-        self._leading = leading
-        self._clock = clock
-        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
+        """As of `ShardServer`."""
+        super().__init__(port, leading, replica, clock)
         self._is_awake = self._is_looking = False
 
     def table(self, shard: str) -> ShardTable | None:

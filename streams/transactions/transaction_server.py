@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from overlay.machine import Machine, Peer, Port, Timer
+from overlay.machine import Peer, Timer
 from streams.disk import DiskFailed
 from streams.producing.messages import MOVED
 from streams.replication.leading import Leading
-from streams.replication.led_shards import LedShards
+from streams.replication.led_shards import ShardServer
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 from streams.transactions.halves import Halves
 from streams.transactions.messages import (
@@ -28,20 +27,8 @@ class LookAtHalves(Timer, frozen=True):
     """Time to look at halves that nobody decides."""
 
 
-class TransactionServer(Machine):
+class TransactionServer(ShardServer[Halves]):
     """Serves those who prepare and decide at the shards that this node leads."""
-
-    def __init__(
-        self,
-        port: Port,
-        leading: Callable[[str], Replica | None],
-        replica: Callable[[str], Replica | None],
-        clock: Callable[[], int],
-    ) -> None:
-        """The parameters are those of `streams.producing.append_server.AppendServer`."""
-        super().__init__(port)
-        self._clock = clock
-        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
 
     def start(self) -> None:
         """Set the first timer."""
