@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from canopy.traces.analysis.report.incident_timeline import summed_up
 from canopy.traces.analysis.report.pictures import Bar, Mark, columns
-from canopy.traces.analysis.report.sections import walks_text
+from canopy.traces.analysis.report.sections import bins_of, walks_text
 from canopy.traces.analysis.walks import WalkCounts
 
 COUNTS = WalkCounts(
@@ -48,6 +48,13 @@ def test_labels_of_marks_have_a_line_each_above_the_columns() -> None:
     tops = [float(y) for y in re.findall(r'class="bar" x="[\d.]+" y="([\d.]+)"', drawn)]
     assert len(set(lines)) == 2
     assert max(lines) < min(tops)
+
+
+def test_a_picture_of_the_run_is_as_long_as_the_run() -> None:
+    assert bins_of(90.0, 1.5, [0, 28]) == 60  # nothing was sent in its second half
+    assert bins_of(90.0, 1.5, [0, 59]) == 60
+    assert bins_of(0.0, 0.001, [0]) == 1
+    assert bins_of(0.0, 0.001, []) == 1
 
 
 def test_what_did_not_happen_is_not_counted() -> None:

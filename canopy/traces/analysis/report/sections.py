@@ -6,6 +6,7 @@ section without content is "".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -62,11 +63,7 @@ def tiles(findings: Findings) -> str:
         ("discarded", number(summary.discarded), "not read by programs"),
         ("duplicates", number(summary.duplicates), "delivered again"),
         ("spurious", number(summary.spurious), "without a match"),
-        *(
-            [("unknown", number(summary.unknown), "no event or selector")]
-            if summary.unknown
-            else []
-        ),
+        ("unknown", number(summary.unknown), "no event or selector"),
         ("median latency", duration(summary.latency_ms["p50"]), "publish to delivery"),
         ("99 % within", duration(summary.latency_ms["p99"]), "publish to delivery"),
         ("messages", number(summary.messages_per_delivery), "per delivery"),
@@ -74,7 +71,7 @@ def tiles(findings: Findings) -> str:
     first = "".join(_tile(*each, "bad" if each[0] in bad else "") for each in shown)
     rest = "".join(_tile(*each) for each in _basis(findings))
     title = '<h2 class="over">What this rests on</h2>'
-    return f'<dl class="tiles six">{first}</dl>{title}<dl class="tiles">{rest}</dl>'
+    return f'<dl class="tiles twelve">{first}</dl>{title}<dl class="tiles">{rest}</dl>'
 
 
 def _tile(label: str, value: str, note: str, kind: str = "") -> str:
@@ -184,17 +181,20 @@ def _round_duration(ms: float) -> str:
 def tree_discovery(findings: Findings) -> str:
     """How trees were found: by walk, by the ring, or not; hops of walks and in trees."""
     walks, summary = findings.walk_counts, findings.summary
-    searches = walks.by_walk + walks.by_ring + walks.absent
-    shares = f"<h3>{counted(searches, 'search', 'searches')} for the tree of an attribute</h3>"
+    searches = walks.by_walk + walks.by_ring
+    shares = f"<h3>{counted(searches, 'search', 'searches')} that found the tree</h3>"
     shares += stacked(
         [
             BarShare("in the publisher's own table", walks.at_once, "leafwash"),
             BarShare("found by a random walk", max(walks.by_walk - walks.at_once, 0), "leaf"),
             BarShare("found by the ring", walks.by_ring, "sky"),
-            BarShare("without subscriptions, as the ring says", walks.absent, "sand"),
         ],
         "searches",
     )
+    if walks.absent:
+        # Not a share of the bar: such attributes are asked for again and again.
+        asked = counted(walks.absent, "other search", "other searches")
+        shares += f'<p class="quiet">{asked} found that an attribute has no subscriptions.</p>'
     hops = ""
     if walks.hop_counts:
         hops = f"<h3>Hops of the {counted(walks.hits, 'walk')} that hit</h3>" + columns(
@@ -272,11 +272,16 @@ def _hop_bars(counts: tuple[tuple[int, int], ...], what: str) -> list[Bar]:
     ]
 
 
+def bins_of(seconds: float, bin_seconds: float, bins: Iterable[int]) -> int:
+    """How many bins a picture of the whole run has, though the last of `bins` may be earlier."""
+    return max(round(seconds / bin_seconds), *(each + 1 for each in bins), 1)
+
+
 def cost(findings: Findings) -> str:
     """Messages per delivery, the effective distribution cost (CBDLO section 5.3), over time."""
     summary, details = findings.summary, findings.details
     bins = {row["bin"]: row for row in details.timeline}
-    count = max(bins, default=0) + 1
+    count = bins_of(summary.seconds, details.bin_seconds, bins)
     picture = run_over_time(
         [bins.get(b, {}).get("published", 0) for b in range(count)],
         [bins.get(b, {}).get("delivered", 0) for b in range(count)],
