@@ -27,9 +27,10 @@ from tests.support.overlays import acknowledged, grown, settings, wait, with_rol
 
 def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
     drawn = [draw_scenario(seed) for seed in range(200)]
-    assert drawn == [draw_scenario(seed) for seed in range(200)]
+    assert drawn[:50] == [draw_scenario(seed) for seed in range(50)]
     for scenario in drawn:
         check_nodes(scenario)
+    for scenario in drawn[:50]:  # the text is most of what this test takes
         assert parse_scenario(msgspec.yaml.encode(scenario).decode()) == scenario
     done = Counter(fault.do for scenario in drawn for fault in scenario.faults)
     assert set(done) >= {"cut", "network", "join", "crash", "lose", "drain", "restart"}
