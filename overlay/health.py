@@ -40,7 +40,7 @@ class Clock(Protocol):
 
     @property
     def now(self) -> float:
-        """Monotonic seconds."""
+        """Seconds of a monotonic clock, from any beginning."""
 
 
 class Health:

@@ -90,7 +90,7 @@ class NoLogDisk:
         self._ticket = 0
 
     def shards(self) -> Sequence[str]:
-        """None."""
+        """No shard is kept on such a disk."""
         return ()
 
     def _ask(self, *_: object) -> int:

@@ -439,7 +439,7 @@ class AsyncReading(ReadingCore[AsyncLink]):
         await carry_out(self._committing())
 
     async def close(self) -> None:
-        """End the reading."""
+        """End the reading: the node sends no more of it."""
         await carry_out(self._ending())
 
     async def _next(self) -> StreamEvent:

@@ -487,7 +487,7 @@ class Reading(ReadingCore[ControlClient]):
         carry_out(self._committing())
 
     def close(self) -> None:
-        """End the reading."""
+        """End the reading: the node sends no more of it."""
         carry_out(self._ending())
 
 

@@ -86,7 +86,7 @@ def schema_of(fields: pa.Schema) -> StructType:
 
 
 def fields_of(schema: StructType) -> pa.Schema:
-    """The same back."""
+    """The Arrow schema of a Spark schema that `schema_of` made."""
     fields = to_arrow_schema(schema, timezone="UTC")
     for place, known in enumerate(schema.fields):
         if (known.metadata or {}).get(MIXED.decode()):

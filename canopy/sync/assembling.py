@@ -18,7 +18,7 @@ LONG: Final = 20_000
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Changes in order."""
+    """Changes of a stream in its order, and how far they reach."""
 
     changes: tuple[Change, ...]
     next: int

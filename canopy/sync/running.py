@@ -74,7 +74,7 @@ class Side:
         self._worst: float | None = None  # lag since then
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

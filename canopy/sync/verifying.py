@@ -44,7 +44,7 @@ class TargetView(Protocol):
 
 
 class Comparable(Protocol):
-    """The destination."""
+    """A destination, as far as comparing needs it."""
 
     kind: str
 
@@ -52,7 +52,7 @@ class Comparable(Protocol):
         """How far it has come by now."""
 
     def view(self) -> AbstractContextManager[TargetView]:
-        """One transaction."""
+        """All tables as of one moment: in a single transaction."""
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -92,7 +92,7 @@ class ReadServer(ShardServer[ShardReadings]):
     # -- requests --------------------------------------------------------------------------------
 
     def on_read_shard(self, sender: Peer, message: ReadShard) -> None:
-        """A reading begins."""
+        """Begin a reading, or name the node that leads the shard."""
         shard = self.shard(message.shard)
         if shard is None:
             self._refuse(sender, message.shard, message.reading)

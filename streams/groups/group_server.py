@@ -132,7 +132,7 @@ class GroupServer(ShardServer[ShardGroups]):
     # -- operators -------------------------------------------------------------------------------
 
     def on_ask_groups(self, sender: Peer, message: AskGroups) -> None:
-        """Describe groups."""
+        """Describe the shard's groups to an operator."""
         if shard := self._operated(sender, message):
             shard.report(sender, message)
 

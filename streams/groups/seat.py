@@ -32,7 +32,7 @@ class Settling:
 
 
 class Seat:
-    """One shard."""
+    """One member at one shard: what it was given there, and what it has settled."""
 
     def __init__(self, place: int, shard: str) -> None:
         self.place = place

@@ -485,7 +485,7 @@ class ShardGroups:
         self.positions.find_row(offset, found)
 
     def forget(self, sender: Peer, message: ForgetGroup) -> None:
-        """Forget a group."""
+        """Forget a group with its positions, as an operator asks; refused if there is none."""
         if self._group(message.group) is None:
             reason = f"there is no group {message.group}"
             self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)

@@ -59,7 +59,7 @@ class Line(NamedTuple):
 
     @property
     def id(self) -> ChunkId:
-        """Number and hash."""
+        """The number and hash by which replicas compare chunks."""
         return ChunkId(self.number, self.hash)
 
 

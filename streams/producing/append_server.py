@@ -70,7 +70,7 @@ class AppendServer(ShardServer[Appender]):
         appender.end(DISK_FULL if shard in self._full else MOVED, leader)
 
     def on_append_rows(self, sender: Peer, message: AppendRows) -> None:
-        """A producer's request."""
+        """Append a producer's rows, or name the node that leads the shard."""
         appender = self.appender(message.shard)
         if appender is None:
             self._refuse(sender, message.shard, message.request)

@@ -147,7 +147,7 @@ class Replica(Machine):
         self._when_read: dict[int, Callable[[bytes], None]] = {}
 
     def start(self) -> None:
-        """Read the folder."""
+        """Read promise and log from the disk; until then nothing is answered."""
         self._open()
         self.port.set_timer(RETRY, ReplicaRetry(self.shard))
 
@@ -332,7 +332,8 @@ class Replica(Machine):
         self.port.set_timer(REOPEN, ReplicaRetry(self.shard))
 
     def on_retry(self, timer: ReplicaRetry) -> None:
-        """Ask again."""
+        """Try again what has not been done or answered: reading the disk, mending, sealing,
+        replicating."""
         if self.mending is not None:
             self.mending.ask()
         elif not self.ready and not self._opening:
@@ -636,7 +637,7 @@ class Replica(Machine):
     # -- what candidates and leaders hear --------------------------------------------------------
 
     def on_sealed(self, sender: Peer, message: ShardSealed) -> None:
-        """A replica's promise."""
+        """A replica has promised to follow this candidate, and says how far its log is."""
         if message.shard == self.shard and self.takeover is not None:
             self.takeover.sealed(sender, message)
 

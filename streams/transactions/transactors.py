@@ -329,7 +329,7 @@ class Transactors(Machine):
         self._questions.answered(sender, message.request, message.transaction, message)
 
     def on_halves_found(self, sender: Peer, message: HalvesFound) -> None:
-        """A shard's halves."""
+        """A leader lists the halves of its shard, as it was asked."""
         self._questions.answered(sender, message.request, "", message)
 
     def on_review_half(self, sender: Peer, message: ReviewHalf) -> None:

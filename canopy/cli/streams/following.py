@@ -72,7 +72,7 @@ class Following:
 
     @property
     def code(self) -> int:
-        """The exit code."""
+        """The exit code: `TIME_OUT` if fewer events came than were asked for, else `OK`."""
         return TIME_OUT if self.left else OK
 
 

@@ -97,7 +97,7 @@ def _date(data: bytes, at: int) -> tuple[Value, int]:
 
 
 def _fraction(data: bytes, at: int, digits: int) -> tuple[int, int]:
-    """Microseconds."""
+    """The microseconds of a fraction with so many decimal digits at `at`, and where it ends."""
     size = (digits + 1) // 2
     return int.from_bytes(data[at : at + size], "big") * 10 ** (6 - 2 * size), at + size
 

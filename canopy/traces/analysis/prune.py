@@ -45,12 +45,12 @@ class Pruned:
 
     @property
     def files(self) -> int:
-        """How many files."""
+        """The number of files, over all days."""
         return sum(day.files for day in self.days)
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """Their bytes on disk, over all days."""
         return sum(day.size for day in self.days)
 
 

@@ -30,7 +30,7 @@ Signature = Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
 
 
 class Word(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """One frame."""
+    """The base of all that issuer and newcomer send each other: one frame each."""
 
 
 class Greeting(Word, frozen=True):

@@ -25,7 +25,7 @@ when it cannot be renewed."""
 
 
 class Revocations(msgspec.Struct, frozen=True, array_like=True):
-    """What is signed."""
+    """The nodes whose certificates are revoked, as the authority signs them."""
 
     overlay: str
     version: Uint53

@@ -27,7 +27,8 @@ class TokenError(Exception):
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
-    """An invitation."""
+    """An invitation into an overlay: where to ask for a certificate, and the secret that permits
+    it."""
 
     overlay: Short
     root: Short  # fingerprint

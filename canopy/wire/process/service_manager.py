@@ -60,7 +60,7 @@ class ServiceManager:
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
 
     def stopping(self, reason: str) -> None:
-        """It leaves."""
+        """Tell the service manager that the node leaves, and why."""
         self._send("STOPPING=1", f"STATUS=leaving: {reason}")
 
     def _send(self, *lines: str) -> None:

@@ -49,7 +49,7 @@ class _RefusedError(Exception):
 
 
 class TraceShipping:
-    """Of one node."""
+    """Appends a node's trace files to a stream."""
 
     def __init__(
         self, driver: TrioDriver, data: Path, root: Path, node: str, stream: str, log: Log

@@ -126,7 +126,7 @@ class HostSupervisor(Machine):
             self._silent.suspected(node, *self.leases.last_answer(node))
 
     def on_link_recovered(self, event: LinkRecovered) -> None:
-        """It acknowledges again."""
+        """A host acknowledges again: it is not silent any more."""
         self._silent.heard(event.peer.id)
 
     def on_silence_due(self, timer: SilenceDue) -> None:
