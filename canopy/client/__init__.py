@@ -15,7 +15,9 @@ Read in this order:
 - the faces: ``blocking`` one connection over a blocking socket (any command, no reconnecting),
   ``synchronous`` the `Client` and `Subscription` of `canopy.connect` on top of it,
   ``async_link`` and ``asynchronous`` the same for trio and asyncio (canopy/trio.py,
-  canopy/aio.py);
+  canopy/aio.py).
+  The faces repeat each other's signatures and docstrings, and so do the names of canopy/trio.py and
+  canopy/aio.py: editors, type checkers and `help` read them there. What a call does is in the core;
 - ``locating`` where a node's socket is; ``contexts`` the user's names for data folders;
   ``hints`` what is odd about a selector, for people.
 
