@@ -8,8 +8,9 @@ No index, no tree, no network: `predicate.matches` for each pair whose times lea
   network was divided. It is delivered, or its client later gets a gap notice that covers it
   (`ReportedGaps`);
 * **allowed**: it matches, and the subscription was there for a part of the time: registered but not
-  yet acknowledged, or about to end, or a process died that had the event while it may have been
-  under way (a live event is lost only in flight through a node that dies);
+  yet acknowledged, or about to end, or a process died that had the event for this subscription's
+  node while it may have been under way (a live event is lost only in flight through a node that
+  dies, and by those only to whom that node was to bring it);
 * anything else that is shown is **spurious**.
 """
 
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from canopy.sim.world.clients import (
     IN_FLIGHT,
     Clients,
+    Crash,
     GapNotice,
     Publication,
     SimulatedSubscription,
@@ -72,7 +74,7 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
         if not event.identity:
             continue
         nodes = found.interested.setdefault(event.identity, {})
-        risky = endangered(clients, event, grace)
+        crashes = meanwhile(clients, event, grace)
         absent = disturbed(clients, event, grace)
         verdicts: dict[str, bool] = {}
         for subscription, predicate in subscriptions:
@@ -87,6 +89,7 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
                 for division in clients.divisions
                 if division.parts(subscription.node, event.node, event.published)
             ]
+            risky = any(crash.may_have_lost(event, subscription.node) for crash in crashes)
             certain = not risky and _certain(subscription, event, grace)
             if not certain or not all(division.healed for division in divided):
                 found.allowed[pair] = None
@@ -98,9 +101,9 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
     return found
 
 
-def endangered(clients: Clients, event: Publication, grace: float) -> bool:
-    """Whether a process died that may have had the event while it may have been under way: within
-    `grace` seconds of its publication or admission, in which all nodes were in reach."""
+def meanwhile(clients: Clients, event: Publication, grace: float) -> list[Crash]:
+    """The crashes while the event may have been under way: within `grace` seconds of its
+    publication or admission, in which all nodes were in reach."""
     at, left = event.published if event.admitted is None else event.admitted, grace
     for since, to in sorted(clients.cuts):
         if since > at + left:
@@ -108,10 +111,7 @@ def endangered(clients: Clients, event: Publication, grace: float) -> bool:
         if to > at:
             left -= max(0.0, since - at)
             at = to
-    return any(
-        event.published <= crash.time <= at + left and crash.may_have_lost(event)
-        for crash in clients.crashes
-    )
+    return [crash for crash in clients.crashes if event.published <= crash.time <= at + left]
 
 
 def disturbed(clients: Clients, event: Publication, grace: float) -> bool:

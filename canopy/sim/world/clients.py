@@ -100,14 +100,21 @@ class Crash:
     sent: Mapping[str, None]
     """Events that its programs published and it sent on."""
     carried: Mapping[str, None]
-    """Events that came to it, or were on their way to it: as a host, a delegate, a relay, or an
-    interested node."""
+    """Events that it had for others, as a host or a delegate, and those on their way to it."""
+    received: Mapping[str, None]
+    """Events that came to it as an interested node."""
 
-    def may_have_lost(self, event: Publication) -> bool:
-        """Whether the event may have been nowhere else. With its receipt it is with the hosts."""
+    def may_have_lost(self, event: Publication, node: str) -> bool:
+        """Whether the event may have been nowhere else on its way to the programs of `node`. With
+        its receipt it is with the hosts, and what the crashed node had got for its own programs
+        keeps it from nobody else."""
         with_hosts = event.receipt and event.admitted is not None and event.admitted < self.time
         identity = event.identity
-        return identity in self.carried or (identity in self.sent and not with_hosts)
+        return (
+            identity in self.carried
+            or (identity in self.sent and not with_hosts)
+            or (node == self.node and identity in self.received)
+        )
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,10 @@ KEPT = 400_000
 """Records kept to explain violations: some 100 MB (measured: 250 bytes each)."""
 
 
+RECEIVED = ("arrive", "duplicate", "recheck_failed", "deliver", "drop")
+"""Kinds of records that a node writes of an event that came to it for its own programs."""
+
+
 class Record(NamedTuple):
     """One trace record: virtual seconds, node id, kind, and the fields of that kind."""
 
@@ -30,6 +34,18 @@ class Record(NamedTuple):
     node: str
     kind: str
     fields: dict[str, Any]
+
+
+class EventsAt(NamedTuple):
+    """Identities of events that were at a node; dicts are used as ordered sets. One event can be in
+    several."""
+
+    sent: dict[str, None]
+    """Its programs published them, and it sent them on."""
+    carried: dict[str, None]
+    """It had them for others, or they were on their way to it and may have been for others."""
+    received: dict[str, None]
+    """They came to it, for its own programs."""
 
 
 class Recorder:
@@ -85,23 +101,38 @@ class Recorder:
         if self._out is not None:
             self._writers[node].write(kind, fields)
 
-    def events_at(self, node: str, since: float) -> tuple[dict[str, None], dict[str, None]]:
-        """Identities of the events that the records since then say were at a node (an id): those
-        that it published and sent on; and those that it did something else with, or that others
-        sent to it. Dicts are used as ordered sets."""
-        sent: dict[str, None] = {}
-        carried: dict[str, None] = {}
+    def events_at(self, node: str, since: float) -> EventsAt:
+        """What the records since then say of events that were at a node (an id)."""
+        found = EventsAt({}, {}, {})
+        sent_there: dict[tuple[str, str, str], None] = {}
+        arrived: dict[tuple[str, str, str], None] = {}
         for record in reversed(self.records):
             if record.time < since:
                 break
-            event = record.fields.get("event")
+            kind, fields = record.kind, record.fields
+            event = fields.get("event")
             if event is None:
                 continue
             if record.node == node:
-                (sent if record.kind in ("publish", "visit") else carried)[event] = None
-            elif record.kind in ("visit", "forward") and record.fields["peer"] == node:
-                carried[event] = None
-        return sent, carried
+                if kind in ("publish", "visit"):
+                    found.sent[event] = None
+                elif kind in RECEIVED:
+                    found.received[event] = None
+                    if kind == "arrive":
+                        arrived[event, fields["peer"], fields["attribute"]] = None
+                else:
+                    found.carried[event] = None
+            elif kind in ("visit", "forward") and fields["peer"] == node:
+                if kind == "visit":
+                    found.carried[event] = None
+                else:
+                    sent_there[event, record.node, fields["attribute"]] = None
+        # What did not arrive may have been for others, too: only a delegate's own `forward`
+        # records, written in the turn of the arrival, tell.
+        for delivery in sent_there:
+            if delivery not in arrived:
+                found.carried[delivery[0]] = None
+        return found
 
     @property
     def trace_hash(self) -> str:

@@ -152,8 +152,8 @@ class World(Scheduler):
         reset. What its disk did not have yet is lost, or torn (canopy/sim/world/disk.py)."""
         driver = self.drivers[name]
         driver.stop(silent=silent)
-        sent, carried = self.recorder.events_at(driver.disk.node, self.now - CARRIED_FOR)
-        self.clients.crashed(Crash(name, self.now, sent, carried))
+        held = self.recorder.events_at(driver.disk.node, self.now - CARRIED_FOR)
+        self.clients.crashed(Crash(name, self.now, *held))
 
     def restart(self, name: str, *, wiped: bool = False, damaged: bool = False) -> bool:
         """Start a crashed or drained node again, with its disk, or `wiped` with an empty one, or

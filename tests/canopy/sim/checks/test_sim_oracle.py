@@ -132,7 +132,7 @@ def test_around_the_beginning_and_the_end_either_is_allowed() -> None:
 def traced(world: World, name: str, kind: str, event: str, peer: str = "") -> None:
     """One more record of an event at a node."""
     ids = {name: driver.disk.node for name, driver in world.drivers.items()}
-    fields = {"event": event, **({"peer": ids[peer]} if peer else {})}
+    fields = {"event": event, "attribute": "x", **({"peer": ids[peer]} if peer else {})}
     world.recorder.write(ids[name], kind, fields)
 
 
@@ -141,9 +141,12 @@ def traced(world: World, name: str, kind: str, event: str, peer: str = "") -> No
     [
         ((), 0),  # the crashed node had nothing of it
         ((("n1", "match", ""),), 1),
-        ((("n1", "arrive", "n0"),), 1),
+        ((("n1", "arrive", "n0"), ("n1", "deliver", "")), 0),  # for its own programs
+        ((("n0", "forward", "n1"), ("n1", "arrive", "n0")), 0),
+        ((("n1", "arrive", "n0"), ("n1", "forward", "n2")), 1),  # and for others
         ((("n0", "visit", "n1"),), 1),  # it was on its way to it
         ((("n2", "forward", "n1"),), 1),
+        ((("n2", "forward", "n1"), ("n0", "forward", "n1"), ("n1", "arrive", "n0")), 1),
         ((("n0", "visit", "n2"), ("n2", "forward", "n0"), ("n2", "arrive", "n1")), 0),
     ],
 )
@@ -175,6 +178,22 @@ def test_an_event_with_a_receipt_is_with_its_hosts(receipt: bool, allowed: int) 
     world.crash(names[0])
     world.run(15)
     assert len(expectation(world.clients).allowed) == allowed
+
+
+def test_a_crash_excuses_what_its_own_programs_were_to_get() -> None:
+    world, names = overlay()
+    world.subscribe(names[1], "x = 1")
+    world.subscribe(names[2], "x = 1")
+    world.run(0.5)
+    (event,) = world.publish(names[0], {"x": 1})
+    world.run(0.5)
+    traced(world, names[1], "arrive", event.identity, names[0])
+    there = world.clients.subscriptions[0]
+    world.crash(names[1])
+    world.run(15)
+    expected = expectation(world.clients)
+    assert list(expected.allowed) == [(there.identity, event.identity)]
+    assert len(expected.expected) == 1
 
 
 def test_what_a_node_had_long_before_it_died_is_no_excuse() -> None:
