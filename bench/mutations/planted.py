@@ -22,7 +22,7 @@ from bench.mutations import (
 from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.node import registering_faults
 from bench.processes import operating_faults
-from bench.security import security_faults
+from bench.security import program_faults, security_faults
 from bench.streams import (
     consuming_faults,
     directory_faults,
@@ -60,6 +60,7 @@ __all__ = [
     "plant",
     "process_faults",
     "producing_faults",
+    "program_faults",
     "publisher_faults",
     "question_faults",
     "region_faults",
