@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,10 +56,13 @@ SIZE: Final = 100
 
 
 class Nodes:
-    """One overlay."""
+    """One overlay. `options`: more arguments of each node's command line."""
 
-    def __init__(self, folder: Path, count: int, secured: bool) -> None:
+    def __init__(
+        self, folder: Path, count: int, secured: bool, options: Sequence[str] = ()
+    ) -> None:
         self.folder = folder
+        self.options = options
         self.processes: list[subprocess.Popen[bytes]] = []
         self.clients: list[Client] = []
         if secured:
@@ -89,7 +93,7 @@ class Nodes:
 
     def start(self, number: int, *arguments: str) -> None:
         command = [sys.executable, "node.py", "--listen", "127.0.0.1:0", "--no-directory"]
-        command += ["--no-trace", "--data", str(self.data(number)), *arguments]
+        command += ["--no-trace", "--data", str(self.data(number)), *self.options, *arguments]
         with (self.folder / f"{number}.log").open("wb") as log:
             self.processes.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
 
