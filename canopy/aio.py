@@ -18,8 +18,9 @@ import asyncio
 import math
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from canopy.client.async_link import Signal, Stream
 from canopy.client.asynchronous import (
@@ -41,6 +42,8 @@ __all__ = [
     "AsyncSubscription",
     "connect",
 ]
+
+T = TypeVar("T")
 
 
 class _Stream:
@@ -102,6 +105,18 @@ class _Runtime:
                 raise
             return False
         return True
+
+    async def in_thread(self, job: Callable[[], T]) -> T:
+        running = asyncio.get_running_loop().run_in_executor(None, job)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            while not running.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([running])
+            if not running.cancelled():
+                running.exception()  # asked for, else the loop says that it was lost
+            raise
 
 
 def connect(

@@ -20,6 +20,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
@@ -43,6 +44,8 @@ __all__ = [
     "AsyncSubscription",
     "connect",
 ]
+
+T = TypeVar("T")
 
 
 class _Stream:
@@ -96,6 +99,11 @@ class _Runtime:
         with trio.move_on_after(max(0.0, seconds)) as scope:
             await job()
         return not scope.cancelled_caught
+
+    async def in_thread(self, job: Callable[[], T]) -> T:
+        with trio.CancelScope(shield=True):
+            found = await trio.to_thread.run_sync(job)
+        return found  # noqa: RET504  (a type checker takes scopes for what may end a job)
 
 
 def connect(

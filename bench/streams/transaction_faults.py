@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import structs
 
 from bench.mutations.planting import fault, replace
+from canopy import aio
 from overlay.machine import Peer
 from overlay.stream_client import DecideTransaction, LeaveUnknown
 from streams.directory.entry import StreamEntry
@@ -170,3 +172,19 @@ def halves_do_not_count_towards_quotas() -> None:
         return ""
 
     replace(Leading.full, full)
+
+
+@fault(
+    "promise: events are in the stream if they are in the database",
+    "tests/canopy/sinks/test_asynchronous.py",
+    "test_a_task_that_is_cancelled_rolls_back_and_leaves_the_rest_to_the_next_relay",
+)
+def outbox_task_does_not_wait_for_its_statement() -> None:
+    """A task that is cancelled rolls its transaction back while a statement still runs."""
+
+    original: Callable[..., Any] = aio._Runtime.in_thread
+
+    async def in_thread(self: object, job: Callable[[], Any]) -> Any:
+        return await asyncio.to_thread(job)
+
+    replace(original, in_thread)

@@ -83,6 +83,9 @@ class Runtime(Protocol):
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
         """Run `job`, at most so long (inf: for ever); False if it was cut off."""
 
+    async def in_thread(self, job: Callable[[], T]) -> T:
+        """Carry out `job` in a thread, to its end: a cancellation waits for that."""
+
 
 async def carry_out(steps: Steps[T]) -> T:
     """Await the calls of `steps` and return its result. Raises what it does not catch; a

@@ -282,6 +282,11 @@ class AsyncClient:
         """`request` for a reply of a known type; ControlError if another one comes."""
         return expected(await self.request(command, timeout), kind)
 
+    async def in_thread(self, job: Callable[[], T]) -> T:
+        """Carry out something that blocks, as a statement of a database, in a thread. It goes on to
+        its end: a task that is cancelled meanwhile waits for that."""
+        return await self._runtime.in_thread(job)
+
     def _opening_of(
         self, kind: type[F], wanted: list[Wanted], credit: int, timeout: float, resume: str = ""
     ) -> Opening[F]:

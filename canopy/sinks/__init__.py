@@ -13,6 +13,7 @@ stream exactly if a transaction of the database is committed
 * `database`: what is used of a database.
 * `positions`: the table of positions, and when a transaction may commit. `sink`: a consumer.
 * `records`: the table of transactions, and what they may become. `outbox`: a producer.
+* `threads`: a database of which tasks await the calls. `asynchronous`: both for trio and asyncio.
 * `sqlite`: both for a connection of `sqlite3`. `alchemy`: both for an engine of SQLAlchemy (extra
   `sync`).
 """

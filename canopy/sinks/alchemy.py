@@ -10,7 +10,9 @@ import sqlalchemy
 from sqlalchemy import BigInteger, Connection, Engine, Integer, MetaData, String, Table, Text
 from sqlalchemy.types import TypeEngine
 
+from canopy.client.asynchronous import AsyncClient
 from canopy.client.synchronous import Client
+from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, Column, Run
 from canopy.sinks.outbox import Outbox
 from canopy.sinks.sink import Sink
@@ -74,4 +76,21 @@ class SqlAlchemyOutbox(Outbox[Connection]):
 
     def __init__(self, engine: Engine, client: Client, stream: str, producer: str) -> None:
         """The parameters are those of `Outbox`."""
+        super().__init__(SqlAlchemyDatabase(engine), client, stream, producer)
+
+
+class AsyncSqlAlchemySink(AsyncSink[Connection]):
+    """A consumer of trio or asyncio whose effects and positions are in one database."""
+
+    def __init__(self, engine: Engine, client: AsyncClient, durable: str) -> None:
+        """`engine`: its connections may go from thread to thread, as all do but those of SQLite in
+        memory; `durable`: the consumer's name in the table `canopy_positions`."""
+        super().__init__(SqlAlchemyDatabase(engine), client, durable)
+
+
+class AsyncSqlAlchemyOutbox(AsyncOutbox[Connection]):
+    """A producer of trio or asyncio whose events belong to transactions of a database."""
+
+    def __init__(self, engine: Engine, client: AsyncClient, stream: str, producer: str) -> None:
+        """The parameters are those of `AsyncOutbox`; `engine` as for `AsyncSqlAlchemySink`."""
         super().__init__(SqlAlchemyDatabase(engine), client, stream, producer)

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Generic
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
+from canopy.client.blocking import carry_out
 from canopy.client.errors import CommandFailed, ControlError
 from canopy.client.publishing import Attributes
+from canopy.client.steps import Steps
 from canopy.client.streams.transacting import UNKNOWN_TRANSACTION, Decided
-from canopy.client.synchronous import Client, Transaction
-from canopy.sinks.database import Database, H, SinkError
+from canopy.client.synchronous import Client
+from canopy.sinks.database import Database, H, Run, SinkError
 from canopy.sinks.records import COLUMNS, COMMITTED, KEPT, PREPARING, ROLLED_BACK, TABLE, Records
 from overlay.client import Draft
 
-_RUNNING: Final[set[str]] = set()
+T = TypeVar("T")
+
+RUNNING: Final[set[str]] = set()
 """Transactions that this process has in preparation, of all its outboxes and threads."""
 
 
@@ -42,18 +47,124 @@ class OutboxTransaction(Generic[H]):
         self.events.append(event)
 
 
-class Outbox(Generic[H]):
-    """A producer of one stream. Only one process uses its name at a time: another one rolls back
-    what this one has in preparation. One thread uses an outbox."""
+class OutboxCore:
+    """What the faces of an outbox do alike, as `canopy.client.steps`: a job for the database is
+    carried out in a transaction of its own by `do`, which returns its result, or is awaited."""
 
-    def __init__(self, database: Database[H], client: Client, stream: str, producer: str) -> None:
-        """`producer`: its name in the table `canopy_outbox`, which is made if it is not there."""
-        self._database = database
+    def __init__(
+        self, do: Callable[[Callable[[Run], Any]], Any], client: Any, stream: str, producer: str
+    ) -> None:
+        """`client`: a `canopy.Client` or `AsyncClient`, as `do` is."""
+        self._do = do
         self._client = client
         self._stream = stream
         self._producer = producer
         self._records = Records(stream, producer)
         self._reviews = client.reviews(stream, producer)
+
+    def _beginning(self, half: Any) -> Steps[None]:
+        """Before the transaction of the database."""
+        RUNNING.add(half.id)
+        yield partial(self._do, lambda run: self._records.add(run, half.id))
+
+    def _preparing(
+        self,
+        made: OutboxTransaction[Any],
+        half: Any,
+        inside: Callable[[Callable[[Run], Any]], Any],
+        timeout: float,
+    ) -> Steps[None]:
+        """At the end of the transaction of the database, in which `inside` carries jobs out."""
+        if not made.events:
+            yield partial(inside, lambda run: self._records.drop(run, half.id))
+            return
+        found = yield partial(half.prepare, made.events, timeout)
+        if found.outcome != "prepared":
+            raise SinkError(f"the transaction is {found.outcome} already, by somebody else")
+        if not (yield partial(inside, lambda run: self._records.settle(run, half.id, COMMITTED))):
+            raise SinkError(f"another process that is {self._producer} has rolled this back")
+
+    def _undoing(self, half: Any, error: BaseException) -> Steps[None]:
+        """The transaction of the database was rolled back."""
+        with contextlib.suppress(Exception):  # else the next relay does it
+            if half.is_asked:
+                yield from self._settle(half.id, is_final=isinstance(error, CommandFailed))
+            else:
+                yield from self._drop(half.id)
+
+    def _following(self, made: OutboxTransaction[Any]) -> Steps[None]:
+        """The transaction of the database is committed."""
+        if made.events:
+            with contextlib.suppress(ControlError):
+                made.decided = yield from self._say(made.id, COMMITTED)
+
+    def _relaying(self) -> Steps[int]:
+        records = yield partial(self._do, self._records.all)
+        late = time.time() - KEPT
+        count = 0
+        for record in records:
+            if record.id not in RUNNING:
+                count += yield from self._settle(record.id, record.began < late)
+        return count
+
+    def _answering(self, timeout: float) -> Steps[int]:
+        asked = yield partial(self._reviews.take, timeout)
+        for transaction in asked:
+            state = yield partial(self._do, partial(self._records.state, transaction=transaction))
+            if state is None or transaction in RUNNING:
+                yield partial(self._reviews.not_known, transaction)
+            else:
+                yield from self._settle(transaction)
+        return len(asked)
+
+    def _settle(self, transaction: str, is_final: bool = False) -> Steps[bool]:
+        """Roll back what is in preparation, and tell the stream what the record says. Whether the
+        stream has confirmed it. `is_final`: a half of which it does not know will not come."""
+
+        def settled(run: Run) -> str | None:
+            self._records.settle(run, transaction, ROLLED_BACK)
+            return self._records.state(run, transaction)
+
+        state = yield partial(self._do, settled)
+        if state is None:
+            return False
+        assert state != PREPARING
+        if (yield from self._say(transaction, state)) is not None:
+            return True
+        if is_final:
+            yield from self._drop(transaction)
+        return False
+
+    def _say(self, transaction: str, state: str) -> Steps[Decided | None]:
+        """Decide; None: the stream does not know the transaction (any more)."""
+        half = self._client.transaction(self._stream, self._producer, transaction)
+        try:
+            found = yield half.commit if state == COMMITTED else half.roll_back
+        except CommandFailed as error:
+            if error.code != UNKNOWN_TRANSACTION:
+                raise
+            found = None  # prepared, and so decided: by this program, long ago
+        if found is None and state == ROLLED_BACK:
+            return None
+        yield from self._drop(transaction)
+        if found is not None and found.outcome != state:
+            said = f"an operator has it {found.outcome}"
+            raise SinkError(f"{transaction} is {state} in this database, and {said}")
+        decided: Decided | None = found
+        return decided
+
+    def _drop(self, transaction: str) -> Steps[None]:
+        yield partial(self._do, lambda run: self._records.drop(run, transaction))
+
+
+class Outbox(OutboxCore, Generic[H]):
+    """A producer of one stream. Only one process uses its name at a time: another one rolls back
+    what this one has in preparation. One thread uses an outbox."""
+
+    def __init__(self, database: Database[H], client: Client, stream: str, producer: str) -> None:
+        """`producer`: its name in the table `canopy_outbox`, which is made if it is not there."""
+        super().__init__(self._carried_out, client, stream, producer)
+        self._database = database
         database.make(TABLE, COLUMNS)
 
     @contextmanager
@@ -65,97 +176,34 @@ class Outbox(Generic[H]):
         what cannot be prepared raises as `canopy.Transaction.prepare`. An answer to the commit that
         does not come raises nothing: the events follow with the next `relay`."""
         half = self._client.transaction(self._stream, self._producer)
-        _RUNNING.add(half.id)
         try:
-            with self._database.opened() as handle:
-                self._records.add(self._database.runner(handle), half.id)
+            carry_out(self._beginning(half))
             with self._database.opened() as handle:
                 made = OutboxTransaction(handle, half.id)
                 yield made
                 self._database.check_open()
-                self._prepare(made, half, timeout)
+                run = self._database.runner(handle)
+                carry_out(self._preparing(made, half, lambda job: job(run), timeout))
         except BaseException as error:
-            _RUNNING.discard(half.id)
-            with contextlib.suppress(Exception):  # else the next relay does it
-                if half.is_asked:
-                    self._settle(half.id, is_final=isinstance(error, CommandFailed))
-                else:
-                    self._drop(half.id)
+            RUNNING.discard(half.id)
+            carry_out(self._undoing(half, error))
             raise
-        _RUNNING.discard(half.id)
-        if made.events:
-            with contextlib.suppress(ControlError):
-                made.decided = self._say(half.id, COMMITTED)
-
-    def _prepare(self, made: OutboxTransaction[H], half: Transaction, timeout: float) -> None:
-        run = self._database.runner(made.db)
-        if not made.events:
-            self._records.drop(run, half.id)
-            return
-        found = half.prepare(made.events, timeout)
-        if found.outcome != "prepared":
-            raise SinkError(f"the transaction is {found.outcome} already, by somebody else")
-        if not self._records.settle(run, half.id, COMMITTED):
-            raise SinkError(f"another process that is {self._producer} has rolled this back")
+        RUNNING.discard(half.id)
+        carry_out(self._following(made))
 
     def relay(self) -> int:
         """Tell the stream what became of transactions that it has not confirmed: to be called when
         the program starts, and at times. Those that a former process had in preparation are rolled
         back. Returns how many the stream has confirmed. Raises a ControlError."""
-        with self._database.opened() as handle:
-            records = self._records.all(self._database.runner(handle))
-        late = time.time() - KEPT
-        left = [record for record in records if record.id not in _RUNNING]
-        return sum(self._settle(record.id, record.began < late) for record in left)
+        return carry_out(self._relaying())
 
     def answer(self, timeout: float = 60.0) -> int:
         """Wait for the stream to ask what became of transactions, and say it. Returns how many it
         has asked for. Raises CommandFailed (fenced: another process answers), and a ControlError.
         What this database has no record of is not known: the stream keeps it, and asks again, as it
         does after an error of the database (SQLite is locked while `transaction` is open)."""
-        asked = self._reviews.take(timeout)
-        for transaction in asked:
-            with self._database.opened() as handle:
-                state = self._records.state(self._database.runner(handle), transaction)
-            if state is None or transaction in _RUNNING:
-                self._reviews.not_known(transaction)
-            else:
-                self._settle(transaction)
-        return len(asked)
+        return carry_out(self._answering(timeout))
 
-    def _settle(self, transaction: str, is_final: bool = False) -> bool:
-        """Roll back what is in preparation, and tell the stream what the record says. Whether the
-        stream has confirmed it. `is_final`: a half of which it does not know will not come."""
+    def _carried_out(self, job: Callable[[Run], T]) -> T:
         with self._database.opened() as handle:
-            run = self._database.runner(handle)
-            self._records.settle(run, transaction, ROLLED_BACK)
-            state = self._records.state(run, transaction)
-        if state is None:
-            return False
-        assert state != PREPARING
-        if self._say(transaction, state) is not None:
-            return True
-        if is_final:
-            self._drop(transaction)
-        return False
-
-    def _say(self, transaction: str, state: str) -> Decided | None:
-        """Decide; None: the stream does not know the transaction (any more)."""
-        half = self._client.transaction(self._stream, self._producer, transaction)
-        try:
-            found = half.commit() if state == COMMITTED else half.roll_back()
-        except CommandFailed as error:
-            if error.code != UNKNOWN_TRANSACTION:
-                raise
-            found = None  # prepared, and so decided: by this program, long ago
-        if found is None and state == ROLLED_BACK:
-            return None
-        self._drop(transaction)
-        if found is not None and found.outcome != state:
-            said = f"an operator has it {found.outcome}"
-            raise SinkError(f"{transaction} is {state} in this database, and {said}")
-        return found
-
-    def _drop(self, transaction: str) -> None:
-        with self._database.opened() as handle:
-            self._records.drop(self._database.runner(handle), transaction)
+            return job(self._database.runner(handle))

@@ -17,7 +17,9 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from canopy.client.asynchronous import AsyncClient
 from canopy.client.synchronous import Client
+from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, Column, Run, SinkError
 from canopy.sinks.outbox import Outbox
 from canopy.sinks.sink import Sink
@@ -87,4 +89,24 @@ class SqliteOutbox(Outbox[sqlite3.Cursor]):
         self, connection: sqlite3.Connection, client: Client, stream: str, producer: str
     ) -> None:
         """The parameters are those of `Outbox`."""
+        super().__init__(SqliteDatabase(connection), client, stream, producer)
+
+
+class AsyncSqliteSink(AsyncSink[sqlite3.Cursor]):
+    """A consumer of trio or asyncio whose effects and positions are in one SQLite database."""
+
+    def __init__(self, connection: sqlite3.Connection, client: AsyncClient, durable: str) -> None:
+        """`connection`: made with `check_same_thread=False`, and used by nothing else; `durable`:
+        the consumer's name in the table `canopy_positions`."""
+        super().__init__(SqliteDatabase(connection), client, durable)
+
+
+class AsyncSqliteOutbox(AsyncOutbox[sqlite3.Cursor]):
+    """A producer of trio or asyncio whose events belong to transactions of a SQLite database."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, client: AsyncClient, stream: str, producer: str
+    ) -> None:
+        """`connection`: made with `check_same_thread=False`, and used by nothing else; the others
+        are those of `AsyncOutbox`."""
         super().__init__(SqliteDatabase(connection), client, stream, producer)

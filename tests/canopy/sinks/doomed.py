@@ -54,7 +54,7 @@ class DoomedConnection(sqlite3.Connection):
 
 
 def open_database(path: Path, doom: Doom | None = None) -> sqlite3.Connection:
-    db = sqlite3.connect(path, factory=DoomedConnection)
+    db = sqlite3.connect(path, factory=DoomedConnection, check_same_thread=False)
     db.execute("PRAGMA synchronous = OFF")  # no power is lost here
     db.doom = doom or Doom()  # type: ignore[attr-defined]
     return db

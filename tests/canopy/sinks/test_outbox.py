@@ -3,10 +3,10 @@ is killed."""
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ import sqlalchemy
 
 import canopy
 from canopy.client.errors import CommandFailed
+from canopy.client.steps import Steps
 from canopy.sinks import outbox as outbox_module
 from canopy.sinks.alchemy import SqlAlchemyOutbox
 from canopy.sinks.database import SinkError
-from canopy.sinks.outbox import Outbox, OutboxTransaction
+from canopy.sinks.outbox import Outbox, OutboxCore, OutboxTransaction
 from canopy.sinks.records import Records
 from canopy.sinks.sqlite import SqliteOutbox
-from tests.canopy.sinks.doomed import Doom, KilledError, open_database
+from tests.canopy.sinks.doomed import open_database
+from tests.canopy.sinks.shop import killed_everywhere, orders, shop
 from tests.support.real.scripted_stream import ScriptedStream
 
 
@@ -39,21 +41,7 @@ def client(stream: ScriptedStream) -> Iterator[canopy.Client]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    return made(tmp_path / "shop.db")
-
-
-def made(path: Path) -> Path:
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE orders (n)")
-    db.close()
-    return path
-
-
-def orders(path: Path, table: str = "orders") -> list[Any]:
-    db = sqlite3.connect(path)
-    found = sorted(row[0] for row in db.execute(f"SELECT * FROM {table}"))
-    db.close()
-    return found
+    return shop(tmp_path / "shop.db")
 
 
 def work(client: canopy.Client, db: sqlite3.Connection) -> None:
@@ -75,48 +63,21 @@ def nothing() -> Iterator[None]:
     yield
 
 
-def killed_everywhere(
-    client: canopy.Client, stream: ScriptedStream, folder: Path
-) -> Iterator[tuple[int, str]]:
-    """What is wrong if the program is killed at its n-th statement, and started again."""
-    for at in itertools.count(1):
-        path, doom = made(folder / f"{at}.db"), Doom(at)
-        stream.shards[0].clear()
-        db = open_database(path, doom)
-        try:
-            work(client, db)
-        except KilledError:
-            outbox_module._RUNNING.clear()  # the process is gone
-            db.close()
-            db = open_database(path)
-            SqliteOutbox(db, client, "s", "shop").relay()
-        db.close()
-        expected = [n for order in orders(path) for n in (order, order + 1)]
-        if stream.shards[0] != expected:
-            yield at, f"in the database {orders(path)}, in the stream {stream.shards[0]}"
-        if stream.halves:
-            yield at, f"not decided: {stream.halves}"
-            stream.halves.clear()
-        if doom.count < at:
-            assert at > 30, at
-            return
-
-
 def test_a_stream_has_what_the_database_has_wherever_the_program_is_killed(
     client: canopy.Client, stream: ScriptedStream, tmp_path: Path
 ) -> None:
-    assert list(killed_everywhere(client, stream, tmp_path)) == []
+    assert list(killed_everywhere(client, stream, tmp_path, partial(work, client))) == []
 
 
 def commit_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: the stream hears of the commit before the database has it."""
-    original = Outbox._prepare
+    original = Outbox._preparing
 
-    def prepare(self: Any, made: Any, half: Any, timeout: float) -> None:
-        original(self, made, half, timeout)
-        half.commit()
+    def preparing(self: Any, made: Any, half: Any, *arguments: Any) -> Steps[None]:
+        yield from original(self, made, half, *arguments)
+        yield half.commit
 
-    monkeypatch.setattr(Outbox, "_prepare", prepare)
+    monkeypatch.setattr(OutboxCore, "_preparing", preparing)
 
 
 def no_record_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +96,7 @@ def test_faults_planted_in_the_outbox_are_found(
 ) -> None:
     plant(monkeypatch)
     try:
-        wrong = next(killed_everywhere(client, stream, tmp_path), None)
+        wrong = next(killed_everywhere(client, stream, tmp_path, partial(work, client)), None)
     except SinkError as error:  # the outbox itself sees that the two differ
         wrong = (0, str(error))
     assert wrong is not None
@@ -155,7 +116,7 @@ def test_what_a_stream_asks_is_answered_from_the_record(
             records.settle(run, name, state)
     db.commit()
     client.transaction("s", "shop", "e").prepare([{"n": 0}])
-    outbox_module._RUNNING.add("d")
+    outbox_module.RUNNING.add("d")
     assert outbox.answer(0.01) == 0
     stream.reviews = ["a", "b", "c", "d", "e"]
     stream.hang_up()
@@ -164,7 +125,7 @@ def test_what_a_stream_asks_is_answered_from_the_record(
     assert stream.unknown == ["d", "e"], "one is in preparation, of one there is no record"
     assert stream.shards[0] == [ord("a")]
     assert sorted(stream.halves) == ["d", "e"]
-    outbox_module._RUNNING.discard("d")
+    outbox_module.RUNNING.discard("d")
     assert outbox.relay() == 1
     assert stream.outcomes["d"] == "rolled-back"
     assert orders(database, "canopy_outbox") == []
