@@ -49,6 +49,7 @@ class Injector:
         self.began = time.monotonic()
         self._lasting: list[Lasting] = []
         self._next: list[str] = []  # each kind once, then again
+        self._latent: set[str] = set()  # altered while they ran, and not read since
         self._kinds: dict[str, Callable[[str], Callable[[], None]]] = {
             "kill": self._kill,
             "stop": self._stop,
@@ -83,10 +84,14 @@ class Injector:
         self._lasting.append(Lasting(time.monotonic() + lasts, kind, node, undo))
 
     def heal(self) -> None:
-        """End all faults."""
+        """End all faults. What was altered and read by nobody since is read: by processes that
+        begin anew."""
         for each in list(self._lasting):
             self._end(each)
         self.proxy.heal()
+        for name in sorted(self._latent):
+            self._say(f"whole: {self.is_whole(WHOLE)}")
+            self._kill(name)()
 
     def replicas(self) -> tuple[ReplicaInfo, ...]:
         """Of the stream's only shard, as some node hears of them."""
@@ -127,6 +132,7 @@ class Injector:
 
     def _kill(self, name: str) -> Callable[[], None]:
         self.nodes.kill(name)
+        self._latent.discard(name)
         return lambda: self.nodes.restart(name, wiped=False)
 
     def _stop(self, name: str) -> Callable[[], None]:
@@ -157,8 +163,9 @@ class Injector:
         altered = flip_bits(self.nodes.nodes[name].data, self.rng)
         self._say(f"altered {altered or 'nothing'} of {name}")
         if not altered or self.rng.random() < 0.5:
-            self.nodes.kill(name)
-            self.nodes.restart(name, wiped=False)
+            self._kill(name)()
+        else:
+            self._latent.add(name)
         return lambda: self._mended(name)
 
     def _mended(self, name: str) -> None:
