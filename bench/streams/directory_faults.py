@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from bench.mutations.planting import fault, replace
 from overlay.chord.events import OwnerFound
 from overlay.machine import NodeId, Peer
 from streams.directory.circles import CircleSearch
 from streams.directory.entry import ShardPlace, StreamEntry
-from streams.directory.messages import FoundStream
+from streams.directory.locator import StreamLocator
+from streams.directory.messages import FoundStream, StreamRefused
+from streams.directory.questions import Answer
 from streams.directory.stream_owner import StreamOwner
 from streams.directory.supervision import Supervision
 from streams.hosting.shard_hosts import ShardHosts
 
 DIRECTORY = "tests/streams/directory/test_streams_directory.py"
 COPYING = "tests/streams/copying/test_streams_copying.py"
+PRODUCING = "tests/streams/producing/test_streams_producers.py"
 SUPERVISION = "tests/streams/directory/test_streams_supervision.py"
 NAMES = "promise: a stream's name belongs to one founding id, for ever"
 LED = "promise: a shard has a leader and its replicas while a majority is there"
@@ -125,3 +130,16 @@ def stream_circles_are_looked_for_one_step_only() -> None:
         return None
 
     replace(CircleSearch._ask, _ask)
+
+
+@fault(LED, PRODUCING, "test_an_owner_that_has_lost_a_stream_ends_nobody_who_has_known_it")
+def stream_that_its_owner_does_not_know_counts_as_removed() -> None:
+    """A node believes whichever cluster owns a stream's name that there is no such stream."""
+    original = StreamLocator._answered
+
+    def answered(self: StreamLocator, name: str, answer: Answer) -> None:
+        if isinstance(answer, StreamRefused):
+            answer = structs.replace(answer, removed=True)
+        original(self, name, answer)
+
+    replace(original, answered)

@@ -25,7 +25,8 @@ class StreamLocated(LocalEvent, frozen=True):
 
 
 class StreamMissing(LocalEvent, frozen=True):
-    """There is no such stream (code unknown), or nobody said where it is (code time-out)."""
+    """There is no such stream (code unknown), or nobody said where it is (code time-out): of a
+    stream that this node has known, only an owner that knows of its removal is believed."""
 
     name: str
     code: str
@@ -89,7 +90,10 @@ class StreamLocator(Machine):
                 self.known.pop(next(iter(self.known)))
             self.known[name] = located
             self.port.emit(located)
-        else:
-            if answer.code == "unknown":
-                self.known.pop(name, None)
-            self.port.emit(StreamMissing(name, answer.code, answer.reason))
+            return
+        code = answer.code
+        if answer.removed:
+            self.known.pop(name, None)
+        elif name in self.known:
+            code = "time-out"
+        self.port.emit(StreamMissing(name, code, answer.reason))

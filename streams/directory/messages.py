@@ -73,11 +73,13 @@ class StreamFound(Message, frozen=True):
 
 class StreamRefused(Message, frozen=True):
     """The owner's answer where there is nothing to be found, or it may not be done: `code` as in
-    `overlay.client.Failed`."""
+    `overlay.client.Failed`. `removed`: the owner knows that the stream was; one that does not may
+    be at a side of a cut, or have taken a lost cluster's place."""
 
     ticket: Uint53
     code: str
     reason: str
+    removed: bool = False
 
 
 class StreamElsewhere(Message, frozen=True):

@@ -181,10 +181,12 @@ class StreamOwner(Machine):
         if self._is_elsewhere(sender, message.ticket, message.name):
             return
         known = self.entry(message.name)
-        if known is None or known.removed:
-            self._refuse(sender, message.ticket, "unknown", f"there is no stream {message.name}")
-        else:
+        if known is not None and not known.removed:
             self._answer(sender, message.ticket, known)
+            return
+        reason = f"there is no stream {message.name}"
+        refused = StreamRefused(message.ticket, "unknown", reason, removed=known is not None)
+        self.port.send(sender, refused)
 
     def on_ask_streams(self, sender: Peer, message: AskStreams) -> None:
         """Say which streams there are."""

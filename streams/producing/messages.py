@@ -24,6 +24,8 @@ MOVED: Final = "moved"
 """The node does not lead the shard (any more). Whether the rows are appended is not known: repeat
 the request, with the same numbers, at the leader."""
 UNKNOWN: Final = "unknown"
+IN_DOUBT: Final = "in-doubt"
+"""To programs: what was sent may be appended or not, and nobody is asked any more."""
 """The rows are in the leader's log, and no majority has confirmed them in time. To be repeated."""
 FULL: Final = "full"
 """The leader has too much that is not committed. Not appended; to be repeated after a while."""

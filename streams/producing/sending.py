@@ -29,13 +29,13 @@ from streams.producing.messages import (
     FENCED,
     FORK_AFTER,
     FORKED,
+    IN_DOUBT,
     MALFORMED,
     MOVED,
     POLICY,
     QUOTA,
     SEQUENCE,
     TOO_LARGE,
-    UNKNOWN,
     AppendRefused,
     AppendRows,
     AskFork,
@@ -583,6 +583,6 @@ class Sending:
         self._opening, self._is_joining = 0, False
         self._progressed, self._awaits_copy = self.port.now, True
         if began_there:
-            self._lose_session(UNKNOWN, "the fork of the shard was closed before it answered")
+            self._lose_session(IN_DOUBT, "the fork of the shard was closed before it answered")
         else:
             self._wait()

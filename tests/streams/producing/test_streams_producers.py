@@ -11,6 +11,7 @@ from overlay.client import (
     Draft,
     EventsAppended,
     Failed,
+    GetStreams,
     ProducerReady,
     RemoveStream,
     Streams,
@@ -148,6 +149,25 @@ def test_a_removed_stream_takes_no_more() -> None:
     gone = ask(world, "n1", AppendEvents, "orders", drafts(1))
     assert isinstance(gone, Failed)
     assert gone.code == "unknown"
+
+
+def test_an_owner_that_has_lost_a_stream_ends_nobody_who_has_known_it() -> None:
+    """A cluster that took a lost one's place, as after the loss of a side of a cut: until the nodes
+    with the shards have told it of the stream, it knows none."""
+    world = grown(5, 5)
+    (shard,) = founded(world, "orders")
+    old = leader(world, shard)
+    at, other = [name for name in world.names() if name != old][:2]
+    assert isinstance(ask(world, at, AppendEvents, "orders", drafts(0)), EventsAppended)
+    for name in world.names():
+        world.node(name).streams.owner.owner.state.directory.clear()
+    lost = ask(world, other, GetStreams, "orders")
+    assert isinstance(lost, Failed)
+    assert lost.code == "unknown"
+    world.crash(old)
+    answered = ask(world, at, AppendEvents, "orders", drafts(1))
+    assert isinstance(answered, EventsAppended), answered
+    assert answered.receipts[0].first == 1
 
 
 def test_a_step_is_begun_again_from_its_start_in_each_shard() -> None:
