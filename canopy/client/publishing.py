@@ -54,6 +54,18 @@ class PublishResult(msgspec.Struct, frozen=True):
         return len(self.identities) - len(self.refused)
 
 
+_TYPES: Final = {bool, int, float, str, type(None)}
+
+
+def check_values(attributes: Mapping[str, object]) -> None:
+    """Raises EventRefusedError if some value is none that an attribute may have."""
+    for name, value in attributes.items():
+        if not isinstance(value, bool | int | float | str | None):
+            kind = type(value).__name__
+            wanted = "a value is a boolean, a number, a text or None; bytes belong in the payload"
+            raise EventRefusedError("event", f"attribute {name!r} is a {kind}: {wanted}")
+
+
 class Drafting:
     """Makes drafts of a program's events and names those that have no `id`."""
 
@@ -66,6 +78,8 @@ class Drafting:
         if isinstance(event, Draft):
             return event
         attributes = dict(event)
+        if not _TYPES.issuperset(map(type, attributes.values())):
+            check_values(attributes)
         if attributes.get("id") is None:
             attributes["id"] = f"{self._prefix}.{next(self._numbers)}"
         if not isinstance(attributes.get("type"), str):

@@ -233,7 +233,8 @@ class Client:
         return carry_out(self._transacting(stream).listing(producer, timeout))
 
     def reviews(self, stream: str, producer: str) -> Reviews:
-        """Answer for `producer` what became of its transactions (`canopy.outbox` does that)."""
+        """Answer for `producer` what became of its transactions (as an outbox of `canopy.sinks`
+        does)."""
         return Reviews(self._transacting(stream), producer)
 
     def _transacting(self, stream: str) -> Transacting[ControlClient]:

@@ -560,8 +560,9 @@ class Readers(Machine):
             if reading.entry is None:
                 reading.entry = entry
                 reading.cursors = _cursors(reading.command, entry)
-                if not reading.cursors:
-                    reason = f"{event.name} has no shard {reading.command.shard}"
+                named = {reading.command.shard, *(s for s, _ in reading.command.positions)}
+                if strange := named - {-1, *range(len(entry.places))}:
+                    reason = f"{event.name} has no shard {min(strange)}"
                     self._end(reading, "usage", reason)
                     continue
             for cursor in reading.cursors:

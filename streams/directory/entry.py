@@ -182,6 +182,24 @@ def fault_in_options(options: StreamOptions) -> str:
     return ""
 
 
+_SPOKEN: Final = {
+    "keep_seconds": "keep-for",
+    "keep_bytes": "keep-size",
+    "sources": "source",
+    "ttl_seconds": "ttl",
+}
+"""Names of options to users, where they are others."""
+
+
+def differing(known: StreamOptions, asked: StreamOptions) -> str:
+    """In which options, named as users name them, two foundings differ; "": in none."""
+    return ", ".join(
+        "--" + _SPOKEN.get(name, name.replace("_", "-"))
+        for name in known.__struct_fields__
+        if getattr(known, name) != getattr(asked, name)
+    )
+
+
 def encode_entry(entry: StreamEntry) -> bytes:
     """An entry as the value of its directory name."""
     return msgspec.msgpack.encode(entry)

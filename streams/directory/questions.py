@@ -8,7 +8,7 @@ from typing import Final
 from overlay.chord.events import OwnerFound, OwnerUnknown
 from overlay.chord.ring.ring import Ring
 from overlay.machine import Machine, Message, Peer, Port, Timer
-from streams.directory.entry import stream_key
+from streams.directory.entry import fault_in_name, stream_key
 from streams.directory.messages import StreamElsewhere, StreamFound, StreamRefused
 
 ASK_AGAIN: Final = 0.7
@@ -50,6 +50,9 @@ class OwnerQuestions(Machine):
         """Ask the owner of a stream's name. `message` makes the question from its ticket; `then` is
         called once, with code time-out if nobody answers."""
         self._ticket += 1
+        if fault := fault_in_name(name):
+            then(StreamRefused(self._ticket, "usage", fault))
+            return
         question = self._open[self._ticket] = _Question(name, message, then)
         question.until = self.port.now + ASK_FOR
         self._send(self._ticket, question)

@@ -27,6 +27,7 @@ from streams.directory.entry import (
     StreamOptions,
     choose_replicas,
     decode_entry,
+    differing,
     directory_name,
     encode_entry,
     fault_in_name,
@@ -127,7 +128,9 @@ class StreamOwner(Machine):
         if refused:
             self._refuse(sender, message.ticket, "usage", refused)
         elif known is not None and not known.removed and known.id != message.id:
-            reason = f"there is a stream {message.name} already, with the id {known.id}"
+            others = differing(known.options, message.options)
+            how = f"it has other options than these: {others}" if others else "with these options"
+            reason = f"there is a stream {message.name} already ({how}), with the id {known.id}"
             self._refuse(sender, message.ticket, "exists", reason)
         elif known is not None and known.id == message.id:
             self._answer_when_committed(sender, message.ticket, known)

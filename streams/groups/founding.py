@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from streams.consuming.durable import same_selector
 from streams.groups.messages import OPTIONS, SELECTOR, Wanted
 from streams.log.group_state import GroupOptions
 
 _FIELDS = GroupOptions.__struct_fields__
+_TYPES = get_type_hints(GroupOptions, include_extras=True)
+_SPOKEN = {"deliveries": "max_deliver", "delay_seconds": "delay"}
+"""Names of options to programs, where they are others."""
 
 
 class Refusal(NamedTuple):
@@ -23,12 +27,14 @@ class Refusal(NamedTuple):
 def options_of(wanted: Wanted) -> GroupOptions | Refusal:
     """The options of a group that is founded as a program asks."""
     default = GroupOptions()
-    asked = ((getattr(wanted, name), getattr(default, name)) for name in _FIELDS)
-    chosen = tuple(default if value is None else value for value, default in asked)
-    try:
-        return msgspec.convert(chosen, type=GroupOptions)
-    except msgspec.ValidationError as error:
-        return Refusal(OPTIONS, str(error))
+    asked = {name: getattr(wanted, name) for name in _FIELDS}
+    for name, value in asked.items():
+        try:
+            asked[name] = msgspec.convert(value, type=_TYPES[name] | None)
+        except msgspec.ValidationError as error:
+            reason = str(error).replace("Expected", "expected")
+            return Refusal(OPTIONS, f"{_SPOKEN.get(name, name)}: {reason}, not {value!r}")
+    return replace(default, **{name: v for name, v in asked.items() if v is not None})
 
 
 def obstacle(known: GroupOptions, wanted: Wanted) -> Refusal | None:
@@ -38,7 +44,8 @@ def obstacle(known: GroupOptions, wanted: Wanted) -> Refusal | None:
         if asked is None or asked == has:
             continue
         if name != "selector":
-            return Refusal(OPTIONS, f"the group's {name} is {has!r}, not {asked!r}")
+            said = f"the group's {_SPOKEN.get(name, name)} is {has!r}, not {asked!r}"
+            return Refusal(OPTIONS, f"{said}: leave it out, or take another group")
         if not same_selector(has, asked):
             return Refusal(SELECTOR, f"the group has another selector: {has or 'all rows'}")
     return None

@@ -89,18 +89,17 @@ class Appending(Generic[L]):
         return bool(self._producer and self.next)
 
     def opening(self, timeout: float) -> Steps[None]:
-        """Begin the producer, if it has a name."""
-        if self._producer:
-            place = (self._stream, self._producer, self._first, self.next, self._step)
-            command = BeginProducer(0, *place)
-            link, number = yield partial(self._begin, command, timeout)
-            reply = expected((yield partial(link.finish, number, timeout)), ProducerReady)
-            self._link = link
-            if not self.next:
-                given = self._first >= 0
-                self.next = (
-                    (self._first,) * len(reply.next) if given else reply.begins or reply.next
-                )
+        """Begin the producer. ValueError if it has no name."""
+        if not self._producer:
+            raise ValueError("a producer needs a name; without one, append as the node")
+        place = (self._stream, self._producer, self._first, self.next, self._step)
+        command = BeginProducer(0, *place)
+        link, number = yield partial(self._begin, command, timeout)
+        reply = expected((yield partial(link.finish, number, timeout)), ProducerReady)
+        self._link = link
+        if not self.next:
+            given = self._first >= 0
+            self.next = (self._first,) * len(reply.next) if given else reply.begins or reply.next
 
     @property
     def pending(self) -> int:

@@ -130,6 +130,8 @@ def test_readings_that_cannot_begin_say_why() -> None:
         ("orders", "n >", {}, "selector"),
         ("orders", "", {"start": "offset", "at": 9}, "offset-out-of-range"),
         ("orders", "", {"resume": True}, "usage"),
+        ("orders", "", {"positions": ((1, 0),)}, "usage"),
+        ("x" * 5_000, "", {}, "usage"),
     ):
         reply = ask(world, "n3", BeginReading, stream, selector, **more)
         assert (type(reply), reply.code) == (Failed, code)

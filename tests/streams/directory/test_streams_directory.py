@@ -69,6 +69,10 @@ def test_a_stream_is_founded_once_found_from_everywhere_and_removed_for_ever() -
     taken = add(world, "n3", "alarms")
     assert isinstance(taken, Failed)
     assert taken.code == "exists"
+    assert "with these options" in taken.reason
+    other = add(world, "n3", "alarms", keep_seconds=9.0, key="k")
+    assert isinstance(other, Failed)
+    assert "other options than these: --keep-for, --key" in other.reason
     for node in world.names():
         found = described(world, node, "alarms")
         assert isinstance(found, Streams)

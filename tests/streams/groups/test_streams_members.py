@@ -97,16 +97,18 @@ def test_members_at_any_node_share_a_stream_of_several_shards() -> None:
 def test_attaching_with_other_options_or_to_nothing_says_why() -> None:
     world = orders()
     attached(world, "n2", selector="n > 3")
-    for stream, more, code in (
-        ("none", {}, "unknown"),
-        ("orders", {"selector": "n >"}, "selector"),
-        ("orders", {"selector": "n > 4"}, "selector"),
-        ("orders", {"by": "k"}, "options"),
-        ("orders", {"group": "x", "lease": 0.5}, "options"),
-        ("orders", {"group": "x", "start": "offset", "at": 99}, "offset-out-of-range"),
+    for stream, more, code, reason in (
+        ("none", {}, "unknown", "no stream none"),
+        ("orders", {"selector": "n >"}, "selector", "expected a value"),
+        ("orders", {"selector": "n > 4"}, "selector", "another selector: n > 3"),
+        ("orders", {"by": "k"}, "options", "the group's by is '', not 'k'"),
+        ("orders", {"deliveries": 4}, "options", "the group's max_deliver is 5, not 4"),
+        ("orders", {"group": "x", "lease": 0.5}, "options", "lease: expected"),
+        ("orders", {"group": "x", "deliveries": 0}, "options", "max_deliver: expected"),
+        ("orders", {"group": "x", "start": "offset", "at": 99}, "offset-out-of-range", "99"),
     ):
         reply = ask(world, "n3", AttachGroup, stream, **{"group": "g", **more})
-        assert (type(reply), reply.code) == (Failed, code)
+        assert (type(reply), reply.code, reason in reply.reason) == (Failed, code, True), reply
     assert ask(world, "n3", TakeRows, 77).code == "unknown"
 
 

@@ -37,9 +37,9 @@ def test_a_program_begins_with_the_newest_rows_of_all_shards_and_goes_on() -> No
     assert isinstance(found, Streams), found
     rows = [{"id": n % 8, "n": n, "op": "put"} for n in range(24)]
     assert isinstance(append(world, *rows, {"id": 3, "op": "delete"}), EventsAppended)
-    refused = append(world, {"n": 1})
+    refused = append(world, {"id": 1}, {"n": 1})
     assert isinstance(refused, Failed)
-    assert (refused.code, "--key" in refused.reason) == ("malformed", True)
+    assert (refused.code, "event 1 of the batch lacks" in refused.reason) == ("malformed", True)
     world.run(1.0)
     ready = ask(world, "n3", BeginReading, "users", "n >= 18 OR op = 'delete'", "keys")
     assert isinstance(ready, ReadingReady), ready
