@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from bench.mutations.planting import fault, replace
-from matching import Interval
-from streams.consuming import skipping
+from matching import Conjunction, Interval
+from streams.consuming import sharing, skipping
 from streams.consuming.durable import DurableConsumers, Refusal
 from streams.consuming.history import HistoryScan
 from streams.consuming.messages import Durable, Piece
 from streams.consuming.readers import Readers
 from streams.consuming.shard_readings import ShardReadings
+from streams.consuming.sharing import Shared
 from streams.consuming.tail import Tail
 from streams.log.chunk import Chunk
 from streams.log.state import ConsumerPosition, Entry, ShardState
@@ -19,6 +21,7 @@ from streams.log.zones import Zone, ZoneMap
 
 READING = "tests/streams/consuming/test_streams_reading.py"
 READERS = "tests/streams/consuming/test_streams_readers.py"
+SHARING = "tests/streams/consuming/test_streams_sharing.py"
 SKIPPING = "tests/streams/consuming/test_streams_skipping.py"
 PROMISE = "promise: a reading delivers its selector over the committed log"
 POSITION = "promise: a durable consumer's position is what its program has confirmed"
@@ -45,6 +48,38 @@ def readings_get_a_chunk_twice_at_the_seam() -> None:
         original(self, reading, number - 1, max(position - 1, 0))  # type: ignore[arg-type]
 
     replace(original, _go_behind)
+
+
+@fault(PROMISE, SHARING, "test_the_tail_finds_what_each_selector_means")
+def pinned_selectors_are_true_by_their_value_alone() -> None:
+    """A selector that is looked up by one value is not held against the rest of the row."""
+
+    def check_except(self: Conjunction, attribute: str | None) -> object:
+        return lambda attributes: True
+
+    replace(Conjunction.check_except, check_except)
+
+
+@fault(PROMISE, SHARING, "test_rows_are_sent_once_and_each_reading_gets_its_own")
+def shared_rows_are_counted_in_each_chunk() -> None:
+    """Rows that readings of a node share are counted from the beginning of their chunk."""
+    original = Shared.pieces
+
+    def pieces(self: Shared, rows: Sequence[int]) -> tuple[Piece, ...]:
+        return original(self, [self._rows[row][1] for row in rows])
+
+    replace(original, pieces)
+
+
+@fault(PROMISE, READING, OVER_THE_LOG)
+def shared_rows_move_one_reading_only() -> None:
+    """Of readings of a node that share rows, with one selector, the first only is told of them."""
+    original = sharing._message
+
+    def _message(shard: str, position: int, rows: object, wanted: list[Any], there: object) -> Any:
+        return original(shard, position, rows, [(m[:1], p) for m, p in wanted], there)  # type: ignore[arg-type]
+
+    replace(original, _message)
 
 
 @fault(PROMISE, READERS, "test_who_gets_rows_does_not_wait_for_those_who_get_none")

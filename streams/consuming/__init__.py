@@ -16,7 +16,7 @@ programs.
 * `expiring`: rows that are past their time.
 * `reading`: what a shard's leader knows of one reading. `history`: a reading on its way through the
   log; `table_scan`: one that begins with the newest rows. `tail`: all readings that are at its end,
-  matched together.
+  matched together, by `tail_index`; `sharing`: rows of several of them in one message.
 * `positions`: which offsets are there, and single rows.
 * `durable`: durable consumers in the log: attaching, fencing, positions, expiry.
 * `shard_readings`: all readings at one shard that this node leads. `read_server`: all such shards.

@@ -85,7 +85,8 @@ class ReadShard(Message, frozen=True):
     """Begin a reading. `credit`: how much may be sent (`cost`); the last piece may have more than
     is left. A durable consumer that is known begins at its position, whatever `start` says, unless
     it resumes or keeps its own. `permitted`: what the reader's tenant may see, as the leader's node
-    fills in; "": all. Answered by ReadingBegan or ReadingRefused."""
+    fills in; "": all. `shares`: the reader's node takes SharedRows. Answered by ReadingBegan or
+    ReadingRefused."""
 
     shard: Shard
     reading: Number
@@ -94,6 +95,7 @@ class ReadShard(Message, frozen=True):
     credit: Number
     durable: Durable | None = None
     permitted: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
+    shares: bool = False
 
 
 class ReadingBegan(Message, frozen=True):
@@ -133,6 +135,34 @@ class StreamRows(Message, frozen=True):
     readings: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)]
     position: Number
     pieces: tuple[Piece, ...]
+
+
+class LooseRows(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Rows of one chunk, appended at `time`, each by itself (`streams.log.batches.encode_rows`).
+    The first has the offset `first`; `places` are all offsets less that one, ascending."""
+
+    time: Uint63
+    first: Uint53
+    places: tuple[Uint53, ...]
+    rows: tuple[bytes, ...]
+
+
+class Share(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Which rows of a message some readings get, counted over all of its chunks from 0, ascending;
+    each reading with the position at which it was."""
+
+    readings: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)]
+    rows: tuple[Uint53, ...]
+
+
+class SharedRows(Message, frozen=True):
+    """What has matched of the same chunks for readings of one node, each row once. All of the
+    readings are at `position` now. Sent to who has asked for it (`ReadShard`)."""
+
+    shard: Shard
+    position: Number
+    chunks: tuple[LooseRows, ...]
+    shares: Annotated[tuple[Share, ...], msgspec.Meta(max_length=LISTED_MOST)]
 
 
 class ReadingsScanned(Message, frozen=True):

@@ -44,6 +44,7 @@ from streams.consuming.messages import (
     Durable,
     EndReadings,
     KeepReadings,
+    Piece,
     PositionCommitted,
     ReadFrom,
     ReadingBegan,
@@ -52,8 +53,10 @@ from streams.consuming.messages import (
     ReadingsMoved,
     ReadingsScanned,
     ReadShard,
+    SharedRows,
     StreamRows,
 )
+from streams.consuming.sharing import Shared
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
 from streams.log.row_names import TRACES, RowNames
@@ -375,6 +378,7 @@ class Readers(Machine):
             ReadShard(
                 *(cursor.shard, self._number, cursor.next_start(), asked.selector, credit),
                 durable,
+                shares=True,
             ),
         )
 
@@ -491,22 +495,31 @@ class Readers(Machine):
     def on_rows(self, sender: Peer, message: StreamRows) -> None:
         """Rows for some readings."""
         for number, since in message.readings:
-            if found := self._find(sender, number):
-                reading, cursor = found
-                if cursor.add(since, message.position, message.pieces):
-                    self._serve(reading)
-                else:
-                    self._lost(reading, cursor, is_mistaken=False)
+            self._take_rows(sender, number, since, message.position, message.pieces)
+
+    def on_shared_rows(self, sender: Peer, message: SharedRows) -> None:
+        """Rows of which each is for some readings."""
+        rows = Shared(message)
+        for share in message.shares:
+            pieces = rows.pieces(share.rows)
+            for number, since in share.readings:
+                self._take_rows(sender, number, since, message.position, pieces)
 
     def on_scanned(self, sender: Peer, message: ReadingsScanned) -> None:
         """Nothing matched."""
         for number, since, position in message.marks:
-            if found := self._find(sender, number):
-                reading, cursor = found
-                if cursor.add(since, position, ()):
-                    self._serve(reading)
-                else:
-                    self._lost(reading, cursor, is_mistaken=False)
+            self._take_rows(sender, number, since, position, ())
+
+    def _take_rows(
+        self, sender: Peer, number: int, since: int, position: int, pieces: tuple[Piece, ...]
+    ) -> None:
+        """A reading has come from `since` to `position`, where these rows have matched."""
+        if found := self._find(sender, number):
+            reading, cursor = found
+            if cursor.add(since, position, pieces):
+                self._serve(reading)
+            else:
+                self._lost(reading, cursor, is_mistaken=False)
 
     def on_kept(self, sender: Peer, message: ReadingsKept) -> None:
         """The leader is there; what it has not, or has sent in vain, is opened anew."""

@@ -29,6 +29,8 @@ class Reading:
         """When its node was heard of it last."""
         self.permitted = ""
         """What its tenant may see; "": all."""
+        self.shares = False
+        """Its node takes rows for several readings in one message."""
         self.durable = ""
         self.attachment = 0
 

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Final, TypeVar
 
 from matching import Predicate, SelectorError, compile_selector
-from overlay.machine import Peer, Port
+from overlay.machine import NodeId, Peer, Port
 from streams.consuming.durable import DurableConsumers, Refusal
 from streams.consuming.expiring import Expiry
 from streams.consuming.history import MESSAGE_BYTES, HistoryScan
@@ -42,6 +42,7 @@ from streams.consuming.messages import (
 )
 from streams.consuming.positions import Positions
 from streams.consuming.reading import Reading, ReadingKey
+from streams.consuming.sharing import Mark, Wanted, shared
 from streams.consuming.table_scan import TableScan
 from streams.consuming.tail import Matched, Tail
 from streams.log.chunk import Chunk
@@ -221,7 +222,7 @@ class ShardReadings:
         self.drop((sender.id, message.reading))
         text = message.selector if predicate is None else predicate.text
         reading = Reading(sender, message.reading, text, predicate)
-        reading.permitted = message.permitted
+        reading.permitted, reading.shares = message.permitted, message.shares
         reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
         reading.durable, reading.attachment = durable, attachment
         self.readings[reading.key] = reading
@@ -366,25 +367,55 @@ class ShardReadings:
                 break
             chunks = _some(chunks, budget - work)
             work += sum(chunk.offsets for chunk in chunks) + 1
-            for matched in self.tail.take(chunks):
-                self._send_matched(matched)
+            self._send_matched(self.tail.take(chunks))
         if not self.tail:
             self._skip_to_end()
         return work
 
     def _send_matched(self, matched: Matched) -> None:
-        """Send rows to all readings at the tail that want them, once to each node."""
+        """Send rows to all readings at the tail that want them, each row once to each node."""
+        whole: dict[Peer, list[Mark]] = {}
         taken = sum(map(cost, matched.pieces))
-        by_peer: dict[Peer, list[tuple[int, int]]] = {}
-        for reading in matched.readings:
-            by_peer.setdefault(reading.peer, []).append((reading.number, reading.sent))
-            reading.sent = self.tail.position
-            reading.used += taken
-            if reading.credit <= 0:
-                self._leave_tail(reading)
-        for peer, numbers in by_peer.items():
-            for some in _parts(numbers):
-                self._send_rows(peer, some, self.tail.position, matched.pieces)
+        for reading in matched.everything:
+            whole.setdefault(reading.peer, []).append(self._advance(reading, taken))
+        for peer, marks in whole.items():
+            self._send_all(peer, marks, matched.pieces)
+        rows = matched.rows
+        sharing: dict[NodeId, tuple[Peer, list[Wanted]]] = {}
+        others: dict[NodeId, tuple[Peer, list[Wanted]]] = {}
+        for readings, places in matched.shares:
+            taken = rows.cost(places)
+            for reading in readings:
+                peer = reading.peer
+                nodes = sharing if reading.shares else others
+                known = nodes.get(peer.id)
+                if known is None:
+                    known = nodes[peer.id] = (peer, [])
+                wanted = known[1]
+                if not wanted or wanted[-1][1] is not places:
+                    wanted.append(([], places))
+                wanted[-1][0].append(self._advance(reading, taken))
+        for peer, wanted in others.values():
+            for marks, places in wanted:
+                self._send_all(peer, marks, rows.pieces(places))
+        for peer, wanted in sharing.values():
+            for message in shared(self.replica.shard, self.tail.position, rows, wanted):
+                self.port.count("stream_rows_sent", sum([len(c.rows) for c in message.chunks]))
+                self.port.send(peer, message)
+
+    def _advance(self, reading: Reading, taken: int) -> Mark:
+        """Move a reading to where the tail is, for so much of its credit. Its number, and where it
+        was."""
+        mark = (reading.number, reading.sent)
+        reading.sent = self.tail.position
+        reading.used += taken
+        if reading.used >= reading.granted:
+            self._leave_tail(reading)
+        return mark
+
+    def _send_all(self, peer: Peer, marks: list[Mark], pieces: tuple[Piece, ...]) -> None:
+        for some in _parts(marks):
+            self._send_rows(peer, some, self.tail.position, pieces)
 
     def _send_rows(
         self,

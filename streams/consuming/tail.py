@@ -6,24 +6,28 @@ there are; each reading is told of rows when some match. Its position is that of
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from matching import GroupedIndex
 from streams.consuming.expiring import Expiry
 from streams.consuming.messages import Piece
-from streams.consuming.pieces import RowPieces, whole_piece
+from streams.consuming.pieces import ChunkRows, RowPieces, whole_piece
 from streams.consuming.reading import Reading
+from streams.consuming.tail_index import TailIndex
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
 
 
 class Matched(NamedTuple):
-    """Rows, and the readings that get them."""
+    """What the readings at the tail get of some chunks. No reading is in both parts."""
 
-    readings: list[Reading]
+    everything: list[Reading]
+    """Those that get all rows: `pieces`."""
     pieces: tuple[Piece, ...]
+    rows: ChunkRows
+    """Of which others get some."""
+    shares: list[tuple[list[Reading], list[int]]]
+    """Readings, and the places of the rows that they get."""
 
 
 class Tail:
@@ -35,7 +39,7 @@ class Tail:
         self.position = position
         """All rows below it have been looked at."""
         self._by_selector: dict[str, dict[Reading, None]] = {}
-        self._index: GroupedIndex[str, str] = GroupedIndex()
+        self._index = TailIndex()
         self._expiry = expiry
 
     def __bool__(self) -> bool:
@@ -52,7 +56,7 @@ class Tail:
         if alike is None:
             alike = self._by_selector[reading.selector] = {}
             if reading.predicate is not None:
-                self._index.add(reading.selector, reading.predicate, reading.selector)
+                self._index.add(reading.selector, reading.predicate)
         alike[reading] = None
 
     def leave(self, reading: Reading) -> None:
@@ -63,32 +67,18 @@ class Tail:
             if reading.predicate is not None:
                 self._index.remove(reading.selector)
 
-    def take(self, chunks: Sequence[Chunk]) -> list[Matched]:
+    def take(self, chunks: Sequence[Chunk]) -> Matched:
         """Match the next chunks, which are committed."""
         over = self._expiry.is_over  # what was committed late
         events = [chunk for chunk in chunks if chunk.kind == EVENTS and not over(chunk.time)]
-        found: list[Matched] = []
-        if events and (everything := self._by_selector.get("")):
-            found.append(Matched(list(everything), tuple(map(whole_piece, events))))
+        everything = list(self._by_selector.get("", ())) if events else []
+        pieces = tuple(map(whole_piece, events)) if everything else ()
+        rows = ChunkRows([])
+        shares: list[tuple[list[Reading], list[int]]] = []
         if events and len(self._index):
-            found += self._match([RowPieces(chunk, rows_of(chunk)) for chunk in events])
+            rows = ChunkRows([RowPieces(chunk, rows_of(chunk)) for chunk in events])
+            for selector, places in self._index.find(rows.attributes()).items():
+                shares.append((list(self._by_selector[selector]), places))
         self.number = chunks[-1].number + 1
         self.position = chunks[-1].next_offset
-        return found
-
-    def _match(self, opened: Sequence[RowPieces]) -> list[Matched]:
-        batch = [row.attributes for each in opened for row in each.rows]
-        starts = [0]
-        for each in opened:
-            starts.append(starts[-1] + len(each.rows))
-        found = []
-        for selector, (places, _) in self._index.find_by_group(batch).items():
-            pieces = []
-            at = 0
-            for number, each in enumerate(opened):
-                end = bisect_left(places, starts[number + 1], at)
-                if end > at:
-                    pieces.append(each.piece([p - starts[number] for p in places[at:end]]))
-                at = end
-            found.append(Matched(list(self._by_selector[selector]), tuple(pieces)))
-        return found
+        return Matched(everything, pieces, rows, shares)

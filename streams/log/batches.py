@@ -55,6 +55,7 @@ class MalformedChunkError(Exception):
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _HEADS: Final = msgspec.msgpack.Decoder(tuple[BatchHead, ...])
 _ROWS: Final = msgspec.msgpack.Decoder(tuple[Row, ...])
+_LOOSE: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _LENGTH: Final = 4  # bytes before the heads
 _ARRAY: Final = b"\xdd"  # MessagePack's array 32: this byte, 4 bytes of length, the items
 
@@ -106,6 +107,18 @@ def rows_of(chunk: Chunk) -> tuple[Row, ...]:
     try:
         rows = _ROWS.decode(encoded)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MalformedChunkError(f"chunk {chunk.number}: {error}") from None
+    if len(rows) != chunk.offsets:
+        raise MalformedChunkError(f"chunk {chunk.number}: {len(rows)} rows, not {chunk.offsets}")
+    return rows
+
+
+def loose_rows_of(chunk: Chunk) -> tuple[msgspec.Raw, ...]:
+    """The rows of an Events chunk as they are in the log, each by itself. They are views: whoever
+    keeps one keeps the chunk. MalformedChunkError if they are not as many as the head says."""
+    try:
+        rows = _LOOSE.decode(_split(chunk)[1])
+    except msgspec.MsgspecError as error:
         raise MalformedChunkError(f"chunk {chunk.number}: {error}") from None
     if len(rows) != chunk.offsets:
         raise MalformedChunkError(f"chunk {chunk.number}: {len(rows)} rows, not {chunk.offsets}")

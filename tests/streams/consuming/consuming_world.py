@@ -20,10 +20,12 @@ from streams.consuming.messages import (
     ReadingBegan,
     ReadingsScanned,
     ReadShard,
+    SharedRows,
     StreamRows,
     cost,
 )
 from streams.consuming.read_server import ReadServer
+from streams.consuming.sharing import Shared
 from streams.log.batches import Batch, BatchHead, Row, decode_rows, rows_of
 from streams.log.chunk import EVENTS, read
 from streams.producing import messages as producing
@@ -64,6 +66,7 @@ class Client:
         self.rows: dict[int, Row] = {}
         self.messages: list[Any] = []
         self.granted = 0
+        self.shares = number % 2 > 0  # else as a node from before there were shared rows
 
     def open(
         self,
@@ -74,9 +77,10 @@ class Client:
     ) -> None:
         self.granted = credit
         self.world.clients[self.node.id, self.number] = self
-        self.world.send(
-            self.node, leader, ReadShard(SHARD, self.number, start, self.selector, credit, durable)
+        asked = ReadShard(
+            SHARD, self.number, start, self.selector, credit, durable, shares=self.shares
         )
+        self.world.send(self.node, leader, asked)
 
     def grant(self, leader: Peer, more: int) -> None:
         self.granted += more
@@ -84,6 +88,9 @@ class Client:
         self.world.send(self.node, leader, kept)
 
     def take(self, message: Any) -> None:
+        if isinstance(message, SharedRows):
+            self._take_shared(message)
+            return
         self.messages.append(message)
         if isinstance(message, ReadingBegan):
             self.position, self.attachment = message.position, message.attachment
@@ -100,6 +107,15 @@ class Client:
             for number, since, position in message.marks:
                 if number == self.number:
                     self._move(since, position)
+
+    def _take_shared(self, message: SharedRows) -> None:
+        if not self.shares:
+            raise WrongError("shared rows were not asked for")
+        mine = [each for each in message.shares if self.number in dict(each.readings)]
+        if len(mine) != 1:
+            raise WrongError(f"{len(mine)} shares of one message are for the same reading")
+        pieces = Shared(message).pieces(mine[0].rows)
+        self.take(StreamRows(message.shard, mine[0].readings, message.position, pieces))
 
     def _move(self, since: int, position: int) -> None:
         if since != self.position or position < since:
@@ -198,6 +214,8 @@ class ConsumingWorld(ProducingWorld):
 def _readings_of(message: Any) -> list[int]:
     if isinstance(message, StreamRows):
         return [number for number, _ in message.readings]
+    if isinstance(message, SharedRows):
+        return [number for each in message.shares for number, _ in each.readings]
     if isinstance(message, ReadingsScanned):
         return [number for number, _, _ in message.marks]
     return [message.reading] if hasattr(message, "reading") else []
