@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest.mock import patch
 
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace
 from streams.consuming import readers
+from streams.groups import members
 from streams.groups.confirming import Confirmation
 from streams.groups.delivery import GroupDelivery
 from streams.groups.group_log import GroupLog
+from streams.groups.members import LookAtMembers, Members
 from streams.groups.messages import Settlement
 from streams.groups.shard_groups import ShardGroups
 from streams.groups.window import Pending, Window
@@ -185,3 +188,19 @@ def groups_numbers_of_members_are_used_again() -> None:
         return 0
 
     replace(readers.first_number, first_number)
+
+
+@fault(
+    DONE,
+    "tests/streams/groups/test_streams_members.py",
+    "test_rows_that_wait_for_the_program_are_not_delivered_however_short_the_lease",
+)
+def groups_extend_short_leases_too_late() -> None:
+    """A program's node extends leases of less than four seconds when it speaks next, not before."""
+    original = Members.on_look
+
+    def on_look(self: Members, timer: LookAtMembers) -> None:
+        with patch.object(members, "SHORT", 0.0):
+            original(self, timer)
+
+    replace(original, on_look)

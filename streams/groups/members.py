@@ -56,6 +56,10 @@ LOOK: Final = 0.25
 KEEP: Final = 4
 """Looks between two words to each leader, and after which what was not answered is repeated."""
 
+SHORT: Final = 4.0
+"""Seconds of leases that are extended, while their rows wait for the program, at each look: half of
+a shorter one may be over before the next word."""
+
 ANSWER_WITHIN: Final = 2.0
 """Seconds without an answer after which another leader is looked for."""
 
@@ -331,6 +335,8 @@ class Members(Machine):
                 kept.setdefault((seat.leader, seat.shard), []).append(seat.number)
                 if self._looks % KEEP == 0:
                     self._repeat(seat)
+                elif seat.lease < SHORT and (waiting := seat.to_extend(now)):
+                    self._send_settled(seat, waiting)
         if self._looks % KEEP == 0:
             for (leader, shard), numbers in kept.items():
                 for start in range(0, len(numbers), LISTED_MOST):

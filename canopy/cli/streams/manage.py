@@ -267,6 +267,8 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
         for group in groups:
             rows.add_row(*_group_row(group))
         out.print(rows)
+        for group in groups:
+            out.print(f"{label(group.name)}: {label(founded_with(group))}")
     for trouble in troubles(found):
         out.print(f"[yellow]{trouble}[/]")
 
@@ -313,6 +315,19 @@ def _group_row(group: GroupInfo) -> tuple[str, ...]:
         f"{sum(shard.dead for shard in shards):,}",
         f"{len({name for shard in shards for name in shard.members})}",
     )
+
+
+def founded_with(group: GroupInfo) -> str:
+    """The options of a group, in words; nothing about orders that it has not."""
+    delays = (group.delay, f"{group.delay_seconds:g} s" if group.delay_seconds else "")
+    said = (
+        f"a lease of {group.lease:g} s",
+        f"{group.deliveries} deliveries at most",
+        f"in order by {group.by}" if group.by else "",
+        f"priority by {group.priority}" if group.priority else "",
+        f"delayed by {' and '.join(filter(None, delays))}" if any(delays) else "",
+    )
+    return ", ".join(filter(None, said))
 
 
 def bounds(stream: StreamInfo) -> list[str]:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from canopy.cli.streams import dead, following, share
 from canopy.cli.streams.group import stream
+from canopy.cli.streams.manage import founded_with
 from canopy.cli.sub import sub
 from overlay.client import Command, Done, Reply
 from overlay.info import GroupInfo
@@ -131,3 +132,13 @@ def test_dead_letters_are_listed_retried_and_dropped(client: FakeClient) -> None
     assert run(stream, "dead", "s", "--group", "g", "--drop", "1", "--retry-all").exception
     run(stream, "forget", "s", "--group", "g")
     assert client.asked[-1] == RemoveGroup(0, "s", "g")
+
+
+def test_the_options_of_a_group_are_said_in_words() -> None:
+    plain = GroupInfo("g", "", 30.0, 5, "", "", "", 0.0, ())
+    assert founded_with(plain) == "a lease of 30 s, 5 deliveries at most"
+    rich = GroupInfo("g", "", 1.5, 2, "customer", "urgency", "wait", 60.0, ())
+    assert founded_with(rich) == (
+        "a lease of 1.5 s, 2 deliveries at most, in order by customer, priority by urgency, "
+        "delayed by wait and 60 s"
+    )

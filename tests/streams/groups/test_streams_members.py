@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from canopy.sim.world.world import World
 from overlay.client import AppendEvents, Done, Draft, EventsAppended, Failed, Streams
 from overlay.stream_client import (
@@ -92,6 +94,23 @@ def test_members_at_any_node_share_a_stream_of_several_shards() -> None:
     settle(world, "n3", two.request, "ack", *again)
     world.run(2.0)
     assert all(shard.floor == shard.end for shard in group(world).groups[0].shards)
+
+
+def test_rows_that_wait_for_the_program_are_not_delivered_however_short_the_lease() -> None:
+    """Words take up to a fifth of a lease, each another time, and groups begin at other moments."""
+    world = orders()
+    append(world, range(5))
+    ready = []
+    for name in "abcde":
+        more = {"group": name, "start": "first", "lease": 1.0, "deliveries": 2}
+        found = ask(world, "n2" if name < "c" else "n3", AttachGroup, "orders", **more)
+        ready.append(found)
+        world.run(0.1)
+    world.network.conditions = replace(world.network.conditions, latency_high=0.2)
+    world.run(10.0)
+    for each, node in zip(ready, ("n2", "n2", "n3", "n3", "n3"), strict=True):
+        rows = taken(world, node, each.request, 5)
+        assert {row.deliveries for row in rows} == {1}
 
 
 def test_attaching_with_other_options_or_to_nothing_says_why() -> None:
