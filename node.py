@@ -180,7 +180,8 @@ class Node:
         replicas = ReplicaSelector.configured(self.me, settings.tree, self.health)
         locations = LocationCache.configured(settings.tree, replicas)
         history, copies = EventHistory(settings.tree.history), self.hosting.copies
-        self.finder = TreeFinder(self, settings, self.crawl, self.ring, locations)
+        is_keyed = self.guard.role is not None
+        self.finder = TreeFinder(self, settings, self.crawl, self.ring, locations, is_keyed)
         self.publisher = Publisher(
             self, settings, self.incarnation, self.finder, locations, points, history, copies
         )
@@ -211,6 +212,7 @@ class Node:
             self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
             self.arc_merge, self.documents, self.policies, self.policy_changes,
             self.clock_offsets, *self.streams.machines,
+            *([self.finder.claims] if self.finder.claims else []),
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()

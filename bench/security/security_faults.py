@@ -37,12 +37,13 @@ from overlay.tenants.policy import Confinement, TenantPolicy
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.delivery.event_counts import EventCounts
 from overlay.upper_tree.host.hosting import Hosting
-from overlay.upper_tree.host.owner_claims import OwnerClaims
 from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
+from overlay.upper_tree.owner_claims import OwnerClaims
 
 EVENTS = "tests/attacks/test_attacks_events.py"
 INTEGERS = "tests/attacks/test_attacks_integers.py"
 KEYS = "tests/canopy/wire/keys/test_wire_keys.py"
+RECALLS = "tests/attacks/test_attacks_recalls.py"
 RIGHTS = "tests/attacks/test_attacks_rights.py"
 RINGS = "tests/attacks/test_attacks_rings.py"
 CONFINEMENT = "tests/attacks/test_attacks_confinement.py"
@@ -311,6 +312,16 @@ def security_obeys_any_voter() -> None:
         return True
 
     replace(OwnerClaims._is_known, always)
+
+
+@fault("I8", RECALLS, "test_a_voter_that_owns_no_tree_recalls_nothing")
+def security_believes_recalls_of_any_voter() -> None:
+    """A publisher drops what it knows, and rejects answers, as any voter says."""
+
+    def always(self: OwnerClaims, sender: Peer, message: Message) -> None:
+        self._take(sender, message)
+
+    replace(OwnerClaims.take, always)
 
 
 @fault("keys", TENANTS, "test_a_leaf_over_its_quota_is_refused_and_hears_why")

@@ -56,10 +56,16 @@ SIZE: Final = 100
 
 
 class Nodes:
-    """One overlay. `options`: more arguments of each node's command line."""
+    """One overlay. `options`: more arguments of each node's command line; `first`: of the first
+    one's."""
 
     def __init__(
-        self, folder: Path, count: int, secured: bool, options: Sequence[str] = ()
+        self,
+        folder: Path,
+        count: int,
+        secured: bool,
+        options: Sequence[str] = (),
+        first: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.options = options
@@ -69,7 +75,7 @@ class Nodes:
             self._sign(count)
         seed = ""
         for number in range(count):
-            self.start(number, *(["--peer", seed] if seed else []))
+            self.start(number, *(["--peer", seed] if seed else first))
             seed = seed or self.status(0).address
         until = time.monotonic() + PATIENCE
         while not all(self.status(number).ready for number in range(count)):

@@ -43,6 +43,7 @@ from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.shards.log_disk import FileLogDisk
+from canopy.wire.transport.accepting import accept_all
 from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.outlet import Counters
 from canopy.wire.transport.tls import Doorkeeper, TlsError, TlsPipe
@@ -280,7 +281,8 @@ class TrioDriver:
             nursery.start_soon(self._tick)
             if self._shards is not None:
                 nursery.start_soon(self._take_from_disk, self._shards)
-            await trio.serve_listeners(self._accept, list(listeners), handler_nursery=nursery)
+            for listener in listeners:
+                nursery.start_soon(accept_all, listener, self._admits, self._accept, nursery)
 
     async def _take_from_disk(self, shards: FileLogDisk) -> None:
         """Hand the node what the disk of its shards has done: all that is there in one turn."""
@@ -346,53 +348,54 @@ class TrioDriver:
         principal = connection.principal
         self.turn(handler, number, *(() if principal is None else (principal,)))
 
-    async def _accept(self, stream: trio.SocketStream) -> None:
-        try:
-            host, port = stream.socket.getpeername()[:2]
-        except OSError:  # it has disconnected already
-            await trio.aclose_forcefully(stream)
-            return
-        if len(self._connections) + self._strangers >= CONNECTIONS:
-            self._log.warning("refused", address=f"{host}:{port}", reason="too many connections")
-            await trio.aclose_forcefully(stream)
-            return
-        if self._security is None:
-            await self._serve(stream, f"{host}:{port}", b"")
-        elif self._security.limits(host).admits(host, self.clock()):
-            await self._greet(stream, host, port, self._security)
-        else:
-            self.counters.accepts_refused += 1
-            await trio.aclose_forcefully(stream)
+    def _admits(self, host: str) -> bool:
+        """Whether one more connection of `host` is looked at; `_accept` follows then."""
+        if self._security is None or self._security.limits(host).admits(host, self.clock()):
+            return True
+        self.counters.accepts_refused += 1
+        return False
 
-    async def _greet(
-        self, stream: trio.SocketStream, host: str, port: int, security: Doorkeeper
-    ) -> None:
-        """A stranger, until it has authenticated itself."""
-        waits = True
+    async def _accept(self, stream: trio.SocketStream, host: str, port: int) -> None:
+        security, waits = self._security, True
 
         def authenticated() -> None:
             nonlocal waits
-            if waits:
+            if waits and security is not None:
                 waits = False
                 security.limits(host).done(host)
 
         try:
-            first = b""
-            self._strangers += 1
-            try:
-                with trio.move_on_after(self._connect_timeout), suppress(trio.BrokenResourceError):
-                    first = await stream.receive_some(READ_SIZE)
-            finally:
-                self._strangers -= 1
-            if not first:
-                self.counters.tls_refused += 1
-            elif security.is_join(first):
-                await security.serve_join(stream, first)
+            if len(self._connections) + self._strangers >= CONNECTIONS:
+                reason = "too many connections"
+                self._log.warning("refused", address=f"{host}:{port}", reason=reason)
+            elif security is None:
+                await self._serve(stream, f"{host}:{port}", b"")
             else:
-                await self._serve(stream, f"{host}:{port}", first, authenticated)
+                await self._greet(stream, f"{host}:{port}", security, authenticated)
         finally:
             authenticated()
-            await trio.aclose_forcefully(stream)
+
+    async def _greet(
+        self,
+        stream: trio.SocketStream,
+        address: str,
+        security: Doorkeeper,
+        authenticated: Callable[[], None],
+    ) -> None:
+        """A stranger, until it has authenticated itself."""
+        first = b""
+        self._strangers += 1
+        try:
+            with trio.move_on_after(self._connect_timeout), suppress(trio.BrokenResourceError):
+                first = await stream.receive_some(READ_SIZE)
+        finally:
+            self._strangers -= 1
+        if not first:
+            self.counters.tls_refused += 1
+        elif security.is_join(first):
+            await security.serve_join(stream, first)
+        else:
+            await self._serve(stream, address, first, authenticated)
 
     async def _serve(
         self,

@@ -71,16 +71,16 @@ class RemoteDoor:
         self._log = log
         self._clock = clock
 
-    async def admit(self, stream: trio.SocketStream) -> Admitted | None:
+    def admits(self, host: str) -> bool:
+        """Whether one more connection of `host` is looked at; `admit` follows then."""
+        if self._keys.limits(host).admits(host, self._clock()):
+            return True
+        self.refused += 1
+        return False
+
+    async def admit(self, stream: trio.SocketStream, host: str, port: int) -> Admitted | None:
         """Greet a program; None: it may not enter, and its connection is to be closed."""
-        try:
-            host, port = stream.socket.getpeername()[:2]
-        except OSError:  # it has gone already
-            return None
         limits = self._keys.limits(host)
-        if not limits.admits(host, self._clock()):
-            self.refused += 1
-            return None
         found: Admitted | None = None
         reason = f"nothing was shown within {PATIENCE:g} s"
         try:

@@ -51,6 +51,7 @@ from canopy.wire.control.remote import Admitted, RemoteDoor
 from canopy.wire.control.scopes import SCOPE_OF, confined, refusal
 from canopy.wire.durable import FolderError, refused
 from canopy.wire.log import Log
+from canopy.wire.transport.accepting import accept_all
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from canopy.wire.transport.inlet import Inlet
 from canopy.wire.transport.outlet import Counters, Encrypt, Outlet
@@ -151,7 +152,8 @@ class ControlServer:
         """Serve programs on other machines, which `door` lets in, until cancelled."""
         self._door = door
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, self._serve_remote, listeners)
+            for one in listeners:
+                nursery.start_soon(accept_all, one, door.admits, self._serve_remote, nursery)
             while True:
                 await trio.sleep(RECHECK)
                 self.recheck()
@@ -215,14 +217,11 @@ class ControlServer:
             return
         await self._serve_client(stream, process_of(stream))
 
-    async def _serve_remote(self, stream: trio.SocketStream) -> None:
+    async def _serve_remote(self, stream: trio.SocketStream, host: str, port: int) -> None:
         assert self._door is not None
-        try:
-            found = await self._door.admit(stream)
-            if found is not None:
-                await self._serve_client(stream, 0, found)
-        finally:
-            await trio.aclose_forcefully(stream)
+        found = await self._door.admit(stream, host, port)
+        if found is not None:
+            await self._serve_client(stream, 0, found)
 
     async def _serve_client(
         self, stream: trio.SocketStream, pid: int, remote: Admitted | None = None

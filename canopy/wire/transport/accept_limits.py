@@ -7,6 +7,7 @@ authenticated themselves.
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address
 from typing import Final
 
 from overlay.bounded import BoundedDict
@@ -32,6 +33,7 @@ class AcceptLimits:
 
     def admits(self, host: str, now: float) -> bool:
         """Whether one more connection of `host` may be looked at; `done` has to follow then."""
+        host = whose(host)
         if self._awaiting.get(host, 0) >= self._most:
             return False
         tokens, since = self._tokens.get(host, (self._per_second, now))
@@ -45,8 +47,21 @@ class AcceptLimits:
 
     def done(self, host: str) -> None:
         """A connection of `host` is authenticated, or has ended before."""
+        host = whose(host)
         left = self._awaiting.get(host, 1) - 1
         if left > 0:
             self._awaiting[host] = left
         else:
             self._awaiting.pop(host, None)
+
+
+def whose(host: str) -> str:
+    """What counts as one address: of IPv6 the first 64 bits, since who has one has them all."""
+    if ":" not in host:
+        return host
+    try:
+        found = IPv6Address(host)
+    except ValueError:
+        return host
+    mapped = found.ipv4_mapped
+    return str(mapped) if mapped is not None else found.packed[:8].hex()

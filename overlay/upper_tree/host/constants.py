@@ -173,18 +173,6 @@ TYPES_MOST = 16
 """Types that one registration counts for; one that lists more counts for all. By the types that
 selectors of real workloads list."""
 
-# --- owner_claims.py ---
-
-CLAIM_AGAIN = 1.0
-"""Seconds after which the ring is asked again about an order whose sender is not known to serve in
-the tree's cluster: a lookup takes less. Guess."""
-
-CLAIM_WAIT = 10.0
-"""Seconds for which such an order waits: longer than the arc of a lost cluster has no owner."""
-
-CLAIMS_MOST = 10_000
-"""Orders that wait: some megabytes of registrations."""
-
 # --- hosting.py ---
 
 LEAVES_MOST = 65_536

@@ -45,7 +45,6 @@ from overlay.upper_tree.host.dry_matching import dry_matches
 from overlay.upper_tree.host.gathering import ShardGathering
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
-from overlay.upper_tree.host.owner_claims import OwnerClaims
 from overlay.upper_tree.host.queue_sharing import QueueSharing
 from overlay.upper_tree.host.served_loads import SampledTree
 from overlay.upper_tree.host.serving_leases import ServingLeases
@@ -63,6 +62,7 @@ from overlay.upper_tree.messages import (
     Uninstall,
     Visit,
 )
+from overlay.upper_tree.owner_claims import ClaimsDue, OwnerClaims
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, SlicedInbox
 from overlay.upper_tree.visits import trees_of
 
@@ -117,7 +117,9 @@ class Hosting(Machine):
         self._installed: dict[tuple[NodeId, str], tuple[Peer, list[str]]] = {}
         """By owner and tree, what this turn has installed."""
         self.inbox = SlicedInbox(port, InstallDue(), from_owners, self._say_installed)
-        self.claims = OwnerClaims(port, ring, self.inbox.take, from_owners) if is_keyed else None
+        self.claims = (
+            OwnerClaims(port, ring, self.inbox.take, from_owners, ClaimsDue()) if is_keyed else None
+        )
         self.orphans = OrphanedTrees(
             port, self.trees, self.has_lease, self.known_epoch, ring, settings.tree.serving_most
         )

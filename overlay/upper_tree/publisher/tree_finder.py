@@ -25,7 +25,7 @@ from overlay.chord.ring.ring import Ring
 from overlay.links.events import LinkDown
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.events import WalkFailed, WalkFound
-from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
+from overlay.machine import Alarm, Handler, Handlers, Machine, Message, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_text
 from overlay.upper_tree.events import OwnerRefused, TreeAbsent, TreeFound
@@ -38,6 +38,7 @@ from overlay.upper_tree.messages import (
     NotOwner,
     TreeAnswer,
 )
+from overlay.upper_tree.owner_claims import OwnerClaims, RecallsDue
 from overlay.upper_tree.publisher.constants import (
     QUESTIONS_MOST,
     REDIRECTS_MOST,
@@ -67,8 +68,16 @@ class TreeFinder(Machine):
     """Looks trees up. Emits `TreeFound` and `TreeAbsent`, and fills the `LocationCache`."""
 
     def __init__(
-        self, port: Port, settings: Settings, walker: Crawl, ring: Ring, locations: LocationCache
+        self,
+        port: Port,
+        settings: Settings,
+        walker: Crawl,
+        ring: Ring,
+        locations: LocationCache,
+        is_keyed: bool = False,
     ) -> None:
+        """`is_keyed`: nodes have keys, so that who recalls what owners have said can be looked
+        at: the machine `claims` has to be heard."""
         super().__init__(port)
         self.settings = settings
         self._walks_first = settings.walk.first or settings.tree.routing == "counting"
@@ -80,6 +89,25 @@ class TreeFinder(Machine):
         self._number = 0  # of the last question
         # number -> when, and whom
         self._asked: BoundedDict[int, tuple[float, NodeId]] = BoundedDict(QUESTIONS_MOST)
+
+        self._recalls: dict[type[Message], Handler] = {
+            Invalidate: self.on_invalidate,
+            AskCached: self.on_ask_cached,
+        }
+        self.claims = (
+            OwnerClaims(port, ring, self._obey, self._recalls, RecallsDue()) if is_keyed else None
+        )
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        found = dict(super().handlers())
+        if self.claims is not None:  # which takes these
+            for kind in self._recalls:
+                del found[kind]
+        return found
+
+    def _obey(self, sender: Peer, message: Message) -> None:
+        self._recalls[type(message)](sender, message)
 
     # --- asked from above ---
 

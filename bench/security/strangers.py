@@ -1,0 +1,320 @@
+"""What strangers at a node's port cost the others: connections and frames by the million.
+
+`python -m bench.security.strangers --json` starts three nodes with keys and a fourth process, which
+attacks the first of them from an address that is not loopback (`--from`, else the machine's own):
+so the limits for other machines hold. A program publishes at the attacked node, at `--rate` events
+per second, and programs at the two others subscribe. Each window of `--seconds` is measured calm,
+then attacked, and with the same attack on a bare listener (`elsewhere`), since attacker and nodes
+share this machine: it accepts and closes, and what it costs is the attacker's. The attacks:
+
+- `connections`: 10,000 that are kept open, and say nothing
+- `hello`: 10,000, each with a whole ClientHello, and closed again
+- `frames`: 1,000,000 whole frames of nodes, without TLS
+- `anonymous`: the same within TLS, by one who presents no certificate
+- `slow`: 1,000 connections, each with a byte of a ClientHello per second
+
+`p99_ms` is of the programs' events; `memory_mib` the most that the attacked node's resident memory
+was above that before; `dispatched` how many frames nodes have read more than nodes have written;
+`cpu_share` the processor time of the attacked node within the window. Medians of `--repetitions`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from bench.security.tls import SIZE, Nodes
+from canopy.cli.bench.measuring import MeasurementPlan, measure
+from canopy.wire.process.listening import raise_file_limit
+from canopy.wire.transport.framing import NODE_FRAMES
+from canopy.wire.transport.tls import new_context
+from overlay.links.messages import Ack
+
+PATIENCE: Final = 60.0
+CONNECTIONS: Final = 10_000
+FRAMES: Final = 1_000_000
+AT_ONCE: Final = 10_000
+"""Frames that one connection of `frames` is to say."""
+
+SLOW: Final = 1_000
+Address = tuple[str, int]
+
+
+# --- the attacker, a process of its own ---
+
+
+def dialled(target: Address) -> socket.socket | None:
+    """A connection that is being opened; None: there is no room for it."""
+    found = socket.socket()
+    found.setblocking(False)
+    found.connect_ex(target)
+    return found
+
+
+def client_hello() -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
+    """A client that presents no certificate and believes anybody, with its first words."""
+    context = new_context(False)
+    context.verify_mode = ssl.CERT_NONE
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing)
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return client, incoming, outgoing
+
+
+def connections(target: Address, pause: Callable[[float], None]) -> None:
+    kept = []
+    for number in range(CONNECTIONS):
+        kept.append(dialled(target))
+        pause((number + 1) / CONNECTIONS)
+    time.sleep(PATIENCE)
+
+
+def hello(target: Address, pause: Callable[[float], None]) -> None:
+    words = client_hello()[2].read()
+    for number in range(CONNECTIONS):
+        with suppress(OSError), closing(socket.create_connection(target, 1.0)) as one:
+            one.sendall(words)
+        pause((number + 1) / CONNECTIONS)
+
+
+def frames(target: Address, pause: Callable[[float], None]) -> None:
+    words = NODE_FRAMES.encode(Ack(1, 2)) * AT_ONCE
+    for number in range(FRAMES // AT_ONCE):
+        with suppress(OSError), closing(socket.create_connection(target, 1.0)) as one:
+            one.settimeout(1.0)
+            one.sendall(words)
+        pause((number + 1) / (FRAMES // AT_ONCE))
+
+
+def anonymous(target: Address, pause: Callable[[float], None]) -> None:
+    words = NODE_FRAMES.encode(Ack(1, 2)) * AT_ONCE
+    for number in range(FRAMES // AT_ONCE):
+        with suppress(OSError), closing(socket.create_connection(target, 1.0)) as one:
+            one.settimeout(1.0)
+            client, incoming, outgoing = client_hello()
+            one.sendall(outgoing.read())
+            incoming.write(one.recv(65_536))
+            with suppress(ssl.SSLError):
+                client.do_handshake()
+                client.write(words)
+            one.sendall(outgoing.read())
+        pause((number + 1) / (FRAMES // AT_ONCE))
+
+
+def slow(target: Address, pause: Callable[[float], None]) -> None:
+    words = client_hello()[2].read()
+    held: list[socket.socket | None] = [dialled(target) for _ in range(SLOW)]
+    for place in range(len(words)):
+        for number, one in enumerate(held):
+            try:
+                assert one is not None
+                one.send(words[place : place + 1])
+            except (OSError, AssertionError):  # it was closed: again from the beginning
+                if one is not None:
+                    one.close()
+                held[number] = dialled(target)
+        time.sleep(1.0)
+
+
+ATTACKS: Final = {found.__name__: found for found in (connections, hello, frames, anonymous, slow)}
+
+
+def attack(name: str, target: Address, seconds: float) -> None:
+    """Attack, evenly over so many seconds, until this process is ended."""
+    raise_file_limit()
+    began = time.monotonic()
+
+    def pause(done: float) -> None:
+        if (early := began + done * seconds - time.monotonic()) > 0.002:
+            time.sleep(early)
+
+    ATTACKS[name](target, pause)
+
+
+def listen() -> None:
+    """Accept and close, until this process is ended; its port goes to standard output."""
+    with socket.create_server(("0.0.0.0", 0), backlog=1024) as server:
+        print(server.getsockname()[1], flush=True)
+        while True:
+            server.accept()[0].close()
+
+
+# --- the measurement ---
+
+
+@contextmanager
+def ourselves(*arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "bench.security.strangers", *arguments]
+    process = subprocess.Popen(command, text=True, **options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Watch:
+    """The most resident memory of a process meanwhile."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self.before = self.most = self._process.memory_info().rss
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while not self._done.wait(0.05):
+            self.most = max(self.most, self._process.memory_info().rss)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+class Window:
+    """Measures one window after the other."""
+
+    def __init__(self, nodes: Nodes, rate: float, seconds: float) -> None:
+        self.nodes = nodes
+        self.plan = MeasurementPlan(int(rate * seconds), SIZE, rate, receipt=True, timeout=30.0)
+        self.seconds = seconds
+
+    def totals(self) -> dict[str, int]:
+        """Counters, of all nodes."""
+        found: dict[str, int] = {}
+        for number in range(len(self.nodes.processes)):
+            for name, count in self.nodes.status(number).counters.items():
+                found[name] = found.get(name, 0) + count
+        return found
+
+    def measure(self) -> dict[str, Any]:
+        first = psutil.Process(self.nodes.processes[0].pid)
+        before, began, spent = self.totals(), time.monotonic(), sum(first.cpu_times()[:2])
+        with Watch(first.pid) as watch:
+            found = measure(self.nodes.clients[:1], self.nodes.clients[1:], self.plan)
+        spent = sum(first.cpu_times()[:2]) - spent
+        took = time.monotonic() - began
+        assert found.missing == 0, f"{found.missing} deliveries are missing"
+        more = {name: count - before.get(name, 0) for name, count in self.totals().items()}
+        return {
+            "p50_ms": found.latency_ms["p50"],
+            "p99_ms": found.latency_ms["p99"],
+            "memory_mib": (watch.most - watch.before) / 2**20,
+            "cpu_share": spent / took,
+            "refused": more["wire_accepts_refused"] + more["wire_tls_refused"],
+            "dispatched": more["wire_frames_in"] - more["wire_frames_out"],
+        }
+
+    def attacked(self, name: str, target: Address) -> dict[str, Any]:
+        where = (target[0], str(target[1]))
+        with ourselves("--attack", name, *where, "--seconds", str(self.seconds)) as attacker:
+            row = self.measure()
+            assert attacker.poll() in (None, 0), "the attacker has failed"
+        self.settle()
+        return row
+
+    def settle(self) -> None:
+        """Wait until nothing more is refused: some waits in the system's queue."""
+        before = -1
+        while (now := self.totals()["wire_accepts_refused"]) != before:
+            before = now
+            time.sleep(0.5)
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback."""
+    for addresses in psutil.net_if_addrs().values():
+        for one in addresses:
+            if one.family is socket.AF_INET and not one.address.startswith("127."):
+                return one.address
+    raise SystemExit("this machine has no address but loopback's: give one with --from")
+
+
+def run(chosen: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """The rows."""
+    host = chosen.source or own_address()
+    with socket.create_server((host, 0)) as free:
+        port = free.getsockname()[1]
+    nodes = Nodes(folder, 3, True, first=("--listen", f"{host}:{port}"))
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    try:
+        window = Window(nodes, chosen.rate, chosen.seconds)
+        with ourselves("--listen", stdout=subprocess.PIPE) as bare:
+            assert bare.stdout is not None
+            elsewhere = (host, int(bare.stdout.readline()))
+            window.measure()
+            for repetition in range(chosen.repetitions):
+                for name in chosen.attacks or ATTACKS:
+                    for where in ("calm", "elsewhere", "attacked")[:: 1 if repetition % 2 else -1]:
+                        if where == "calm":
+                            row = window.measure()
+                        else:
+                            target = (host, port) if where == "attacked" else elsewhere
+                            row = window.attacked(name, target)
+                        found.setdefault((name, where), []).append(row)
+                        print(repetition, name, where, row, file=sys.stderr)
+    finally:
+        nodes.stop()
+    rows = []
+    for (name, where), each in sorted(found.items()):
+        row = {key: statistics.median(one[key] for one in each) for key in each[0]}
+        calm, bare_row = (
+            statistics.median(one["p99_ms"] for one in found[name, other])
+            for other in ("calm", "elsewhere")
+        )
+        row["p99_over_calm"], row["p99_over_elsewhere"] = (
+            row["p99_ms"] / calm, row["p99_ms"] / bare_row,
+        )  # fmt: skip
+        rows.append({"attack": name, "where": where, **row})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--from", dest="source", default="", help="address of the attacker")
+    parser.add_argument("--rate", type=float, default=200.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--attacks", nargs="*", choices=list(ATTACKS))
+    parser.add_argument("--json", action="store_true", help="print rows")
+    parser.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--listen", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.listen:
+        return listen()
+    if chosen.attack:
+        name, host, port = chosen.attack
+        return attack(name, (host, int(port)), chosen.seconds)
+    with tempfile.TemporaryDirectory(prefix="canopy-strangers-") as folder:
+        rows = run(chosen, Path(folder))
+    if chosen.json:
+        print(json.dumps(rows, indent=1))
+        return None
+    for row in rows:
+        print(row)
+    return None
+
+
+if __name__ == "__main__":
+    main()
