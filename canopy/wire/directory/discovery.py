@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from canopy.wire.addresses import split_address
+from canopy.wire.addresses import is_loopback, split_address
 from canopy.wire.config import NodeConfig
 from canopy.wire.constants import FOUND_MOST, SEEK, SEEK_SOON
 from canopy.wire.directory.directory import Directory
@@ -42,10 +42,15 @@ class Discovery:
         self._own = ""
 
     async def start(self, nursery: trio.Nursery, me: Peer) -> None:
-        """Start the directory on the UDP port with the node's TCP port number, and look up."""
+        """Start the directory on the UDP port with the node's TCP port number, and look up. There
+        is none where others reach the node: nothing in it is signed, and datagrams name whom they
+        like as their source."""
+        host, port = split_address(me.address)
+        if not is_loopback(host):
+            self._log.debug("directory_off", reason=f"{host} is not loopback")
+            return
         self._own = me.address
         self._directory = Directory(self._config.overlay, me.id, self._log)
-        host, port = split_address(me.address)
         self._directory.start(host, port, self._running)
         nursery.start_soon(self._seek)
 

@@ -274,7 +274,7 @@ class NodeProcess:
                 await nursery.start(self._control.serve, self.folder.prepare_socket())
                 self.folder.publish_address(self.me.address)
                 await self._serve_remote(nursery)
-                if self.config.directory and is_loopback(split_address(self.me.address)[0]):
+                if self.config.directory:
                     await self._discovery.start(nursery, self.me)
                 await self._watched.listen(self.config.metrics.listen)
                 self._watched.manager.ready("looks for its way into the overlay")
