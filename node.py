@@ -180,8 +180,9 @@ class Node:
         replicas = ReplicaSelector.configured(self.me, settings.tree, self.health)
         locations = LocationCache.configured(settings.tree, replicas)
         history, copies = EventHistory(settings.tree.history), self.hosting.copies
-        is_keyed = self.guard.role is not None
-        self.finder = TreeFinder(self, settings, self.crawl, self.ring, locations, is_keyed)
+        self.finder = TreeFinder(
+            self, settings, self.crawl, self.ring, locations, self.guard.role is not None
+        )
         self.publisher = Publisher(
             self, settings, self.incarnation, self.finder, locations, points, history, copies
         )
@@ -207,12 +208,11 @@ class Node:
             self.access_points, self.view, self.crawl, self.relaying, self.ring, self.clusters,
             self.owner, self.owner.hosts, self.owner.pool, self.restoration, self.cache_holders,
             self.summaries, self.registry.ends, self.registry, self.rebalance, self.hosting,
-            self.host_offers, self.finder, self.publisher, self.registrar, self.receiver,
+            self.host_offers, *self.finder.machines, self.publisher, self.registrar, self.receiver,
             self.delegation, self.notices, self.holding, self.clients, self.inspection,
             self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
             self.arc_merge, self.documents, self.policies, self.policy_changes,
             self.clock_offsets, *self.streams.machines,
-            *([self.finder.claims] if self.finder.claims else []),
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()

@@ -6,15 +6,19 @@ import contextlib
 import random
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
 
 from canopy.wire.constants import QUEUE_LIMIT
+from canopy.wire.driver import TrioDriver
 from canopy.wire.keys.authority import revoke
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.process.security import NodeSecurity
+from canopy.wire.transport import accepting
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import NODE_FRAMES
 from canopy.wire.transport.tls import TlsError, TlsPipe, new_context
@@ -28,6 +32,16 @@ pytestmark = pytest.mark.trio
 
 HELLO = NODE_FRAMES.encode(Hello(PROTOCOL, "canopy", Peer("x", "x:1"), 1, 0, 0, 1 << 20))
 HOUR = 3600.0
+
+
+def rest_of(rests: list[float]) -> Callable[[float], Awaitable[None]]:
+    """`trio.sleep` that notes for how long."""
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        await trio.sleep(seconds)
+
+    return sleep
 
 
 @pytest.fixture
@@ -302,6 +316,50 @@ async def test_connections_beyond_what_an_address_may_have_are_not_looked_at(key
             while security._local_limits._awaiting:
                 await trio.sleep(0.01)
         await believed(node, keys.folder("b"), keys)
+
+
+async def test_a_flood_is_refused_before_anything_is_made_for_it(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No stream, no task, and a rest after some: one who is not of the flood gets in."""
+    made: list[trio.SocketStream] = []
+    served = TrioDriver._accept
+
+    async def accept(self: TrioDriver, stream: trio.SocketStream, host: str, port: int) -> None:
+        made.append(stream)
+        await served(self, stream, host, port)
+
+    monkeypatch.setattr(TrioDriver, "_accept", accept)
+    rests: list[float] = []
+    monkeypatch.setattr(accepting, "REST", 0.001)
+    monkeypatch.setattr(
+        accepting, "trio", SimpleNamespace(**vars(trio) | {"sleep": rest_of(rests)})
+    )
+    security = keys.security()
+    security._local_limits = AcceptLimits(per_second=4.0, awaiting=2)
+    async with rig(security=security, connect_timeout=PATIENCE) as node:
+        flood = [await node.dial() for _ in range(200)]
+        with trio.fail_after(PATIENCE):
+            while node.driver.counters.accepts_refused < 198:
+                await trio.sleep(0.01)
+        assert len(made) == 2
+        assert rests.count(0.001) >= 3
+        for stream in flood:
+            await stream.aclose()
+        security._local_limits = AcceptLimits()
+        await believed(node, keys.folder("b"), keys)
+
+
+async def test_addresses_of_one_ipv6_network_are_one() -> None:
+    limits = AcceptLimits(per_second=3.0, awaiting=2)
+    hosts = [f"2001:db8::{number:x}" for number in range(1, 5)]
+    assert [limits.admits(host, 1.0) for host in hosts] == [True, True, False, False]
+    limits.done(hosts[3])
+    assert limits.admits("2001:db8::ffff", 1.0)
+    assert limits.admits("2001:db8:0:1::1", 1.0)
+    assert limits.admits("::ffff:192.0.2.1", 1.0)
+    assert limits.admits("192.0.2.1", 1.0)
+    assert not limits.admits("192.0.2.1", 1.0)
 
 
 async def test_a_key_has_four_connections_and_the_newest_stay(keys: Keys) -> None:

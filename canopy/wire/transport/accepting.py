@@ -49,9 +49,10 @@ async def accept_all(
     number = os.dup(listener.socket.fileno())
     async with listener:
         with closing(socket.socket(fileno=number)) as plain:  # not blocking, as the listener
+            refused = 0
             while True:
                 await trio.lowlevel.wait_readable(number)
-                accepted = refused = 0
+                accepted = 0
                 while accepted < ACCEPTED_TOGETHER and refused < REFUSED_TOGETHER:
                     try:
                         found, address = plain.accept()
@@ -70,4 +71,5 @@ async def accept_all(
                         refused += 1
                         found.close()
                 if refused == REFUSED_TOGETHER:
+                    refused = 0
                     await trio.sleep(REST)

@@ -77,7 +77,7 @@ class TreeFinder(Machine):
         is_keyed: bool = False,
     ) -> None:
         """`is_keyed`: nodes have keys, so that who recalls what owners have said can be looked
-        at: the machine `claims` has to be heard."""
+        at."""
         super().__init__(port)
         self.settings = settings
         self._walks_first = settings.walk.first or settings.tree.routing == "counting"
@@ -97,6 +97,11 @@ class TreeFinder(Machine):
         self.claims = (
             OwnerClaims(port, ring, self._obey, self._recalls, RecallsDue()) if is_keyed else None
         )
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """This one, and the one that looks at who recalls."""
+        return (self,) if self.claims is None else (self, self.claims)
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""

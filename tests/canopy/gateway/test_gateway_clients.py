@@ -1,0 +1,195 @@
+"""Clients that are not of this project at the gateway: curl, mosquitto's, and a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, Request, TextMessage
+
+from tests.canopy.gateway.test_gateway_real import Gateway
+from tests.support.real.real_overlay import PATIENCE, status
+
+pytestmark = pytest.mark.process
+BROWSER: Final = shutil.which("chromium") or shutil.which("google-chrome") or ""
+CLIENTS: Final = ("curl", "mosquitto_pub", "mosquitto_sub")
+
+
+def needs(*names: str) -> pytest.MarkDecorator:
+    missing = [name for name in names if not shutil.which(name)]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    made = Gateway(tmp_path_factory.mktemp("clients"))
+    yield made
+    made.stop()
+
+
+@contextmanager
+def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def subscriptions(gateway: Gateway) -> int:
+    return status(gateway.overlay.clients[0]).subscriptions
+
+
+def await_subscriptions(gateway: Gateway, count: int) -> None:
+    until = time.monotonic() + PATIENCE
+    while subscriptions(gateway) < count:
+        assert time.monotonic() < until, "nobody subscribes"
+        time.sleep(0.05)
+
+
+@needs(*CLIENTS)
+def test_curl_and_mosquitto_hear_each_other(gateway: Gateway) -> None:
+    host, port = gateway.mqtt
+    mqtt = ["-h", host, "-p", str(port), "-V", "5", "-u", "any", "-P", gateway.all]
+    url = f"http://{gateway.http[0]}:{gateway.http[1]}/events"
+    bearer = ["-H", f"Authorization: Bearer {gateway.all}"]
+    before = subscriptions(gateway)
+    selector = "$where/mag >= 5 AND unit = 'C'"
+    with (
+        running(["mosquitto_sub", *mqtt, "-t", selector, "-q", "1", "-F", "%t %p"]) as by_content,
+        running(["curl", "-sN", *bearer, f"{url}?where=mag%3E%3D5"]) as curl,
+    ):
+        await_subscriptions(gateway, before + 2)
+        flat = ["-H", "Content-Type: application/json", "-d", '{"mag": 5, "unit": "C", "id": "a"}']
+        posted = subprocess.run(["curl", "-s", *bearer, url, *flat], capture_output=True, text=True)
+        assert json.loads(posted.stdout)["published"] == 1
+        for unit, text in (("K", '{"mag": 7}'), ("C", '{"mag": 4}'), ("C", '{"mag": 6}')):
+            told = ["-D", "publish", "user-property", "unit", unit]
+            command = ["mosquitto_pub", *mqtt, "-q", "1", "-t", "quakes/ak", "-m", text, *told]
+            assert subprocess.run(command, timeout=PATIENCE).returncode == 0
+        assert by_content.stdout is not None
+        assert curl.stdout is not None
+        assert by_content.stdout.readline().split() == ["events/event"]
+        assert by_content.stdout.readline().split(" ", 1) == ["quakes/ak", '{"mag": 6}\n']
+        lines = (line for line in curl.stdout if line.startswith("data: "))
+        found = [json.loads(next(lines)[6:])["attributes"] for _ in range(3)]
+        assert [(one["mag"], one["unit"]) for one in found] == [(5, "C"), (7, "K"), (6, "C")]
+
+
+@needs("mosquitto_pub")
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        (("-V", "5", "-P", "nothing"), "Not authorized"),
+        (("-V", "mqttv311"), "unacceptable protocol version"),
+    ],
+    ids=["no such token", "an older version"],
+)
+def test_mosquitto_hears_why_it_is_refused(
+    gateway: Gateway, words: Sequence[str], word: str
+) -> None:
+    host, port = gateway.mqtt
+    command = ["mosquitto_pub", "-h", host, "-p", str(port), "-u", "any", "-t", "x", "-m", "{}"]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode != 0
+    assert word in done.stderr
+
+
+class Page:
+    """One page of a browser, by the DevTools protocol."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.split("/")[2].split(":")
+        self._socket = socket.create_connection((host, int(port)), PATIENCE)
+        self._connection = WSConnection(ConnectionType.CLIENT)
+        path = "/" + address.split("/", 3)[3]
+        self._socket.sendall(self._connection.send(Request(f"{host}:{port}", path)))
+        self._number = 0
+        self._receive(AcceptConnection)
+
+    def _receive(self, kind: type[Any]) -> Any:
+        """The next thing of this kind that the browser says."""
+        while True:
+            for event in self._connection.events():
+                if isinstance(event, kind):
+                    return event
+            self._connection.receive_data(self._socket.recv(65_536))
+
+    def evaluate(self, expression: str) -> Any:
+        """What the page's script says of this."""
+        self._number += 1
+        params = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        asked = {"id": self._number, "method": "Runtime.evaluate", "params": params}
+        self._socket.sendall(self._connection.send(TextMessage(json.dumps(asked))))
+        while True:
+            text, is_whole = "", False
+            while not is_whole:
+                part = self._receive(TextMessage)
+                text, is_whole = text + part.data, part.message_finished
+            told = json.loads(text)
+            if told.get("id") == self._number:
+                return told["result"]["result"].get("value")
+
+    def until(self, expression: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not self.evaluate(expression):
+            assert time.monotonic() < end, self.evaluate("document.body.innerText")
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def page(url: str, folder: Path) -> Iterator[Page]:
+    """A browser without a window that shows `url`."""
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]
+    options += [f"--user-data-dir={folder}", "--disable-dev-shm-usage", url]
+    process = subprocess.Popen([BROWSER, *options], stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + PATIENCE
+        found: list[str] = []
+        while not found:
+            assert time.monotonic() < until, "the browser does not start"
+            time.sleep(0.05)
+            with suppress(OSError, ValueError):
+                port = int((folder / "DevToolsActivePort").read_text().splitlines()[0])
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as answer:
+                    pages = json.load(answer)
+                found = [one["webSocketDebuggerUrl"] for one in pages if one["url"] == url]
+        shown = Page(found[0])
+        yield shown
+        shown.close()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.skipif(not BROWSER, reason="no browser is installed")
+def test_a_browser_shows_and_publishes_events(gateway: Gateway, tmp_path: Path) -> None:
+    url = f"http://{gateway.http[0]}:{gateway.http[1]}/"
+    with page(url, tmp_path) as shown:
+        shown.until("document.readyState == 'complete' && typeof follow == 'function'")
+        shown.evaluate(f"document.getElementById('token').value = '{gateway.all}'")
+        shown.evaluate("document.getElementById('where').value = 'mag >= 5'")
+        shown.evaluate("document.getElementById('start').click()")
+        shown.until("document.getElementById('state').textContent.startsWith('Following')")
+        gateway.publish([{"mag": 4, "id": "no"}, {"mag": 5, "id": "<b>yes</b>"}])
+        shown.until("document.getElementById('events').rows.length == 1")
+        assert "<b>yes</b>" in shown.evaluate("document.getElementById('events').innerText")
+        shown.evaluate("""document.getElementById('draft').value = '{"mag": 9, "id": "mine"}'""")
+        shown.evaluate("document.getElementById('publish').requestSubmit()")
+        shown.until("document.getElementById('events').innerText.includes('mine')")
