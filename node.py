@@ -180,9 +180,8 @@ class Node:
         replicas = ReplicaSelector.configured(self.me, settings.tree, self.health)
         locations = LocationCache.configured(settings.tree, replicas)
         history, copies = EventHistory(settings.tree.history), self.hosting.copies
-        self.finder = TreeFinder(
-            self, settings, self.crawl, self.ring, locations, self.guard.role is not None
-        )
+        finding = (self, settings, self.crawl, self.ring, locations)
+        self.finder = TreeFinder(*finding, is_keyed=self.guard.role is not None)
         self.publisher = Publisher(
             self, settings, self.incarnation, self.finder, locations, points, history, copies
         )

@@ -58,7 +58,7 @@ LEAST: Final[dict[Role, str]] = {
     ),
     Role.MEMBER: (
         "RevocationList SignedDocument "
-        "Relayed ShuffleReply WalkHit WalkMiss StalePoint Moved "
+        "ShuffleReply WalkHit WalkMiss StalePoint Moved "
         "RingMet RingEnded "
         "RecruitReply StillHosting HostAnswer StopsHosting Assigned Installed ServingReply "
         "PartTaken Accepted EventsRefused TreeMoved Deliver Undelivered DeliveriesGivenUp "
@@ -86,6 +86,10 @@ LEAST: Final[dict[Role, str]] = {
     ),
 }
 """By the least role that may send them, the messages by name."""
+
+NOBODY: Final = frozenset(("Relayed",))
+"""What is only said where nodes have no keys: what a helper carries is not authenticated from end
+to end, so there are no detours here (`overlay/lower_random/relaying.py`)."""
 
 RIGHTS: Final[dict[str, Role]] = {
     name: role for role, names in LEAST.items() for name in names.split()

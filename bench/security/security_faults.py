@@ -11,13 +11,14 @@ from bench.mutations.planting import fault, replace
 from canopy.cli.config import shown_token
 from canopy.wire import audit
 from canopy.wire.control.client_connection import is_own_user
+from canopy.wire.directory import kademlia_fixes
 from canopy.wire.keys.certificates import is_signed_by, read_der
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.policies import _check_signer
 from canopy.wire.keys.tokens import Invitation
 from canopy.wire.process.security import NodeSecurity, PolicyFile
-from canopy.wire.transport.accept_limits import AcceptLimits
+from canopy.wire.transport.accept_limits import AcceptLimits, whose
 from canopy.wire.transport.framing import FrameFormat, FrameReader
 from canopy.wire.transport.tls import new_context
 from matching import Value
@@ -31,7 +32,7 @@ from overlay.links.handshake import Handshake, is_of_another
 from overlay.links.messages import Frame, Superseded
 from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Message, NodeId, Peer
-from overlay.rights import Principal, refusal
+from overlay.rights import RIGHTS, Principal, Role, refusal
 from overlay.tenants.confining import Outcome, outcome
 from overlay.tenants.policy import Confinement, TenantPolicy
 from overlay.tenants.quotas import Quotas
@@ -46,7 +47,9 @@ KEYS = "tests/canopy/wire/keys/test_wire_keys.py"
 RECALLS = "tests/attacks/test_attacks_recalls.py"
 RIGHTS = "tests/attacks/test_attacks_rights.py"
 RINGS = "tests/attacks/test_attacks_rings.py"
+ANY_MESSAGE = "tests/attacks/test_attacks_messages.py"
 CONFINEMENT = "tests/attacks/test_attacks_confinement.py"
+DIRECTORY = "tests/attacks/test_attacks_directory.py"
 LOCAL = "tests/attacks/test_attacks_local.py"
 OWNERS = "tests/attacks/test_attacks_owners.py"
 POLICY = "tests/attacks/test_attacks_policy.py"
@@ -322,6 +325,42 @@ def security_believes_recalls_of_any_voter() -> None:
         self._take(sender, message)
 
     replace(OwnerClaims.take, always)
+
+
+@fault("keys", ANY_MESSAGE, "test_nothing_is_relayed_where_nodes_have_keys")
+def security_takes_relayed_frames() -> None:
+    """A node with keys takes what a helper brings of another node."""
+    RIGHTS["Relayed"] = Role.MEMBER
+
+
+@fault("keys", TRANSPORT, "test_a_flood_is_refused_before_anything_is_made_for_it")
+def security_looks_at_floods() -> None:
+    """Connections beyond what an address may have are accepted."""
+
+    def always(self: AcceptLimits, host: str, now: float) -> bool:
+        return True
+
+    replace(AcceptLimits.admits, always)
+
+
+@fault("keys", TRANSPORT, "test_addresses_of_one_ipv6_network_are_one")
+def security_counts_single_addresses() -> None:
+    """Each IPv6 address has limits of its own."""
+
+    def as_it_is(host: str) -> str:
+        return host
+
+    replace(whose, as_it_is)
+
+
+@fault("keys", DIRECTORY, "test_a_datagram_from_elsewhere_draws_none")
+def security_directory_answers_anybody() -> None:
+    """The directory answers datagrams whatever their source is."""
+
+    def always(host: str) -> bool:
+        return True
+
+    kademlia_fixes.is_loopback = always
 
 
 @fault("keys", TENANTS, "test_a_leaf_over_its_quota_is_refused_and_hears_why")

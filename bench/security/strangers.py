@@ -284,7 +284,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
         row["p99_over_calm"], row["p99_over_elsewhere"] = (
             row["p99_ms"] / calm, row["p99_ms"] / bare_row,
         )  # fmt: skip
-        rows.append({"attack": name, "where": where, **row})
+        rows.append({"attack": name, "where": where, "repetitions": chosen.repetitions, **row})
     return rows
 
 

@@ -16,7 +16,7 @@ from overlay.links.links import Links
 from overlay.links.messages import PROTOCOL, Bye, Frame, Hello, Superseded, Welcome
 from overlay.lower_random.messages import Neighbour, Shuffle, Walk
 from overlay.machine import LocalEvent, Message, Peer
-from overlay.rights import RIGHTS, Principal, Role, refusal
+from overlay.rights import NOBODY, RIGHTS, Principal, Role, refusal
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Deliver, Install, Register, Registration, Visit
 from tests.support.overlays import READY, acknowledged, assert_exact, settings, wait
@@ -94,7 +94,8 @@ def leaf(message: Message) -> str:
 
 
 def test_every_message_has_a_row() -> None:
-    assert {kind.__name__ for kind in MESSAGES.values()} == set(RIGHTS)
+    assert {kind.__name__ for kind in MESSAGES.values()} == set(RIGHTS) | NOBODY
+    assert not set(RIGHTS) & NOBODY
 
 
 def test_a_leaf_speaks_for_itself_alone() -> None:

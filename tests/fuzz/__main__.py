@@ -2,7 +2,8 @@
 
 With atheris (`pip install atheris`) the inputs are led by coverage; without it they are drawn by
 chance. What is new is kept under build/fuzz/TARGET, an input that fails under build/fuzz/failed.
-Prints a row of JSON for each target; exit code 1 if one failed.
+Prints a row of JSON for each target, with `--json` a list of them at the end; exit code 1 if one
+failed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main() -> int:
     arguments.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(targets))
     arguments.add_argument("--seconds", type=float, default=60.0, help="for each target")
     arguments.add_argument("--seed", type=int, default=0, help="of inputs drawn by chance")
+    arguments.add_argument("--json", action="store_true", help="print one list, for the record")
     arguments.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     given = arguments.parse_args()
     unknown = set(given.targets) - set(targets)
@@ -46,11 +48,16 @@ def main() -> int:
     if given.in_process:
         name = given.targets[0]
         return fuzz(name, targets[name], given.seconds, given.seed, by_coverage)
-    failed = 0
+    failed, rows = 0, []
     for name in given.targets or targets:
         command = [sys.executable, "-m", "tests.fuzz", name, "--in-process"]
         command += ["--seconds", str(given.seconds), "--seed", str(given.seed)]
-        failed += bool(subprocess.run(command, check=False).returncode)
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+        failed += bool(done.returncode)
+        rows += [json.loads(line) for line in done.stdout.splitlines()]
+        print(done.stdout, end="", flush=True, file=sys.stderr if given.json else sys.stdout)
+    if given.json:
+        print(json.dumps(rows, indent=1))
     return int(bool(failed))
 
 
