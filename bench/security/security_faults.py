@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from cryptography import x509
 
-from bench.mutations.planting import fault, replace
+from bench.mutations.planting import fault, replace, replace_constant
 from canopy.cli.config import shown_token
 from canopy.wire import audit
 from canopy.wire.control.client_connection import is_own_user
@@ -22,6 +22,7 @@ from canopy.wire.transport.accept_limits import AcceptLimits, whose
 from canopy.wire.transport.framing import FrameFormat, FrameReader
 from canopy.wire.transport.tls import new_context
 from matching import Value
+from overlay import rights
 from overlay.chord.consensus.election import Election
 from overlay.chord.consensus.messages import VoteReply
 from overlay.chord.merging.merging import Merging
@@ -32,7 +33,7 @@ from overlay.links.handshake import Handshake, is_of_another
 from overlay.links.messages import Frame, Superseded
 from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Message, NodeId, Peer
-from overlay.rights import RIGHTS, Principal, Role, refusal
+from overlay.rights import Principal, Role, refusal
 from overlay.tenants.confining import Outcome, outcome
 from overlay.tenants.policy import Confinement, TenantPolicy
 from overlay.tenants.quotas import Quotas
@@ -330,7 +331,7 @@ def security_believes_recalls_of_any_voter() -> None:
 @fault("keys", ANY_MESSAGE, "test_nothing_is_relayed_where_nodes_have_keys")
 def security_takes_relayed_frames() -> None:
     """A node with keys takes what a helper brings of another node."""
-    RIGHTS["Relayed"] = Role.MEMBER
+    rights.RIGHTS["Relayed"] = Role.MEMBER
 
 
 @fault("keys", TRANSPORT, "test_a_flood_is_refused_before_anything_is_made_for_it")
@@ -360,7 +361,7 @@ def security_directory_answers_anybody() -> None:
     def always(host: str) -> bool:
         return True
 
-    kademlia_fixes.is_loopback = always
+    replace_constant(kademlia_fixes, "is_loopback", always)
 
 
 @fault("keys", TENANTS, "test_a_leaf_over_its_quota_is_refused_and_hears_why")
