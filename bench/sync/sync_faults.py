@@ -7,11 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from bench.mutations.planting import fault, replace
 from canopy.sync import fitting, stream
+from canopy.sync.capturing import Capture
 from canopy.sync.changes import INSERT, SCHEMA, TRUNCATE, Change, Column, Table
+from canopy.sync.destinations.postgres import PostgresDestination
+from canopy.sync.destinations.postgres_sequences import PostgresSequences
+from canopy.sync.destinations.sql import quoted
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.filtering import RowFilter
-from canopy.sync.sources import sqlite_triggers
+from canopy.sync.sources import binlog, sqlite_triggers
 from canopy.sync.sources.mariadb import MariadbSource
+from canopy.sync.sources.mariadb_cascades import Cascades
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 from canopy.sync.values import Value
@@ -140,3 +145,83 @@ def sync_rows_that_leave_a_filter_stay() -> None:
         return None if found is not None and found.op != change.op != SCHEMA else found
 
     replace(original, admit)
+
+
+@fault(ROWS, SQLITE, "test_what_triggers_and_foreign_keys_do_to_a_row_is_not_overtaken")
+def sync_a_row_that_a_trigger_puts_back_is_deleted() -> None:
+    """A row of SQLite that was deleted is logged so, whatever stands in its place by then."""
+
+    def _same(table: Table, row: str) -> str:
+        return "0"
+
+    replace(sqlite_triggers._same, _same)
+
+
+@fault(ROWS, SQLITE, "test_what_triggers_and_foreign_keys_do_to_a_row_is_not_overtaken")
+def sync_an_idle_database_has_an_empty_log() -> None:
+    """A table that is made while SQLite's log is empty is taken for one of the first snapshot."""
+
+    def _begin_log(self: SqliteSource) -> None:
+        pass
+
+    replace(SqliteSource._begin_log, _begin_log)
+
+
+@fault(ROWS, SQLITE, "test_a_filter_of_no_table_is_refused")
+def sync_filters_of_no_table_are_passed_over() -> None:
+    """A filter whose table is spelled otherwise lets every row pass."""
+
+    def _check_filters(self: Capture) -> None:
+        pass
+
+    replace(Capture._check_filters, _check_filters)
+
+
+@fault(ROWS, MARIADB, "test_what_foreign_keys_change_is_not_in_the_log_and_arrives")
+def sync_what_foreign_keys_change_is_not_looked_for() -> None:
+    """Of MariaDB only the changes arrive that its log has."""
+
+    def changed_with(self: Cascades, found: binlog.RowsChange) -> set[tuple[str, str]]:
+        return set()
+
+    replace(Cascades.changed_with, changed_with)
+
+
+@fault(ROWS, MARIADB, "test_a_table_that_is_altered_has_its_shape_before_a_row_changes")
+def sync_altered_tables_wait_for_a_row_on_mariadb() -> None:
+    """A table of MariaDB has its new shape at the destination when the next row of it changes."""
+
+    def _altered(self: MariadbSource, name: str) -> Iterator[Change]:
+        return iter(())
+
+    replace(MariadbSource._altered, _altered)
+
+
+@fault(ROWS, POSTGRES, "test_a_table_that_is_altered_has_its_shape_before_a_row_changes")
+def sync_altered_tables_wait_for_a_row_on_postgresql() -> None:
+    """A table of PostgreSQL has its new shape at the destination when its next row changes."""
+
+    def _altered(self: PostgresSource, name: str) -> Iterator[Change]:
+        return iter(())
+
+    replace(PostgresSource._altered, _altered)
+
+
+@fault(ROWS, POSTGRES, "test_tables_of_other_schemas_are_kept_apart")
+def sync_schemas_of_a_postgresql_are_one() -> None:
+    """A PostgreSQL destination looks for each table by its name alone."""
+
+    def _named(self: PostgresDestination, table: Table) -> str:
+        return quoted(table.bare)
+
+    replace(PostgresDestination._named, _named)
+
+
+@fault(ROWS, POSTGRES, "test_programs_that_take_over_the_copy_meet_no_number_that_is_taken")
+def sync_sequences_stay_behind() -> None:
+    """Sequences of a PostgreSQL destination stay where they were."""
+
+    def advance(self: PostgresSequences) -> None:
+        self.forget()
+
+    replace(PostgresSequences.advance, advance)

@@ -17,6 +17,7 @@ from canopy.sync.changes import (
     Drafting,
     Table,
 )
+from canopy.sync.errors import SchemaError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.source import Source
 from canopy.sync.stream import Stream, last_commit, shapes
@@ -100,8 +101,16 @@ class Capture:
                 self._rows.learn(schema)
             if not (schemas_only and change.op in (INSERT, SNAPSHOT, END)):
                 self._hold(change)
+            if change.op == END:
+                self._check_filters()
             if change.commit is not None:
                 self._close(change.commit)
+
+    def _check_filters(self) -> None:
+        """A filter whose table is spelled otherwise would let every row pass."""
+        for name in self._rows.tables:
+            if name not in self._shapes:
+                raise SchemaError(f"there is a filter of {name}, and no such table is captured")
 
     def _hold(self, change: Change) -> None:
         found = None if change.op == MARK and not change.table else self._rows.admit(change)

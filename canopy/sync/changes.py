@@ -66,11 +66,19 @@ class Table(msgspec.Struct, frozen=True, array_like=True):
     """The shape of a table."""
 
     name: str
+    """Of one in another schema than `public` of a PostgreSQL, `schema.name`."""
     columns: tuple[Column, ...]
     key: tuple[int, ...]
     """Where the columns of the primary key are."""
     dialect: str = ""
     """The kind of database that it is in: sqlite, postgresql, mariadb."""
+    schema: str = ""
+    """The schema that it is in, where its name has that."""
+
+    @property
+    def bare(self) -> str:
+        """The name without the schema."""
+        return self.name[len(self.schema) + 1 :] if self.schema else self.name
 
     @property
     def names(self) -> tuple[str, ...]:

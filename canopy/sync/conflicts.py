@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from canopy.sync.changes import DELETE, INSERT, UPDATE, Change, Table
+from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Table
 from canopy.sync.errors import SchemaError, SyncError
 from canopy.sync.fitting import Fit, comparables
 from canopy.sync.values import ABSENT, Row
@@ -82,6 +82,8 @@ class Conflicts:
             if found is None:
                 continue
             applied.append(found)
+            if found.op == TRUNCATE:
+                state.clear()
             if found.before is not None:
                 state.pop(table.key_of(found.before), None)
             if found.op != DELETE and found.after is not None:

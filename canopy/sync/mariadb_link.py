@@ -26,6 +26,9 @@ HEARTBEAT: Final = 5.0
 SILENCE: Final = 60.0
 """Seconds without any word from the server after which it counts as gone."""
 _LARGEST: Final = 0xFFFFFF
+_KIND: Final = 9
+"""Where a packet says of which kind its event is."""
+_GTID: Final = 162
 _LOG_LOST: Final = 1236
 
 
@@ -94,6 +97,10 @@ class BinlogLink:
         """End the connection."""
         if self._link.open:
             self._link.close()
+
+    def begins_next(self) -> bool:
+        """Whether what comes next is here already, and begins a transaction."""
+        return len(self._buffer) > _KIND and self._buffer[_KIND] == _GTID
 
     def receive(self, wait: float) -> bytes | None:
         """The next event; None if none came within `wait` seconds. Raises SourceLostError when the

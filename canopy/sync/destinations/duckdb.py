@@ -27,9 +27,7 @@ class DuckdbDestination(SqlDestination):
     def __init__(self, name: str, path: str) -> None:
         super().__init__(name, duckdb.connect(path))
 
-    def load(self, table: Table, rows: Iterable[Row]) -> None:
-        """See `Destination`."""
-        found = self._statements[table.name]
+    def _load(self, found: Statements, rows: Iterable[Row]) -> None:
         self._insert(found, found.fitted(rows), "")
 
     def scan(self, table: Table) -> Iterator[Row]:
@@ -39,7 +37,7 @@ class DuckdbDestination(SqlDestination):
             for column in table.columns
         ]
         dates = [column.type in DATES for column in table.columns]
-        cursor = self._execute(f"SELECT {', '.join(shown)} FROM {quoted(table.name)}")
+        cursor = self._execute(f"SELECT {', '.join(shown)} FROM {self._named(table)}")
         while rows := cursor.fetchmany(1_000):
             for row in rows:
                 yield tuple(
@@ -74,19 +72,27 @@ class DuckdbDestination(SqlDestination):
         spelled = [_spelled(value.text) if type(value) is Literal else value for value in values]
         return self._connection.execute(statement, spelled)
 
-    def _columns(self, table: str) -> list[str]:
+    def take_up(self, table: Table) -> None:
+        """See `Destination`."""
+        if table.schema:
+            self._execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(table.schema)}")
+        super().take_up(table)
+
+    def _place(self, table: Table) -> tuple[str, str]:
+        return table.schema or "main", table.bare
+
+    def _columns(self, table: Table) -> list[str]:
         found = self._execute(
-            "SELECT column_name FROM duckdb_columns() "
-            "WHERE table_name = ? AND schema_name = 'main'",
-            [table],
+            "SELECT column_name FROM duckdb_columns() WHERE schema_name = ? AND table_name = ?",
+            self._place(table),
         )
         return [name for (name,) in found.fetchall()]
 
-    def _keys(self, table: str) -> list[str]:
+    def _keys(self, table: Table) -> list[str]:
         found = self._execute(
             "SELECT constraint_column_names FROM duckdb_constraints() "
-            "WHERE table_name = ? AND constraint_type = 'PRIMARY KEY'",
-            [table],
+            "WHERE schema_name = ? AND table_name = ? AND constraint_type = 'PRIMARY KEY'",
+            self._place(table),
         ).fetchone()
         return list(found[0]) if found else []
 

@@ -91,9 +91,7 @@ class MariadbDestination(SqlDestination):
         self._touched.add(table.name)
         super().clear(table)
 
-    def load(self, table: Table, rows: Iterable[Row]) -> None:
-        """See `Destination`."""
-        found = self._statements[table.name]
+    def _load(self, found: Statements, rows: Iterable[Row]) -> None:
         self._insert(found, found.fitted(rows), "")
 
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
@@ -193,21 +191,21 @@ class MariadbDestination(SqlDestination):
         cursor.execute(statement, [_driven(value) for value in values] or None)
         return cursor
 
-    def _columns(self, table: str) -> list[str]:
+    def _columns(self, table: Table) -> list[str]:
         found = asked(
             self._connection,
             "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
             "AND TABLE_NAME = %s",
-            [table],
+            [table.name],
         )
         return [name for (name,) in found]
 
-    def _keys(self, table: str) -> list[str]:
+    def _keys(self, table: Table) -> list[str]:
         found = asked(
             self._connection,
             "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
             "AND TABLE_NAME = %s AND COLUMN_KEY = 'PRI'",
-            [table],
+            [table.name],
         )
         return [name for (name,) in found]
 

@@ -7,12 +7,15 @@ go one by one in a pipeline, many through COPY into a temporary table from which
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
 import psycopg
 
 from canopy.sync.changes import Column, Table
-from canopy.sync.destinations.sql import SqlDestination, Statements, quoted
+from canopy.sync.destinations.destination import Progress
+from canopy.sync.destinations.postgres_sequences import PostgresSequences
+from canopy.sync.destinations.sql import OVERRIDING, SqlDestination, Statements, quoted
 from canopy.sync.errors import UnfitError
 from canopy.sync.fitting import POSTGRES_TYPES
 from canopy.sync.folding import Step
@@ -34,7 +37,8 @@ ECHO: Final = "canopy"
 
 
 class PostgresDestination(SqlDestination):
-    """Tables of the schema `public` of one database."""
+    """Tables of one database: in the schema that they have at the source, those of `public` in the
+    first one of the role's search path."""
 
     kind = "postgresql"
     mark = "%s"
@@ -46,30 +50,51 @@ class PostgresDestination(SqlDestination):
             conninfo, autocommit=True, options=f"{SESSION} -c client_min_messages=warning"
         )
         super().__init__(name, connection)
-        if self._execute("SELECT current_setting('is_superuser') = 'on'").fetchone()[0]:
-            # No triggers and foreign keys: the source has seen to them.
+        self._sequences = PostgresSequences(self._execute)
+        self._home = str(self._one("SELECT current_schema()"))
+        self._is_checked = False
+        try:  # no triggers and foreign keys: the source has seen to them
             self._execute("SET session_replication_role = replica")
+        except psycopg.errors.InsufficientPrivilege:
+            self._is_checked = True
 
     def begin(self) -> None:
         """See `Destination`."""
         super().begin()
+        if self._is_checked:
+            self._execute("SET CONSTRAINTS ALL DEFERRED")
         self._execute("SELECT pg_logical_emit_message(true, %s, %s)", [ECHO, self._name])
+
+    def commit(self, progress: Progress) -> None:
+        """See `Destination`."""
+        self._sequences.advance()
+        super().commit(progress)
+
+    def rollback(self) -> None:
+        """See `Destination`."""
+        self._sequences.forget()
+        super().rollback()
 
     def take_up(self, table: Table) -> None:
         """See `Destination`."""
         self._execute(f"DROP TABLE IF EXISTS pg_temp.{self._stage(table)}")
+        self._sequences.renew(table)
+        name = quoted(table.schema)
+        if table.schema and not self._one("SELECT to_regnamespace(%s)", name):
+            self._execute(f"CREATE SCHEMA {name}")
         super().take_up(table)
 
-    def load(self, table: Table, rows: Iterable[Row]) -> None:
-        """See `Destination`."""
-        found = self._statements[table.name]
+    def _load(self, found: Statements, rows: Iterable[Row]) -> None:
+        table = found.table
+        self._sequences.note_all(table, self._named(table))
         try:
-            self._copy(quoted(table.name), table.names, found.fitted_columns(rows))
+            self._copy(self._named(table), table.names, found.fitted_columns(rows))
         except psycopg.DataError as error:
             raise UnfitError(f"{table.name}: the destination says: {error}") from None
 
     def apply(self, step: Step) -> None:
         """See `Destination`. Raises UnfitError for what only the server has found to be unfit."""
+        self._sequences.note(step.table, self._named(step.table), step.upserts)
         try:
             super().apply(step)
         except psycopg.DataError as error:
@@ -79,7 +104,7 @@ class PostgresDestination(SqlDestination):
         """See `Destination`."""
         decoders = self._decoders(table)
         columns = ", ".join(map(quoted, table.names))
-        statement = f"COPY (SELECT {columns} FROM {quoted(table.name)}) TO STDOUT"
+        statement = f"COPY (SELECT {columns} FROM {self._named(table)}) TO STDOUT"
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             yield from copied(map(bytes, copy), decoders)
 
@@ -100,19 +125,28 @@ class PostgresDestination(SqlDestination):
                 )
         return rows
 
+    def _place(self, table: Table) -> tuple[str, str]:
+        return table.schema or self._home, table.bare
+
+    def _named(self, table: Table) -> str:
+        return super()._named(table) if table.schema else quoted(table.name)  # by the search path
+
+    def _one(self, statement: str, *values: Any) -> Any:
+        return self._execute(statement, values).fetchone()[0]
+
     def _decoders(self, table: Table) -> list[Decoder]:
         kinds = dict(
             self._execute(
                 "SELECT attname, atttypid::bigint FROM pg_attribute WHERE attrelid = "
                 "to_regclass(%s)",
-                [quoted(table.name)],
+                [self._named(table)],
             ).fetchall()
         )
         return [TYPES.get(kinds[name], OTHER)[1] for name in table.names]
 
     def _type(self, table: Table, column: Column) -> str:
         declared = super()._type(table, column)
-        known = self._execute("SELECT to_regtype(%s) IS NOT NULL", [declared]).fetchone()[0]
+        known = self._one("SELECT to_regtype(%s) IS NOT NULL", declared)
         return declared if known else POSTGRES_TYPES.get(column.type, "text")
 
     def _cast(self, name: str, kind: str) -> str:
@@ -124,7 +158,7 @@ class PostgresDestination(SqlDestination):
             return
         stage = self._staged(found.table, found.table.keys, found.fitted_key_columns(keys))
         same = " AND ".join(f"t.{quoted(k)} = s.{quoted(k)}" for k in found.table.keys)
-        self._execute(f"DELETE FROM {quoted(found.table.name)} t USING {stage} s WHERE {same}")
+        self._execute(f"DELETE FROM {self._named(found.table)} t USING {stage} s WHERE {same}")
 
     def _upsert(self, found: Statements, rows: Sequence[Row]) -> None:
         if len(rows) < MANY:
@@ -134,12 +168,13 @@ class PostgresDestination(SqlDestination):
         stage = self._staged(table, table.names, found.fitted_columns(rows))
         columns = ", ".join(map(quoted, table.names))
         self._execute(
-            f"INSERT INTO {quoted(table.name)} ({columns}) SELECT {columns} FROM {stage} "
-            + found.conflict.replace("%%", "%")
+            f"INSERT INTO {self._named(table)} ({columns}) {OVERRIDING} "
+            f"SELECT {columns} FROM {stage} " + found.conflict.replace("%%", "%")
         )
 
     def _stage(self, table: Table) -> str:
-        return quoted(f"canopy_stage_{table.name}"[:63])
+        digest = blake2b(table.name.encode(), digest_size=16).hexdigest()  # names may be long
+        return f"canopy_stage_{digest}"
 
     def _staged(
         self, table: Table, columns: Sequence[str], values: Iterable[list[Sequence[Any]]]
@@ -148,7 +183,7 @@ class PostgresDestination(SqlDestination):
         stage = self._stage(table)
         self._execute(
             f"CREATE TEMP TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS AS "
-            f"SELECT {', '.join(map(quoted, table.names))} FROM {quoted(table.name)} WHERE false"
+            f"SELECT {', '.join(map(quoted, table.names))} FROM {self._named(table)} WHERE false"
         )
         self._execute(f"TRUNCATE pg_temp.{stage}")
         self._copy(f"pg_temp.{stage}", columns, values)
@@ -175,18 +210,18 @@ class PostgresDestination(SqlDestination):
     def _spelled(self, values: Sequence[Any]) -> list[Any]:
         return [value if type(value) is int else spelled(value) for value in values]
 
-    def _columns(self, table: str) -> list[str]:
+    def _columns(self, table: Table) -> list[str]:
         found = self._execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 "
             "AND NOT attisdropped",
-            [quoted(table)],
+            [self._named(table)],
         )
         return [name for (name,) in found]
 
-    def _keys(self, table: str) -> list[str]:
+    def _keys(self, table: Table) -> list[str]:
         found = self._execute(
             "SELECT attname FROM pg_attribute a JOIN pg_index i ON i.indrelid = a.attrelid "
             "AND a.attnum = ANY(i.indkey) WHERE i.indisprimary AND i.indrelid = to_regclass(%s)",
-            [quoted(table)],
+            [self._named(table)],
         )
         return [name for (name,) in found]

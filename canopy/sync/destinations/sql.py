@@ -28,6 +28,8 @@ CREATE TABLE IF NOT EXISTS canopy_positions (
   name {name} PRIMARY KEY, next_offset {int} NOT NULL, progress {text} NOT NULL)"""
 
 
+OVERRIDING: Final = "OVERRIDING SYSTEM VALUE"
+"""In an INSERT for PostgreSQL: also into identity columns that are always generated."""
 FITTED: Final = 1_000
 """Rows whose values are made fit together, column by column."""
 
@@ -40,17 +42,18 @@ def quoted(name: str) -> str:
 class Statements:
     """The statements for one table, and how its values fit."""
 
-    def __init__(self, table: Table, kind: str, mark: str) -> None:
-        """`mark`: how the driver spells a parameter."""
+    def __init__(self, table: Table, kind: str, mark: str, name: str = "") -> None:
+        """`mark`: how the driver spells a parameter; `name`: the table's for SQL, "": its own."""
         self.table = table
         double = "%%" if mark == "%s" else "%"  # psycopg's spelling where there are parameters
-        self.name = quoted(table.name).replace("%", double)
+        self.name = (name or quoted(table.name)).replace("%", double)
         self.columns = ", ".join(map(quoted, table.names)).replace("%", double)
         marks = ", ".join([mark] * len(table.columns))
         self.key = " AND ".join(
             f"{quoted(key).replace('%', double)} = {mark}" for key in table.keys
         )
-        self.insert = f"INSERT INTO {self.name} ({self.columns}) VALUES ({marks})"
+        overriding = f" {OVERRIDING}" if kind == "postgresql" else ""
+        self.insert = f"INSERT INTO {self.name} ({self.columns}){overriding} VALUES ({marks})"
         self.conflict = _on_conflict(table).replace("%", double)
         self.upsert = f"{self.insert} {self.conflict}"
         self.delete = f"DELETE FROM {self.name} WHERE {self.key}"
@@ -198,7 +201,8 @@ class SqlDestination:
         if done != 1:
             self.rollback()
             raise FencedError(f"another process applies the sync {self._name}")
-        self._execute("COMMIT")
+        with self._told("the end of a transaction"):
+            self._execute("COMMIT")
         self._in_transaction = False
         self._known, self._offset = True, progress.offset
 
@@ -210,7 +214,14 @@ class SqlDestination:
 
     def take_up(self, table: Table) -> None:
         """See `Destination`."""
-        there = self._columns(table.name)
+        place = self._place(table)
+        for other in self._statements.values():
+            if other.table.name != table.name and self._place(other.table) == place:
+                raise SchemaError(
+                    f"{table.name} and {other.table.name} would be the same table of the "
+                    f"destination, {'.'.join(filter(None, place))}"
+                )
+        there = self._columns(table)
         if not there:
             columns = [
                 f"{quoted(column.name)} {self._type(table, column)}"
@@ -219,23 +230,44 @@ class SqlDestination:
             ]
             keys = ", ".join(map(quoted, table.keys))
             self._execute(
-                f"CREATE TABLE {quoted(table.name)} ({', '.join(columns)}, PRIMARY KEY ({keys}))"
+                f"CREATE TABLE {self._named(table)} ({', '.join(columns)}, PRIMARY KEY ({keys}))"
             )
         else:
             self._alter(table, there)
         self._learn(table)
 
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Raises SchemaError for a constraint of the destination that refuses a row."""
+        try:
+            yield
+        except Exception as error:
+            if not any(kind.__name__ == "IntegrityError" for kind in type(error).__mro__):
+                raise
+            said = " ".join(str(error).split())
+            raise SchemaError(
+                f"{what}: a constraint that the destination has of its own refuses rows of the "
+                f"source ({said}): take it away, or let it be checked at the end of a transaction"
+            ) from None
+
     def clear(self, table: Table) -> None:
         """See `Destination`."""
-        self._execute(f"DELETE FROM {quoted(table.name)}")
+        self._execute(f"DELETE FROM {self._named(table)}")
 
     def load(self, table: Table, rows: Iterable[Row]) -> None:
         """See `Destination`."""
-        found = self._statements[table.name]
+        with self._told(table.name):
+            self._load(self._statements[table.name], rows)
+
+    def _load(self, found: Statements, rows: Iterable[Row]) -> None:
         self._execute_many(found.insert, found.fitted(rows))
 
     def apply(self, step: Step) -> None:
         """See `Destination`."""
+        with self._told(step.table.name):
+            self._apply(step)
+
+    def _apply(self, step: Step) -> None:
         found = self._statements[step.table.name]
         if step.clear:
             self.clear(step.table)
@@ -295,7 +327,15 @@ class SqlDestination:
         self._execute(f"DELETE FROM canopy_positions WHERE name = {self.mark}", [self._name])
 
     def _learn(self, table: Table) -> None:
-        self._statements[table.name] = Statements(table, self.kind, self.mark)
+        self._statements[table.name] = Statements(table, self.kind, self.mark, self._named(table))
+
+    def _place(self, table: Table) -> tuple[str, str]:
+        """The schema and the name that a table has here; "": there are no schemas."""
+        return "", table.name
+
+    def _named(self, table: Table) -> str:
+        """A table for SQL."""
+        return ".".join(quoted(part) for part in self._place(table) if part)
 
     def _type(self, table: Table, column: Column) -> str:
         return column_type(column, table.dialect, self.kind)
@@ -307,13 +347,13 @@ class SqlDestination:
             if column.name not in there:
                 declared = self._type(table, column)
                 name = quoted(column.name)
-                self._execute(f"ALTER TABLE {quoted(table.name)} ADD COLUMN {name} {declared}")
+                self._execute(f"ALTER TABLE {self._named(table)} ADD COLUMN {name} {declared}")
         former = self._statements.get(table.name)
         if former is not None:
             for old in former.table.columns:
                 if old.name in there:
                     self._change(table, former.table, old)
-        if sorted(self._keys(table.name)) != sorted(table.keys):
+        if sorted(self._keys(table)) != sorted(table.keys):
             raise SchemaError(
                 f"the destination's table {table.name} needs the primary key "
                 f"({', '.join(table.keys)})"
@@ -322,7 +362,7 @@ class SqlDestination:
     def _change(self, table: Table, former: Table, old: Column) -> None:
         """Give a column of `former` the type that it has in `table`."""
         new = next((column for column in table.columns if column.name == old.name), None)
-        altering = f"ALTER TABLE {quoted(table.name)} ALTER COLUMN {quoted(old.name)}"
+        altering = f"ALTER TABLE {self._named(table)} ALTER COLUMN {quoted(old.name)}"
         if not old.nullable and (new is None or new.nullable):
             self._execute(f"{altering} DROP NOT NULL")
         if new is not None and (kind := self._type(table, new)) != self._type(former, old):
@@ -361,10 +401,10 @@ class SqlDestination:
         """Execute it; how many rows it has changed."""
         return int(self._execute(statement, values).rowcount)
 
-    def _columns(self, table: str) -> list[str]:
+    def _columns(self, table: Table) -> list[str]:
         """The names of a table's columns; none: there is no such table."""
         raise NotImplementedError
 
-    def _keys(self, table: str) -> list[str]:
+    def _keys(self, table: Table) -> list[str]:
         """The names of its primary key's columns."""
         raise NotImplementedError

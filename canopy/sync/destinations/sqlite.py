@@ -36,7 +36,7 @@ class SqliteDestination(SqlDestination):
         """See `Destination`."""
         self._execute("BEGIN IMMEDIATE")
         self._in_transaction = True
-        self._is_source = bool(self._columns("canopy_applying"))
+        self._is_source = bool(self._columns_of("canopy_applying"))
         if self._is_source:
             self._execute("INSERT INTO canopy_applying VALUES (?)", [self._name])
 
@@ -66,8 +66,12 @@ class SqliteDestination(SqlDestination):
                 f"destination's column cannot be made anew: {error}"
             ) from None
 
-    def _columns(self, table: str) -> list[str]:
+    def _columns(self, table: Table) -> list[str]:
+        return self._columns_of(table.name)
+
+    def _columns_of(self, table: str) -> list[str]:
         return [row[1] for row in self._execute(f"PRAGMA table_xinfo({quoted(table)})")]
 
-    def _keys(self, table: str) -> list[str]:
-        return [row[1] for row in self._execute(f"PRAGMA table_info({quoted(table)})") if row[5]]
+    def _keys(self, table: Table) -> list[str]:
+        name = quoted(table.name)
+        return [row[1] for row in self._execute(f"PRAGMA table_info({name})") if row[5]]

@@ -34,6 +34,7 @@ WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS = 23, 24, 25
 COMPRESSED: Final = {165: QUERY, 166: WRITE_ROWS, 167: UPDATE_ROWS, 168: DELETE_ROWS}
 SECOND_VERSION: Final = {30: WRITE_ROWS, 31: UPDATE_ROWS, 32: DELETE_ROWS}
 
+NO_FOREIGN_KEYS: Final = 2
 STANDALONE: Final = 1
 PREPARED_XA: Final = 64
 
@@ -82,6 +83,8 @@ class RowsChange(msgspec.Struct, frozen=True):
     layout: Layout
     kind: int
     rows: tuple[tuple[Cells | None, Cells | None], ...]
+    is_unchecked: bool = False
+    """The session had foreign keys off (`foreign_key_checks = 0`)."""
 
 
 Decoded: TypeAlias = Begin | End | Statement | Layout | RowsChange | None
@@ -158,6 +161,7 @@ class Binlog:
 
     def _rows(self, kind: int, data: bytes, begin: int, at: int, is_compressed: bool) -> RowsChange:
         known = self._tables[int.from_bytes(data[begin : begin + 6], "little")]
+        is_unchecked = bool(data[begin + 6] & NO_FOREIGN_KEYS)
         width, at = _length(data, at)
         size = (width + 7) // 8
         first = data[at : at + size]
@@ -176,7 +180,7 @@ class Binlog:
             if kind != DELETE_ROWS:
                 after, at = _row(data, at, known.decoders, second)
             rows.append((before, after))
-        return RowsChange(known.layout, kind, tuple(rows))
+        return RowsChange(known.layout, kind, tuple(rows), is_unchecked)
 
 
 def _row(data: bytes, at: int, decoders: tuple[Reader, ...], present: bytes) -> tuple[Cells, int]:

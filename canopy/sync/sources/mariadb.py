@@ -32,7 +32,15 @@ from canopy.sync.changes import (
 from canopy.sync.errors import SourceLostError, SyncError
 from canopy.sync.mariadb_link import BinlogLink, asked, connected
 from canopy.sync.sources import binlog
-from canopy.sync.sources.mariadb_tables import PREFIX, Logged, scan, shape_of, user_tables
+from canopy.sync.sources.mariadb_cascades import Cascades
+from canopy.sync.sources.mariadb_tables import (
+    PREFIX,
+    Logged,
+    is_sequence,
+    scan,
+    shape_of,
+    user_tables,
+)
 from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted, wanted_of
 from canopy.sync.values import Row
 
@@ -60,12 +68,22 @@ _TRUNCATE: Final = re.compile(
 )
 
 _RENEWED: Final = re.compile(
-    rf"{_BLANK}*(?:drop\b|rename\b|create\s+or\s+replace\b|alter\b.*\b(?:rename|partition)\b)",
+    rf"{_BLANK}*(?:drop\b|rename\b|create\s+or\s+replace\b|"
+    r"alter\b.*\b(?:rename|partition|drop\s+(?:foreign|constraint))\b)",
     re.IGNORECASE | re.DOTALL,
 )
 """Statements after which a name may stand for a table with other rows, of which the log says
-nothing."""
+nothing, or after which it is not known any more which rows a foreign key has changed."""
+_ALTERED: Final = re.compile(
+    rf"{_BLANK}*(?:alter\b|create\b).*\btable\b", re.IGNORECASE | re.DOTALL
+)
+"""Statements after which a table has another shape, or is there."""
 _WORD: Final = re.compile(r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[\w$]+")
+
+
+MERGED: Final = 1_000
+"""Transactions that are handed on as one at most, so that a table which is sent anew for each of
+them is sent once."""
 
 
 class MariadbSource:
@@ -92,6 +110,8 @@ class MariadbSource:
         self._position = 0
         self._logged: dict[str, Logged] = {}  # by table, as the log has it
         self._known: dict[str, Table] = {}  # as the stream has them
+        self._cascades = Cascades(self._sql)
+        self._touched: set[str] = set()  # tables of which rows may have been changed unseen
         for table in self._captured():
             check_table(shape_of(self._sql, table))
 
@@ -161,7 +181,7 @@ class MariadbSource:
         assert self._log is not None
         held: Change | None = None
         begun: binlog.Begin | None = None
-        echo = False
+        echo, merged = False, 0
         while True:
             data = self._log.receive(wait if begun is None else 60.0)
             if data is None:
@@ -169,7 +189,7 @@ class MariadbSource:
             found = self._binlog.decode(data)
             if isinstance(found, binlog.Begin):
                 self._check(found)
-                begun, held, echo = found, None, False
+                begun, echo = found, False
             elif begun is None:
                 continue
             elif isinstance(found, binlog.RowsChange) and _is_own(found, APPLYING, self._schema):
@@ -177,6 +197,8 @@ class MariadbSource:
             elif isinstance(found, binlog.RowsChange) and _is_own(
                 found, "canopy_marks", self._schema
             ):
+                if held is not None:
+                    yield held
                 held = Change(MARK, ASKED)
             elif not echo:
                 for change in self._changes_of(found):
@@ -186,6 +208,14 @@ class MariadbSource:
             if isinstance(found, binlog.End) or (
                 isinstance(found, binlog.Statement) and begun is not None and begun.is_standalone
             ):
+                if self._touched and merged < MERGED and self._log.begins_next():
+                    merged += 1
+                    continue  # `begun` stays: what follows is a part of the same
+                for change in self._acted():
+                    if held is not None:
+                        yield held
+                    held = change
+                merged = 0
                 commit = Commit(begun.sequence, begun.server, float(begun.time), self.id)
                 yield msgspec.structs.replace(held or Change(MARK), commit=commit)
                 self._position = begun.sequence
@@ -263,7 +293,10 @@ class MariadbSource:
     def _changes_of(self, found: binlog.Decoded) -> Iterator[Change]:
         if isinstance(found, binlog.RowsChange):
             layout = found.layout
-            if not self._wants(layout.schema, layout.name):
+            for schema, name in self._cascades.changed_with(found):
+                if self._wants(schema, name):
+                    self._touched.add(name)
+            if not self._wants(layout.schema, layout.name) or is_sequence(layout):
                 return
             logged = yield from self._learn(layout)
             table, row = logged.table, logged.row
@@ -287,12 +320,16 @@ class MariadbSource:
                 yield Change(TRUNCATE, name, schema=self._known[name])
             return
         if found.schema == self._schema or self._schema in found.text:
+            self._cascades.learn()
             known = [name for name in self._known if is_wanted(name, self._wanted)]
             check_there(known, user_tables(self._sql))
+            named = {_unquoted(name) for name in _WORD.findall(found.text)}
             if _RENEWED.match(found.text):
-                named = {_unquoted(name) for name in _WORD.findall(found.text)}
                 for name in named.intersection(self._captured()):
                     yield from self._renewed(name)
+            elif _ALTERED.match(found.text):
+                for name in named.intersection(self._captured()):
+                    yield from self._altered(name)
 
     def _renewed(self, name: str) -> Iterator[Change]:
         """A table that was dropped, renamed or made anew, and is there by now: its shape, and its
@@ -304,6 +341,24 @@ class MariadbSource:
         if is_other:
             yield Change(TRUNCATE, name, schema=table)
         yield from self._resent(table)
+
+    def _altered(self, name: str) -> Iterator[Change]:
+        """A table that may be new, or have another shape: its shape, and its rows, if it has. One
+        without a key has its say when rows of it come."""
+        table = shape_of(self._sql, name)
+        if table.key and table != self._known.get(name):
+            self._known[name] = table
+            self._logged.pop(name, None)
+            yield Change(SCHEMA, name, schema=table)
+            yield from self._resent(table)
+
+    def _acted(self) -> Iterator[Change]:
+        """The tables of which a foreign key may have changed rows, with their rows as they are by
+        now; what follows in the log leads to the same ones."""
+        touched, self._touched = self._touched, set()
+        for name in sorted(touched.intersection(self._captured())):
+            if name in self._known:
+                yield from self._renewed(name)
 
     def _learn(self, layout: binlog.Layout) -> Generator[Change, None, Logged]:
         """Changes before a row of this layout: its schema, if the stream has another one, and all

@@ -56,7 +56,8 @@ def user_tables(link: pymysql.Connection[Any]) -> list[str]:
     found = asked(
         link,
         "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND "
-        "TABLE_TYPE = 'BASE TABLE' AND LEFT(TABLE_NAME, 7) <> 'canopy_' ORDER BY 1",
+        "TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND LEFT(TABLE_NAME, 7) <> 'canopy_' "
+        "ORDER BY 1",
     )
     return [name for (name,) in found]
 
@@ -73,7 +74,26 @@ class _Declared(msgspec.Struct, frozen=True):
     key: bool
 
 
+SEQUENCE: Final = frozenset(("next_not_cached_value", "minimum_value", "cycle_count"))
+
+
+def is_sequence(layout: Layout) -> bool:
+    """Whether it is a sequence's, which the log has as a table of one row."""
+    return not layout.key and {field.name for field in layout.fields} >= SEQUENCE
+
+
 def _columns(link: pymysql.Connection[Any], table: str) -> list[_Declared]:
+    """Raises SchemaError for a table with the rows of its past."""
+    if asked(
+        link,
+        "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND "
+        "TABLE_NAME = %s AND TABLE_TYPE = 'SYSTEM VERSIONED'",
+        [table],
+    ):
+        raise SchemaError(
+            f"table {table} is system-versioned: the log has the rows of its past as well; leave "
+            f"it out with --tables"
+        )
     found = asked(
         link,
         "SELECT COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, IS_NULLABLE, EXTRA, "

@@ -33,7 +33,16 @@ from canopy.sync.changes import (
 from canopy.sync.errors import SourceLostError, SyncError
 from canopy.sync.postgres_values import SESSION
 from canopy.sync.sources import pgoutput
-from canopy.sync.sources.postgres_tables import TAKEN_IN, Publication, Shape, scan, shape_of
+from canopy.sync.sources.postgres_tables import (
+    ALTERED,
+    PUBLIC,
+    TAKEN_IN,
+    Place,
+    Publication,
+    Shape,
+    scan,
+    shape_of,
+)
 from canopy.sync.sources.replication import Replication, lsn_number, lsn_text
 from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted
 
@@ -48,7 +57,8 @@ PATIENCE: Final = 10.0
 
 
 class PostgresSource:
-    """Tables of the schema `public` of one database."""
+    """Tables of one database: those of the schema `public` by their names, others as
+    `schema.name`."""
 
     mark_every = 16 * 1024 * 1024  # bytes of its log
 
@@ -59,7 +69,7 @@ class PostgresSource:
         () for all that there are and will be; `echoes`: also what other syncs apply here."""
         self._slot = "canopy_" + "".join(c if c.isalnum() else "_" for c in name.lower())
         self._conninfo = conninfo
-        self._tables = tuple(tables)
+        self._tables = tuple(name.removeprefix(f"{PUBLIC}.") for name in tables)
         self._echoes = echoes
         self._sql = psycopg.connect(conninfo, autocommit=True, options=SESSION)
         if self._one("SHOW wal_level") != "logical":
@@ -73,6 +83,7 @@ class PostgresSource:
         self._publication = Publication(self._sql, self._slot, self._tables)
         self._publication.publish()
         self._looked = time.monotonic()  # for new tables
+        self._seen: dict[Place, int] = {}  # of which shape they were then
 
     def close(self) -> None:
         """See `Source`."""
@@ -81,6 +92,7 @@ class PostgresSource:
 
     def target(self) -> int:
         """See `Source`."""
+        self._look()
         return self._note("target")
 
     def reached(self, target: int) -> bool:
@@ -144,12 +156,12 @@ class PostgresSource:
             reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
             yield Change(SNAPSHOT)
-            for table in self._publication.tables():
-                shape = shape_of(reader, table)
-                self._known[table] = shape.table
-                yield Change(SCHEMA, table, schema=shape.table)
+            for place in self._publication.tables():
+                shape = shape_of(reader, place)
+                self._known[place.name] = shape.table
+                yield Change(SCHEMA, place.name, schema=shape.table)
                 for row in scan(reader, shape.table, shape.decoders):
-                    yield Change(INSERT, table, None, row, shape.table)
+                    yield Change(INSERT, place.name, None, row, shape.table)
         yield Change(END, commit=Commit(position, 0, 0.0, self.id))
         self._begin(position)
 
@@ -159,10 +171,7 @@ class PostgresSource:
         begun: pgoutput.Begin | None = None
         echo = False
         if time.monotonic() > self._looked + LOOK_EVERY:
-            self._looked = time.monotonic()
-            self._publication.take_in(NOTE)
-            known = [name for name in self._known if is_wanted(name, self._tables)]
-            check_there(known, self._publication.user_tables())
+            self._look()
         while True:
             data = self._link.receive(wait if begun is None else 60.0)
             if data is None:
@@ -181,8 +190,8 @@ class PostgresSource:
                 if found.prefix == NOTE and found.content == b"mark":
                     held = Change(MARK, ASKED)
                 echo = echo or (found.prefix == ECHO and not self._echoes)
-                if found.prefix == NOTE and found.content.startswith(TAKEN_IN):
-                    for change in self._taken_in(found.content[len(TAKEN_IN) :].decode()):
+                if found.prefix == NOTE:
+                    for change in self._noted(found.content):
                         if held is not None:
                             yield held
                         held = change
@@ -253,29 +262,61 @@ class PostgresSource:
                 table = self._shapes[relation].table
                 yield Change(TRUNCATE, table.name, schema=table)
 
+    def _look(self) -> None:
+        """Look for tables that are new, gone, or have another shape."""
+        self._looked = time.monotonic()
+        self._publication.take_in(NOTE)
+        known = [name for name in self._known if is_wanted(name, self._tables)]
+        check_there(known, self._names())
+        shapes = self._publication.shapes()
+        for place in [place for place in shapes if self._seen.get(place) != shapes[place]]:
+            if shape_of(self._sql, place).table != self._known.get(place.name):
+                self._note(ALTERED.decode() + place.name)
+        self._seen = shapes
+
+    def _names(self) -> list[str]:
+        return [place.name for place in self._publication.user_tables()]
+
+    def _noted(self, note: bytes) -> Iterator[Change]:
+        """What a note in the log says of a table."""
+        if note.startswith(TAKEN_IN):
+            yield from self._taken_in(note[len(TAKEN_IN) :].decode())
+        elif note.startswith(ALTERED):
+            yield from self._altered(note[len(ALTERED) :].decode())
+
+    def _altered(self, name: str) -> Iterator[Change]:
+        """The shape of a table, and its rows, unless the stream has that shape."""
+        place, known = self._publication.place(name), self._known.get(name)
+        if place is not None and (table := shape_of(self._sql, place).table) != known:
+            self._known[name] = check_table(table)
+            yield Change(SCHEMA, name, schema=table)
+            yield from self._resent(table)
+
     def _taken_in(self, name: str) -> Iterator[Change]:
         """A table of which changes are in the log from here on: its shape, and its rows as they are
         now. None, if it is gone again by now. One that is known was dropped, or renamed, and made
         again: the rows that it had are gone."""
-        if name in self._publication.tables():
+        place = self._publication.place(name)
+        if place is not None:
             is_other = name in self._known
-            table = self._known[name] = shape_of(self._sql, name).table
+            table = self._known[name] = shape_of(self._sql, place).table
             yield Change(SCHEMA, name, schema=table)
             if is_other:
                 yield Change(TRUNCATE, name, schema=table)
             yield from self._resent(table)
 
     def _learn(self, found: pgoutput.Relation) -> Iterator[Change]:
-        shape = shape_of(self._sql, found.name, [(c[0], c[1], c[2]) for c in found.columns])
-        if (known := self._known.get(found.name)) == shape.table and known is not None:
+        place = Place(found.schema, found.name)
+        shape = shape_of(self._sql, place, [(c[0], c[1], c[2]) for c in found.columns])
+        if (known := self._known.get(place.name)) == shape.table and known is not None:
             shape.table = known
         self._shapes[found.id] = shape
         self._keys[found.id] = tuple(column[3] for column in found.columns)
         if known != shape.table:
             if not shape.table.key:
-                check_there((found.name,), self._publication.user_tables())
-            self._known[found.name] = check_table(shape.table)
-            yield Change(SCHEMA, found.name, schema=shape.table)
+                check_there((place.name,), self._names())
+            self._known[place.name] = check_table(shape.table)
+            yield Change(SCHEMA, place.name, schema=shape.table)
             yield from self._resent(shape.table)  # under another name it had rows before, too
 
     def _resent(self, table: Table) -> Iterator[Change]:
@@ -283,7 +324,7 @@ class PostgresSource:
         says nothing; what follows in the log brings about the same rows. None, if the table has
         another shape by now: then they are sent for that one."""
         with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
-            now = shape_of(reader, table.name)
+            now = shape_of(reader, Place(table.schema or PUBLIC, table.bare))
             if now.table == table:
                 for row in scan(reader, table, now.decoders):
                     yield Change(INSERT, table.name, None, row, table)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -15,11 +16,30 @@ from canopy.sync.sources import pgoutput
 from canopy.sync.sources.source import wanted_of
 from canopy.sync.values import ABSENT, Row
 
-SCHEMA_NAME: Final = "public"
+PUBLIC: Final = "public"
 TAKEN_IN: Final = b"table "
 """What a note in the log begins with that a table was published."""
+ALTERED: Final = b"altered "
+"""And that a table has got another shape."""
 LOCK_TIMEOUT: Final = 2
 """Seconds to wait for those who write to a new table."""
+
+
+class Place(NamedTuple):
+    """Where a table is."""
+
+    schema: str
+    table: str
+
+    @property
+    def name(self) -> str:
+        """Its name in the stream."""
+        return self.table if self.schema == PUBLIC else f"{self.schema}.{self.table}"
+
+    @property
+    def quoted(self) -> sql.Identifier:
+        """Its name for SQL."""
+        return sql.Identifier(self.schema, self.table)
 
 
 class Shape:
@@ -56,7 +76,7 @@ class Publication:
     def publish(self) -> None:
         """Make the publication if there is none, and take tables out of it that are not wanted any
         more. Raises SchemaError."""
-        wanted = wanted_of(self._wanted, self.user_tables())
+        wanted = self._wanted_tables()
         identifier = sql.Identifier(self._name)
         found = self._sql.execute(
             "SELECT count(*) FROM pg_publication WHERE pubname = %s", (self._name,)
@@ -64,31 +84,30 @@ class Publication:
         if found == (0,):
             if not wanted:
                 raise SchemaError("the source has no tables")
-            for name in wanted:
-                check_table(shape_of(self._sql, name).table)
-            names = sql.SQL(", ").join(sql.Identifier(SCHEMA_NAME, name) for name in wanted)
+            for place in wanted:
+                check_table(shape_of(self._sql, place).table)
+            names = sql.SQL(", ").join(place.quoted for place in wanted)
             statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(identifier, names)
-            self._sql.execute(statement)
-            return
-        for name in self.tables():
-            if name not in wanted:
-                table = sql.Identifier(SCHEMA_NAME, name)
-                statement = sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(identifier, table)
+            with _owning():
                 self._sql.execute(statement)
+            return
+        for place in self.tables():
+            if place not in wanted:
+                drop = sql.SQL("ALTER PUBLICATION {} DROP TABLE {}")
+                self._sql.execute(drop.format(identifier, place.quoted))
 
     def take_in(self, prefix: str) -> None:
         """Publish tables that are wanted and new. Nobody writes to one meanwhile, so that each
         transaction is in the log as a whole or seen by whoever reads the rows when he has come to
         the note in the log, which has this prefix. Raises SchemaError."""
         there = set(self.tables())
-        for name in wanted_of(self._wanted, self.user_tables()):
-            if name in there:
+        for place in self._wanted_tables():
+            if place in there:
                 continue
-            check_table(shape_of(self._sql, name).table)
-            table = sql.Identifier(SCHEMA_NAME, name)
-            publication = sql.Identifier(self._name)
+            check_table(shape_of(self._sql, place).table)
+            table, publication = place.quoted, sql.Identifier(self._name)
             try:
-                with self._sql.transaction():
+                with _owning(), self._sql.transaction():
                     self._sql.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
                     self._sql.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(table))
                     self._sql.execute(
@@ -96,37 +115,82 @@ class Publication:
                     )
                     self._sql.execute(
                         "SELECT pg_logical_emit_message(true, %s, %s)",
-                        (prefix, TAKEN_IN.decode() + name),
+                        (prefix, TAKEN_IN.decode() + place.name),
                     )
             except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
                 continue  # it is looked at once more
 
-    def tables(self) -> list[str]:
-        """The names of the published tables."""
+    def tables(self) -> list[Place]:
+        """The published tables."""
         found = self._sql.execute(
-            "SELECT tablename FROM pg_publication_tables WHERE pubname = %s ORDER BY 1",
+            "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s "
+            "ORDER BY 1, 2",
             (self._name,),
         )
-        return [name for (name,) in found]
+        return [Place(*row) for row in found]
+
+    def place(self, name: str) -> Place | None:
+        """The published table that has this name in the stream."""
+        return next((place for place in self.tables() if place.name == name), None)
+
+    def shapes(self) -> dict[Place, int]:
+        """For each published table a number that is another one when it has been altered."""
+        found = self._sql.execute(
+            "SELECT nspname, relname, hashtext(string_agg(concat_ws(' ', attname, atttypid, "
+            "atttypmod, attnotnull, array_position(indkey::int[], attnum::int)), ',' "
+            "ORDER BY attnum)) FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid "
+            "JOIN pg_class c ON c.oid = prrelid JOIN pg_namespace n ON n.oid = relnamespace "
+            "JOIN pg_attribute ON attrelid = c.oid AND attnum > 0 AND NOT attisdropped "
+            "AND attgenerated = '' LEFT JOIN pg_index ON indrelid = c.oid AND indisprimary "
+            "WHERE pubname = %s GROUP BY 1, 2",
+            (self._name,),
+        )
+        return {Place(schema, table): number for schema, table, number in found}
 
     def remove(self) -> None:
         """Take the publication away."""
         statement = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self._name))
         self._sql.execute(statement)
 
-    def user_tables(self) -> list[str]:
-        """The names of all tables that there are."""
+    def user_tables(self) -> list[Place]:
+        """All tables that there are, but for those of extensions."""
         found = self._sql.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'r' "
-            "AND relpersistence = 'p' AND relname NOT LIKE 'canopy\\_%%' ORDER BY 1",
-            (SCHEMA_NAME,),
+            "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
+            "WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' AND relkind = 'r' "
+            "AND relpersistence = 'p' AND relname NOT LIKE 'canopy\\_%' AND NOT EXISTS (SELECT 1 "
+            "FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid "
+            "AND deptype = 'e') ORDER BY 1, 2"
         )
-        return [name for (name,) in found]
+        return [Place(*row) for row in found]
+
+    def _wanted_tables(self) -> list[Place]:
+        places: dict[str, Place] = {}
+        there = self.user_tables()
+        wanted = set(wanted_of(self._wanted, [place.name for place in there]))
+        for place in there:
+            if place.name not in wanted:
+                continue
+            if (other := places.setdefault(place.name, place)) != place:
+                raise SchemaError(
+                    f"the tables {other.schema}.{other.table} and {place.schema}.{place.table} "
+                    f"would both be called {place.name}: leave one out with --tables"
+                )
+        return list(places.values())
+
+
+@contextmanager
+def _owning() -> Iterator[None]:
+    """Raises SchemaError for a table of somebody else."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        said = " ".join(str(error).split())
+        raise SchemaError(f"{said}: only who owns it can capture it; see --tables") from None
 
 
 def shape_of(
     link: psycopg.Connection[Any],
-    name: str,
+    place: Place,
     columns: Sequence[tuple[str, int, int]] | None = None,
 ) -> Shape:
     """The shape of a table: as it is now, or with these columns (name, type's id, modifier) of
@@ -138,7 +202,7 @@ def shape_of(
         " WHERE i.indrelid = attrelid AND i.indisprimary) "
         "FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
         "AND attgenerated = '' ORDER BY attnum",
-        (sql.Identifier(SCHEMA_NAME, name).as_string(link),),
+        (place.quoted.as_string(link),),
     ).fetchall()
     by_name = {row[0]: row for row in there}
     made: list[Column] = []
@@ -158,18 +222,20 @@ def shape_of(
         nullable = known is None or not known[4]
         made.append(Column(column, TYPES.get(kind, OTHER)[0], declared, nullable))
     if not made:
-        raise SchemaError(f"the database has no table {SCHEMA_NAME}.{name}")
-    key = tuple(place for _, place in sorted(keys))
-    return Shape(Table(name, tuple(made), key, "postgresql"), types)
+        raise SchemaError(f"the database has no table {place.schema}.{place.table}")
+    key = tuple(number for _, number in sorted(keys))
+    schema = "" if place.schema == PUBLIC else place.schema
+    return Shape(Table(place.name, tuple(made), key, "postgresql", schema), types)
 
 
 def scan(
     link: psycopg.Connection[Any], table: Table, decoders: Sequence[Decoder]
 ) -> Iterator[tuple[Any, ...]]:
-    """All rows of a table."""
+    """All rows of a table, without those of tables that inherit from it, which are captured
+    themselves."""
     columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
-    statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(
-        columns, sql.Identifier(SCHEMA_NAME, table.name)
+    statement = sql.SQL("COPY (SELECT {} FROM ONLY {}) TO STDOUT").format(
+        columns, sql.Identifier(table.schema or PUBLIC, table.bare)
     )
     with link.cursor() as cursor, cursor.copy(statement) as copy:
         yield from copied(map(bytes, copy), decoders)

@@ -137,6 +137,7 @@ class SqliteSource:
 
     def start(self) -> None:
         """See `Source`."""
+        self._begin_log()
         self._position = self.end()
 
     def resume(self, commit: Commit, known: Mapping[str, Table]) -> None:
@@ -164,6 +165,7 @@ class SqliteSource:
         self._refresh()
         for name in sorted(self._live.keys() - self._there):
             self._forget(name)
+        self._begin_log()
         self._database.execute("BEGIN")
         try:
             position = self.end()
@@ -232,6 +234,12 @@ class SqliteSource:
             for table in ("changes", "tables", "readers", "candidates", "source"):
                 database.execute(f"DROP TABLE IF EXISTS canopy_{table}")
         self._live = {}
+
+    def _begin_log(self) -> None:
+        """Have something in the log: as long as nothing is, a table that is new is one that the
+        first snapshot will have."""
+        if not self.end():
+            self.mark()
 
     def _await_commit(self, wait: float) -> bool:
         until = time.monotonic() + wait

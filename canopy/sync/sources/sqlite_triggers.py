@@ -7,6 +7,10 @@ each shape that a table had which columns these are. User's tables stay as they 
 SQLite fires no trigger for a row that REPLACE removes. So a trigger before the change keeps the
 rows that have a unique value in common with the new one (``canopy_candidates``), and the one after
 it logs those that went: as deleted, or, where the new row has the same key, as what it was before.
+
+A trigger of the user's, or a foreign key's action, may change the same row once more before the
+trigger here fires, whose own change is logged first then. So what is logged is the row as the table
+has it by now, and a row is logged as deleted only if there is none with its key.
 """
 
 from __future__ import annotations
@@ -123,7 +127,7 @@ def install(database: sqlite3.Connection, table: Table) -> int:
     number = cursor.lastrowid
     assert number is not None
     uninstall(database, table.name)
-    for statement in triggers(table, number, unique_columns(database, table)):
+    for statement in _wanted(database, table, number):
         database.execute(statement)
     return number
 
@@ -136,8 +140,12 @@ def is_installed(database: sqlite3.Connection, table: Table, number: int) -> boo
         "AND name LIKE 'canopy\\_%' ESCAPE '\\'",
         (table.name,),
     ).fetchall()
-    wanted = triggers(table, number, unique_columns(database, table))
-    return {statement for (statement,) in found} == set(wanted)
+    return {statement for (statement,) in found} == set(_wanted(database, table, number))
+
+
+def _wanted(database: sqlite3.Connection, table: Table, number: int) -> list[str]:
+    unique, rowid = unique_columns(database, table), rowid_name(database, table)
+    return triggers(table, number, unique, rowid)
 
 
 def uninstall(database: sqlite3.Connection, name: str) -> None:
@@ -163,39 +171,53 @@ def unique_columns(database: sqlite3.Connection, table: Table) -> list[tuple[str
     return found
 
 
-def triggers(table: Table, number: int, unique: list[tuple[str, ...]]) -> list[str]:
-    """The statements that make the triggers of a table that is logged as `number`."""
+def triggers(table: Table, number: int, unique: list[tuple[str, ...]], rowid: str) -> list[str]:
+    """The statements that make the triggers of a table that is logged as `number`; `rowid`: as
+    `rowid_name`."""
     name = quoted(table.name)
     count = len(table.columns)
-    news = [f"NEW.{quoted(column)}" for column in table.names]
     olds = [f"OLD.{quoted(column)}" for column in table.names]
+    nows = ", ".join(f"t.{quoted(column)}" for column in table.names)
+    it = f"{name} AS t WHERE {_same(table, 'NEW')}"
+    if rowid:
+        it = f"{name} AS t WHERE t.{rowid} = NEW.{rowid}"
 
-    def logged(op: int, values: list[str]) -> str:
-        columns = ", ".join(f"v{place}" for place in range(len(values)))
+    def logged(op: int, width: int, values: str) -> str:
+        columns = "".join(f", v{place}" for place in range(width))
         return (
-            f"INSERT INTO canopy_changes (tab, op, at, applied, {columns}) "
-            f"VALUES ({number}, {op}, {NOW}, {ORIGIN}, {', '.join(values)});"
+            f"INSERT INTO canopy_changes (tab, op, at, applied{columns}) "
+            f"SELECT {number}, {op}, {NOW}, {ORIGIN}, {values}"
         )
 
     other = " OR ".join(f"NEW.{quoted(key)} IS NOT OLD.{quoted(key)}" for key in table.keys)
     kept = ", ".join(f"v{place}" for place in range(count))
-    images = ", ".join(f"v{place}" for place in range(2 * count))
+    candidates = ", ".join(f"c.v{place}" for place in range(count))
     mine = f"FROM canopy_candidates AS c WHERE c.tab = {number} AND {_is_new(table)}"
     replaced = (
-        f"INSERT INTO canopy_changes (tab, op, at, applied, {images}) "
-        f"SELECT {number}, {UPDATE}, {NOW}, {ORIGIN}, {', '.join(news)}, {kept} {mine}; "
+        f"{logged(UPDATE, 2 * count, f'{nows}, {candidates}')} FROM canopy_candidates AS c, {it} "
+        f"AND c.tab = {number} AND {_is_new(table)}; "
     )
-    inserted = logged(INSERT, news).replace(
-        f"VALUES ({number}", f"SELECT {number}"
-    )  # only if no row was replaced
-    inserted = inserted[: -len(");")] + f" WHERE NOT EXISTS (SELECT 1 {mine}); "
+    inserted = (  # only if no row was replaced
+        f"{logged(INSERT, count, nows)} FROM {it} AND NOT EXISTS (SELECT 1 {mine}); "
+    )
+    updated = f"{logged(UPDATE, 2 * count, ', '.join([nows, *olds]))} FROM {it}; "
+    deleted = (
+        f"{logged(DELETE, count, ', '.join(olds))} "
+        f"WHERE NOT EXISTS (SELECT 1 FROM {name} AS t WHERE {_same(table, 'OLD')}"
+        + "".join(f" AND t.{quoted(key)} = OLD.{quoted(key)} COLLATE BINARY" for key in table.keys)
+        + ")"
+    )
     forget = f"DELETE FROM canopy_candidates WHERE tab = {number};"
     lost = f"({other}) AND {_is_new(table)}"
     made: list[str] = []
     for what, body in (
         ("insert", _gone(table, number, "0") + replaced + inserted + forget),
-        ("update", _gone(table, number, lost) + forget + logged(UPDATE, [*news, *olds])),
-        ("delete", logged(DELETE, olds)),
+        (
+            "update",
+            f"{_gone(table, number, lost)}{forget} {updated}"
+            f"{deleted} AND NOT EXISTS (SELECT 1 FROM {it});",
+        ),
+        ("delete", f"{deleted};"),
     ):
         trigger = quoted(f"canopy_{what}_{number}")
         made.append(f"CREATE TRIGGER {trigger} AFTER {what.upper()} ON {name} BEGIN {body} END")
@@ -217,6 +239,22 @@ def triggers(table: Table, number: int, unique: list[tuple[str, ...]]) -> list[s
             f"SELECT {number}, {columns} FROM {name} WHERE {meets}; END"
         )
     return made
+
+
+def rowid_name(database: sqlite3.Connection, table: Table) -> str:
+    """How the number of a row is called that SQLite gives it; "": its table has none."""
+    (without,) = database.execute(
+        "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (table.name,)
+    ).fetchone()
+    columns = database.execute(f"PRAGMA table_xinfo({quoted(table.name)})")
+    taken = {row[1].lower() for row in columns}
+    free = [name for name in ("rowid", "_rowid_", "oid") if name not in taken]
+    return free[0] if free and not without else ""
+
+
+def _same(table: Table, row: str) -> str:
+    """Whether `t` has the key of NEW or OLD."""
+    return " AND ".join(f"t.{quoted(key)} = {row}.{quoted(key)}" for key in table.keys)
 
 
 def _is_new(table: Table) -> str:

@@ -21,6 +21,7 @@ from bench.sync.databases.sqlite import Sqlite
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import MARK, change_of
+from canopy.sync.destinations.mariadb import MariadbDestination
 from canopy.sync.errors import SchemaError, SourceLostError, SyncError, UnfitError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.opening import open_destination, open_source
@@ -373,3 +374,129 @@ def test_a_table_that_is_dropped_stops_the_sync_until_a_snapshot(sides: Sides) -
     captured(capture)
     drained(apply)
     assert rows(target) == rows(sides.db)
+
+
+def test_what_foreign_keys_change_is_not_in_the_log_and_arrives(sides: Sides) -> None:
+    acts = "FOREIGN KEY (up) REFERENCES"
+    for statement in (
+        f"CREATE TABLE tree (id int PRIMARY KEY, up int, {acts} tree (id) ON DELETE CASCADE)",
+        f"CREATE TABLE loose (id int PRIMARY KEY, up int, {acts} tree (id) ON UPDATE CASCADE "
+        "ON DELETE SET NULL)",
+        f"CREATE TABLE leaf (id int PRIMARY KEY, up int, {acts} loose (id) ON UPDATE CASCADE "
+        "ON DELETE CASCADE)",
+        f"CREATE TABLE bound (id int PRIMARY KEY, up int, {acts} tree (id) ON DELETE CASCADE)",
+        "INSERT INTO tree VALUES (1, NULL), (2, 1), (3, 2), (4, NULL), (5, NULL), (6, 5)",
+        "INSERT INTO loose VALUES (1, 3), (2, 4), (3, NULL)",
+        "INSERT INTO leaf VALUES (1, 1), (2, 2), (3, 3)",
+        "INSERT INTO bound VALUES (1, 1), (3, 3), (4, NULL), (5, 5)",
+    ):
+        sides.db.execute(statement)
+    capture, apply = sides.capture(), sides.apply_to(target := sides.sqlite())
+    tables = ("tree", "loose", "leaf", "bound")
+    for statements in (
+        ("UPDATE tree SET id = 14 WHERE id = 4", "UPDATE loose SET id = 33 WHERE id = 3"),
+        ("DELETE FROM tree WHERE id = 1", "INSERT INTO bound VALUES (9, 14)"),
+        ("DELETE FROM loose WHERE id = 33",),
+        ("ALTER TABLE bound DROP FOREIGN KEY bound_ibfk_1", "DELETE FROM tree WHERE id = 14"),
+        ("REPLACE INTO tree VALUES (5, NULL)", "INSERT INTO tree VALUES (8, 5)"),
+    ):
+        for statement in statements:
+            sides.db.execute(statement)
+        captured(capture)
+        drained(apply)
+        for table in tables:
+            assert rows(target, table) == rows(sides.db, table), (table, statements)
+    assert rows(target, "tree", "id") == ["['5']", "['8']"]
+    count = len(sides.stream.events)
+    for number in range(100, 140):
+        sides.db.execute(f"INSERT INTO tree VALUES ({number}, NULL)")
+    for number in range(100, 140):
+        sides.db.execute(f"DELETE FROM tree WHERE id = {number}")
+    captured(capture)
+    drained(apply)
+    assert rows(target, "tree") == rows(sides.db, "tree")
+    sent = [e.attributes for e in sides.stream.events[count:]]
+    assert sum(one["_op"] == "truncate" for one in sent) < 40  # not once for each
+
+
+def test_a_table_that_is_altered_has_its_shape_before_a_row_changes(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO t VALUES (1, 'a', 'b')")
+    capture, apply = sides.capture(), sides.apply_to(target := sides.sqlite())
+    sides.db.execute("ALTER TABLE t ADD COLUMN more int DEFAULT 7")
+    sides.db.execute("CREATE TABLE IF NOT EXISTS later (id int PRIMARY KEY)")
+    sides.db.execute("CREATE TABLE keyless (id int)")
+    captured(capture)
+    drained(apply)
+    assert rows(target) == rows(sides.db)
+    assert rows(target, "later") == []
+
+
+def test_sequences_are_passed_over_and_rows_of_the_past_are_refused(sides: Sides) -> None:
+    capture, apply = sides.capture(), sides.apply_to(target := sides.sqlite())
+    sides.db.execute("CREATE SEQUENCE numbers")
+    sides.db.execute("INSERT INTO t (id) VALUES (nextval(numbers)), (nextval(numbers))")
+    captured(capture)
+    drained(apply)
+    assert rows(target) == rows(sides.db)
+    sides.db.execute("CREATE TABLE past (id int PRIMARY KEY) WITH SYSTEM VERSIONING")
+    sides.db.execute("INSERT INTO past VALUES (1)")
+    with pytest.raises(SchemaError, match="past is system-versioned"):
+        captured(capture)
+
+
+def test_numbers_that_the_server_gives_go_on_behind_the_rows_that_came(sides: Sides) -> None:
+    sides.db.execute("CREATE TABLE numbered (id int AUTO_INCREMENT PRIMARY KEY, n int)")
+    other, light = Mariadb(sides.maria), sides.sqlite()
+    other.execute("CREATE TABLE numbered (id int AUTO_INCREMENT PRIMARY KEY, n int)")
+    light.execute("CREATE TABLE numbered (id INTEGER PRIMARY KEY AUTOINCREMENT, n int)")
+    sides.db.execute("INSERT INTO numbered VALUES (41, 1)")
+    sides.capture()
+    for target in (other, light):
+        drained(sides.apply_to(target))
+        target.execute("INSERT INTO numbered (n) VALUES (2)")
+        assert rows(target, "numbered", "id") == ["['41']", "['42']"]
+
+
+class Mortal(MariadbDestination):
+    """Its process is killed at a statement."""
+
+    left = 10**9
+
+    def _execute(self, statement: str, values: Any = ()) -> Any:
+        self._count_down()
+        return super()._execute(statement, values)
+
+    def _query(self, statement: str) -> None:
+        self._count_down()
+        super()._query(statement)
+
+    def _count_down(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            self._connection._force_close()  # without a word, as a process that is killed
+            raise Killed
+
+
+def test_the_destination_side_is_killed_at_every_step(sides: Sides) -> None:
+    rng = Random(4)
+    other = Mariadb(sides.maria)
+    sides.db.execute("CREATE TABLE plain (id int PRIMARY KEY, n int)")
+    capture = sides.capture()
+    for step in range(36):
+        work(sides.db, rng, 2)
+        sides.db.execute(
+            f"REPLACE INTO plain (id, n) SELECT seq, {step} FROM seq_{step}_to_{step + 20}"
+        )
+        if step % 9 == 4:
+            sides.db.execute(f"ALTER TABLE plain ADD COLUMN c{step} int DEFAULT {step}")
+        captured(capture)
+        mortal = Mortal("shop", other.url)
+        mortal.left = step % 18
+        with suppress(Killed):
+            apply = Apply(sides.stream, mortal, RowFilter({}))
+            apply.begin()
+            drained(apply)
+        mortal._connection._force_close()
+    drained(sides.apply_to(other))
+    assert rows(other) == rows(sides.db)
+    assert rows(other, "plain") == rows(sides.db, "plain")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from random import Random
@@ -471,3 +472,158 @@ def test_rows_that_refer_to_one_another_arrive(sides: Sides) -> None:
     captured(capture)
     drained(apply)
     assert there.execute("SELECT id, friend FROM a ORDER BY 1").fetchall() == [(1, 2), (2, 1)]
+
+
+def test_tables_of_other_schemas_are_kept_apart(sides: Sides) -> None:
+    for statement in (
+        'CREATE SCHEMA "s x"; CREATE TABLE "s x".a (id int PRIMARY KEY, big text)',
+        "CREATE TYPE \"s x\".mood AS ENUM ('high')",
+        "INSERT INTO a VALUES (1, 'public')",
+        "INSERT INTO \"s x\".a VALUES (1, 'other'), (2, 'other')",
+        'ALTER TABLE "s x".a REPLICA IDENTITY FULL',
+    ):
+        sides.db.execute(statement)  # type: ignore[arg-type]
+    capture = sides.capture({"s x.a": "id > 1"})
+    apply, there = sides.to_postgres()
+    light, sqlite = sides.to_sqlite()
+    for statement in (
+        'CREATE TABLE "s x".later (id int PRIMARY KEY, m "s x".mood)',
+        "INSERT INTO \"s x\".later VALUES (7, 'high')",
+        'INSERT INTO "s x".a SELECT generate_series(3, 300)',
+        'UPDATE "s x".a SET id = 0 WHERE id = 3',
+        "UPDATE a SET t = 'more'",
+    ):
+        sides.db.execute(statement)  # type: ignore[arg-type]
+        captured(capture)
+        drained(apply)
+        drained(light)
+    for statement in ('SELECT * FROM "s x".a WHERE id > 1', 'SELECT * FROM "s x".later'):
+        found = sides.db.execute(statement).fetchall()  # type: ignore[arg-type]
+        assert sorted(there.execute(statement).fetchall()) == sorted(found)
+        flat = sqlite.execute(statement.replace('s x".', "s x.").replace("x.a ", 'x.a" ')
+                              .replace("x.later", 'x.later"')).fetchall()  # fmt: skip
+        assert sorted(flat) == sorted(found)
+    assert rows(there, "a") == rows(sides.db, "a")
+    assert there.execute('SELECT count(*) FROM "s x".a').fetchone() == (298,)
+    sides.db.execute('CREATE TABLE "s x.a" (id int PRIMARY KEY)')
+    with pytest.raises(SchemaError, match=r"would both be called s x\.a"):
+        captured(capture)
+    sides.db.execute('DROP TABLE "s x.a"')
+
+
+def test_a_table_that_is_altered_has_its_shape_before_a_row_changes(sides: Sides) -> None:
+    sides.db.execute("INSERT INTO a VALUES (1, 'x', 1.5, 2)")
+    capture = sides.capture()
+    apply, there = sides.to_postgres()
+    for statement in ("ADD COLUMN more int DEFAULT 7", "ALTER t TYPE varchar(9)", "DROP COLUMN n"):
+        sides.db.execute(f"ALTER TABLE a {statement}")  # type: ignore[arg-type]
+        captured(capture)
+        drained(apply)
+        shown = "SELECT id, t, more FROM a"
+        assert there.execute(shown).fetchall() == sides.db.execute(shown).fetchall()
+    drained(apply)
+    count = len(sides.stream.events)
+    captured(capture)
+    assert len(sides.stream.events) == count
+
+
+def test_tables_that_inherit_have_rows_of_their_own(sides: Sides) -> None:
+    sides.db.execute("CREATE TABLE heir (more int, PRIMARY KEY (id)) INHERITS (a)")
+    sides.db.execute("INSERT INTO a (id) VALUES (1)")
+    sides.db.execute("INSERT INTO heir (id) VALUES (2)")
+    capture = sides.capture()
+    apply, there = sides.to_postgres()
+    sides.db.execute("UPDATE a SET t = 'new'")
+    captured(capture)
+    drained(apply)
+    assert there.execute("SELECT id, t FROM a").fetchall() == [(1, "new")]
+    assert there.execute("SELECT id, t FROM heir").fetchall() == [(2, "new")]
+
+
+def test_programs_that_take_over_the_copy_meet_no_number_that_is_taken(sides: Sides) -> None:
+    made = "CREATE TABLE s (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, k serial, x int)"
+    target = sides.server.database()
+    there = psycopg.connect(target, autocommit=True)
+    sides.closing.append(there.close)
+    for db in (sides.db, there):
+        db.execute(made)  # type: ignore[arg-type]
+    sides.db.execute("INSERT INTO s (x) SELECT generate_series(1, 150)")
+    capture = sides.capture()
+    apply, _ = sides.to_postgres(target)
+    drained(apply)
+    insert = "INSERT INTO s (x) VALUES (0) RETURNING id, k"
+    assert there.execute(insert).fetchone() == (151, 151)
+    sides.db.execute("INSERT INTO s (x) SELECT generate_series(1, 5)")
+    captured(capture)
+    drained(apply)
+    assert there.execute(insert).fetchone() == (156, 156)
+    there.execute("CREATE PUBLICATION canopy_back FOR TABLE s")  # it is a source, too
+    sides.db.execute("INSERT INTO s (x) SELECT generate_series(1, 50)")
+    captured(capture)
+    drained(apply)
+    assert there.execute("SELECT last_value FROM s_k_seq").fetchone() == (156,)
+
+
+def test_circles_of_foreign_keys_are_checked_at_the_end_of_a_transaction(sides: Sides) -> None:
+    target = sides.server.database()
+    with psycopg.connect(target, autocommit=True) as owner:
+        owner.execute("CREATE ROLE plain LOGIN; GRANT ALL ON SCHEMA public TO plain")
+    there = psycopg.connect(target.replace("user=canopy", "user=plain"), autocommit=True)
+    sides.closing.append(there.close)
+    for db in (sides.db, there):
+        db.execute("CREATE TABLE p (id int PRIMARY KEY, q int)")
+        db.execute("CREATE TABLE q (id int PRIMARY KEY, p int REFERENCES p DEFERRABLE)")
+        db.execute("ALTER TABLE p ADD FOREIGN KEY (q) REFERENCES q DEFERRABLE")
+    insert = "INSERT INTO p VALUES ({0}, {0}); INSERT INTO q VALUES ({0}, {0})"
+    circle = f"BEGIN; SET CONSTRAINTS ALL DEFERRED; {insert}; COMMIT"
+    sides.db.execute(circle.format(1))  # type: ignore[arg-type]
+    capture = sides.capture()
+    made = PostgresDestination("shop", target.replace("user=canopy", "user=plain"))
+    sides.closing.append(made.close)
+    apply = Apply(sides.stream, made, RowFilter({}))
+    apply.begin()
+    for statement in (circle.format(2), "BEGIN; SET CONSTRAINTS ALL DEFERRED; DELETE FROM p; "
+                      "DELETE FROM q; COMMIT", circle.format(3)):  # fmt: skip
+        sides.db.execute(statement)  # type: ignore[arg-type]
+        captured(capture)
+        drained(apply)
+        for table in ("p", "q"):
+            assert rows(there, table) == rows(sides.db, table)
+    there.execute("ALTER TABLE p ADD CHECK (id < 4)")
+    sides.db.execute(circle.format(4))  # type: ignore[arg-type]
+    captured(capture)
+    with pytest.raises(SchemaError, match=r"p: a constraint that the destination has"):
+        drained(apply)
+
+
+class Mortal(PostgresDestination):
+    """Its process is killed at a statement."""
+
+    left = 10**9
+
+    def _execute(self, statement: str, values: Any = ()) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            self.close()
+            raise Killed
+        return super()._execute(statement, values)
+
+
+def test_the_destination_side_is_killed_at_every_step(sides: Sides) -> None:
+    rng = Random(4)
+    capture = sides.capture()
+    target = sides.server.database()
+    for step in range(20):
+        work(sides.db, rng, 2)
+        captured(capture)
+        mortal = Mortal("shop", target)
+        mortal.left = step % 10 + step // 10 * 5
+        with suppress(Killed):
+            apply = Apply(sides.stream, mortal, RowFilter({}))
+            apply.begin()
+            drained(apply)
+        mortal._connection.close()
+    apply, there = sides.to_postgres(target)
+    drained(apply)
+    for table in ("a", "b"):
+        assert rows(there, table) == rows(sides.db, table)

@@ -463,3 +463,46 @@ def test_a_table_that_is_renamed_stops_the_sync_until_a_snapshot(kit: Kit) -> No
     drained(apply)
     assert kit.rows(kit.target, "sales") == kit.rows(kit.source, "sales")
     assert kit.rows(kit.target, "orders")  # stay
+
+
+def test_what_triggers_and_foreign_keys_do_to_a_row_is_not_overtaken(kit: Kit) -> None:
+    """They change a row once more before the trigger that logs the first change has fired."""
+    capture, apply = kit.capture(), kit.apply()
+    kit.db.execute("PRAGMA foreign_keys = ON")
+    tree = "REFERENCES tree ON UPDATE CASCADE ON DELETE CASCADE"
+    for statement in (
+        f"CREATE TABLE tree (id INTEGER PRIMARY KEY, up INTEGER {tree}, n INTEGER DEFAULT 0)",
+        f"CREATE TABLE leaf (k TEXT PRIMARY KEY, up INTEGER {tree}) WITHOUT ROWID",
+    ):
+        kit.db.execute(statement)
+    drained(capture)  # whose triggers are older than those that follow
+    n = "UPDATE tree SET n = n +"
+    for name, what in (
+        ("a", f"INSERT ON tree BEGIN {n} 1 WHERE id = NEW.id; END"),
+        ("b", f"UPDATE OF id ON tree BEGIN {n} 10 WHERE id = NEW.id; END"),
+        ("c", "DELETE ON tree WHEN OLD.id = 9 BEGIN INSERT INTO tree VALUES (9, NULL, 5); END"),
+        ("d", "INSERT ON leaf WHEN NEW.k = 'x' BEGIN DELETE FROM leaf WHERE k = 'x'; END"),
+        ("e", "UPDATE ON leaf WHEN NEW.k = 'y' BEGIN UPDATE leaf SET k = 'z' WHERE k = 'y'; END"),
+    ):
+        kit.db.execute(f"CREATE TRIGGER {name} AFTER {what}")
+    for statement in (
+        "INSERT INTO tree (id, up) VALUES (1, 1), (2, 1), (3, 2), (9, NULL)",
+        "INSERT INTO leaf VALUES ('l', 3), ('x', NULL), ('w', 1)",
+        "UPDATE tree SET id = 7 WHERE id = 1",
+        "UPDATE leaf SET k = 'y' WHERE k = 'w'",
+        "DELETE FROM tree WHERE id = 9",
+        "DELETE FROM tree WHERE id = 2",
+    ):
+        kit.db.execute(statement)
+        drained(capture)
+        drained(apply)
+        kit.check(("tree", "leaf"))
+    assert [row[0] for row in kit.rows(kit.target, "tree")] == [7, 9]
+
+
+def test_a_filter_of_no_table_is_refused(tmp_path: Path) -> None:
+    kit = Kit(tmp_path, {"order": "total > 100"})
+    kit.db.executescript(SHOP)
+    with pytest.raises(SchemaError, match="a filter of order, and no such table"):
+        kit.capture()
+    kit.close()

@@ -14,7 +14,7 @@ from bench.processes.postgres import Server
 from bench.sync.databases.memory import MemoryStream
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
-from canopy.sync.changes import DELETE, INSERT, UPDATE, Change, Column, Table
+from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Column, Table
 from canopy.sync.conflicts import Conflicts, parse_rule
 from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.sqlite import SqliteDestination
@@ -156,6 +156,12 @@ def test_a_row_that_gets_the_key_of_another_one_is_a_conflict() -> None:
     rows: dict[Any, Any] = {(1,): (1, 4), (2,): (2, 9)}
     found, conflicts = Conflicts({"": "own"}, "sqlite").decide([change], T, rows)
     assert (found, len(conflicts)) == ([], 1)
+
+
+def test_rows_that_come_again_after_a_table_was_emptied_are_there() -> None:
+    changes = [Change(TRUNCATE, "t"), Change(INSERT, "t", None, (1, 10))]
+    found, conflicts = Conflicts({"": "own"}, "sqlite").decide(changes, T, {(1,): (1, 10)})
+    assert (found, conflicts) == (changes, [])
 
 
 def test_rules_that_cannot_be_followed_are_errors() -> None:
