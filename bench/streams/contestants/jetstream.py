@@ -18,6 +18,7 @@ class JetStream(AskingProgram):
     """With `sync_interval` "always", or as it is by default ("2m")."""
 
     replicas = 3
+    subjects: tuple[str, ...] = ("bench",)
 
     def __init__(self, folder: Path, stack: ExitStack, sync: str) -> None:
         super().__init__(stack)
@@ -54,7 +55,7 @@ class JetStream(AskingProgram):
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                await asking.add_stream(name="bench", subjects=["bench"], num_replicas=3)
+                await asking.add_stream(name="bench", subjects=[*self.subjects], num_replicas=3)
                 return self.client.jetstream(timeout=PATIENCE, publish_async_max_pending=1 << 16)
             except Exception:  # the cluster is electing its leaders
                 if time.monotonic() > until:
@@ -64,6 +65,10 @@ class JetStream(AskingProgram):
     async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """Publish each row."""
         return [
-            await self.stream.publish_async("bench", self.rows[n % len(self.rows)])
+            await self.stream.publish_async(self.subject(n), self.rows[n % len(self.rows)])
             for n in range(place, place + count)
         ]
+
+    def subject(self, place: int) -> str:
+        """That of a row."""
+        return "bench"

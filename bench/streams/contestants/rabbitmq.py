@@ -140,11 +140,15 @@ class RabbitMQ(AskingProgram):
         if method.multiple:
             self.confirmed = method.delivery_tag
 
+    def publish(self, place: int, row: bytes) -> None:
+        """Publish a row."""
+        self.channel.basic_publish("", "bench", row, self.properties)
+
     async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """Publish each row."""
         found = []
         for n in range(place, place + count):
-            self.channel.basic_publish("", "bench", self.rows[n % len(self.rows)], self.properties)
+            self.publish(n, self.rows[n % len(self.rows)])
             self.number += 1
             one = self.waiting[self.number] = self.loop.create_future()
             found.append(one)
