@@ -157,6 +157,7 @@ class NatsSubjects(_Asking, JetStream):
     """The key is in the subject, by which consumers filter."""
 
     subjects = ("bench", "key.*")
+    consumers_most = 100_000
 
     def __init__(self, folder: Path, stack: ExitStack, consumers: int) -> None:
         self.consumers, self.received, self.drafts = consumers, Counter(), ()

@@ -19,6 +19,8 @@ class JetStream(AskingProgram):
 
     replicas = 3
     subjects: tuple[str, ...] = ("bench",)
+    consumers_most = -1
+    """Consumers of the stream at most; -1: as many as is usual."""
 
     def __init__(self, folder: Path, stack: ExitStack, sync: str) -> None:
         super().__init__(stack)
@@ -55,7 +57,12 @@ class JetStream(AskingProgram):
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                await asking.add_stream(name="bench", subjects=[*self.subjects], num_replicas=3)
+                await asking.add_stream(
+                    name="bench",
+                    subjects=[*self.subjects],
+                    num_replicas=3,
+                    max_consumers=self.consumers_most,
+                )
                 return self.client.jetstream(timeout=PATIENCE, publish_async_max_pending=1 << 16)
             except Exception:  # the cluster is electing its leaders
                 if time.monotonic() > until:
