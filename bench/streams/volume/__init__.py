@@ -2,5 +2,5 @@
 
 *Promises*: every figure is of real processes over real files; nothing is left on the disk.
 
-*Read in this order*: ``__main__``, the only module.
+*Read in this order*: ``__main__``; ``restart`` (one node, more and more of a log).
 """

@@ -1,7 +1,7 @@
 """How long a node with much of a stream takes to start again.
 
-    python -m bench.streams.restart                           # 0.1, 1 and 10 GB: 11 GB on the disk
-    python -m bench.streams.restart --gigabytes 0.1 0.5 --json
+    python -m bench.streams.volume.restart                           # 0.1, 1 and 10 GB: 11 GB on the disk
+    python -m bench.streams.volume.restart --gigabytes 0.1 0.5 --json
 
 One node has the only replica of a stream of one shard. It appends a row, is killed, and rows of a
 KiB are added to its log by the log's own code, in chunks of 256 KiB, until there are so many
@@ -187,9 +187,9 @@ def _median(starts: Sequence[tuple[float, float, float, int]], place: int) -> fl
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command `python -m bench.streams.restart` and return its exit code."""
+    """Run the command `python -m bench.streams.volume.restart` and return its exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.streams.restart",
+        prog="python -m bench.streams.volume.restart",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
