@@ -67,9 +67,9 @@ LEAST: Final[dict[Role, str]] = {
         "ShardsReport ShardsOrphaned ShardsStatus ShardSeal ShardSealed ShardFenced ShardFetch "
         "ShardFetched ShardAppend ShardAck ShardBehind ProducerIsOpen RowsAppended "
         "ShardMissing ShardMissingSent ForkIsOpen ForkRefused CopyFork ForkChunkCopied "
-        "AppendRefused ReadingBegan StreamRows SharedRows ReadingsScanned ReadingsKept PositionCommitted "
-        "ReadingRefused ReadingsMoved RowFacts GroupJoined LeasedRows LeasesSettled MembersKept "
-        "MemberRefused MembersMoved ConfirmLeader LeaderConfirmed "
+        "AppendRefused ReadingBegan StreamRows SharedRows ReadingsScanned ReadingsKept "
+        "PositionCommitted ReadingRefused ReadingsMoved RowFacts GroupJoined LeasedRows "
+        "LeasesSettled MembersKept MemberRefused MembersMoved ConfirmLeader LeaderConfirmed "
         "GroupsReport GroupChanged GroupRefused "
         "HalfIsPrepared HalfDecided HalfRefused HalvesFound ReviewHalf"
     ),

@@ -1,6 +1,6 @@
 """How long a node with much of a stream takes to start again.
 
-    python -m bench.streams.volume.restart                           # 0.1, 1 and 10 GB: 11 GB on the disk
+    python -m bench.streams.volume.restart                   # 0.1, 1 and 10 GB: 11 GB on the disk
     python -m bench.streams.volume.restart --gigabytes 0.1 0.5 --json
 
 One node has the only replica of a stream of one shard. It appends a row, is killed, and rows of a
