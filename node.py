@@ -37,6 +37,7 @@ from overlay.links.events import (
 )
 from overlay.links.links import Links
 from overlay.links.messages import Frame
+from overlay.links.signing import Signer
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.documents import REVOCATIONS, Documents, DocumentStore
@@ -100,11 +101,12 @@ class Node:
         tenant: str = "",
         revocations: DocumentStore | None = None,
         policy: PolicyStore | None = None,
+        signer: Signer | None = None,
     ) -> None:
         """`incarnation` grows with each start, `boot` as in `Links`; `restored` is what was stored,
         in order. `role` and `tenant`: this node's own, where nodes have keys: then no peer is
         believed that the driver has not authenticated. `revocations` and `policy` keep what the
-        overlay's operators have signed."""
+        overlay's operators have signed; `signer` signs as this node."""
         self.me = me
         self.rng = rng
         self.settings = settings if role is None else settings_for(role, settings)
@@ -120,6 +122,7 @@ class Node:
         self.store, self.sampled = driver.store, driver.sampled
         self.counters: dict[str, int] = {}
         self.health = Health(self)
+        self.signer = signer
         self.draining = False
         self.conflict: IdentityConflict | None = None
         self._seeds = dict.fromkeys(seeds, "not tried yet")
@@ -161,7 +164,7 @@ class Node:
             self.guard.votes,
         )  # fmt: skip
         self.crawl = Crawl(self, settings.walk, view, points, self.health)
-        self.ring = Ring(self, settings.ring, self.guard.votes)
+        self.ring = Ring(self, settings.ring, self.guard.votes, self.signer)
         self.incident_log = IncidentLog(self)
         self.clusters = Clusters(
             self, settings.cluster, self.ring, self.view, founder, settings.election, restored,

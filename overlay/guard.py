@@ -165,6 +165,9 @@ def settings_for(role: Role, settings: Settings) -> Settings:
     if settings.walk.confirm == "auto":
         walk = msgspec.structs.replace(settings.walk, confirm="always")
         settings = msgspec.structs.replace(settings, walk=walk)
+    if settings.cluster.commit == "auto":
+        cluster = msgspec.structs.replace(settings.cluster, commit="more")
+        settings = msgspec.structs.replace(settings, cluster=cluster)
     if role >= Role.VOTER:
         return settings
     cluster = msgspec.structs.replace(settings.cluster, serve=False)

@@ -101,6 +101,10 @@ class ClusterSettings(SettingsGroup, frozen=True):
     serve: bool = True  # this node may be recruited, as a member of a cluster or as a host of trees
     size: Annotated[int, Meta(ge=1, le=64)] = 5  # members (docs/design/clusters.md, P1): two may
     # fail at once, and the log still has a majority
+    commit: Literal["auto", "majority", "more"] = "auto"  # how many voters have to have an entry
+    # before it counts as stored. more: with five, four, so that one voter that lies (says that it
+    # has what it has not, votes twice) loses nothing that was acknowledged. auto: more where nodes
+    # have keys (docs/design/security.md)
     split_trees: Count = 1_000  # a cluster that owns more attribute trees than this splits its arc:
     # as few clusters as the load allows, since trees of one cluster can share hosts; guess
     split_registrations: Count = 20_000  # … or more registrations; both a simple threshold

@@ -75,9 +75,14 @@ class Clusters(Machine):
         # consensus
         self.log = log = FollowerLog(role, journal, settings)
         self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal)
-        self.election = Election(chosen, role, log, heartbeat, health)
+        self.election = Election(
+            *(chosen, role, log, heartbeat, health), signer=state.claims.signer
+        )
         departures = Departures()
-        self.leader_log = leader_log = LeaderLog(role, log, departures, heartbeat, settings.size)
+        self.leader_log = leader_log = LeaderLog(
+            *(role, log, departures, heartbeat, settings.size),
+            one_may_lie=settings.commit == "more",
+        )
         # membership
         founder = founder and journal.cluster is None and not self.companions()
         self.founding = Founding(role, state, view, founder, ring.settings.found_after)

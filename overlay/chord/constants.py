@@ -71,6 +71,44 @@ measured by how soon a ring is one again after a partition."""
 CONTRADICTIONS_MOST: Final = 64
 """Such primaries that are remembered. Guess; to be measured like `CONTRADICTION_AGAIN`."""
 
+# --- ring: claims ---
+
+CLAIMS_MOST: Final = 64
+"""Claims about who leads that are in doubt, and as many that were settled, where nodes have keys.
+Guess: as many clusters as change their primary within seconds; to be measured by `claims_doubted`
+in a mass failure."""
+
+CLAIM_SETTLED_FOR: Final = 60.0
+"""How long a claim that was believed is not looked at again. Its epoch is known by then."""
+
+CLAIM_REFUSED_FOR: Final = 3.0
+"""How long a claim that was refused is not looked at again: what is true is known to more by then.
+Guess; to be measured by the time until all know who leads in the place of a lost cluster."""
+
+CLAIM_FORKS_MOST: Final = 1_024
+"""By how many forks (`epochs`) a claim may be above what is known. A cluster that is lost once a
+second is out of sight for a quarter of an hour; a liar that claims the highest epoch is refused, so
+that there is always a higher one."""
+
+FIRST_FORKS_MOST: Final = 1 << 20
+"""The same of a cluster of which nothing is known: half of all forks that there can be."""
+
+SEALS_KEPT: Final = 256
+"""Descriptions whose signature was verified, by which the same one is not verified again: as many
+as `ring.known_clusters`."""
+
+# --- consensus: votes ---
+
+EPOCH_STEP_MOST: Final = 1 << 35
+"""By how much one voter's word raises the epoch that the next candidate asks for: eight forks
+(`epochs.FORK`). A voter that lies at each of 262,144 elections uses all epochs up."""
+
+RAISES_MOST: Final = 3
+RAISE_AGAIN: Final = 30.0
+"""One node that says it has voted for another epoch, or leads, moves a primary that a majority
+follows to so many elections in so many seconds, where nodes have keys. Guess: an honest one says so
+once, after a partition."""
+
 # --- consensus: the log ---
 
 ENTRY_OVERHEAD: Final = 160

@@ -223,6 +223,13 @@ class ClusterMoved(LocalEvent, frozen=True):
     sender: Peer
 
 
+class ClaimBelieved(LocalEvent, frozen=True):
+    """Where nodes have keys: what this description says against what was known is believed by now
+    (`ring.claims`)."""
+
+    cluster: Cluster
+
+
 class Fenced(LocalEvent, frozen=True):
     """At a member: keys of its arc are served under a higher epoch than that of its cluster."""
 

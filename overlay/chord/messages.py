@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from overlay.chord.keys import in_arc
+from overlay.links.signing import Signature
 from overlay.machine import Key, Message, NodeId, Peer, Uint53, Version
 
 
@@ -34,11 +35,21 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
     merged: bool = False
     """Its log has given the arc to the cluster after it: it owns nothing any more, and ends when
     that cluster has everything."""
+    grants: Annotated[tuple[Signature, ...], msgspec.Meta(max_length=64)] = ()
+    """Where nodes have keys: the signed votes by which its primary leads under this epoch."""
+    seal: Signature | None = None
+    """Where nodes have keys: its primary's signature over all of this, the grants included."""
 
     @property
     def epoch(self) -> int:
         """The epoch under which its primary leads."""
         return self.version[0]
+
+    def is_newer_than(self, other: Cluster) -> bool:
+        """Whether this is a later description of the same cluster, or the same one, sealed."""
+        if self.version == other.version:
+            return self.seal is not None and other.seal is None
+        return self.version > other.version
 
     def owns(self, key: Key) -> bool:
         """Whether `key` lies in this cluster's arc, and that is still its own."""
@@ -62,7 +73,7 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
 
     def under(self, epoch: int, **fields: Any) -> Cluster:
         """The first description under `epoch`, in which these fields are different."""
-        return replace(self, version=(epoch, 0), **fields)
+        return replace(self, version=(epoch, 0), grants=(), seal=None, **fields)
 
     def served_by(self, primary: Peer, *others: Peer) -> Cluster:
         """This description with these members; the first of `others` is the standby."""

@@ -47,6 +47,9 @@ class RingPart(Protocol):
     ) -> None:
         """This node is the primary of `cluster`, which is new or has changed."""
 
+    def sealed(self, cluster: Cluster) -> Cluster:
+        """`cluster`, signed if this node leads it, where nodes have keys."""
+
     def serve_as_member(self, cluster: Cluster | None) -> None:
         """Note that this node is a member of `cluster` but not its primary, or of no cluster
         (None)."""
@@ -148,6 +151,7 @@ class ClusterRole:
         """The own cluster is described by `cluster` from now on. The ring neighbours matter only to
         a node that becomes a primary."""
         self.must_be_elected = False
+        cluster = self._ring.sealed(cluster)
         self._describe(cluster)
         self._reserved = None
         if self.is_primary:

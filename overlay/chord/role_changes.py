@@ -20,10 +20,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from overlay.bounded import BoundedDict
 from overlay.chord.consensus.election import Campaign
 from overlay.chord.consensus.heartbeat import PrimarySilent
 from overlay.chord.consensus.messages import ClusterHeartbeatReply
-from overlay.chord.constants import NOT_LOST_AFTER
+from overlay.chord.constants import NOT_LOST_AFTER, RAISE_AGAIN, RAISES_MOST, REMOVED_MOST
 from overlay.chord.epochs import above_fork, fork_count, fork_id
 from overlay.chord.events import ArcDivided, ArcGone, Elected, Replanted
 from overlay.chord.membership.cluster_merge import ClusterMerges
@@ -32,7 +33,7 @@ from overlay.chord.membership.taking_over import LeadershipParts, TakingOver
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.recovery.recovery import Recovery
 from overlay.chord.role import RecruitingView
-from overlay.machine import Peer
+from overlay.machine import NodeId, Peer
 
 
 @dataclass(eq=False)
@@ -48,6 +49,8 @@ class RoleChanges(LeadershipParts):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._led_since = 0.0  # since when this cluster is led, as far as this node knows
+        # Elections because of what single nodes said: since when, and how many.
+        self._raised = BoundedDict[NodeId, tuple[float, int]](REMOVED_MOST)
         self.election.report_to(self)
         self.recovery.report_to(self)
 
@@ -75,6 +78,8 @@ class RoleChanges(LeadershipParts):
         if voted_epoch is None:
             return
         own = self.role.own
+        if self.heartbeat.has_lease() and not self._may_raise(sender.id):
+            return  # a majority follows without it, and it has had its elections
         if fork_id(voted_epoch) == fork_id(own.epoch):
             self.election.raise_epoch(voted_epoch)
         elif fork_count(voted_epoch) > fork_count(own.epoch) and self._was_always_led():
@@ -99,8 +104,9 @@ class RoleChanges(LeadershipParts):
     def lead_empty(self, cluster: Cluster, lost: Cluster) -> None:
         """Nothing is left of the cluster `lost`: found `cluster` in its place."""
         self.found(cluster)
-        self.ring.rejoin(cluster, lost.primary)
-        self._replanted(cluster, lost, others=cluster.start != lost.start)
+        own = self.role.own  # the same, signed
+        self.ring.rejoin(own, lost.primary)
+        self._replanted(own, lost, others=own.start != lost.start)
 
     def _replanted(self, cluster: Cluster, lost: Cluster, others: bool = False) -> None:
         """The arc of `lost` is led by this node now: say so to the trees and to the neighbours, who
@@ -124,6 +130,7 @@ class RoleChanges(LeadershipParts):
 
     def election_won(self, cluster: Cluster, campaign: Campaign) -> None:
         """A majority has granted this node the epoch of `cluster`: lead."""
+        cluster = self.ring.sealed(cluster)
         before, was_primary = self.role.own, self.role.is_primary
         given = self.log.config.given
         if campaign.transfer:
@@ -162,6 +169,10 @@ class RoleChanges(LeadershipParts):
             elif own.primary.id != self.port.me.id:  # else it led before it was started again
                 self.port.send(own.primary, Moved(other))  # it knows whether it is lost
             return
+        if self.ring.is_signed() and self.heartbeat.has_lease() and not self.ring.settles(other):
+            if self.ring.is_refused(other):
+                self._outvote(own, other)
+            return
         if handover is not None and handover.arc.key == other.key:
             if handover.decided_at >= 0 or handover.arc.has_member(other.primary.id):
                 return  # we gave it away ourselves; its own word is on the way
@@ -189,6 +200,22 @@ class RoleChanges(LeadershipParts):
         else:
             self.port.emit(ArcGone(own))
             self.members.leave_cluster("fenced", other)
+
+    def _outvote(self, own: Cluster, other: Cluster) -> None:
+        """Any voter may claim what `other` says, and a majority follows this node: a true fork
+        hears of an epoch above its own, which that majority has granted."""
+        self.port.count("claims_outvoted")
+        if other.owns(own.key) and self._may_raise(other.primary.id):
+            self.election.raise_epoch(above_fork(other.epoch, self.port.rng))
+
+    def _may_raise(self, node: NodeId) -> bool:
+        """Where nodes have keys: whether another election because of what this node says is not one
+        too many, since it may lie. Counts it."""
+        since, times = self._raised.get(node, (float("-inf"), 0))
+        if self.port.now >= since + RAISE_AGAIN:
+            since, times = self.port.now, 0
+        self._raised.renew(node, (since, times + 1))
+        return times < RAISES_MOST or not self.ring.is_signed()
 
     def rival_named(self, sender: Peer, other: Cluster) -> None:
         """A primary that stops says what it has led. If that was this arc, or a part of it, on the

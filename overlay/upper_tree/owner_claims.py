@@ -1,15 +1,14 @@
-"""Who speaks for a tree's owner: members of the cluster that covers it, by the ring.
+"""Who speaks for a tree's owner: the primary of the cluster that covers it, by the ring.
 
 A host obeys whoever speaks of a tree under the highest epoch, and a publisher rejects answers under
 lower ones than that of an `Invalidate`, since epochs are unique and grow. With keys that is not
 enough: any voter could take trees away from their hosts, or have publishers believe no owner's
-answer, by naming a higher epoch. So an order counts at once if its sender serves, by what is known
-here, in the cluster whose arc the tree's key lies in. Of another sender, perhaps the primary of a
-cluster that has just taken the arc over, the order waits while the ring is asked who owns the key;
-if it does not name the sender the order is dropped. A refused order raises no epoch, so it fences
-nobody. (An owner that hears nothing waits until the publisher's copy has expired.)
-
-A member that lies can still claim a higher epoch of its own cluster.
+answer, by naming a higher epoch. So an order counts at once if its sender leads, by what is known
+here, the cluster whose arc the tree's key lies in. Of another sender, perhaps one that has just
+been elected or has taken the arc over, the order waits while the ring is asked who owns the key,
+and its answer has to be proven (overlay/chord/ring/claims.py); if it does not name the sender the
+order is dropped. A refused order raises no epoch, so it fences nobody. (An owner that hears nothing
+waits until the publisher's copy has expired.)
 """
 
 from __future__ import annotations
@@ -99,8 +98,8 @@ class OwnerClaims(Machine):
         self._again.within(CLAIM_AGAIN)
 
     def _unknown(self, node: NodeId, message: Order, found: Cluster | None = None) -> Key | None:
-        """The first key of this order whose cluster `node` is not known to serve in; None: it
-        serves in all of them. `found`: a cluster that the ring has just named."""
+        """The first key of this order whose cluster `node` is not known to lead; None: it
+        leads all of them. `found`: a cluster that the ring has just named."""
         for key in keys_of_order(message):
             is_named = found is not None and found.owns(key)
             if not self._is_known(node, found if is_named else self._ring.covering(key)):
@@ -108,7 +107,7 @@ class OwnerClaims(Machine):
         return None
 
     def _is_known(self, node: NodeId, cluster: Cluster | None) -> bool:
-        return node == self.port.me.id or (cluster is not None and cluster.has_member(node))
+        return node == self.port.me.id or (cluster is not None and cluster.primary.id == node)
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """Decide about the orders for the arc that was found."""

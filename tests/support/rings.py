@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from canopy.sim.world.signer import SimulatedSigner
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingWalked
 from overlay.chord.messages import Cluster
@@ -61,7 +62,8 @@ class RingNode:
         self.port = world.node(name, f"host:{number}", Random(world.rng.getrandbits(32)))
         self.peer = self.port.me
         self.view = FakeView(world, self.peer)
-        self.ring = Ring(self.port, world.ring)
+        signer = SimulatedSigner(name, "rings") if world.signed else None
+        self.ring = Ring(self.port, world.ring, signer=signer)
         restored = tuple(world.disks.get(name, ()))
         self.clusters = Clusters(
             self.port, world.cluster, self.ring, self.view, founder, world.election, restored
@@ -91,8 +93,11 @@ class RingWorld(World):
         cluster: ClusterSettings | None = None,
         delay: float = 0.05,
         election: ElectionSettings | None = None,
+        signed: bool = False,
     ) -> None:
+        """`signed`: nodes have keys."""
         super().__init__(seed, (0.0, delay), now=0.0)
+        self.signed = signed
         self.election = election or ElectionSettings()
         self.ring = ring or RingSettings()
         self.cluster = cluster or ClusterSettings()
@@ -286,10 +291,12 @@ def grown(
     degree: int = 12,
     election: ElectionSettings | None = None,
     cluster: ClusterSettings | None = None,
+    signed: bool = False,
 ) -> RingWorld:
     """A world at rest with that many clusters, or as many as the nodes allow. `cluster`: instead of
     `size`."""
-    world = RingWorld(seed, cluster=cluster or ClusterSettings(size=size), election=election)
+    cluster = cluster or ClusterSettings(size=size)
+    world = RingWorld(seed, cluster=cluster, election=election, signed=signed)
     world.add(founder=True)
     for _ in range(nodes - 1):
         world.add(degree=degree)

@@ -21,7 +21,7 @@ from canopy.cli.sim.experiment import (
 if TYPE_CHECKING:
     from canopy.sim.experiments.liars.report import LiarsExperiment
 
-NAMES = ("poisoning", "eclipse", "access-points", "black-hole", "nobody-there", "owners")
+NAMES = ("poisoning", "eclipse", "access-points", "black-hole", "nobody-there", "owners", "voter")
 """As in `canopy.sim.experiments.liars.attacks`, which would have to be imported for `--help`."""
 
 
@@ -53,6 +53,7 @@ def liars(
     black-hole     drop walks, lookups, events and copies that are to be passed on
     nobody-there   say that trees have no subscribers
     owners         claim to lead every cluster, under a later epoch
+    voter          one voter of five acknowledges and does not store, votes twice, claims epochs
 
     Each is tried without keys, with keys, and with each defence that nodes with keys have by
     default. docs/lab/security.md has the results. Takes some minutes.

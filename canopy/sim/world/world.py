@@ -30,6 +30,7 @@ from canopy.sim.world.policy_store import SimulatedPolicyStore, sealed
 from canopy.sim.world.processor import Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.scheduler import Scheduler
+from canopy.sim.world.signer import SimulatedSigner
 from canopy.sim.world.traffic import Traffic
 from canopy.traces.writer import OpenFile
 from matching import Value
@@ -358,6 +359,7 @@ class World(Scheduler):
                 role=self.roles[name],
                 tenant=self.tenants.get(name, ""),
                 policy=self.policy_stores.setdefault(name, SimulatedPolicyStore()),
+                signer=SimulatedSigner(disk.node, str(self.seed)),
             )
         driver.run(
             build(

@@ -173,6 +173,7 @@ def build_node(process: NodeProcess) -> DrivenNode:
         tenant="" if process.security is None else process.security.own.principal.tenant,
         revocations=process.security,
         policy=None if process.security is None else process.security.policy,
+        signer=None if process.security is None else process.security.signer(),
     )
 
 

@@ -32,6 +32,7 @@ from canopy.wire.keys.joining import JoinError, join, renew
 from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
 from canopy.wire.keys.policies import read_policy
 from canopy.wire.keys.revocations import read as read_revocations
+from canopy.wire.keys.signing import KeySigner
 from canopy.wire.keys.tokens import TokenError, read_token
 from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
@@ -156,6 +157,10 @@ class NodeSecurity:
         """Addresses of nodes to join at: the issuer's."""
         place = self._folder.issuer_place()
         return () if place is None else place.addresses
+
+    def signer(self) -> KeySigner:
+        """Signs what this node says of clusters. Raises KeyFolderError."""
+        return KeySigner(self._folder.key(), self.own.holder.generation)
 
     # --- `overlay.lower_random.documents.DocumentStore`, for revocations ---
 

@@ -27,16 +27,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.messages import RequestVote, VoteReply
-from overlay.chord.constants import STALLED_FOR
+from overlay.chord.constants import EPOCH_STEP_MOST, STALLED_FOR
 from overlay.chord.epochs import above_fork, fork_id
 from overlay.chord.events import PrimarySuspected
+from overlay.chord.grants import granting
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.role import ClusterRole
 from overlay.health import Health
 from overlay.links.events import LocalStall
+from overlay.links.signing import Signature, Signer
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
 
@@ -61,6 +65,7 @@ class Campaign:
         self.since = now
         self.start = start  # where the arc shall begin, if it grows
         self.granted: dict[NodeId, float] = {}  # seconds for which each votes for no other
+        self.grants: dict[NodeId, Signature] = {}  # the same votes, signed, where nodes have keys
         self.refused: dict[NodeId, None] = {}
         # Too few have answered in time; what comes late counts until the next campaign.
         self.over = False
@@ -85,6 +90,8 @@ class Election:
     log: FollowerLog
     heartbeat: Heartbeat
     health: Health
+    signer: Signer | None = None
+    """Where nodes have keys: votes are signed, and others believe who has a majority of them."""
 
     def __post_init__(self) -> None:
         self.port = self.role.port
@@ -154,14 +161,25 @@ class Election:
         self.log.vote_alone()
         campaign = Campaign(epoch, pre_vote=False, transfer=False, now=self.port.now)
         campaign.granted[self.port.me.id] = 0.0
+        grant = self._sign(self.role.own.key, epoch, self.port.me.id)
+        if grant is not None:
+            campaign.grants[self.port.me.id] = grant
         self._win(campaign)
 
     def raise_epoch(self, above: int) -> None:
         """At a primary, or one that led before it was started again: have the voters grant an epoch
         above `above`."""
-        self._highest_epoch = max(self._highest_epoch, above)
+        self._hear_of(above)
         if not self.is_asking and (self.role.is_primary or self._may_campaign()):
             self._request_votes(pre_vote=True, transfer=False)
+
+    def _hear_of(self, epoch: int) -> None:
+        """Some voter has voted for this epoch, as it says. One that lies raises the next epoch by a
+        few forks each time, so that there is always a higher one; what is true and further is
+        reached in some rounds."""
+        own = self.role.cluster
+        known = max(self._highest_epoch, 0 if own is None else own.epoch)
+        self._highest_epoch = max(known, min(epoch, known + EPOCH_STEP_MOST))
 
     def on_campaign_timeout(self, timer: CampaignTimeout) -> None:
         """Give the campaign up, and try again at another time if there is still no primary."""
@@ -192,6 +210,8 @@ class Election:
         for peer in self.log.voters:
             if peer.id != self.port.me.id:
                 self.port.send(peer, message)
+        if not pre_vote:
+            self._keep_grant(self.port.me.id, self._sign(cluster.key, epoch, self.port.me.id))
         self._count_vote(self.port.me.id)
 
     def on_vote_reply(self, sender: Peer, message: VoteReply) -> None:
@@ -200,19 +220,39 @@ class Election:
         if cluster is None or message.key != cluster.key or not self.log.is_voter(sender.id):
             self.port.count("votes_refused")
             return  # nobody asked the sender
-        self._highest_epoch = max(self._highest_epoch, message.voted_epoch)
+        self._hear_of(message.voted_epoch)
         if campaign is None or (message.key, message.epoch, message.pre_vote) != (
             cluster.key,
             campaign.epoch,
             campaign.pre_vote,
         ):
             return
+        if message.granted and not message.pre_vote and not self._is_signed(sender, message):
+            self.port.count("votes_refused")  # it would prove nothing to others
+            return
         if message.granted:
+            self._keep_grant(sender.id, message.grant)
             self._count_vote(sender.id, message.timeout)
         else:
             campaign.refused[sender.id] = None
             if len(campaign.refused) > len(self.log.voters) - self.log.majority():
                 self._campaign_failed()
+
+    def _sign(self, key: Key, epoch: int, candidate: NodeId) -> Signature | None:
+        if self.signer is None:
+            return None
+        return self.signer.sign(granting(self.role.own.ring, key, epoch, candidate))
+
+    def _is_signed(self, sender: Peer, message: VoteReply) -> bool:
+        if self.signer is None:
+            return True
+        grant, ring = message.grant, self.role.own.ring
+        signed = granting(ring, message.key, message.epoch, self.port.me.id)
+        return grant is not None and grant.signer == sender.id and self.signer.holds(grant, signed)
+
+    def _keep_grant(self, node: NodeId, grant: Signature | None) -> None:
+        if grant is not None and self.campaign is not None and not self.campaign.pre_vote:
+            self.campaign.grants[node] = grant
 
     def _count_vote(self, node: NodeId, timeout: float = 0.0) -> None:
         campaign = self.campaign
@@ -230,7 +270,7 @@ class Election:
         self._win(campaign)
 
     def _win(self, campaign: Campaign) -> None:
-        won = self._description(campaign)
+        won = replace(self._description(campaign), grants=tuple(campaign.grants.values()))
         self.cancel()
         self._outcome.election_won(won, campaign)
 
@@ -314,7 +354,11 @@ class Election:
             self.cancel()  # it wants the epoch for itself no more
         voted_epoch = max(self.log.voted_epoch(key), cluster.epoch)
         timeout = self.heartbeat.timeout_left() if granted else 0.0
-        answer = VoteReply(key, message.epoch, message.pre_vote, granted, voted_epoch, timeout)
+        signed = granted and not message.pre_vote
+        grant = self._sign(key, message.epoch, sender.id) if signed else None
+        answer = VoteReply(
+            key, message.epoch, message.pre_vote, granted, voted_epoch, timeout, grant
+        )
         self.port.send(sender, answer)
         if message.epoch <= cluster.epoch or not cluster.has_member(sender.id):
             self.port.send(sender, Moved(cluster))

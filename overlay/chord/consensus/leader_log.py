@@ -1,9 +1,9 @@
 """The primary's side of the replicated log (P1; Raft dissertation, sections 3 and 4).
 
 The primary appends entries, each with its epoch and number; the followers get each in order, apply
-it and acknowledge cumulatively. An entry is *committed* when a majority of the voters has it, and
-only together with one of the primary's own epoch (an older one alone may still be overwritten,
-section 3.6.2), which is why a primary begins with an entry of its own.
+it and acknowledge cumulatively. An entry is *committed* when a majority of the voters has it (or
+more, where one may lie), and only together with one of the primary's own epoch (an older one alone
+may still be overwritten, section 3.6.2), which is why a primary begins with an entry of its own.
 
 A follower says how far it is (HELLO, HELLO_REPLY) and gets what follows from the tail, or a
 snapshot of the whole state, which counts only when its last piece has come: a voter never has less
@@ -103,6 +103,8 @@ class LeaderLog:
     candidates: VoterCandidates
     heartbeat: Heartbeat
     most_voters: int
+    one_may_lie: bool = False
+    """Whether to lose nothing by one voter that lies (`cluster.commit`)."""
 
     def __post_init__(self) -> None:
         self.port = self.role.port
@@ -342,7 +344,7 @@ class LeaderLog:
         reached = sorted((self._reached(peer.id) for peer in self.local.voters), reverse=True)
         if not reached:
             return
-        following = reached[self.local.majority() - 1]
+        following = reached[self._enough(len(reached)) - 1]
         if following > self.first_of_epoch and following > self.committed:
             settled = self.committed <= self.config_index < following
             self.committed = following
@@ -351,6 +353,14 @@ class LeaderLog:
                 if self._when_configured is not None:
                     self._when_configured()
                 self.reconfigure()
+
+    def _enough(self, voters: int) -> int:
+        """How many of so many voters have to have an entry: a majority; where one may lie, so many
+        that any majority that elects has two of them, but not all, of whom one may be silent."""
+        majority = voters // 2 + 1
+        if not self.one_may_lie:
+            return majority
+        return max(majority, min(voters + 2 - majority, voters - 1))
 
     def _reached(self, node: NodeId) -> int:
         """How many entries this voter has on disk, as far as is known."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from overlay.chord.messages import Cluster
+from overlay.links.signing import Signature
 from overlay.machine import Duration, Key, Message, NodeId, Peer, Uint53, Version
 
 
@@ -131,6 +132,8 @@ class VoteReply(Message, frozen=True):
     granted: bool
     voted_epoch: Uint53
     timeout: Duration = 0.0
+    grant: Signature | None = None
+    """Where nodes have keys: the vote, signed."""
 
 
 class VoteRecord(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -25,7 +25,7 @@ from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import ClusterHello
 from overlay.chord.constants import CONTACT_AGAIN, LEAVE_WITHIN, REMOVED_MOST
 from overlay.chord.epochs import fork_count
-from overlay.chord.events import Fenced, MemberJoined, MemberLeaving, MemberLost
+from overlay.chord.events import ClaimBelieved, Fenced, MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import in_arc
 from overlay.chord.membership.departures import Departures
 from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
@@ -201,8 +201,20 @@ class Members:
 
     def on_hello(self, sender: Peer, message: ClusterHello) -> None:
         """HELLO: there is a new primary, or the present one asks how far this node's log is."""
+        self._look_at_rival(sender, message.cluster)
         self.accept_description(sender, message.cluster)
         self.log.answer_hello(sender, message.cluster)
+
+    def _look_at_rival(self, sender: Peer, cluster: Cluster) -> None:
+        """At a primary: another was granted the same epoch, since a voter has voted twice. Neither
+        may go on in it: have the voters grant another one."""
+        own = self.role.led
+        if own is None or sender.id != cluster.primary.id or sender.id == self.port.me.id:
+            return
+        is_same = (own.key, own.epoch) == (cluster.key, cluster.epoch)
+        if is_same and self.ring.claims.is_granted(cluster, own):
+            self.port.count("rival_primaries")
+            self.election.raise_epoch(own.epoch)
 
     def leader_named(self, sender: Peer, cluster: Cluster) -> None:
         """A node that was taken for the primary says who leads."""
@@ -215,12 +227,14 @@ class Members:
         for it. What that means depends on what this node is: a primary is fenced by it, a member
         follows, one that is not named in it leaves."""
         own = self.role.cluster
-        if own is not None and own.key == cluster.key and cluster.version <= own.version:
+        if own is not None and own.key == cluster.key and not cluster.is_newer_than(own):
             return
         if not self._is_authorised(sender, cluster):
             self.port.count("memberships_refused")
             if sender.id == cluster.primary.id and cluster.has_member(self.port.me.id):
                 self.port.send(sender, Leaving(cluster.key))
+            return
+        if not self._is_proven(sender, cluster):
             return
         if self.role.is_primary:
             self.port.emit(Fenced(cluster))  # see `role_changes.fence`
@@ -337,6 +351,25 @@ class Members:
                 and in_arc(cluster.key, own.start, own.key)
             )
         )
+
+    def _is_proven(self, sender: Peer, cluster: Cluster) -> bool:
+        """Where nodes have keys: whether `cluster` is the word of its primary, and believed if it
+        says that another than the own primary leads (`ring.claims`); `on_claim_believed` may
+        follow. True elsewhere."""
+        own = self.role.cluster
+        if self.ring.claims.signer is None or cluster.primary.id == self.port.me.id:
+            return True
+        if own is not None and own.key != cluster.key and sender.id == own.primary.id:
+            return True  # a part of its arc becomes this cluster
+        if own is None:
+            return self.ring.claims.is_sealed(cluster)
+        return self.ring.admits(cluster)
+
+    def on_claim_believed(self, event: ClaimBelieved) -> None:
+        """What was doubted is believed by now: it may be about the own cluster."""
+        own = self.role.cluster
+        if own is not None and (own.key == event.cluster.key or own.owns(event.cluster.key)):
+            self.accept_description(event.cluster.primary, event.cluster)
 
     def _is_led(self, own: Cluster, other: Cluster) -> bool:
         """Whether `other` is a fork of the own cluster, which still has its primary."""

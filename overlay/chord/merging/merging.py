@@ -268,6 +268,9 @@ class Merging:
         own = self.role.cluster
         if own is None or message.into.ring >= own.ring or not self._may_take_part():
             return
+        if self.ring.is_signed() and not self.state.leads(sender.id):
+            self.port.count("claims_refused")
+            return  # it leads no cluster of this ring, so it cannot lead the merge
         self._check_part()
         if not message.phase:
             self._take_no_part()

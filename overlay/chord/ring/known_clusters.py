@@ -52,7 +52,7 @@ class KnownClusters:
         no more.
         """
         old = self._clusters.get(cluster.key)
-        if old is not None and old.version >= cluster.version:
+        if old is not None and not cluster.is_newer_than(old):
             return False
         if any(replaces(other, cluster) for other in self._clusters.values()):
             return False

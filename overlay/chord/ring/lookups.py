@@ -40,6 +40,7 @@ class Lookup:
         self.tries = 0
         self.through: NodeId = ""  # first step of the present try
         self.tried: dict[NodeId, None] = {}
+        self.doubted: FindReply | None = None  # an answer that is not believed yet
 
 
 class Lookups:
@@ -139,12 +140,24 @@ class Lookups:
         if message.cluster.primary.id != sender.id:
             self.port.count("claims_refused")
             return
-        self.state.learn(message.cluster)
         lookup = self._by_number.get(message.number)
+        if not self.state.admits(message.cluster):
+            if lookup is not None:
+                lookup.doubted = message  # it is tried again meanwhile
+            return
+        self.state.learn(message.cluster)
         cluster = message.cluster
         if lookup is None or cluster.ring != self.state.ring or not cluster.owns(lookup.key):
             return  # answered already, or an answer to a former incarnation of ours
         self._found(lookup, cluster, message.hop)
+
+    def claim_believed(self, cluster: Cluster) -> None:
+        """What this says is believed by now: it may have been an answer."""
+        for lookup in list(self._by_number.values()):
+            doubted = lookup.doubted
+            if doubted is not None and doubted.cluster.primary.id == cluster.primary.id:
+                lookup.doubted = None
+                self.on_find_reply(cluster.primary, doubted)
 
     def _try(self, lookup: Lookup) -> None:
         if lookup.tries >= LOOKUP_TRIES:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from overlay.chord.events import ClusterMoved, RingKnown
+from overlay.chord.events import ClaimBelieved, ClusterMoved, RingKnown
 from overlay.chord.messages import Cluster, Contact, Moved, Neighbourhood, Rejoin
 from overlay.chord.ring.lookups import Lookups
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.ring.ring_walk import RingWalk
 from overlay.chord.ring.stabilisation import Stabilisation
 from overlay.links.events import LinkDown, LinkRecovered, LinkUp
+from overlay.links.signing import Signer
 from overlay.lower_random.events import RingHintReceived
 from overlay.machine import (
     Handlers,
@@ -40,18 +41,21 @@ class Ring(Machine):
         port: Port,
         settings: RingSettings,
         votes: Callable[[NodeId], bool | None] = lambda node: True,
+        signer: Signer | None = None,
     ) -> None:
-        """`votes`: whether a node may lead clusters; None: that is not known."""
+        """`votes`: whether a node may lead clusters; None: that is not known. `signer`: signs what
+        this node says of its cluster, where nodes have keys."""
         super().__init__(port)
         self.settings = settings
-        self.state = RingState(port, settings, votes)
+        self.state = RingState(port, settings, votes, signer)
         self.lookups = Lookups(self.state)
         self.stabilisation = Stabilisation(self.state, self.lookups)
         self.ring_walk = RingWalk(self.state)
 
     def handlers(self) -> Handlers:
         """The handlers of this machine and of its parts."""
-        return handlers_of(self, self.lookups, self.stabilisation, self.ring_walk)
+        parts = (self.lookups, self.stabilisation, self.ring_walk, self.state.claims)
+        return handlers_of(self, *parts)
 
     # -- asked from above ------------------------------------------------------------------------
 
@@ -107,6 +111,23 @@ class Ring(Machine):
         """Take a description that came with another message. Older ones change nothing."""
         self.state.learn(cluster)
 
+    def admits(self, cluster: Cluster) -> bool:
+        """Whether a description that came with another message may be acted on: what is proven or
+        not doubted (`claims`)."""
+        return self.state.admits(cluster)
+
+    def is_signed(self) -> bool:
+        """Whether nodes have keys, and sign what they say of clusters."""
+        return self.state.claims.signer is not None
+
+    def settles(self, cluster: Cluster) -> bool:
+        """At a primary that a majority follows: whether a claim of its arc is believed by now."""
+        return self.state.settles(cluster)
+
+    def is_refused(self, cluster: Cluster) -> bool:
+        """Whether it was decided lately that a claim is not believed."""
+        return self.state.claims.is_refused(cluster)
+
     def forget(self, key: Key, version: Version) -> None:
         """The cluster `key` of `version` (or older) was no use: ask anew."""
         self.state.known.forget(key, version)
@@ -135,10 +156,14 @@ class Ring(Machine):
             self.stabilisation.announce()
         self.lookups.arc_changed()
 
+    def sealed(self, cluster: Cluster) -> Cluster:
+        """`cluster`, signed if this node is named as its primary, where nodes have keys."""
+        return self.state.claims.sealed(cluster)
+
     def split_off(self, arc: Cluster) -> None:
         """The first part of our arc is a cluster of its own now, directly before us."""
         state = self.state
-        state.learn(arc)
+        state.split_off(arc)
         state.pointers.set_predecessor(arc)
         self.stabilisation.begin()
 
@@ -182,6 +207,8 @@ class Ring(Machine):
     def on_rejoin(self, sender: Peer, message: Rejoin) -> None:
         """REJOIN: what waited for the lost primary goes to the new one."""
         before = self.state.newest(message.cluster.key)
+        if not self.state.admits(message.cluster):
+            return
         self.state.learn(message.cluster)
         if before is not None and before.primary.id != message.cluster.primary.id:
             self.lookups.peer_lost(before.primary.id)
@@ -190,6 +217,8 @@ class Ring(Machine):
 
     def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
         """An answer for stabilisation, or for a walk around the ring."""
+        if not self.state.admits(message.cluster):
+            return
         self.stabilisation.answered(message)
         self.ring_walk.answered(sender, message)
 
@@ -198,12 +227,20 @@ class Ring(Machine):
         if self.state.votes(message.cluster.primary.id) is False:
             self.port.count("claims_refused")
             return
+        self.state.claims.heard(sender, message.cluster)
+        if not self.state.admits(message.cluster):
+            return
         self.state.learn(message.cluster)
         if message.cluster.primary.id != sender.id:
             self.state.known.forget_primary(sender.id)  # whatever we took it for the primary of
             self.stabilisation.peer_lost(sender.id)
         self.port.emit(ClusterMoved(message.cluster, sender))
         self.ring_walk.moved(sender, message.cluster)
+
+    def on_claim_believed(self, event: ClaimBelieved) -> None:
+        """What a description says against what was known is believed by now."""
+        self.state.learn(event.cluster)
+        self.lookups.claim_believed(event.cluster)
 
     def on_contact(self, sender: Peer, message: Contact) -> None:
         """Answer with a way into the ring. Members that were cut off ask in the same way how

@@ -24,8 +24,10 @@ from overlay.chord.constants import (
 from overlay.chord.epochs import fork_count
 from overlay.chord.events import ClusterForked, Fenced, OtherRing, RingKnown, RingLeft
 from overlay.chord.messages import Cluster, Contact, Stabilise
+from overlay.chord.ring.claims import Claims, is_plausible
 from overlay.chord.ring.known_clusters import KnownClusters, overlaps, replaces
 from overlay.chord.ring.pointers import Pointers, between
+from overlay.links.signing import Signer
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, NodeId, Peer, Port
 from overlay.settings import RingSettings
@@ -39,9 +41,12 @@ class RingState:
         port: Port,
         settings: RingSettings,
         votes: Callable[[NodeId], bool | None] = lambda node: True,
+        signer: Signer | None = None,
     ) -> None:
-        """`votes`: whether a node may lead clusters; None: that is not known."""
+        """`votes`: whether a node may lead clusters; None: that is not known. `signer`: where nodes
+        have keys."""
         self.votes = votes
+        self.claims = Claims(port, signer, 2.0 * settings.lookup_timeout)
         self.port = port
         self.settings = settings
         self.known = KnownClusters(settings.known_clusters)
@@ -68,12 +73,77 @@ class RingState:
             hint.primary.id == node for hint in self.known.hints()
         )
 
+    def leads(self, node: NodeId) -> bool:
+        """Whether this node leads a cluster of the ring, as far as is known here."""
+        own = () if self.own is None else (self.own,)
+        return any(cluster.primary.id == node for cluster in (*own, *self.known))
+
     def learn(self, cluster: Cluster) -> bool:
         """Take a description from any node. True if it was news. Emits Fenced where it
         contradicts the own cluster under a higher epoch.
 
         Where nodes have keys, a primary that may not lead is not believed, and one of which nothing
-        is known fences nobody: it is asked, and what it says of itself counts."""
+        is known fences nobody: it is asked, and what it says of itself counts. What `admits`
+        does not admit is not believed either."""
+        if not self.admits(cluster):
+            return False
+        return self._learn(cluster)
+
+    def admits(self, cluster: Cluster) -> bool:
+        """Whether a description may be acted on: it is no news, or it is believed (`claims`).
+        True where nodes have no keys."""
+        claims = self.claims
+        if claims.signer is None or cluster.ring != self.ring:
+            return claims.signer is None or claims.is_sealed(cluster)
+        before = self._newest_of(cluster.key)
+        if not is_plausible(cluster, before):
+            self.port.count("claims_refused")
+            return False
+        if before is not None and not cluster.is_newer_than(before):
+            self._doubt_known(before, cluster)
+            return before.primary.id == cluster.primary.id or before.epoch > cluster.epoch
+        if not claims.is_sealed(cluster):
+            if cluster.primary.id != self.port.me.id:
+                claims.ask_primary(cluster.primary)
+            return False
+        known = self._contradicted(cluster, before)
+        if known is None or (known is self.led and self.led.key == cluster.key):
+            return True  # `fence` looks at the proof
+        return claims.settles(cluster, known, self.is_reachable)
+
+    def _doubt_known(self, known: Cluster, older: Cluster) -> None:
+        """An older description of a cluster names another primary. Perhaps what is known was the
+        first that was heard of it, and is not true: ask those whom the older one names."""
+        claims = self.claims
+        if known.epoch == older.epoch or known is self.own or not claims.is_sealed(older):
+            return
+        if not claims.settles(known, older, self.is_reachable) and claims.is_refused(known):
+            self.known.forget(known.key, known.version)
+
+    def _newest_of(self, key: Key) -> Cluster | None:
+        found: Cluster | None = self.known.get(key)
+        if self.own is not None and self.own.key == key:
+            found = self.own
+        return found
+
+    def _contradicted(self, cluster: Cluster, before: Cluster | None) -> Cluster | None:
+        """What is known and not true any more, if `cluster` is true, but for what a primary itself
+        may say of its cluster."""
+        if before is not None:
+            if before.primary.id != cluster.primary.id or before.epoch != cluster.epoch:
+                return before
+            if before.start == cluster.start:
+                return None
+        others: list[Cluster] = list(self.known)
+        if self.own is not None:
+            others.insert(0, self.own)
+        for other in others:
+            newer = cluster.epoch > other.epoch and other.ring == cluster.ring
+            if newer and other.key != cluster.key and overlaps(cluster, other):
+                return other
+        return None
+
+    def _learn(self, cluster: Cluster) -> bool:
         votes = self.votes(cluster.primary.id)
         if votes is False:
             self.port.count("claims_refused")
@@ -94,6 +164,7 @@ class RingState:
             self.known.forget(cluster.key, cluster.version)
             return False
         before = self.known.get(cluster.key)
+        self._remember_former(cluster, before)
         if not self.known.learn(cluster):
             return False
         epoch = cluster.epoch
@@ -103,6 +174,24 @@ class RingState:
             self.former = max(self.former, cluster, key=lambda c: c.version)
         self.pointers.refresh(cluster)
         return True
+
+    def _remember_former(self, cluster: Cluster, before: Cluster | None) -> None:
+        """Keep what `cluster` takes the place of without its voters' grant."""
+        claims = self.claims
+        if claims.signer is None or (before is not None and before.epoch >= cluster.epoch):
+            return
+        for other in self.known:
+            if replaces(cluster, other):
+                claims.remember(other)
+        if before is not None and not claims.is_granted(cluster, before):
+            claims.remember(before)
+
+    def settles(self, cluster: Cluster) -> bool:
+        """At a primary that a majority follows: whether a claim of its arc, of which the voters'
+        grant is not known, is believed by now. Who serves in its cluster is asked, or who served in
+        the one in whose place that is."""
+        own = self.led
+        return own is None or self.claims.settles(cluster, own, self.is_reachable)
 
     def _contradicts(self, cluster: Cluster) -> bool:
         """Whether this node would serve no more, if the description is true."""
@@ -122,9 +211,12 @@ class RingState:
         if self.led is not None:
             self._check_for_conflict(self.led, hint)
         before = self.known.get(hint.key)
-        self.known.learn_hint(hint, displaces=votes is True)
+        signed = self.claims.signer is not None
+        self.known.learn_hint(hint, displaces=votes is True and not signed)
         if before is not None and fork_count(hint.version[0]) > fork_count(before.epoch):
             self.port.send(hint.primary, Contact(self.port.me.id))  # what has become of its arc?
+        elif signed and before is not None and hint.version[0] > before.epoch:
+            self.claims.ask_primary(hint.primary)  # a hint has no proof: it may
         own = self.own
         if own is not None and hint.key == own.key and hint.version[0] > own.epoch:
             self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced, or forgotten?
@@ -151,7 +243,7 @@ class RingState:
         not lead before."""
         anew = self.led is None or self.led.key != cluster.key
         self.led = None  # so that the cache takes what is said of our own cluster, too
-        self.learn(cluster)
+        self._learn(cluster)
         self.own = self.led = cluster
         return anew
 
@@ -164,13 +256,17 @@ class RingState:
             self.known.forget(self.led.key, self.led.version)
         self.led, self.own = None, cluster
         if cluster is not None:
-            self.learn(cluster)
+            self._learn(cluster)
 
     def set_former(self, cluster: Cluster) -> None:
         """Note that this node has handed `cluster` over: nodes that still take it for the primary
         get this newer description."""
         self.former = cluster
-        self.learn(cluster)
+        self._learn(cluster)
+
+    def split_off(self, arc: Cluster) -> None:
+        """Note that the first part of the own arc is this new cluster."""
+        self._learn(arc)
 
     def owns(self, key: Key) -> bool:
         """Whether this node is the primary of the key's owner."""

@@ -122,6 +122,8 @@ class Stabilisation:
         """Take the sender's cluster as predecessor if it is nearer; else check that the present one
         lives (Zave's *rectify*)."""
         state = self.state
+        if not state.admits(message.cluster):
+            return
         state.learn(message.cluster)
         if state.led is None:
             self._answer(sender)
@@ -142,9 +144,12 @@ class Stabilisation:
         own = state.led
         if own is None or message.cluster.ring != own.ring:
             return
-        if not state.pointers.adopt(message.cluster, message.successors):
+        successors = tuple(filter(state.admits, message.successors))
+        if not state.pointers.adopt(message.cluster, successors):
             return
         candidate = message.predecessor
+        if candidate is not None and not state.admits(candidate):
+            candidate = None
         self.watch()
         if (
             candidate is not None
@@ -192,7 +197,7 @@ class Stabilisation:
         version = own.version if newest is None else max(own.version, newest.version)
         self.port.count("predecessors_unheard")
         # Of this node, since nobody else can say that it leads there.
-        gap = Cluster(own.ring, own.start, start, version, self.port.me)
+        gap = state.claims.sealed(Cluster(own.ring, own.start, start, version, self.port.me))
         self.port.emit(PredecessorUnheard(gap))
 
     def _answer(self, sender: Peer) -> None:

@@ -294,6 +294,9 @@ class TreeFinder(Machine):
         """Report the copies that a former owner granted, for the new one to invalidate. Answers of
         the former one that are still to come were asked for before: in a term they expire."""
         arc, now = message.cluster, self.port.now
+        if not self.ring.admits(arc):
+            self.port.count("claims_refused")
+            return
         self.ring.learn(arc)
         if not self.locations.fence(arc, now + self.settings.tree.summary_term, now):
             return  # without a report the owner waits for the term

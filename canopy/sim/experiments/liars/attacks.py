@@ -8,8 +8,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from canopy.sim.experiments.liars.lying_node import Attack, Band
+from overlay.chord.consensus.messages import (
+    ClusterHello,
+    LogAck,
+    LogEntries,
+    RequestVote,
+    VoteReply,
+)
+from overlay.chord.epochs import FORK
+from overlay.chord.grants import granting
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster, Find, FindReply, Moved
+from overlay.chord.recovery.messages import RecoverRequest
 from overlay.lower_random.messages import (
     AccessPoint,
     Neighbour,
@@ -34,6 +44,9 @@ nodes begin exchanges."""
 
 FAR_AHEAD = 1_000_000
 """By which epochs of lies are newer than what is true."""
+
+VOTED_FOR = 5.0
+"""Seconds for which a voter that lies says it votes for no other."""
 
 TERM = 60.0
 """Seconds for which *no subscribers* holds, in lies."""
@@ -218,6 +231,54 @@ class FalseOwners(NobodyThere):
         return list({cluster.key: cluster for cluster in found}.values())
 
 
+class LyingVoter(FalseOwners):
+    """A voter of a cluster: acknowledges its log without storing it, votes for every candidate,
+    claims later epochs and forks, and answers lookups as if it led. It does not stand itself: who
+    is elected leads, and then lies as a primary."""
+
+    def says(self, node: Any, to: Peer, message: Message) -> Iterable[Message]:
+        """It asks for no votes; what is not changed below is said as it is."""
+        return () if isinstance(message, RequestVote | RecoverRequest) else (message,)
+
+    def hears(self, node: Any, sender: Peer, message: Message) -> Message | None:
+        """Entries are acknowledged, and candidates get their vote."""
+        if isinstance(message, LogEntries):
+            self._acknowledge(node, sender, message, message.after[1] + len(message.entries))
+            return None
+        if isinstance(message, RequestVote):
+            signed = granting(node.ring.id, message.key, message.epoch, sender.id)
+            grant = None if node.signer is None else node.signer.sign(signed)
+            epoch = message.epoch
+            yes = VoteReply(message.key, epoch, message.pre_vote, True, epoch, VOTED_FOR, grant)
+            node.answer(sender, yes)
+            return None
+        return super().hears(node, sender, message) if isinstance(message, Find) else message
+
+    def pushes(self, node: Any) -> Iterator[tuple[Peer, Message]]:
+        """To all: the next epoch, or the next fork, is this node's."""
+        for claim in self.claims(node, 0, 1):
+            for victim in self.band.victims:
+                yield victim, Moved(claim.cluster)
+                yield victim, ClusterHello(claim.cluster)
+                yield victim, claim
+
+    def claims(self, node: Any, number: int, hop: int) -> list[FindReply]:
+        """The own cluster, led by this node, signed as well as it can be."""
+        own = node.clusters.cluster
+        if own is None:
+            return []
+        step = self.band.rng.choice((1, FORK))
+        rest = [peer for peer in own.members() if peer.id != node.me.id]
+        said = own.under(own.epoch + step).served_by(node.me, *rest)
+        if node.signer is not None:
+            signed = granting(said.ring, said.key, said.epoch, node.me.id)
+            said = replace(said, grants=(node.signer.sign(signed),))
+        return [FindReply(number, node.ring.sealed(said), hop)]
+
+    def _acknowledge(self, node: Any, sender: Peer, message: LogEntries, end: int) -> None:
+        node.answer(sender, LogAck(message.key, message.epoch, end))
+
+
 def swallow(node: Any, message: Message) -> Message | None:
     """Accept a visit and drop it; any other message is left as it is."""
     if not isinstance(message, Visit) or message.part is not None:
@@ -239,5 +300,6 @@ ATTACKS: dict[str, Callable[[Band], Attack]] = {
     "black-hole": BlackHole,
     "nobody-there": NobodyThere,
     "owners": FalseOwners,
+    "voter": LyingVoter,
 }
 """All attacks by name."""

@@ -38,6 +38,9 @@ ALL = Defence("all", True)
 
 NO_DELEGATES = Defence("all, no delegates", True, {"tree": {"fan_out": 1_000_000}})
 
+MAJORITY = Defence("keys, a majority stores", True, {"cluster": {"commit": "majority"}})
+MORE = Defence("keys, one more stores", True, {"cluster": {"commit": "more"}})
+
 DEFENCES: dict[str, tuple[Defence, ...]] = {
     "poisoning": (NONE, KEYS, RANKED),
     "eclipse": (NONE, KEYS, RANKED),
@@ -45,5 +48,6 @@ DEFENCES: dict[str, tuple[Defence, ...]] = {
     "black-hole": (NONE, ALL, NO_DELEGATES),
     "nobody-there": (NONE, KEYS),
     "owners": (NONE, KEYS),
+    "voter": (NONE, MAJORITY, MORE),
 }
 """By attack, from the least to the most."""

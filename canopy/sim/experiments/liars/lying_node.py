@@ -53,6 +53,11 @@ class LyingNode(MeteredNode):
         self.attack = attack
         super().__init__(*arguments, **options)
 
+    @property
+    def _lies(self) -> bool:
+        band = self.attack.band
+        return band.lies and self.me in band.liars
+
     def _build(self, codec: Codec, *arguments: Any, **options: Any) -> None:
         self.guard.dispatch = self._listening(self.guard.dispatch)
         super()._build(codec, *arguments, **options)
@@ -62,7 +67,7 @@ class LyingNode(MeteredNode):
     ) -> Callable[[Peer, Message], None]:
         def listen(sender: Peer, message: Message) -> None:
             heard: Message | None = message
-            if self.attack.band.lies:
+            if self._lies:
                 heard = self.attack.hears(self, sender, message)
             if heard is not None:
                 dispatch(sender, heard)
@@ -71,7 +76,7 @@ class LyingNode(MeteredNode):
 
     def send(self, peer: Peer, message: Message) -> None:
         """Send what the attack makes of it."""
-        if peer.id == self.me.id or not self.attack.band.lies:
+        if peer.id == self.me.id or not self._lies:
             super().send(peer, message)
             return
         for said in self.attack.says(self, peer, message):
@@ -84,6 +89,6 @@ class LyingNode(MeteredNode):
     def push(self) -> None:
         """Send what the attack has to say unasked, as a turn of its own."""
         self.turns.begin()
-        for peer, message in self.attack.pushes(self) if self.attack.band.lies else ():
+        for peer, message in self.attack.pushes(self) if self._lies else ():
             super().send(peer, message)
         self._finish_turn()

@@ -7,6 +7,7 @@ import msgspec
 from canopy.sim.experiments.liars.attacks import ATTACKS
 from canopy.sim.experiments.liars.defences import DEFENCES
 from canopy.sim.experiments.liars.trial import LiarsPlan, Outcome, Trial
+from canopy.sim.experiments.liars.voter_trial import VoterTrial
 from canopy.sim.experiments.running import Progress, no_progress
 from canopy.sim.world.cost import collector_at_rest
 from overlay.links.events import Codec
@@ -27,6 +28,8 @@ def measure(plan: LiarsPlan, codec: Codec, progress: Progress = no_progress) -> 
     if not all(0 <= share <= 0.8 for share in plan.malicious):
         raise ValueError("a share of liars is at least 0 and at most 0.8")
     defences = DEFENCES[plan.attack]
+    if plan.attack == "voter":
+        return LiarsExperiment(plan, _voters(plan, codec, progress))
     rows: list[Outcome] = []
     with collector_at_rest():
         for share in plan.malicious:
@@ -35,3 +38,13 @@ def measure(plan: LiarsPlan, codec: Codec, progress: Progress = no_progress) -> 
                 progress(f"{plan.attack}, {share:.0%} liars, {defence.name}", done)
                 rows.append(Trial(plan, defence, share, codec).run())
     return LiarsExperiment(plan, tuple(rows))
+
+
+def _voters(plan: LiarsPlan, codec: Codec, progress: Progress) -> tuple[Outcome, ...]:
+    """One voter of five lies, whatever share was asked for."""
+    rows = []
+    with collector_at_rest():
+        for number, defence in enumerate(DEFENCES[plan.attack]):
+            progress(f"one voter of five, {defence.name}", number / len(DEFENCES[plan.attack]))
+            rows.append(VoterTrial(plan, defence, codec).run())
+    return tuple(rows)

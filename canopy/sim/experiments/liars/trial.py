@@ -78,6 +78,10 @@ class Outcome(msgspec.Struct, frozen=True):
     isolated: int  # at the end, of all honest nodes
     messages: int  # per honest node and second, while events are published
     looks: tuple[Look, ...]
+    acknowledged: int | None = None  # of one lying voter: subscriptions while it lied
+    lost: int | None = None  # those of them that saw nothing, within `WITHIN` of a new primary
+    new_primary: float | None = None  # the longest time from a primary's death to the next
+    led_by_liar: float | None = None  # share of honest nodes that took the liar for the primary
 
 
 class Trial:

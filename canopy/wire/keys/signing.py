@@ -1,0 +1,34 @@
+"""Signatures of this node's key over what it says: an `overlay.links.signing.Signer`."""
+
+from __future__ import annotations
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from canopy.wire.keys.certificates import node_id, raw_key
+from overlay.links.signing import Signature
+
+
+class KeySigner:
+    """Signs with a node's Ed25519 key. Who a signature is of follows from the key in it, since ids
+    are hashes of keys; no certificate is needed to look at it."""
+
+    def __init__(self, key: Ed25519PrivateKey, generation: int) -> None:
+        self._key = key
+        self._raw = raw_key(key.public_key())
+        self._generation = generation
+        self._node = node_id(self._raw, generation)
+
+    def sign(self, statement: bytes) -> Signature:
+        """This node says so."""
+        return Signature(self._node, self._raw, self._generation, self._key.sign(statement))
+
+    def holds(self, signature: Signature, statement: bytes) -> bool:
+        """Whether the node that is named has signed this statement."""
+        if node_id(signature.key, signature.generation) != signature.signer:
+            return False
+        try:
+            Ed25519PublicKey.from_public_bytes(signature.key).verify(signature.seal, statement)
+        except (InvalidSignature, ValueError):
+            return False
+        return True

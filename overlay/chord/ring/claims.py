@@ -1,0 +1,262 @@
+"""Which descriptions of clusters are believed, where nodes have keys.
+
+A description is its primary's word: it is *sealed* with that node's signature, so that who passes
+it on can change nothing. What it says against what is known already, that another node leads a
+cluster, or has a part of an arc, under a higher epoch, its primary's word alone does not prove,
+since any voter may say so. It is believed
+
+* at once, if a majority of the voters that are known here have signed that they granted it that
+  epoch: so after every election;
+* else when the members that are known have been asked, of whom the former primary may say that it
+  has given that arc away, and a majority that another leads; or too few of them answer for a
+  majority, as of a cluster that is lost (P5).
+
+It is refused if the former primary says that it leads, or a majority of the members knows nothing
+of it. Members and voters are not told apart in a description; of n members the voters are the
+largest odd number, and their majority is counted.
+
+What one lying voter can still do is listed in docs/design/security.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from overlay.bounded import BoundedDict
+from overlay.chord.constants import (
+    CLAIM_FORKS_MOST,
+    CLAIM_REFUSED_FOR,
+    CLAIM_SETTLED_FOR,
+    CLAIMS_MOST,
+    CONTRADICTION_AGAIN,
+    FIRST_FORKS_MOST,
+    SEALS_KEPT,
+)
+from overlay.chord.epochs import fork_count
+from overlay.chord.events import ClaimBelieved
+from overlay.chord.grants import granting, sealing
+from overlay.chord.messages import Cluster, Contact
+from overlay.chord.ring.known_clusters import overlaps
+from overlay.links.signing import Signer
+from overlay.machine import Key, NodeId, Peer, Port, Timer
+
+Claim = tuple[str, Key, int, NodeId]
+"""Ring, cluster, epoch and primary: what is claimed."""
+
+
+class ClaimDue(Timer, frozen=True):
+    """Who was asked about a claim has had the time to answer."""
+
+    claim: Claim
+
+
+class Doubt:
+    """A claim of which those are asked who should know."""
+
+    def __init__(self, cluster: Cluster, known: Cluster) -> None:
+        self.cluster = cluster
+        self.known = known  # what it contradicts
+        self.agree: dict[NodeId, None] = {}
+        self.disagree: dict[NodeId, None] = {}
+        self.unheard: dict[NodeId, None] = {}
+
+
+def voters_majority(members: int) -> int:
+    """The majority of the voters, who are the largest odd number of so many members."""
+    return (members - 1) // 2 + 1
+
+
+def is_plausible(cluster: Cluster, known: Cluster | None) -> bool:
+    """Whether a cluster may have come to this epoch, beginning with what is known, if anything is:
+    so that there is always a higher one."""
+    if known is None:
+        return fork_count(cluster.epoch) <= FIRST_FORKS_MOST
+    return fork_count(cluster.epoch) <= fork_count(known.epoch) + CLAIM_FORKS_MOST
+
+
+class Claims:
+    """What this node asked because of claims, and what came of it."""
+
+    def __init__(self, port: Port, signer: Signer | None, wait: float) -> None:
+        """`wait`: seconds for which those that are asked may take."""
+        self.port = port
+        self.signer = signer
+        self._wait = wait
+        self._doubts: dict[Claim, Doubt] = {}
+        self._settled: BoundedDict[Claim, tuple[bool, float]] = BoundedDict(CLAIMS_MOST)
+        """What was decided, and until when that holds."""
+        self._verified: BoundedDict[bytes, bytes] = BoundedDict(SEALS_KEPT)  # statement, by seal
+        self._former: BoundedDict[Key, Cluster] = BoundedDict(CLAIMS_MOST)
+        self._asked: BoundedDict[NodeId, float] = BoundedDict(CLAIMS_MOST)
+
+    # -- signatures ------------------------------------------------------------------------------
+
+    def sealed(self, cluster: Cluster) -> Cluster:
+        """The own description, signed; as it is where nodes have no keys."""
+        if self.signer is None or cluster.primary.id != self.port.me.id:
+            return cluster
+        signed: Cluster = replace(cluster, seal=self.signer.sign(sealing(cluster)))
+        return signed
+
+    def is_sealed(self, cluster: Cluster) -> bool:
+        """Whether the primary that is named has said this."""
+        seal = cluster.seal
+        if self.signer is None:
+            return True
+        if seal is None or seal.signer != cluster.primary.id:
+            return False
+        signed = sealing(cluster)
+        if self._verified.get(seal.seal) == signed:
+            return True
+        if not self.signer.holds(seal, signed):
+            return False
+        self._verified[seal.seal] = signed
+        return True
+
+    def remember(self, cluster: Cluster) -> None:
+        """Another is believed instead of this one, and its voters have not granted that: if it
+        comes back they may grant it more."""
+        self._former.renew(cluster.key, cluster)
+
+    def is_proven(self, cluster: Cluster, *known: Cluster) -> bool:
+        """Whether the voters of one of `known`, or of the cluster in whose place that is, have
+        granted what `cluster` claims."""
+        former = self._former.get(cluster.key)
+        before = known if former is None else (*known, former)
+        return any(self.is_granted(cluster, each) for each in before)
+
+    def is_refused(self, cluster: Cluster) -> bool:
+        """Whether it was decided lately that this is not believed."""
+        believed, until = self._settled.get(_claim(cluster), (True, float("-inf")))
+        return not believed and until > self.port.now
+
+    def is_granted(self, cluster: Cluster, known: Cluster) -> bool:
+        """Whether enough members of `known` have granted what `cluster` claims: a majority of the
+        voters."""
+        members = {member.id: None for member in known.members()}
+        if self.signer is None or cluster.key != known.key:
+            return False
+        if len(members) < 3:  # of whom the primary alone votes
+            members = {known.primary.id: None}
+        enough = voters_majority(len(members))
+        signed = granting(cluster.ring, cluster.key, cluster.epoch, cluster.primary.id)
+        found: dict[NodeId, None] = {}
+        for grant in cluster.grants:
+            if grant.signer in members and grant.signer not in found:
+                if self.signer.holds(grant, signed):
+                    found[grant.signer] = None
+                if len(found) >= enough:
+                    return True
+        return False
+
+    # -- claims ----------------------------------------------------------------------------------
+
+    def ask_primary(self, peer: Peer) -> None:
+        """Somebody says that this node leads, and has no proof: ask it, if not lately."""
+        now = self.port.now
+        if now - self._asked.get(peer.id, float("-inf")) >= CONTRADICTION_AGAIN:
+            self._asked.renew(peer.id, now)
+            self.port.send(peer, Contact(self.port.me.id))
+
+    def settles(
+        self, cluster: Cluster, known: Cluster, is_reachable: Callable[[Peer], bool]
+    ) -> bool:
+        """Whether `cluster`, which is sealed, is to be believed although it contradicts `known`.
+        If not yet, those members of `known`, or of what was known of the cluster before another
+        took its place, are asked that are reachable; `ClaimBelieved` may follow."""
+        claim = _claim(cluster)
+        believed, until = self._settled.get(claim, (False, float("-inf")))
+        if until > self.port.now:
+            return believed
+        doubt = self._doubts.get(claim)
+        if doubt is not None:
+            if cluster.version > doubt.cluster.version:
+                doubt.cluster = cluster
+            return False
+        if not is_plausible(cluster, known):
+            return self._settle(claim, False)
+        if self.is_proven(cluster, known):
+            return self._settle(claim, True)
+        known = self._former.get(cluster.key, known)
+        besides = (self.port.me.id, cluster.primary.id)
+        asked = [p for p in known.members() if p.id not in besides and is_reachable(p)]
+        serves = known.has_member(self.port.me.id)
+        if len(self._doubts) >= CLAIMS_MOST:
+            return self._settle(claim, False)
+        if len(asked) + serves < voters_majority(len(known.members())):
+            return self._settle(claim, True)  # as far as is known here it is lost
+        doubt = self._doubts[claim] = Doubt(cluster, known)
+        if serves:
+            doubt.disagree[self.port.me.id] = None
+        self.port.count("claims_doubted")
+        for peer in asked:
+            doubt.unheard[peer.id] = None
+            self.port.send(peer, Contact(self.port.me.id))
+        self.port.set_timer(self._wait, ClaimDue(claim))
+        return False
+
+    def heard(self, sender: Peer, said: Cluster) -> None:
+        """A node says how things stand, perhaps because it was asked about a claim."""
+        for claim, doubt in list(self._doubts.items()):
+            if sender.id not in doubt.unheard:
+                continue
+            del doubt.unheard[sender.id]
+            leads = said.primary.id == sender.id == doubt.known.primary.id
+            if _is_same(said, doubt.cluster):
+                doubt.agree[sender.id] = None
+            elif said.ring == doubt.cluster.ring and overlaps(said, doubt.cluster):
+                doubt.disagree[sender.id] = None
+                if leads:
+                    self._decide(claim, False)
+                    continue
+            elif leads:
+                self._decide(claim, True)  # it has given that arc away
+                continue
+            enough = voters_majority(len(doubt.known.members()))
+            if len(doubt.agree) >= enough:
+                self._decide(claim, True)
+            elif len(doubt.disagree) >= enough:
+                self._decide(claim, False)
+            elif not doubt.unheard:
+                self._decide(claim, self._is_lost(doubt))
+
+    def on_claim_due(self, timer: ClaimDue) -> None:
+        """Decide by what those say who have answered."""
+        doubt = self._doubts.get(timer.claim)
+        if doubt is not None:
+            self._decide(timer.claim, self._is_lost(doubt))
+
+    def _is_lost(self, doubt: Doubt) -> bool:
+        """Whether the cluster that was known is not there any more: too few of its members know it
+        for a majority, or fewer than know the other."""
+        enough = voters_majority(len(doubt.known.members()))
+        return len(doubt.disagree) < enough and len(doubt.agree) >= len(doubt.disagree) - 1
+
+    def _decide(self, claim: Claim, believed: bool) -> None:
+        doubt = self._doubts.pop(claim)
+        self.port.cancel_timer(ClaimDue(claim))
+        self._settle(claim, believed)
+        if believed:
+            self.port.emit(ClaimBelieved(doubt.cluster))
+
+    def _settle(self, claim: Claim, believed: bool) -> bool:
+        if not believed:
+            self.port.count("claims_refused")
+        holds = CLAIM_SETTLED_FOR if believed else CLAIM_REFUSED_FOR
+        self._settled.renew(claim, (believed, self.port.now + holds))
+        return believed
+
+
+def _claim(cluster: Cluster) -> Claim:
+    return cluster.ring, cluster.key, cluster.epoch, cluster.primary.id
+
+
+def _is_same(one: Cluster, other: Cluster) -> bool:
+    """Whether both say who leads now, and that is the same node under at least this epoch."""
+    return (one.ring, one.key, one.primary.id) == (
+        other.ring,
+        other.key,
+        other.primary.id,
+    ) and one.epoch >= other.epoch

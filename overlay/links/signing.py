@@ -1,0 +1,39 @@
+"""Statements that a node signs, and that others believe whoever passes them on.
+
+Where nodes have keys the driver hands over a `Signer`; the cryptography is with it
+(canopy/wire/keys), and in the simulator a stand-in that no simulated node can forge. Where there
+are none nothing is signed and nothing is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Protocol
+
+import msgspec
+
+from overlay.machine import NodeId, Uint53
+
+
+class Signature(msgspec.Struct, frozen=True, array_like=True):
+    """That `signer` has made a statement, which stands beside this. `key` and `generation`: from
+    which its id follows, so that nothing else need be known of it."""
+
+    signer: NodeId
+    key: Annotated[bytes, msgspec.Meta(max_length=32)]
+    generation: Uint53
+    seal: Annotated[bytes, msgspec.Meta(max_length=64)]
+
+
+class Signer(Protocol):
+    """Signs as this node, and looks at what others have signed."""
+
+    def sign(self, statement: bytes) -> Signature:
+        """This node says so."""
+
+    def holds(self, signature: Signature, statement: bytes) -> bool:
+        """Whether the node that is named has signed this statement."""
+
+
+def statement(kind: str, *parts: object) -> bytes:
+    """The bytes that are signed: no statement of one kind can be taken for one of another."""
+    return msgspec.msgpack.encode((f"canopy {kind}", *parts))
