@@ -254,7 +254,8 @@ class BeginReading(Command, frozen=True):
 
     `start` keys: in a stream with a key, the newest row of each key, in the order of offsets, and
     then all rows that came since. `tables`: a reading that goes on while not all newest rows have
-    come; by shard the offset below which they lay when it began.
+    come; by shard the offset below which they lay when it began. `packed`: the rows come as the log
+    has them, for programs that decode many; not of a durable consumer.
     """
 
     stream: str
@@ -268,6 +269,7 @@ class BeginReading(Command, frozen=True):
     expire_after: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
     shard: int = -1
     tables: tuple[tuple[int, int], ...] = ()
+    packed: bool = False
 
 
 class TakeEvents(Command, frozen=True):
@@ -628,14 +630,30 @@ class ReadingReady(Reply, frozen=True):
     stream: str = ""
 
 
+class PackedEvents(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Events of a shard that were appended together, as the log has them: `count` rows one behind
+    the other, each the MessagePack array [attributes, payload, payload type], whose last items may
+    be missing. `time`: nanoseconds since 1970. The first has the offset `first`; `places` are the
+    others' offsets less that one, in order; empty: they follow on one another."""
+
+    shard: int
+    time: int
+    first: int
+    count: int
+    places: tuple[int, ...]
+    rows: bytes
+
+
 class EventsTaken(Reply, frozen=True):
     """Events in the order of each shard's offsets, and how far was read with them: (shard, offset
     that follows) where that has changed. `tables`: of a reading that begins with the
-    newest rows, shards of which not all have come yet, and the offset below which they lie."""
+    newest rows, shards of which not all have come yet, and the offset below which they lie.
+    `packed`: the events, of a reading that wants them so."""
 
     events: tuple[StreamEvent, ...]
     positions: tuple[tuple[int, int], ...]
     tables: tuple[tuple[int, int], ...] = ()
+    packed: tuple[PackedEvents, ...] = ()
 
 
 class Subscriptions(Reply, frozen=True):

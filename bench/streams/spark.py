@@ -149,11 +149,14 @@ class Run:
         }
 
     def seconds(self) -> dict[str, float]:
-        """Processor seconds of the node, and of Spark with its workers."""
+        """Processor seconds of the node, of Spark's JVM and of its Python workers."""
         mine = psutil.Process().children(recursive=True)
         node = psutil.Process(self.node.process.pid)
-        spark = [p for p in mine if p.pid != node.pid]
-        return {"node": _used(node), "spark": sum(map(_used, spark))}
+        used = {"node": _used(node), "jvm": 0.0, "workers": 0.0}
+        for process in mine:
+            if process.pid != node.pid:
+                used["jvm" if _is_java(process) else "workers"] += _used(process)
+        return used
 
 
 def offsets(offset: Any) -> int:
@@ -164,6 +167,13 @@ def offsets(offset: Any) -> int:
     if not found:
         return 0
     return sum(found["shards"].values())
+
+
+def _is_java(process: psutil.Process) -> bool:
+    try:
+        return "java" in process.name()
+    except psutil.Error:
+        return False
 
 
 def _used(process: psutil.Process) -> float:

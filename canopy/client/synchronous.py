@@ -43,6 +43,7 @@ from overlay.client import (
     Delivery,
     Draft,
     Event,
+    PackedEvents,
     Reply,
     StreamEvent,
 )
@@ -216,6 +217,25 @@ class Client:
         places = (start, at, positions or {})
         wanted = wanted_reading(stream, selector, *places, durable, expire_after, shard)
         reading = Reading(self._begin, self._closed.wait, self._reconnect, wanted, timeout)
+        reading.open()
+        return reading
+
+    def read_packed(
+        self,
+        stream: str,
+        selector: str = "",
+        *,
+        start: Begin = "new",
+        at: int = 0,
+        positions: Mapping[int, int] | None = None,
+        shard: int = -1,
+        timeout: float = 30.0,
+    ) -> PackedReading:
+        """As `read`, for programs that decode many rows their own way: these come as the stream's
+        log has them."""
+        places = (start, at, positions or {})
+        wanted = wanted_reading(stream, selector, *places, "", 0.0, shard, packed=True)
+        reading = PackedReading(self._begin, self._closed.wait, self._reconnect, wanted, timeout)
         reading.open()
         return reading
 
@@ -486,6 +506,29 @@ class Reading(ReadingCore[ControlClient]):
     def commit(self) -> None:
         """Everything handed out so far is done with; returns when the stream has that."""
         carry_out(self._committing())
+
+    def close(self) -> None:
+        """End the reading: the node sends no more of it."""
+        carry_out(self._ending())
+
+
+class PackedReading(ReadingCore[ControlClient]):
+    """As `Reading`, whose rows are not decoded. It is never durable."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Begin now. Raises as `Client.read`."""
+        carry_out(self._opening())
+
+    def take(self, timeout: float | None = None) -> list[PackedEvents]:
+        """The next rows; none when none came within `timeout` seconds, or where others were passed
+        over. Raises as `Reading.take`, and ControlError if the node cannot do that yet."""
+        return carry_out(self._taking_packed(patient(timeout)))
 
     def close(self) -> None:
         """End the reading: the node sends no more of it."""

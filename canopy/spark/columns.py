@@ -12,19 +12,17 @@ inferred where values of several types occur, has the other values as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from canopy.spark.blocks import EVERYTHING, Block, Column, PlacedRow, blocks
 from canopy.spark.errors import SparkSourceError
 from canopy.spark.options import Mode
 from matching import Value
-from overlay.client import StreamEvent
-
-BATCH_ROWS: Final = 10_000
-"""Rows of one Arrow batch: Spark's own size (spark.sql.execution.arrow.maxRecordsPerBatch)."""
+from overlay.client import PackedEvents
 
 MIXED: Final = b"canopy.mixed"
 """In the metadata of a field: the column has values of several types, as JSON."""
@@ -51,21 +49,6 @@ _ALLOWED: Final[dict[pa.DataType, frozenset[type]]] = {
 """What a column of this type takes, by exact type of the value."""
 
 
-class PlacedRow(NamedTuple):
-    """A row and its place. `time`: when it was appended, in seconds since 1970."""
-
-    shard: int
-    offset: int
-    time: float
-    attributes: dict[str, Value | None]
-    payload: bytes
-    payload_type: str
-
-
-StreamRow = PlacedRow | StreamEvent
-"""A row as files have it, or as a node hands it over: both have the same fields."""
-
-
 class Columns:
     """Makes batches with these fields."""
 
@@ -84,36 +67,30 @@ class Columns:
                     f"the column {field.name} is {field.type}: {kinds} is wanted"
                 )
 
-    def batches(self, pieces: Iterable[Sequence[StreamRow]]) -> Iterator[pa.RecordBatch]:
-        """Batches of `BATCH_ROWS` rows and more, the last of fewer."""
-        held: list[StreamRow] = []
-        for rows in pieces:
-            held += rows
-            if len(held) >= BATCH_ROWS:
-                yield self.batch(held)
-                held = []
-        if held:
-            yield self.batch(held)
+    def batches(
+        self, pieces: Iterable[PackedEvents], begin: int = 0, end: int = EVERYTHING
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the rows of a shard from the offset `begin` to before `end`."""
+        return (self.batch(block) for block in blocks(pieces, begin, end) if len(block))
 
-    def batch(self, rows: Sequence[StreamRow]) -> pa.RecordBatch:
+    def batch(self, block: Block) -> pa.RecordBatch:
         """These rows. Raises SparkSourceError for a value that its column cannot have."""
-        attributes = [row.attributes for row in rows]
+        names = [field.name for field in self._schema if field.name not in EXTRAS]
+        found = dict(zip(names, block.columns(names), strict=True))
         arrays = [
-            _EXTRA[field.name](rows)
-            if field.name in EXTRAS
-            else self._column(field, [each.get(field.name) for each in attributes], rows)
+            self._column(field, found.pop(field.name), block)
+            if field.name in found
+            else _extra(field.name, block)
             for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _column(
-        self, field: pa.Field, values: list[Value | None], rows: Sequence[StreamRow]
-    ) -> pa.Array:
+    def _column(self, field: pa.Field, values: Column, block: Block) -> pa.Array:
         if field.name in self._mixed:
             return pa.array([_text(value) for value in values], pa.string())
         allowed = _ALLOWED[field.type]
         if not allowed.issuperset(set(map(type, values))):
-            values = self._without(values, lambda value: type(value) in allowed, field, rows)
+            values = self._without(values, lambda value: type(value) in allowed, field, block)
         try:
             return pa.array(values, field.type)
         except (pa.ArrowInvalid, OverflowError):  # out of the type's range, or not exact in it
@@ -121,23 +98,23 @@ class Columns:
                 return pa.array([v if v is None else float(v) for v in values], field.type)
             least, greatest = -(2 ** (field.type.bit_width - 1)), 2 ** (field.type.bit_width - 1)
             values = self._without(
-                values, lambda v: v is None or (least <= v < greatest), field, rows
+                values, lambda v: v is None or (least <= v < greatest), field, block
             )
             return pa.array(values, field.type)
 
     def _without(
         self,
-        values: list[Value | None],
+        values: Column,
         fits: Callable[[Any], bool],
         field: pa.Field,
-        rows: Sequence[StreamRow],
-    ) -> list[Value | None]:
+        block: Block,
+    ) -> Column:
         """The values with null in the place of those that do not fit; or the error."""
-        for value, row in zip(values, rows, strict=True):
+        for value, offset in zip(values, block.offsets, strict=True):
             if self._fails and not fits(value):
                 raise SparkSourceError(
-                    f"the attribute {field.name} is {value!r} at shard {row.shard}, offset "
-                    f"{row.offset}, and its column is {field.type}: give a schema that has room "
+                    f"the attribute {field.name} is {value!r} at shard {block.shard}, offset "
+                    f"{offset}, and its column is {field.type}: give a schema that has room "
                     'for it, or .option("mode", "permissive"), which makes it null'
                 )
         return [value if fits(value) else None for value in values]
@@ -147,25 +124,20 @@ def _text(value: Value | None) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
-def _times(rows: Sequence[StreamRow]) -> pa.Array:
-    seconds = pa.array([row.time for row in rows], pa.float64())
-    micros = pc.cast(pc.multiply(seconds, 1e6), pa.int64(), safe=False)
-    return micros.cast(EXTRAS["_time"])
+def _extra(name: str, block: Block) -> pa.Array:
+    kind = EXTRAS[name]
+    if name == "_shard":
+        return pa.array(np.full(len(block), block.shard, np.int32))
+    if name == "_offset":
+        return pa.array(block.offsets, kind)
+    if name == "_time":
+        return pa.array(block.times // 1000, pa.int64()).cast(kind)
+    if name == "_attributes":
+        return pa.array([json.dumps(each, ensure_ascii=False) for each in block.attributes()], kind)
+    return pa.array(block.payloads()[name == "_payload_type"], kind)
 
 
-_EXTRA: Final[dict[str, Callable[[Sequence[StreamRow]], pa.Array]]] = {
-    "_shard": lambda rows: pa.array([row.shard for row in rows], pa.int32()),
-    "_offset": lambda rows: pa.array([row.offset for row in rows], pa.int64()),
-    "_time": _times,
-    "_payload": lambda rows: pa.array([row.payload for row in rows], pa.binary()),
-    "_payload_type": lambda rows: pa.array([row.payload_type for row in rows], pa.string()),
-    "_attributes": lambda rows: pa.array(
-        [json.dumps(row.attributes, ensure_ascii=False) for row in rows], pa.string()
-    ),
-}
-
-
-def infer(rows: Iterable[StreamRow]) -> pa.Schema:
+def infer(rows: Iterable[PlacedRow]) -> pa.Schema:
     """The columns of rows like these: attributes in the order of their coming, then the places, and
     the payload where some row has one."""
     kinds: dict[str, set[type]] = {}

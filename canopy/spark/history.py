@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import parquet
 
-from canopy.spark.columns import Columns, StreamRow, infer
+from canopy.spark.blocks import Block, blocks
+from canopy.spark.columns import Columns, infer
 from canopy.spark.errors import SparkSourceError
 from canopy.spark.rows import RowRange, Rows
 
@@ -75,10 +76,12 @@ def export_history(
     for shard, ends in there.items():
         for at in range(begins[shard], ends.next, FILE_OFFSETS):
             wanted = RowRange(shard, at, min(at + FILE_OFFSETS, ends.next))
-            found = list(chain.from_iterable(rows.read(wanted, selector)))
-            fields = _extended(fields, infer(found))
+            pieces = list(rows.read(wanted, selector))
+            found = list(blocks(pieces, wanted.begin, wanted.end))
+            rows_there = chain.from_iterable(block.rows() for block in found)
+            fields = _extended(fields, infer(rows_there))
             _write(folder, wanted, found, fields, {STREAM: rows.stream_id, SELECTOR: selector})
-            count += len(found)
+            count += sum(map(len, found))
             done += wanted.end - wanted.begin
             progress(done, total)
     return count
@@ -108,13 +111,14 @@ def _extended(fields: pa.Schema, others: pa.Schema) -> pa.Schema:
 def _write(
     folder: Path,
     wanted: RowRange,
-    rows: list[StreamRow],
+    found: list[Block],
     fields: pa.Schema,
     metadata: dict[bytes, str],
 ) -> None:
     name = f"{wanted.shard}-{wanted.begin}-{wanted.end}.parquet"
     draft = folder / f".{name}.{os.getpid()}"  # Spark passes over names with a dot
-    batches = [each.replace_schema_metadata(None) for each in Columns(fields).batches([rows])]
+    columns = Columns(fields)
+    batches = [columns.batch(block).replace_schema_metadata(None) for block in found]
     table = pa.Table.from_batches(batches, fields)
     known: Any = {key: value.encode() for key, value in metadata.items()}
     try:

@@ -6,15 +6,18 @@ matches. While the node is away it is looked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from canopy.client.errors import CommandFailed, ControlError
 from canopy.client.streams.reading import Start
 from canopy.client.synchronous import Client, connect
+from canopy.spark.blocks import EVERYTHING
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.rows import RowRange, ShardEnds, check_same
-from overlay.client import GetStreams, StreamEvent, Streams
+from overlay.client import GetStreams, PackedEvents, Streams
+
+NANOSECONDS: Final = 1e9
 
 OUT_OF_RANGE: Final = "offset-out-of-range"
 
@@ -67,11 +70,12 @@ class NodeRows:
         except ControlError as error:
             raise SparkSourceError(f"stream {self._stream}: {error}") from None
 
-    def read(self, wanted: RowRange, selector: str) -> Iterator[Sequence[StreamEvent]]:
+    def read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
         """See `Rows`."""
         shard, begin, end, until, stream = wanted
+        before = EVERYTHING if until is None else round(until * NANOSECONDS)
         try:
-            with self._client.read(
+            with self._client.read_packed(
                 *(self._stream, selector),
                 positions={shard: begin},
                 shard=shard,
@@ -79,18 +83,14 @@ class NodeRows:
             ) as reading:
                 self.stream_id = reading.stream_id
                 check_same(stream, self.stream_id)
+                reading.ahead = True
                 while reading.positions[shard] < end:
                     found = reading.take(self._timeout)
                     if not found and reading.positions[shard] < end:
                         self._check_end(shard, end)
-                    if until is not None or (found and found[-1].offset >= end):
-                        found = [
-                            event
-                            for event in found
-                            if event.offset < end and (until is None or event.time < until)
-                        ]
-                    if found:
-                        yield found
+                    for piece in found:
+                        if piece.first < end and piece.time < before:
+                            yield piece
         except CommandFailed as error:
             if error.code == OUT_OF_RANGE:
                 raise RowsLostError(f"stream {self._stream}, shard {shard}: {error}") from None

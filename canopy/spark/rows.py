@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from canopy.spark.columns import StreamRow
 from canopy.spark.errors import SparkSourceError
+from overlay.client import PackedEvents
 
 
 class ShardEnds(NamedTuple):
@@ -41,9 +41,10 @@ class Rows(Protocol):
         """By shard, the first offset that was appended at this time or later (nanoseconds since
         1970)."""
 
-    def read(self, wanted: RowRange, selector: str) -> Iterator[Sequence[StreamRow]]:
-        """The rows of the range that the selector matches, "": all, some at a time. Raises
-        RowsLostError if the first ones are not kept any more."""
+    def read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
+        """The rows of the range that the selector matches, "": all. The first piece and the last
+        may have rows that lie before and behind the range (`canopy.spark.blocks` leaves them out).
+        Raises RowsLostError if the first ones are not kept any more."""
 
     def close(self) -> None:
         """Nothing more is read."""

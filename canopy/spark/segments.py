@@ -14,10 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from canopy.spark.columns import PlacedRow
+from msgspec.structs import astuple
+
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.rows import RowRange, ShardEnds, check_same
 from matching import Predicate, compile_selector
+from overlay.client import PackedEvents
+from streams.consuming.pieces import RowPieces, whole_piece
 from streams.consuming.skipping import SkipTest
 from streams.directory.entry import decode_entry
 from streams.log.batches import MalformedChunkError, rows_of
@@ -77,7 +80,7 @@ class FolderRows:
             found[number] = next((c.first for c in chunks if c.time >= time), shard.ends.next)
         return found
 
-    def read(self, wanted: RowRange, selector: str) -> Iterator[list[PlacedRow]]:
+    def read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
         """See `Rows`."""
         if wanted.shard not in self._shards:
             self._look()
@@ -97,7 +100,7 @@ class FolderRows:
         for chunk in self._chunks(shard, wanted.begin, wanted.end, predicate):
             if wanted.until is not None and chunk.time / NANOSECONDS >= wanted.until:
                 return
-            if found := list(_matching(chunk, wanted, predicate)):
+            if (found := _matching(chunk, wanted.shard, predicate)) is not None:
                 yield found
 
     def close(self) -> None:
@@ -255,16 +258,17 @@ def _walk(folder: Path, begin: int, end: int) -> Iterator[Chunk]:
             position += max(length, HEAD.size)
 
 
-def _matching(chunk: Chunk, wanted: RowRange, predicate: Predicate | None) -> Iterator[PlacedRow]:
+def _matching(chunk: Chunk, shard: int, predicate: Predicate | None) -> PackedEvents | None:
+    """What matches of a chunk's rows; all of them as they are where all are wanted."""
     try:
-        rows = rows_of(chunk)
+        if predicate is None:
+            piece = whole_piece(chunk)
+        else:
+            rows = rows_of(chunk)
+            found = [n for n, row in enumerate(rows) if predicate.matches(row.attributes)]
+            if not found:
+                return None
+            piece = RowPieces(chunk, rows).piece(found)
     except MalformedChunkError as error:
-        raise SparkSourceError(f"shard {wanted.shard}: {error}") from None
-    time = chunk.time / NANOSECONDS
-    for offset, row in enumerate(rows, chunk.first):
-        if wanted.begin <= offset < wanted.end and (
-            predicate is None or predicate.matches(row.attributes)
-        ):
-            yield PlacedRow(
-                *(wanted.shard, offset, time), *(row.attributes, row.payload, row.payload_type)
-            )
+        raise SparkSourceError(f"shard {shard}: {error}") from None
+    return PackedEvents(shard, *astuple(piece))

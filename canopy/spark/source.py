@@ -25,7 +25,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from canopy.spark.columns import MIXED, Columns, StreamRow, infer
+from canopy.spark.blocks import PlacedRow, behind, blocks
+from canopy.spark.columns import MIXED, Columns, infer
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.node import NodeRows
 from canopy.spark.options import SourceOptions, sink_options, source_options
@@ -33,6 +34,7 @@ from canopy.spark.pushing import Bounds, pushed
 from canopy.spark.rows import RowRange, Rows, check_same
 from canopy.spark.segments import FolderRows
 from canopy.spark.sink import BatchWriter, StreamWriter
+from overlay.client import PackedEvents
 
 
 class CanopySource(DataSource):
@@ -101,13 +103,14 @@ def rows_of(options: SourceOptions) -> Rows:
     return NodeRows(options.node, options.stream, options.timeout)
 
 
-def _sampled(options: SourceOptions) -> Iterator[StreamRow]:
+def _sampled(options: SourceOptions) -> Iterator[PlacedRow]:
     """Rows at both ends of each shard."""
     rows = rows_of(options)
     for shard, (first, end) in rows.ends().items():
         middle = min(end, first + options.sample)
-        for begin, behind in ((first, middle), (max(middle, end - options.sample), end)):
-            yield from chain.from_iterable(rows.read(RowRange(shard, begin, behind), ""))
+        for begin, until in ((first, middle), (max(middle, end - options.sample), end)):
+            found = rows.read(RowRange(shard, begin, until), "")
+            yield from chain.from_iterable(each.rows() for each in blocks(found, begin, until))
 
 
 class Span(InputPartition):
@@ -143,16 +146,17 @@ class Reading:
             return iter(())
         fields = fields_of(self._schema)
         plain = pa.schema([field.with_metadata(None) for field in fields])
-        found = self._read(partition.wanted, partition.selector)
-        batches = Columns(fields, self._options.mode).batches(found)
+        wanted = partition.wanted
+        found = self._read(wanted, partition.selector)
+        batches = Columns(fields, self._options.mode).batches(found, wanted.begin, wanted.end)
         return (batch.replace_schema_metadata(None).cast(plain) for batch in batches)
 
-    def _read(self, wanted: RowRange, selector: str) -> Iterator[Sequence[StreamRow]]:
+    def _read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
         begin = wanted.begin
         try:
-            for rows in self.rows.read(wanted, selector):
-                begin = rows[-1].offset + 1
-                yield rows
+            for piece in self.rows.read(wanted, selector):
+                begin = behind(piece)
+                yield piece
         except RowsLostError as error:
             if self._options.fails_on_loss:
                 raise RowsLostError(

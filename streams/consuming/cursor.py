@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from overlay.client import StreamEvent
+from msgspec.structs import astuple
+
+from overlay.client import PackedEvents, StreamEvent
 from overlay.machine import Peer
 from streams.consuming.messages import KEYS, Piece, ReadFrom, cost
 from streams.log.batches import Row, decode_rows
@@ -160,9 +162,24 @@ class Cursor:
             if not self._rows:
                 self._pieces.popleft()
                 self._held -= cost(piece)
-        assert self.position is not None, "rows come after the beginning"
-        if not self._pieces:
-            self.delivered = self.position
-        elif found:
-            self.delivered = found[-1].offset + 1
+        self._tell(found[-1].offset + 1 if found else self.delivered)
         return found, taken
+
+    def take_packed(self, size: int) -> tuple[list[PackedEvents], int]:
+        """Pieces of some `size` bytes, or one, as they are; returns them and their bytes."""
+        found: list[PackedEvents] = []
+        taken = 0
+        behind = self.delivered
+        while taken < size and self._pieces:
+            piece = self._pieces.popleft()
+            taken += len(piece.rows)
+            self._held -= cost(piece)
+            behind = piece.first + (piece.places[-1] if piece.places else piece.count - 1) + 1
+            found.append(PackedEvents(self.place, *astuple(piece)))
+        self._tell(behind)
+        return found, taken
+
+    def _tell(self, behind: int) -> None:
+        """The program is told of rows below this offset, of all of them where no more wait."""
+        assert self.position is not None, "rows come after the beginning"
+        self.delivered = behind if self._pieces else self.position

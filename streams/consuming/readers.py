@@ -28,6 +28,7 @@ from overlay.client import (
     EndReading,
     EventsTaken,
     Failed,
+    PackedEvents,
     ReadingReady,
     StreamEvent,
     TakeEvents,
@@ -304,23 +305,29 @@ class Readers(Machine):
 
     def _hand_over(self, reading: _Reading, request: int) -> None:
         events: list[StreamEvent] = []
+        packed: list[PackedEvents] = []
         positions: list[tuple[int, int]] = []
         size = 0
         cursors = reading.cursors
         reading.turn = (reading.turn + 1) % len(cursors)
         for cursor in (*cursors[reading.turn :], *cursors[: reading.turn]):
             if cursor.has_news and len(events) < TAKEN_EVENTS and size < TAKEN_BYTES:
-                found, taken = cursor.take(TAKEN_EVENTS - len(events), TAKEN_BYTES - size)
+                if reading.command.packed:
+                    pieces, taken = cursor.take_packed(TAKEN_BYTES - size)
+                    packed += pieces
+                else:
+                    found, taken = cursor.take(TAKEN_EVENTS - len(events), TAKEN_BYTES - size)
+                    events += found
+                    if reading.command.durable and found:
+                        self._record_taken(reading, cursor, found)
                 size += taken
-                events += found
-                if reading.command.durable and found:
-                    self._record_taken(reading, cursor, found)
                 positions.append((cursor.place, cursor.delivered))
                 if cursor.should_grant and cursor.leader is not None and cursor.has_begun:
                     self._keep(cursor.leader, cursor.shard, [cursor])
-        self.port.count("stream_events_taken", len(events))
+        count = len(events) + sum(piece.count for piece in packed)
+        self.port.count("stream_events_taken", count)
         tables = tuple((c.place, c.table_end) for c in cursors if c.is_in_table)
-        taken_now = EventsTaken(request, tuple(events), tuple(positions), tables)
+        taken_now = EventsTaken(request, tuple(events), tuple(positions), tables, tuple(packed))
         self.port.reply(reading.client, taken_now)
 
     def _record_taken(
@@ -622,6 +629,8 @@ def _fault(command: BeginReading) -> tuple[str, str] | None:
         return "usage", "a durable consumer's name has printable characters only"
     if command.resume and not (command.durable and command.token):
         return "usage", "only a durable consumer with a token can go on"
+    if command.packed and command.durable:
+        return "usage", "a durable consumer's rows are not packed: which it has taken is recorded"
     if command.shard >= 0 and command.durable:
         return "usage", "a durable consumer reads all shards"
     if command.start == "keys" and command.durable:

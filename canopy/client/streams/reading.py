@@ -25,6 +25,7 @@ from overlay.client import (
     Done,
     EndReading,
     EventsTaken,
+    PackedEvents,
     ReadingReady,
     StreamEvent,
     TakeEvents,
@@ -42,6 +43,8 @@ CONFIRM: Final = 1.0
 
 PAUSE: Final = 0.2
 """Seconds between two looks for a node that is away."""
+
+NONE_TAKEN: Final = EventsTaken(0, (), ())
 
 L = TypeVar("L", bound=Link)
 
@@ -86,6 +89,7 @@ def wanted_reading(
     durable: str,
     expire_after: float,
     shard: int = -1,
+    packed: bool = False,
 ) -> BeginReading:
     """The command for the arguments of `Client.read`."""
     kind, place = started(start, at)
@@ -93,6 +97,7 @@ def wanted_reading(
         *(0, stream, selector, kind, place, tuple(sorted(positions.items())), durable),
         expire_after=int(expire_after),
         shard=shard,
+        packed=packed,
     )
 
 
@@ -152,6 +157,7 @@ class ReadingCore(Generic[L]):
                 *(0, wanted.stream, wanted.selector, wanted.start, wanted.at, positions),
                 *(wanted.durable, self._token, resume, wanted.expire_after, wanted.shard),
                 tables=self._open_tables() if known else (),
+                packed=wanted.packed,
             )
             self._beginning = yield partial(self._begin, command, self._timeout)
         assert self._beginning is not None
@@ -189,23 +195,31 @@ class ReadingCore(Generic[L]):
 
     def _taking(self, timeout: float) -> Steps[list[StreamEvent]]:
         """The next events; none when none came in time, or where others were passed over."""
-        events = list(self._rest) or (yield from self._fetching(timeout))
+        events = list(self._rest) or list((yield from self._fetching(timeout)).events)
         self._rest.clear()
         self.positions.update(self._scanned)
         return events
+
+    def _taking_packed(self, timeout: float) -> Steps[list[PackedEvents]]:
+        """The same of a reading whose rows are packed."""
+        taken = yield from self._fetching(timeout)
+        if taken.events:
+            raise ControlError("the node is of an older version, which does not know packed rows")
+        self.positions.update(self._scanned)
+        return list(taken.packed)
 
     def _following(self) -> Steps[StreamEvent | None]:
         """The next event; None: this is closed. Only what was handed out counts in `positions`."""
         while not self._rest and not self._is_closed:
             self.positions.update(self._scanned)
-            self._rest.extend((yield from self._fetching(math.inf)))
+            self._rest.extend((yield from self._fetching(math.inf)).events)
         if self._is_closed:
             return None
         event = self._rest.popleft()
         self.positions[event.shard] = event.offset + 1
         return event
 
-    def _fetching(self, timeout: float) -> Steps[list[StreamEvent]]:
+    def _fetching(self, timeout: float) -> Steps[EventsTaken]:
         until = time.monotonic() + timeout
         while True:
             try:
@@ -223,7 +237,7 @@ class ReadingCore(Generic[L]):
                 assert self._take is not None
                 left = max(0.0, until - time.monotonic())
                 if not (yield partial(link.is_answered, self._take, left)):
-                    return []
+                    return NONE_TAKEN
                 number, self._take = self._take, None
                 taken = expected((yield partial(link.finish, number, 0.0)), EventsTaken)
             except UnreachableError:
@@ -231,10 +245,10 @@ class ReadingCore(Generic[L]):
                 continue
             self._scanned.update(taken.positions)
             self._tables.update(taken.tables)
-            if self.ahead and taken.events:
+            if self.ahead and (taken.events or taken.packed):
                 with contextlib.suppress(UnreachableError):
                     self._take = yield partial(link.begin, TakeEvents(0, self._number))
-            return list(taken.events)
+            return taken
 
     def confirm(self) -> None:
         """Everything handed out so far has taken effect, elsewhere: a durable reading tells the

@@ -21,16 +21,33 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from canopy.spark.columns import EXTRAS, MIXED, Columns, PlacedRow, infer
+from canopy.spark.blocks import Block, PlacedRow, blocks
+from canopy.spark.columns import EXTRAS, MIXED, Columns, infer
 from canopy.spark.errors import SparkSourceError
 from canopy.spark.options import sink_options, source_options
 from canopy.spark.pushing import Bounds, pushed
 from canopy.spark.source import fields_of, schema_of
 from matching import compile_selector
+from overlay.client import PackedEvents
+from streams.log.batches import Row, encode_rows
 
 
 def row(offset: int = 0, payload: bytes = b"", **attributes: Any) -> PlacedRow:
     return PlacedRow(0, offset, 1.5, attributes, payload, "")
+
+
+def piece(*rows: PlacedRow) -> PackedEvents:
+    """These rows of one time, as a node hands them over."""
+    first = rows[0].offset
+    encoded = encode_rows(Row(*row[3:]) for row in rows)
+    places = [row.offset - first for row in rows[1:]]
+    follow = places == list(range(1, len(rows)))
+    time = round(rows[0].time * 1e9)
+    return PackedEvents(0, time, first, len(rows), () if follow else tuple(places), encoded)
+
+
+def block(*rows: PlacedRow) -> Block:
+    return Block([piece(*rows)])
 
 
 def test_columns_are_inferred_from_the_values_that_occur() -> None:
@@ -51,7 +68,7 @@ def test_columns_are_inferred_from_the_values_that_occur() -> None:
     there = fields_of(schema_of(found))
     assert there == found
     assert [f.metadata for f in there] == [f.metadata for f in found]
-    batch = Columns(found).batch(rows)
+    batch = Columns(found).batch(block(*rows))
     assert batch.to_pylist()[1] | {"_time": None} == {
         "n": None,
         "f": 2.0,
@@ -72,14 +89,63 @@ def test_a_value_that_its_column_cannot_have_is_an_error_that_names_it_or_null()
     wrong: dict[str, Any] = {"n": 2**40}
     for each in (wrong, {"n": "3"}, {"n": True}, {"n": 1.5}):
         with pytest.raises(SparkSourceError, match=r"n is .* at shard 0, offset 7, and its column"):
-            Columns(fields).batch([row(n=1), row(7, **each)])
-    batch = Columns(fields, "permissive").batch([row(n=1, f=2**60 + 1), row(**wrong, f="x")])
+            Columns(fields).batch(block(row(n=1), row(7, **each)))
+    batch = Columns(fields, "permissive").batch(
+        block(row(n=1, f=2**60 + 1), row(1, **wrong, f="x"))
+    )
     assert batch.column("n").to_pylist() == [1, None]
     assert batch.column("f").to_pylist() == [float(2**60 + 1), None]
     assert batch.column("_attributes").to_pylist()[1] == '{"n": 1099511627776, "f": "x"}'
     for name, kind in (("n", pa.list_(pa.int64())), ("_offset", pa.string())):
         with pytest.raises(SparkSourceError, match=f"the column {name} is"):
             Columns(pa.schema([(name, kind)]))
+
+
+NAMES = st.sampled_from(["n", "s", 'we"ird', "b\\s", "ä", "_n"])
+ROWS = st.builds(
+    lambda attributes, payload: (attributes, payload, "t" if payload else ""),
+    st.dictionaries(
+        NAMES,
+        st.one_of(
+            st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.text()
+        ),
+    ),
+    st.binary(max_size=3),
+)
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(1, 3), ROWS), min_size=1, max_size=4), max_size=5),
+    st.lists(NAMES, unique=True),
+    st.integers(0, 30),
+    st.integers(0, 30),
+)
+def test_a_block_has_the_rows_of_its_range_with_their_values(
+    runs: list[Any], names: list[str], begin: int, end: int
+) -> None:
+    offset, rows, pieces = 0, [], []
+    for number, run in enumerate(runs):
+        placed = []
+        for step, (attributes, payload, kind) in run:
+            offset += step
+            placed.append(PlacedRow(0, offset, 1.0 + number, attributes, payload, kind))
+        pieces.append(piece(*placed))
+        rows += placed
+    wanted = [each for each in rows if begin <= each.offset < end]
+    found = list(blocks(pieces, begin, end))
+    assert repr([each for block in found for each in block.rows()]) == repr(wanted)
+    columns = [
+        [value for block in found for value in block.columns(names)[place]]
+        for place in range(len(names))
+    ]
+    assert repr(columns) == repr([[each.attributes.get(name) for each in wanted] for name in names])
+    fields = pa.schema([(name, EXTRAS[name]) for name in ("_offset", "_time", "_payload")])
+    there = [
+        each for batch in Columns(fields).batches(pieces, begin, end) for each in batch.to_pylist()
+    ]
+    assert [(each["_offset"], each["_time"].timestamp(), each["_payload"]) for each in there] == [
+        (each.offset, each.time, each.payload) for each in wanted
+    ]
 
 
 def test_options_are_checked_before_anything_is_read() -> None:

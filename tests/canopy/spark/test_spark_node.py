@@ -27,6 +27,7 @@ import canopy
 from canopy.cli.main import main
 from canopy.spark import node as node_rows
 from canopy.spark import sink
+from canopy.spark.blocks import Block
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.history import history_ends
 from canopy.spark.source import CanopySource, PushingReader, Reader, StreamReader
@@ -48,7 +49,7 @@ def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Overlay]:
             client.ask(AddStream(0, name, shards, by, 1), Streams, PATIENCE)
         client.append("s", ({"n": n, "even": n % 2 == 0} for n in range(1_000)))
         client.append("three", ({"n": n} for n in range(1_000)))
-        client.append("long", ({"n": n} for n in range(5_000)))
+        client.append("long", ({"n": n, "text": "x" * 400} for n in range(5_000)))
     yield made
     for client in node_rows._clients.values():
         client.close()
@@ -132,14 +133,15 @@ def test_a_task_goes_on_when_its_node_is_killed_and_lost_rows_are_an_error(
     begin = reader.initialOffset()
     end = reader.latestOffset(begin, ReadAllAvailable())
     (piece,) = reader.partitions(begin, end)
-    rows = reader._read(piece.wanted, "")  # type: ignore[attr-defined]
-    found = [row.attributes["n"] for row in next(rows)]
+    pieces = reader._read(piece.wanted, "")  # type: ignore[attr-defined]
+    found = [next(pieces)]
     address = (overlay.folder / "0" / "address").read_text().strip()
     overlay.kill(0)
     timer = threading.Timer(0.3, overlay.start_again, (0, address))
     timer.start()
-    found += [row.attributes["n"] for piece in rows for row in piece]
-    assert found == list(range(5_000))
+    found += pieces
+    (numbers,) = Block(found).columns(["n"])
+    assert numbers == list(range(5_000))
     timer.join()
     wait_ready(overlay.client_again(0))
     assert reader.latestOffset(begin, ReadAllAvailable()) == end

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from canopy.spark.blocks import blocks
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.rows import RowRange, ShardEnds
 from canopy.spark.segments import FolderRows
@@ -31,7 +32,7 @@ def stored(log: LogWriter, folder: Path) -> Path:
 
 def offsets(rows: FolderRows, begin: int, end: int, selector: str = "") -> list[int]:
     pieces = rows.read(RowRange(0, begin, end), selector)
-    return [row.offset for piece in pieces for row in piece]
+    return [row.offset for block in blocks(pieces, begin, end) for row in block.rows()]
 
 
 def test_one_folder_has_what_its_log_says_to_be_committed_and_all_folders_have_more(
