@@ -10,7 +10,9 @@ it is committed. Chunks whose zone maps exclude the selector are passed over.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,6 +32,19 @@ from streams.log.shard_log import Line, parse_name
 from streams.log.zones import decode_zones
 
 NANOSECONDS: Final = 1e9
+
+HEADS: Final = 64 * 1024
+"""Bytes that are read at once where chunks are passed over: many small ones, or the head of a large
+one."""
+
+_opened: Final[dict[tuple[tuple[str, ...], str], FolderRows]] = {}
+"""Of this process, in which tasks follow on one another: each would read the newest segments to
+learn what is committed."""
+
+
+def folder_rows(folders: tuple[str, ...], stream: str) -> FolderRows:
+    """This process's view of a stream's folders."""
+    return _opened.setdefault((folders, stream), FolderRows(folders, stream))
 
 
 class _Found(NamedTuple):
@@ -76,28 +91,20 @@ class FolderRows:
         self._look()
         found = {}
         for number, shard in self._shards.items():
-            chunks = self._chunks(shard, shard.ends.first, shard.ends.next)
+            chunks = self._chunks(number, shard.ends.first, shard.ends.next)
             found[number] = next((c.first for c in chunks if c.time >= time), shard.ends.next)
         return found
 
     def read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
         """See `Rows`."""
-        if wanted.shard not in self._shards:
+        known = self._shards.get(wanted.shard)
+        if known is None or wanted.end > known.ends.next:
             self._look()
         check_same(wanted.stream, self.stream_id)
         shard = self._shards[wanted.shard]
-        if wanted.begin < shard.ends.first:
-            raise RowsLostError(
-                f"shard {wanted.shard}: the rows from offset {wanted.begin} on are not kept any "
-                f"more: {shard.ends.first} is the first"
-            )
-        if wanted.end > shard.ends.next:
-            raise RowsLostError(
-                f"shard {wanted.shard}: rows up to offset {wanted.end} were there, and now there "
-                f"are {shard.ends.next}"
-            )
+        _check_kept(wanted.shard, shard.ends, wanted.begin, wanted.end)
         predicate = compile_selector(selector) if selector else None
-        for chunk in self._chunks(shard, wanted.begin, wanted.end, predicate):
+        for chunk in self._chunks(wanted.shard, wanted.begin, wanted.end, predicate):
             if wanted.until is not None and chunk.time / NANOSECONDS >= wanted.until:
                 return
             if (found := _matching(chunk, wanted.shard, predicate)) is not None:
@@ -161,11 +168,12 @@ class FolderRows:
     # -- chunks ----------------------------------------------------------------------------------
 
     def _chunks(
-        self, shard: _Shard, begin: int, end: int, predicate: Predicate | None = None
+        self, number: int, begin: int, end: int, predicate: Predicate | None = None
     ) -> Iterator[Chunk]:
         """The chunks of events with offsets from `begin` to before `end`, each from the first
         replica that has it whole."""
         skips = None if predicate is None else SkipTest(predicate)
+        shard = self._shards[number]
         at = begin
         while at < end:
             before = at
@@ -177,11 +185,26 @@ class FolderRows:
                     if skips is None or skips.may_match(decode_zones(chunk.zones)):
                         yield chunk
             if at == before:
+                self._look()  # retention may have removed it meanwhile
+                _check_kept(number, self._shards[number].ends, at, end)
                 folders = ", ".join(str(replica.folder) for replica in shard.replicas)
                 raise SparkSourceError(
                     f"the chunk with offset {at} is damaged or missing in {folders}: add the "
                     "folder of another replica to the path"
                 )
+
+
+def _check_kept(number: int, there: ShardEnds, begin: int, end: int) -> None:
+    """Raise RowsLostError if the range of offsets is not there as a whole."""
+    if begin < there.first:
+        raise RowsLostError(
+            f"shard {number}: the rows from offset {begin} on are not kept any more: {there.first} "
+            "is the first"
+        )
+    if end > there.next:
+        raise RowsLostError(
+            f"shard {number}: rows up to offset {end} were there, and now there are {there.next}"
+        )
 
 
 def _shard_of(found: Sequence[_Found]) -> _Shard:
@@ -242,20 +265,20 @@ def _walk(folder: Path, begin: int, end: int) -> Iterator[Chunk]:
         behind = starts[place + 1] if place + 1 < len(starts) else end
         if at >= end or behind <= at:
             continue
-        data = path.read_bytes()
-        position = 0
-        while position < len(data) and at < end:
-            head = HEAD.unpack_from(data, position) if position + HEAD.size <= len(data) else None
-            if head is None or head[0] != MARK:
-                return
-            length, first, count = head[1], head[8], head[9]
-            if first + count > at and count:
-                chunk = read(data, position, hashed=False)
+        with path.open("rb", buffering=HEADS) as file:
+            while at < end and (head := file.read(HEAD.size)):
+                if len(head) < HEAD.size or not head.startswith(MARK):
+                    return
+                length, first, count = itemgetter(1, 8, 9)(HEAD.unpack(head))
+                behind_head = max(length - HEAD.size, 0)
+                if not count or first + count <= at:
+                    file.seek(behind_head, os.SEEK_CUR)
+                    continue
+                chunk = read(head + file.read(behind_head), hashed=False)
                 if chunk is None or chunk.first > at:
                     return
                 yield chunk
                 at = chunk.next_offset
-            position += max(length, HEAD.size)
 
 
 def _matching(chunk: Chunk, shard: int, predicate: Predicate | None) -> PackedEvents | None:

@@ -32,7 +32,7 @@ from canopy.spark.node import NodeRows
 from canopy.spark.options import SourceOptions, sink_options, source_options
 from canopy.spark.pushing import Bounds, pushed
 from canopy.spark.rows import RowRange, Rows, check_same
-from canopy.spark.segments import FolderRows
+from canopy.spark.segments import folder_rows
 from canopy.spark.sink import BatchWriter, StreamWriter
 from overlay.client import PackedEvents
 
@@ -99,7 +99,7 @@ def fields_of(schema: StructType) -> pa.Schema:
 def rows_of(options: SourceOptions) -> Rows:
     """Where the rows come from."""
     if options.folders:
-        return FolderRows(options.folders, options.stream)
+        return folder_rows(options.folders, options.stream)
     return NodeRows(options.node, options.stream, options.timeout)
 
 
