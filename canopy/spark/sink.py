@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -64,6 +65,7 @@ class _Writer:
         """Raises SparkSourceError for columns that no event can have."""
         self._options = options
         self._names = [field.name for field in schema.fields]
+        self._attributes = [name for name in self._names if name not in EXTRAS]
         for field in schema.fields:
             kind = field.dataType.simpleString()
             if field.name == "_payload" and kind == "binary":
@@ -77,11 +79,15 @@ class _Writer:
     def _append(
         self, batches: Iterator[pa.RecordBatch], producer: str, step: int
     ) -> WriterCommitMessage:
-        drafts = [draft for batch in batches for draft in self._drafts(batch)]
+        drafts: list[Draft] = []
+        size = 0
+        for batch in batches:
+            drafts += self._drafts(batch)
+            size += self._size(batch)
         options = self._options
         if not drafts:
             return Written(0)
-        is_small = sum(map(_size, drafts)) <= ATOMIC_BYTES
+        is_small = size <= ATOMIC_BYTES
         if not is_small and not options.keeps_order:
             drafts.sort(key=msgspec.msgpack.encode)
         client = client_of(options.node, options.timeout)
@@ -93,9 +99,21 @@ class _Writer:
             raise SparkSourceError(f"stream {options.stream}: {error}") from error
         return Written(len(drafts))
 
+    def _size(self, batch: pa.RecordBatch) -> int:
+        """Bytes of the events of a batch, about, and never less than they have in the log. (A batch
+        that is done again has to get the same answer.)"""
+        size = batch.num_rows * (ROW_BYTES + sum(len(name) + 10 for name in self._attributes))
+        for name in self._attributes:
+            column = batch.column(name)
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                size += 4 * (pc.sum(pc.utf8_length(column)).as_py() or 0)
+        if "_payload" in self._names:
+            size += pc.sum(pc.binary_length(batch.column("_payload"))).as_py() or 0
+        return size
+
     def _drafts(self, batch: pa.RecordBatch) -> Iterator[Draft]:
         """The events of a batch: columns are attributes, those of `EXTRAS` are not."""
-        names = [name for name in self._names if name not in EXTRAS]
+        names = self._attributes
         columns = [batch.column(name).to_pylist() for name in names]
         payloads = self._extra(batch, "_payload", b"")
         types = self._extra(batch, "_payload_type", "")
@@ -107,14 +125,6 @@ class _Writer:
         if name not in self._names:
             return [nothing] * batch.num_rows
         return [nothing if each is None else each for each in batch.column(name).to_pylist()]
-
-
-def _size(draft: Draft) -> int:
-    """Bytes of an event, about, and never less than it has in the log."""
-    attributes = draft.attributes.items()
-    texts = sum(4 * len(value) for _, value in attributes if isinstance(value, str))
-    names = sum(len(name) + 10 for name, _ in attributes)
-    return ROW_BYTES + len(draft.payload) + texts + names
 
 
 def _partition() -> TaskContext:
