@@ -102,7 +102,7 @@ class _Writer:
     def _size(self, batch: pa.RecordBatch) -> int:
         """Bytes of the events of a batch, about, and never less than they have in the log. (A batch
         that is done again has to get the same answer.)"""
-        size = batch.num_rows * (ROW_BYTES + sum(len(name) + 10 for name in self._attributes))
+        size: int = batch.num_rows * (ROW_BYTES + sum(len(name) + 10 for name in self._attributes))
         for name in self._attributes:
             column = batch.column(name)
             if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):

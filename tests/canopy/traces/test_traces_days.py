@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from canopy.cli.main import main
+from canopy.cli.traces import from_stream
 from canopy.traces.analysis import (
     AnalysisError,
     AnalysisSummary,
@@ -39,6 +42,7 @@ from canopy.traces.analysis.days.state import (
 )
 from canopy.traces.analysis.days.taking import check_overlay, is_within
 from tests.support.traces.days import as_of, day, end_of, week
+from tests.support.traces.sent import SentRecords
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # four analyses are one fixture
 
@@ -80,11 +84,23 @@ def daily(spark: Any, folder: Path) -> dict[int, AnalysisSummary]:
     return found
 
 
-def test_day_by_day_finds_what_one_run_over_all_finds(
-    spark: Any, folder: Path, daily: dict[int, AnalysisSummary]
+def test_a_folder_day_by_day_and_a_stream_with_all_of_it_have_the_same_verdict(
+    spark: Any,
+    folder: Path,
+    daily: dict[int, AnalysisSummary],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    whole = analyze(folder / "traces", folder / "whole", session=spark).to_dict()
-    last = daily[RUNS[-1]].to_dict()
+    client = SentRecords(folder / "traces")
+    monkeypatch.setattr(from_stream, "open_client", lambda *_, **__: nullcontext(client))
+    monkeypatch.setattr(
+        "canopy.traces.analysis.analyze_places",
+        lambda traces, out, **_: analyze(Path(traces), Path(out), session=spark),
+    )
+    words = ["trace", "analyze", "--stream", "traces", "--out", str(folder / "whole"), "--json"]
+    assert main(words) == 1, "the run was not exact"
+    whole = json.loads(capsys.readouterr().out)
+    last = json.loads(json.dumps(daily[RUNS[-1]].to_dict()))
     different = {
         name: (whole[name], last[name])
         for name in whole
