@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -12,18 +14,29 @@ from overlay.client import (
     Done,
     EventsTaken,
     Failed,
+    PackedEvents,
     ReadingReady,
+    StreamEvent,
     TakeEvents,
 )
 from overlay.links.events import LinkDown
 from streams.consuming import readers, shard_readings
 from streams.consuming.readers import Readers
 from streams.log import shard_log
+from streams.log.batches import decode_rows
 from streams.replication import replica as replica_module
 from streams.replication.replica import Replica
 from tests.streams.consuming.consuming_world import SELECTORS, ConsumingWorld
 from tests.support.shards.producing_world import STREAM, WorldLocator
 from tests.support.shards.shard_world import WrongError
+
+
+def unpacked(packed: PackedEvents) -> Iterator[StreamEvent]:
+    """The events one by one."""
+    places = (0, *packed.places) if packed.places else range(packed.count)
+    rows = decode_rows(packed.rows, packed.count)
+    for place, row in zip(places, rows, strict=True):
+        yield StreamEvent(packed.shard, packed.first + place, packed.time / 1e9, row.attributes)
 
 
 class Life:
@@ -43,6 +56,7 @@ class ReadingProgram:
     ) -> None:
         self.world, self.client, self.node = world, client, node
         self.selector, self.durable = selector, durable
+        self.packed = not durable and client % 2 == 0
         self.lives: list[Life] = []
         self.request = 0
         self.reading = 0  # request of its BeginReading; 0: it has none
@@ -71,6 +85,7 @@ class ReadingProgram:
         self.ask(
             *(BeginReading, STREAM, self.selector, "first", 0, positions),
             *(self.durable, self.token, self.resumes),
+            packed=self.packed,
         )
 
     def work(self) -> None:
@@ -115,7 +130,9 @@ class ReadingProgram:
             self.commits.pop(reply.request, None)
 
     def _take(self, life: Life, taken: EventsTaken) -> None:
-        for event in taken.events:
+        if taken.events if self.packed else taken.packed:
+            raise WrongError("rows are packed that should not be, or are not")
+        for event in (*taken.events, *chain.from_iterable(map(unpacked, taken.packed))):
             if event.offset < max(life.position, max(life.rows, default=-1) + 1):
                 raise WrongError(f"offset {event.offset} came again, or late")
             life.rows[event.offset] = event.attributes
@@ -200,7 +217,8 @@ class ReadingWorld(ConsumingWorld):
 
 def trial_of_readings(seed: int, rounds: int = 25) -> ReadingWorld:
     """A world with eight programs through faults, and judged. WrongError if a checker fails. In
-    every other one few readings at a time are told how far was scanned."""
+    every other one few readings at a time are told how far was scanned, and few rows at a time are
+    handed over."""
     undo = [
         replace_constant(shard_log, "SEGMENT_BYTES", 4_000),
         replace_constant(replica_module, "RECENT_BYTES", 3_000),
@@ -208,6 +226,7 @@ def trial_of_readings(seed: int, rounds: int = 25) -> ReadingWorld:
     if seed % 2:
         undo.append(replace_constant(readers, "PASSED_MOST", 1))
         undo.append(replace_constant(shard_readings, "MARKED_MOST", 3))
+        undo.append(replace_constant(readers, "TAKEN_BYTES", 200))
     try:
         rng = Random(seed)
         world = ReadingWorld(seed)

@@ -65,7 +65,7 @@ def test_who_gets_rows_does_not_wait_for_those_who_get_none(
     end = len(world.log_rows(world.peers[0].id))
     assert [program.lives[-1].position for program in (*few, every)] == [end] * 8 != [0] * 8
     assert len(every.lives[-1].rows) == end
-    empty = [(at, client) for at, client, reply in replies if not reply.events]
+    empty = [(at, client) for at, client, reply in replies if not reply.events + reply.packed]
     first, last = (min(empty)[0], max(empty)[0])
     assert last - first > readers.LOOK
     assert all(sum(at <= t < at + readers.LOOK * 0.9 for t, _ in empty) <= 4 for at, _ in empty)
@@ -132,6 +132,7 @@ def test_readings_that_cannot_begin_say_why() -> None:
         ("orders", "", {"resume": True}, "usage"),
         ("orders", "", {"positions": ((1, 0),)}, "usage"),
         ("x" * 5_000, "", {}, "usage"),
+        ("orders", "", {"durable": "d", "packed": True}, "usage"),
     ):
         reply = ask(world, "n3", BeginReading, stream, selector, **more)
         assert (type(reply), reply.code) == (Failed, code)
