@@ -5,6 +5,9 @@ selectors. What a tenant asks for is *intersected* with what it may see, so that
 harmless; what it publishes has to match. Only *true* permits: an event without the attribute that a
 selector asks about is not permitted.
 
+A tenant may *export*: of what it may publish, others that it names see what the export's selector
+says, besides what they may see anyhow.
+
 A node whose certificate names no tenant is the operators' own, and is not restricted. A tenant that
 the policy does not name may nothing, and so does every tenant where no policy is known, or one of a
 format that this node does not know.
@@ -33,6 +36,9 @@ SELECTOR_MOST: Final = 2_048
 CONJUNCTIONS_MOST: Final = 16
 """Alternatives (OR) in what a tenant may subscribe to: each multiplies those that it asks for."""
 
+EXPORTS_MOST: Final = 100
+"""Exports of one tenant."""
+
 KEPT: Final = 4_096
 """Intersections that a node remembers, some hundred bytes each."""
 
@@ -53,12 +59,21 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     """Registrations of one node, one for each alternative (OR) of a subscription."""
 
 
+class Export(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a tenant shares, of what it may publish itself, and with which tenants."""
+
+    where: Selector
+    to: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=TENANTS_MOST)]
+
+
 class TenantPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What one tenant may; an empty selector permits nothing."""
 
     publish: Selector = ""
     subscribe: Selector = ""
     quota: Quota = Quota()
+    exports: Annotated[dict[str, Export], msgspec.Meta(max_length=EXPORTS_MOST)] = {}
+    """By name, which says nothing to nodes."""
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,20 +90,51 @@ class PolicyError(Exception):
 
 
 def check_policy(policy: Policy) -> None:
-    """Raise PolicyError if a selector does not compile, or has too many alternatives."""
+    """Raise PolicyError if a selector does not compile, or has too many alternatives, with what
+    others export; or if an export goes to a tenant that is not there."""
     if policy.format != FORMAT:
         raise PolicyError(f"the policy's format is {policy.format}; this version reads {FORMAT}")
+    seen = visible(policy)
     for name, tenant in policy.tenants.items():
-        for what, text in (("publish", tenant.publish), ("subscribe", tenant.subscribe)):
-            try:
-                count = len(compile_selector(text).conjunctions) if text else 0
-            except SelectorError as error:
-                raise PolicyError(f"tenant {name}, {what}:\n{error.caret()}") from None
-            if count > CONJUNCTIONS_MOST:
-                raise PolicyError(
-                    f"tenant {name}, {what}: an OR of {count} conjunctions, and "
-                    f"{CONJUNCTIONS_MOST} are allowed: use IN (…) for values of one attribute"
-                )
+        _check_selector(f"tenant {name}, publish", tenant.publish)
+        _check_selector(f"tenant {name}, subscribe", tenant.subscribe)
+        for export, shared in tenant.exports.items():
+            _check_selector(f"tenant {name}, export {export}", shared.where)
+            unknown = [other for other in shared.to if other not in policy.tenants]
+            if unknown or name in shared.to:
+                whom = unknown[0] if unknown else "itself"
+                raise PolicyError(f"tenant {name}, export {export}: to {whom}, which is no other")
+        what = f"tenant {name}, subscribe with what others export to it"
+        _check_selector(what, seen[name])
+        if len(seen[name]) > SELECTOR_MOST:
+            raise PolicyError(f"{what}: {len(seen[name]):,} characters, {SELECTOR_MOST:,} at most")
+
+
+def _check_selector(where: str, text: str) -> None:
+    try:
+        count = len(compile_selector(text).conjunctions) if text else 0
+    except SelectorError as error:
+        raise PolicyError(f"{where}:\n{error.caret()}") from None
+    if count > CONJUNCTIONS_MOST:
+        raise PolicyError(
+            f"{where}: an OR of {count} conjunctions, and "
+            f"{CONJUNCTIONS_MOST} are allowed: use IN (…) for values of one attribute"
+        )
+
+
+def visible(policy: Policy) -> dict[str, str]:
+    """For each tenant a selector of all that it may see: its own, or what others export to it, of
+    which each may publish that itself. "": nothing."""
+    parts = {name: [tenant.subscribe] for name, tenant in policy.tenants.items()}
+    for tenant in policy.tenants.values():
+        for export in tenant.exports.values():
+            for other in export.to if tenant.publish and export.where else ():
+                if other in parts:
+                    parts[other].append(f"({tenant.publish}) AND ({export.where})")
+    return {
+        name: " OR ".join(f"({each})" if len(found) > 1 else each for each in found if each)
+        for name, found in parts.items()
+    }
 
 
 class Remainder(NamedTuple):
@@ -113,6 +159,7 @@ class Confinement:
         elif policy.format != FORMAT:
             reason = reason or f"policy {policy.version} is of a format that this node cannot read"
         self.reason = reason
+        self._visible = {} if self.reason or policy is None else visible(policy)
         self._compiled: dict[str, Predicate | None] = {}
         self._narrowed: BoundedDict[tuple[str, str], str] = BoundedDict(KEPT)
 
@@ -120,6 +167,11 @@ class Confinement:
         """What a tenant may."""
         found = None if self.reason or self.policy is None else self.policy.tenants.get(tenant)
         return found or TenantPolicy()
+
+    def sees(self, tenant: str) -> str:
+        """The selector of all that a tenant may see, what others export to it included; "":
+        nothing."""
+        return self._visible.get(tenant, "")
 
     def denial(self, tenant: str) -> str:
         """Why a tenant may nothing at all; "": it is named."""
@@ -136,7 +188,7 @@ class Confinement:
         key = (tenant, selector)
         found = self._narrowed.get(key)
         if found is None:
-            may = self._predicate(self.of(tenant).subscribe)
+            may = self._predicate(self.sees(tenant))
             if may is None:
                 found = NOTHING
             else:
@@ -149,7 +201,7 @@ class Confinement:
         SelectorError."""
         found, denial = self.narrow(tenant, selector), self.denial(tenant)
         if not denial and not compile_selector(found).conjunctions:
-            may = self.of(tenant).subscribe or "nothing"
+            may = self.sees(tenant) or "nothing"
             denial = f"policy {self.version} leaves nothing of it: {tenant} may see only {may}"
         return Remainder(found, denial)
 
@@ -160,7 +212,7 @@ class Confinement:
 
     def may_see(self, tenant: str, attributes: Attributes) -> bool:
         """Whether a tenant may see an event."""
-        may = self._predicate(self.of(tenant).subscribe)
+        may = self._predicate(self.sees(tenant))
         return may is not None and may.matches(attributes)
 
     def _predicate(self, text: str) -> Predicate | None:

@@ -13,8 +13,9 @@ from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
 from canopy.wire.keys.policies import parse_policy, read_policy, sign_policy, write_policy
 from canopy.wire.log import Log
 from canopy.wire.process.security import PolicyFile
+from matching import compile_selector
 from overlay.rights import Role
-from overlay.tenants.policy import Policy, PolicyError, TenantPolicy
+from overlay.tenants.policy import Confinement, Policy, PolicyError, TenantPolicy
 from tests.support.real.keys import Keys
 
 TEXT = """
@@ -50,6 +51,62 @@ def test_a_file_says_what_it_means_and_nothing_else() -> None:
     ):
         with pytest.raises(PolicyError, match=reason):
             parse_policy(wrong)
+
+
+EXPORTING = """
+version: 4
+tenants:
+  acme:
+    publish: "type LIKE 'acme.%'"
+    exports:
+      prices: {where: "type = 'acme.price' OR type = 'gamma.secret'", to: [beta]}
+  beta:
+    subscribe: "type LIKE 'beta.%'"
+  gamma:
+    publish: "type LIKE 'gamma.%'"
+"""
+
+
+def test_an_export_opens_what_its_tenant_may_publish_and_nothing_else() -> None:
+    policy = parse_policy(EXPORTING)
+    assert parse_policy(write_policy(policy)) == policy
+    known = Confinement(policy)
+    for kind, seen in (
+        ("beta.x", True),
+        ("acme.price", True),
+        ("acme.offer", False),
+        ("gamma.secret", False),
+    ):
+        assert known.may_see("beta", {"type": kind}) is seen
+        narrowed = compile_selector(known.narrow("beta", "type IS NOT NULL"))
+        assert narrowed.matches({"type": kind}) is seen
+        assert not known.may_see("acme", {"type": kind})
+        assert not known.may_see("gamma", {"type": kind})
+    assert "acme.price" in known.remains("beta", "type = 'gamma.secret'").denial
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (EXPORTING.replace("[beta]", "[betta]"), "export prices: to betta"),
+        (EXPORTING.replace("[beta]", "[acme]"), "export prices: to itself"),
+        (EXPORTING.replace("[beta]", "[]"), "to"),
+        (EXPORTING.replace("type = 'acme.price'", "type = "), "tenant acme, export prices"),
+        (EXPORTING.replace("where", "what"), "what"),
+        (EXPORTING.replace("type = 'acme.price' OR", " OR ".join(f"a{n} = 1" for n in range(17))
+         + " OR"), "export prices: an OR of 18"),
+        (EXPORTING.replace("type LIKE 'beta.%'", " OR ".join(f"a{n} = 1" for n in range(16))),
+         "tenant beta, subscribe with what others export"),
+    ],
+)  # fmt: skip
+def test_an_export_that_means_nothing_is_refused(wrong: str, reason: str) -> None:
+    with pytest.raises(PolicyError, match=reason):
+        parse_policy(wrong)
+
+
+def test_without_the_right_to_publish_a_tenant_exports_nothing() -> None:
+    policy = parse_policy(EXPORTING.replace("publish: \"type LIKE 'acme.%'\"", 'publish: ""'))
+    assert not Confinement(policy).may_see("beta", {"type": "acme.price"})
 
 
 def test_admins_and_issuers_sign_policies_and_nobody_else(tmp_path: Path) -> None:
