@@ -23,7 +23,7 @@ demo: setup
 
 # A database and its copy, while the process that keeps them in sync is killed twice.
 demo-sync: setup
-	$(BIN)/canopy sync demo $(DEMO)
+	$(BIN)/python -m bench.sync.demo $(DEMO)
 
 # In three processes, for two cores: tests with real processes stay in one, and mostly wait; those
 # with Spark stay in one as well (tests/conftest.py).

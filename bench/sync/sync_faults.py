@@ -6,12 +6,13 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 from bench.mutations.planting import fault, replace
-from canopy.sync import fitting, stream
+from canopy.sync import conflicts, fitting, stream
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import INSERT, SCHEMA, TRUNCATE, Change, Column, Table
+from canopy.sync.destinations.mariadb import MariadbDestination
 from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.postgres_sequences import PostgresSequences
-from canopy.sync.destinations.sql import quoted
+from canopy.sync.destinations.sql import SqlDestination, quoted
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources import binlog, sqlite_triggers
@@ -24,6 +25,7 @@ from canopy.sync.values import Value
 CORE = "tests/canopy/sync/test_sync_core.py"
 SQLITE = "tests/canopy/sync/test_sync_sqlite.py"
 POSTGRES = "tests/canopy/sync/test_sync_postgres.py"
+TWO_WAY = "tests/canopy/sync/test_sync_two_way.py"
 MARIADB = "tests/canopy/sync/test_sync_mariadb.py"
 EXACT = "promise: a value arrives as it is, or is refused"
 ROWS = "promise: the destination has the source's rows"
@@ -225,3 +227,23 @@ def sync_sequences_stay_behind() -> None:
         self.forget()
 
     replace(PostgresSequences.advance, advance)
+
+
+@fault(ROWS, TWO_WAY, "test_a_row_that_gets_another_key_is_two_changes")
+def sync_a_changed_key_is_one_change_for_the_rules() -> None:
+    """A row that gets another key is decided about as a whole, by its former key."""
+
+    def _apart(changes: Sequence[Change], table: Table) -> Iterator[Change]:
+        return iter(changes)
+
+    replace(conflicts._apart, _apart)
+
+
+@fault(ROWS, TWO_WAY, "test_postgresql_and_mariadb_both_ways")
+def sync_a_note_of_a_conflict_commits_on_mariadb() -> None:
+    """The table of conflicts is made within the transaction, which MariaDB commits with it."""
+
+    def _make_conflicts(self: MariadbDestination) -> None:
+        SqlDestination._make_conflicts(self)
+
+    replace(MariadbDestination._make_conflicts, _make_conflicts)

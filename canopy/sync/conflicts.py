@@ -2,17 +2,18 @@
 
 A change says what its row was before. If the destination's row is not that, somebody has changed it
 there, and a rule decides. So that both sides come to the same rows, the rules of the two directions
-have to fit: *incoming* here and *own* there, or *newest* at both.
+have to fit: *incoming* here and *own* there, or *newest* at both; and a row that gets another key
+is two changes, of two rows: else one side could have decided against both, the other against one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Table
+from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Table, merged
 from canopy.sync.errors import SchemaError, SyncError
 from canopy.sync.fitting import Fit, comparables
 from canopy.sync.values import ABSENT, Row
@@ -75,7 +76,7 @@ class Conflicts:
             raise SchemaError(f"the rule of {table.name} asks for {rule.column}, no column of it")
         state = {key: self._plain(table, row) for key, row in rows.items()}
         applied, conflicts = [], []
-        for change in changes:
+        for change in _apart(changes, table):
             found, conflict = self._decide(change, table, rule, state)
             if conflict is not None:
                 conflicts.append(conflict)
@@ -104,27 +105,17 @@ class Conflicts:
         after = None if change.after is None else self._plain(table, change.after)
         key = table.key_of(change.before or change.after or ())
         own = state.get(key)
-        if own == before and self._has_room(change, table, state):
+        if own == before:
             return change, None
-        if own == after and change.op != UPDATE:
+        if own == after:
             return None, None  # both sides have done the same
-        if change.op == UPDATE and own == after and key == table.key_of(change.after or ()):
-            return None, None
         wins = self._wins(rule, table, after, own)
         conflict = Conflict(
             *(table.name, repr(key), rule.kind, wins, repr(before), repr(after), repr(own))
         )
         if not wins:
             return None, conflict
-        return (change if change.op == DELETE else _whole(change)), conflict
-
-    @staticmethod
-    def _has_room(change: Change, table: Table, state: dict[Row, Row]) -> bool:
-        """Whether a row that gets another key meets none there."""
-        if change.op != UPDATE or change.before is None or change.after is None:
-            return True
-        key = table.key_of(change.after)
-        return key == table.key_of(change.before) or key not in state
+        return change, conflict
 
     @staticmethod
     def _wins(rule: Rule, table: Table, after: Row | None, own: Row | None) -> bool:
@@ -155,6 +146,17 @@ class Conflicts:
         )
 
 
-def _whole(change: Change) -> Change:
-    """The change as an upsert that also removes the row's former key."""
-    return msgspec.structs.replace(change, op=UPDATE if change.before else INSERT)
+def _apart(changes: Sequence[Change], table: Table) -> Iterator[Change]:
+    """The changes, but of a row that gets another key, that it goes and that one comes."""
+    for change in changes:
+        before, after = change.before, change.after
+        is_known = change.op == UPDATE and before is not None and ABSENT not in before
+        if not is_known or table.key_of(before or ()) == table.key_of(after or ()):
+            yield change
+        else:
+            assert before is not None
+            assert after is not None
+            yield msgspec.structs.replace(change, op=DELETE, after=None)
+            yield msgspec.structs.replace(
+                change, op=INSERT, before=None, after=merged(before, after)
+            )

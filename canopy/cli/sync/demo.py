@@ -77,7 +77,8 @@ class _Demo:
         self._business(shop)
         said = self._done("sync", "verify", "demo", check=False)
         click.echo(said.stdout.strip())
-        click.echo(f"lag of the copy, at most {lag_picture(self._lags)}")
+        unknown = " (?: before its first rows, or not known)" if None in self._lags else ""
+        click.echo(f"lag of the copy, at most {lag_picture(self._lags)}{unknown}")
         if self._target.startswith("sqlite:"):
             return OK if said.returncode == 0 else FAILURE
         self._done("sync", "rm", "demo")

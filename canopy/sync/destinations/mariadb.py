@@ -111,6 +111,11 @@ class MariadbDestination(SqlDestination):
                 )
         return rows
 
+    def _make_conflicts(self) -> None:
+        with closing(connected(self._url)) as self._altering:  # it would commit what is under way
+            super()._make_conflicts()
+        self._altering = None
+
     def scan(self, table: Table) -> Iterator[Row]:
         """See `Destination`."""
         decoders = [decoder(column.type) for column in table.columns]

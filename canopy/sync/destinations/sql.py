@@ -22,7 +22,7 @@ from canopy.sync.values import ABSENT, Row
 CONFLICTS = """
 CREATE TABLE IF NOT EXISTS canopy_conflicts (
   name {text}, at {text}, tab {text}, row_key {text}, rule {text}, applied {text},
-  before {text}, incoming {text}, own {text})"""
+  "before" {text}, incoming {text}, own {text})"""
 POSITIONS = """
 CREATE TABLE IF NOT EXISTS canopy_positions (
   name {name} PRIMARY KEY, next_offset {int} NOT NULL, progress {text} NOT NULL)"""
@@ -301,7 +301,7 @@ class SqlDestination:
 
     def note(self, conflicts: Sequence[Conflict]) -> None:
         """See `Destination`."""
-        self._execute(CONFLICTS.format(text=self.text_type))
+        self._make_conflicts()
         marks = ", ".join([self.mark] * 9)
         now = datetime.now(UTC).isoformat(" ", "seconds")
         for one in conflicts:
@@ -312,6 +312,10 @@ class SqlDestination:
                     *("yes" if one.applied else "no", one.before, one.incoming, one.own),
                 ],
             )
+
+    def _make_conflicts(self) -> None:
+        """Make the table that conflicts are kept in, if there is none."""
+        self._execute(CONFLICTS.format(text=self.text_type))
 
     @contextmanager
     def view(self) -> Iterator[SqlView]:

@@ -195,7 +195,8 @@ class PostgresSource:
                         if held is not None:
                             yield held
                         held = change
-            elif found is not None and not echo:
+            elif isinstance(found, pgoutput.Relation) or (found is not None and not echo):
+                # A relation is described once, be it for rows that are passed over.
                 for change in self._changes_of(found):
                     if held is not None:
                         yield held

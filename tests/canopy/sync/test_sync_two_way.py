@@ -10,16 +10,20 @@ from typing import Any
 
 import pytest
 
+from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
+from bench.sync.databases.mariadb import Mariadb
 from bench.sync.databases.memory import MemoryStream
+from bench.sync.databases.postgres import Postgres
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Column, Table
-from canopy.sync.conflicts import Conflicts, parse_rule
+from canopy.sync.conflicts import Conflict, Conflicts, parse_rule
 from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import SchemaError, SyncError
 from canopy.sync.filtering import RowFilter
+from canopy.sync.opening import open_destination, open_source
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 
@@ -94,7 +98,7 @@ def test_changes_go_both_ways_and_do_not_come_back(pair: Pair) -> None:
 def test_both_sides_come_to_the_same_rows(pair: Pair, seed: int) -> None:
     rng = Random(seed)
     clock = 0
-    for _ in range(12):
+    for _ in range(25):
         for side in SIDES:
             for key in rng.sample(range(1, 5), rng.randint(0, 4)):
                 clock += 1
@@ -104,6 +108,10 @@ def test_both_sides_come_to_the_same_rows(pair: Pair, seed: int) -> None:
                             ("INSERT OR REPLACE INTO t VALUES (?, ?, ?)", (key, clock, clock)),
                             ("UPDATE t SET n = ?, v = ? WHERE id = ?", (clock, clock, key)),
                             ("DELETE FROM t WHERE id = ?", (key,)),
+                            (
+                                "UPDATE OR IGNORE t SET id = id + 4, v = ? WHERE id = ?",
+                                (clock, key),
+                            ),
                         ]
                     )
                 )
@@ -151,11 +159,18 @@ def test_the_rules(rule: str, change: Change, own: Any, applied: bool, conflict:
     assert (bool(found), bool(conflicts)) == (applied, conflict)
 
 
-def test_a_row_that_gets_the_key_of_another_one_is_a_conflict() -> None:
+@pytest.mark.parametrize(
+    ("rows", "applied"),
+    [
+        ({(1,): (1, 4), (2,): (2, 9)}, Change(DELETE, "t", (1, 4))),
+        ({(1,): (1, 9)}, Change(INSERT, "t", None, (2, 4))),
+    ],
+    ids=["the key is taken", "the row was changed"],
+)
+def test_a_row_that_gets_another_key_is_two_changes(rows: Any, applied: Change) -> None:
     change = Change(UPDATE, "t", (1, 4), (2, 4))
-    rows: dict[Any, Any] = {(1,): (1, 4), (2,): (2, 9)}
     found, conflicts = Conflicts({"": "own"}, "sqlite").decide([change], T, rows)
-    assert (found, len(conflicts)) == ([], 1)
+    assert (found, len(conflicts)) == ([applied], 1)
 
 
 def test_rows_that_come_again_after_a_table_was_emptied_are_there() -> None:
@@ -228,4 +243,52 @@ def test_sqlite_and_postgresql_both_ways(server: Server, tmp_path: Path) -> None
     apply_back.close()
     source_back.remove()
     for one in (source, source_back, target, target_back, light, heavy):
+        one.close()
+
+
+def test_postgresql_and_mariadb_both_ways(server: Server, maria: MariadbServer) -> None:
+    databases = [Postgres(server), Mariadb(maria)]
+    for database in databases:
+        database.execute("CREATE TABLE t (id int PRIMARY KEY, n int)")
+    databases[0].execute("ALTER TABLE t REPLICA IDENTITY FULL")
+    sources, targets, captures, applies = [], [], [], []
+    for number, rule in enumerate(("incoming", "own")):
+        stream, name = MemoryStream(), f"way{number}"
+        sources.append(open_source(name, databases[number].url))
+        captures.append(Capture(sources[-1], stream, RowFilter({})))
+        captures[-1].begin(from_now=True)
+        targets.append(open_destination(name, databases[1 - number].url))
+        applies.append(Apply(stream, targets[-1], RowFilter({}), conflicts={"": rule}))
+        applies[-1].begin()
+
+    def settle() -> None:
+        for _ in range(2):
+            for source, capture in zip(sources, captures, strict=True):
+                goal = source.target()
+                while not source.reached(goal):
+                    capture.run_once(0.05)
+                capture.run_once(0)
+            for apply in applies:
+                apply.run_once(0)
+
+    databases[1].execute("INSERT INTO t VALUES (1, 1)")
+    settle()
+    for number, database in enumerate(databases):
+        database.execute(f"UPDATE t SET n = {number + 10}")
+        database.execute(f"INSERT INTO t VALUES ({number + 2}, 0)")
+    settle()
+    found = [sorted((int(a), int(b)) for a, b in d.read("t", ("id", "n"))) for d in databases]
+    assert found == [[(1, 10), (2, 0), (3, 0)]] * 2
+    assert [apply.conflicts for apply in applies] == [1, 1]
+    noted = [database.execute("SELECT applied FROM canopy_conflicts") for database in databases]
+    assert noted == [[("no",)], [("yes",)]]
+    conflict = Conflict("t", "(1,)", "own", False, "", "", "")
+    targets[0].begin()
+    targets[0].clear(T)
+    targets[0].note([conflict])
+    targets[0].rollback()
+    assert len(databases[1].read("t", ("id",))) == 3
+    for source in sources:
+        source.remove()
+    for one in (*sources, *targets, *databases):
         one.close()
