@@ -131,21 +131,25 @@ def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
         print_json(rows)
         return
     shown_rows = table(
-        *("=name", "=side", "database", "stream", "state", ">position", ">lag", ">changes/s"),
-        *(">conflicts", "error"),
+        *("=name", "=side", "=state", ">position", ">lag", ">changes/s", ">conflicts"),
     )
     for row in rows:
         lag = row.get("lag")
         shown_rows.add_row(
-            *(label(row[name]) for name in ("name", "side", "database", "stream", "state")),
+            *(label(row[name]) for name in ("name", "side", "state")),
             f"{row.get('position', ''):,}" if row.get("position") else "",
             "" if lag is None else f"{lag * 1000:,.0f} ms",
             f"{row['rate']:,.0f}" if "rate" in row else "",
             f"{row['conflicts']:,}" if row.get("conflicts") else "",
-            label(row.get("error", "")),
         )
     console().print(shown_rows if rows else "there are no syncs")
-    for row in rows:
+    for row in rows:  # too wide for columns
+        place = "from" if row["side"] == "source" else "to"
+        over = f"{row['name']}, {place} {row['database']} over the stream {row['stream']}"
+        console().print(label(over), soft_wrap=True)
+        if row.get("error"):
+            wrong = f"{row['name']}, {row['side']}: {row['error']}"
+            console().print(label(wrong), soft_wrap=True)
         if any(lag is not None for lag in row.get("lags", ())):
             picture = lag_picture(row["lags"], unknown=" ")
             console().print(label(f"{row['name']}, lag in the last minute, at most {picture}"))
@@ -185,16 +189,28 @@ def status_file(config: Path, name: str) -> Path:
 
 
 def _running(config: Path, name: str) -> dict[str, dict[str, Any]]:
-    """By side, what a command that is running has said; {} if none is."""
+    """By side, what a command that is running has said, or why the last one could not go on; {} if
+    there is none."""
     import json
 
     try:
         found = json.loads(status_file(config, name).read_bytes())
-        os.kill(found["pid"], 0)
+        sides = found["sides"]
+        if time.time() - found["time"] > 60 or not _is_running(found["pid"]):
+            sides = [each for each in sides if each["state"] == "failed"]
     except (OSError, ValueError, KeyError):
         return {}
-    sides = found["sides"] if time.time() - found["time"] < 60 else []
     return {each.pop("side"): {k: v for k, v in each.items() if k != "name"} for each in sides}
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True
 
 
 def _place(name: str, side: str, url: str) -> dict[str, Any]:

@@ -136,7 +136,9 @@ class _View:
     def end(self, runner: Runner) -> None:
         """Say how it has ended."""
         statuses = runner.statuses()
-        for name in sorted({one.name for one in statuses}):
+        failed = [one for one in statuses if one.state == "failed"]
+        self._write(failed)  # for `canopy sync ls`
+        for name in {one.name for one in statuses} - {one.name for one in failed}:
             status_file(self._config, name).unlink(missing_ok=True)
         if not self._quiet:
             for one in statuses:

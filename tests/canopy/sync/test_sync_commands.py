@@ -112,6 +112,10 @@ def test_a_sync_is_killed_again_and_again_and_both_sides_are_identical(
     code, _, err = ran(capsys, "run", "--once")
     assert code == 1
     assert "no table orders" in err or "orders is gone" in err
+    out = ran(capsys, "ls")[1]
+    assert "failed" in out
+    assert f"shop, from sqlite:{folder / 'a.db'} over the stream shop\n" in out
+    assert any(f"shop, source: {said}" in out for said in ("the source has no", "table orders is"))
     assert os.stat(folder / "syncs.json").st_mode & 0o077 == 0
     db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, total REAL)")
     assert ran(capsys, "rm", "shop")[0] == 0
