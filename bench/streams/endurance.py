@@ -110,8 +110,7 @@ class Endurance:
         ):
             if self.injector.counts.total() < options.faults:
                 self.injector.step()
-            for node in self.nodes.nodes.values():
-                node.look()
+            self.injector.look()
             self._say(f"{self.injector.counts.total()} faults, {self.acknowledged:,} rows")
             time.sleep(options.every)
         self.injector.heal()

@@ -24,6 +24,7 @@ from overlay.client import GetStreams, Streams
 from overlay.info import ReplicaInfo
 
 AT_ONCE: Final = 2
+DISK_FAILED: Final = 7  # exit code
 WHOLE: Final = 60.0
 """Seconds for all replicas to have everything."""
 
@@ -121,8 +122,8 @@ class Injector:
         return wait(whole, seconds)
 
     def _end(self, one: Lasting) -> None:
-        self._lasting.remove(one)
         one.undo()
+        self._lasting.remove(one)
         self._say(f"end of {one.kind} {one.node}")
 
     def _say(self, text: str) -> None:
@@ -154,9 +155,26 @@ class Injector:
                 self.proxy.spoil(name, other, Faults(hold=True))
         return lambda: self._join(name)
 
+    def look(self) -> None:
+        """Count the nodes that ended by themselves, but for those whose disk was full when they had
+        to write more than rows: that is what they do (docs/guide/operate.md)."""
+        for node in self.nodes.nodes.values():
+            full = ("full-disk", node.name) in [(one.kind, one.node) for one in self._lasting]
+            if full and node.process is not None and node.process.poll() == DISK_FAILED:
+                node.is_meant_to_run = False
+            node.look()
+
     def _fill(self, name: str) -> Callable[[], None]:
         self.disks[name].fill()
-        return self.disks[name].free
+        return lambda: self._free(name)
+
+    def _free(self, name: str) -> None:
+        self.look()
+        self.disks[name].free()
+        node = self.nodes.nodes[name]
+        if not node.is_up and not node.ended:
+            self._say(f"{name} had ended, and begins anew")
+            self.nodes.restart(name, wiped=False)
 
     def _damage(self, name: str) -> Callable[[], None]:
         """Alter a file, and have it found: by whoever reads it, or when the process begins anew."""
