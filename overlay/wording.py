@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
+
 
 def counted(number: int, one: str, many: str | None = None) -> str:
     """`number` with its noun: 1 link, 2 links, 1,000 deliveries. `many`: the plural, if it is not
     `one` with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the largest fitting unit: 12 s, 3 min, 2 h, 5 d."""
+    for unit, size in UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

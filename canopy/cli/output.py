@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
-
-
 def plain(value: Any) -> Any:
     """A reply as dicts, lists and scalars, without `request`."""
     if isinstance(value, msgspec.Struct):
@@ -122,11 +119,3 @@ def printable(value: object) -> str:
         return repr(value)
     shown = visible(str(value))
     return shown if shown and " " not in shown else f"'{shown}'"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the largest fitting unit: 12 s, 3 min, 2 h, 5 d."""
-    for unit, size in UNITS:
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

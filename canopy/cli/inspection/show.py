@@ -12,8 +12,8 @@ from canopy.cli.completion import attribute_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import WATCH_INTERVAL
 from canopy.cli.inspection.watching import Screen, paced
-from canopy.cli.output import console, duration, label, plain, print_json, table
-from overlay.wording import counted
+from canopy.cli.output import console, label, plain, print_json, table
+from overlay.wording import counted, duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

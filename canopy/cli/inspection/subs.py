@@ -8,7 +8,8 @@ import click
 from click.core import ParameterSource
 
 from canopy.cli.connect import node_options, open_client
-from canopy.cli.output import console, duration, label, plain, print_json, table
+from canopy.cli.output import console, label, plain, print_json, table
+from overlay.wording import duration
 
 if TYPE_CHECKING:
     from overlay.info import ClientInfo, SubscriptionInfo

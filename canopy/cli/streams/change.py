@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from canopy.cli.connect import node_options, open_client
-from canopy.cli.output import console, duration, label, plain, print_json
-from canopy.cli.streams.manage import bounds, parse_period, parse_size
+from canopy.cli.output import console, label, plain, print_json
+from canopy.cli.streams.manage import parse_period, parse_size
+from overlay.wording import duration
 
 
 @click.command()
@@ -76,6 +77,7 @@ def edit(
     canopy stream edit alarms --keep-for 7d
     canopy stream edit quakes --capture "mag > 6"
     """
+    from canopy.client.streams.wording import bounds
     from overlay.client import Streams
     from overlay.stream_client import EditStream
 
@@ -91,6 +93,6 @@ def edit(
     size = f"{found.keep_bytes:,} bytes of each shard" if found.keep_bytes else "any size"
     console().print(f"[bold]{label(name)}[/] keeps rows for {kept}, {size}", soft_wrap=True)
     for said in bounds(found):
-        console().print(said)
+        console().print(label(said))
     if found.capture:
         console().print(f"captures {label(found.capture)}", soft_wrap=True)

@@ -10,9 +10,9 @@ import click
 
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
-from canopy.cli.output import console, duration, label, print_json, table
+from canopy.cli.output import console, label, print_json, table
 from canopy.feeds.objects import payload_fields
-from overlay.wording import counted
+from overlay.wording import counted, duration
 
 if TYPE_CHECKING:
     from overlay.stream_client import DeadLetter

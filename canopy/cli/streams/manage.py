@@ -12,8 +12,8 @@ import click
 
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
-from canopy.cli.output import console, duration, label, plain, print_json, table
-from overlay.wording import counted
+from canopy.cli.output import console, label, plain, print_json, table
+from overlay.wording import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -229,6 +229,7 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
     canopy stream info alarms
     """
     from canopy.client.errors import CommandFailed
+    from canopy.client.streams.wording import bounds, founded_with
     from overlay.client import GetStreams, Streams
 
     with open_client(connect, wait) as client:
@@ -250,7 +251,7 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
     for line in lags(found, origins):
         out.print(line)
     for said in bounds(found):
-        out.print(said)
+        out.print(label(said))
     for shard in found.shards:
         rows = table("=replica", "state", ">offsets", ">chunks", ">on disk", ">bytes", ">newest")
         for replica in shard.replicas:
@@ -268,7 +269,7 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
             rows.add_row(*_group_row(group))
         out.print(rows)
         for group in groups:
-            out.print(f"{label(group.name)}: {label(founded_with(group))}")
+            out.print(label(f"{group.name}: {founded_with(group)}"))
     for trouble in troubles(found):
         out.print(f"[yellow]{trouble}[/]")
 
@@ -315,46 +316,6 @@ def _group_row(group: GroupInfo) -> tuple[str, ...]:
         f"{sum(shard.dead for shard in shards):,}",
         f"{len({name for shard in shards for name in shard.members})}",
     )
-
-
-def founded_with(group: GroupInfo) -> str:
-    """The options of a group, in words; nothing about orders that it has not."""
-    delays = (group.delay, f"{group.delay_seconds:g} s" if group.delay_seconds else "")
-    said = (
-        f"a lease of {group.lease:g} s",
-        f"{group.deliveries} deliveries at most",
-        f"in order by {group.by}" if group.by else "",
-        f"priority by {group.priority}" if group.priority else "",
-        f"delayed by {' and '.join(filter(None, delays))}" if any(delays) else "",
-    )
-    return ", ".join(filter(None, said))
-
-
-def bounds(stream: StreamInfo) -> list[str]:
-    """What a stream's shards may have, and for whom rows stay, in sentences; nothing about what is
-    as it is without options."""
-    found = []
-    most = [f"{stream.max_bytes:,} bytes"] if stream.max_bytes else []
-    most += [f"{stream.max_rows:,} rows"] if stream.max_rows else []
-    if most:
-        then = "drops its oldest rows" if stream.when_full == "drop-oldest" else "refuses new rows"
-        found.append(f"a shard with {' or '.join(most)} {then}")
-    if stream.key:
-        ends = label(stream.deletes) if stream.deletes else "a row that has the key only"
-        found.append(f"the newest row of each {label(stream.key)} stays, until {ends}")
-    if stream.ttl_seconds or stream.ttl_by:
-        lives = [duration(stream.ttl_seconds)] if stream.ttl_seconds else []
-        lives += [f"the seconds in {label(stream.ttl_by)}"] if stream.ttl_by else []
-        found.append(f"rows are of use for {', or '.join(lives)}")
-    if stream.prefer == "availability":
-        found.append("replicas that are cut off take rows into forks")
-    if stream.drop_unread:
-        found.append("rows do not stay for durable consumers")
-    if stream.expire_consumers:
-        found.append(
-            f"durable consumers are forgotten after {duration(stream.expire_consumers)} of silence"
-        )
-    return found
 
 
 def _replica_row(replica: ReplicaInfo) -> tuple[str, ...]:

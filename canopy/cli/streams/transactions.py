@@ -8,8 +8,8 @@ import click
 
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
-from canopy.cli.output import console, duration, label, plain, print_json, table
-from overlay.wording import counted
+from canopy.cli.output import console, label, plain, print_json, table
+from overlay.wording import counted, duration
 
 
 @click.group()

@@ -8,4 +8,5 @@ out.
 
 *Read in this order*: `appending`: events into streams, as a producer or not. `transacting`: events
 that are decided later. `reading`: events by content. `membership`: events shared in groups.
+`wording`: options of streams and groups, in sentences.
 """

@@ -65,6 +65,7 @@ _KEYS = (
             ("l  p", "follow the selected stream; replay it from a place or time"),
             ("s", "stop reading; the rows stay"),
             ("w  Enter", "what became of the selected row: kept, read by whom"),
+            ("d", "the dead letters of the selected stream's groups, and why"),
         ),
     ),
     (

@@ -8,8 +8,10 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.markup import escape
 
 from canopy.client.streams.reading import Start
+from canopy.client.streams.wording import bounds
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.stream_reader import StreamReader
@@ -22,11 +24,14 @@ from canopy.tui.widgets.synced_table import SyncedTable
 from overlay.client import Delivery, Event, Failed, GetStreams, Reply, StreamEvent, Streams
 from overlay.info import GroupInfo, GroupShardInfo, ReplicaInfo, ShardInfo, StreamInfo
 from overlay.stream_client import GetGroups, Groups, RowExplained, WhyRow
-from overlay.wording import counted
+from overlay.wording import counted, duration
 
-STREAM_COLUMNS = ("stream", "shards", "copies", "captures")
-SHARD_COLUMNS = ("", "shard", "node", "state", "offsets", "lag", "bytes")
+STREAM_COLUMNS = ("stream", "shards", "copies", "key", "ttl", "captures")
+SHARD_COLUMNS = ("", "shard", "node", "state", "offsets", "lag", "keys", "bytes")
 CONSUMER_COLUMNS = ("consumer", "shard", "position", "lag", "selector")
+
+LETTERS_MOST = 8
+"""Dead letters that are shown at once."""
 
 PLACE = "#"
 """The column with an event's offset, behind its shard where there are several."""
@@ -40,6 +45,7 @@ class StreamsScreen(MainScreen):
         Binding("l", "live", "Live", tooltip="Follow the selected stream from now on"),
         Binding("p", "replay", "Replay", tooltip="Read the selected stream from a place on"),
         Binding("s", "stop", "Stop", tooltip="Read the stream no more"),
+        Binding("d", "dead", "Dead", tooltip="The dead letters of the stream's groups"),
         Binding("w", "why", "Why", tooltip="What became of the selected row?"),
         Binding("r", "poll", "Refresh", tooltip="Request the streams now", show=False),
         Binding("escape,o", "app.switch_mode('live')", "Events", tooltip="To the events"),
@@ -62,7 +68,7 @@ class StreamsScreen(MainScreen):
                     yield SyncedTable(STREAM_COLUMNS, "stream-table", (1, 2))
                 with Vertical(id="stream-side"):
                     with Vertical(classes="box", id="shards-box"):
-                        yield SyncedTable(SHARD_COLUMNS, "shard-table", (1, 4, 5, 6))
+                        yield SyncedTable(SHARD_COLUMNS, "shard-table", (1, 4, 5, 6, 7))
                     with Vertical(classes="box", id="consumers-box"):
                         yield SyncedTable(CONSUMER_COLUMNS, "consumer-table", (1, 2, 3))
             yield EventStream(self.log_of_rows, id="rows")
@@ -109,8 +115,9 @@ class StreamsScreen(MainScreen):
         box.border_title = f"{counted(len(reply.streams), 'stream')}{part}"
         rows = []
         for one in reply.streams:
-            cells = (f"{len(one.shards)}", f"{one.replicas}", one_line(one.capture))
-            rows.append((one.name, (one_line(one.name), *cells)))
+            cells = (one_line(one.name), f"{len(one.shards)}", f"{one.replicas}")
+            kept = (one_line(one.key), ttl_cell(one), one_line(one.capture))
+            rows.append((one.name, (*cells, *kept)))
         self.query_one("#stream-table", SyncedTable).sync(rows)
         self._ask_chosen()
 
@@ -141,7 +148,9 @@ class StreamsScreen(MainScreen):
     def _show_chosen(self) -> None:
         stream = self._streams.get(self.chosen)
         name = "" if stream is None else f" of {one_line(stream.name)}"
+        said = "" if stream is None else one_line("; ".join(bounds(stream)))
         self.query_one("#shards-box").border_title = f"Shards{name}"
+        self.query_one("#shards-box").border_subtitle = escape(said)
         self.query_one("#consumers-box").border_title = f"Durable consumers and groups{name}"
         shards: list[tuple[str, tuple[str, ...]]] = []
         consumers: list[tuple[str, tuple[str, ...]]] = []
@@ -216,6 +225,25 @@ class StreamsScreen(MainScreen):
         """Enter was pressed on a row."""
         self.action_why()
 
+    def action_dead(self) -> None:
+        """Ask for the dead letters of the selected stream's groups."""
+        name = self.chosen
+        groups = [
+            group.name
+            for group in self._groups.get(name, ())
+            if any(part.dead for part in group.shards)
+        ]
+        if not groups:
+            self.notify("No dead letters.", timeout=2)
+        for group in groups:
+            self._ask_letters(name, group)
+
+    def _ask_letters(self, name: str, group: str) -> None:
+        self.attachment.ask(
+            lambda request: GetGroups(request, name, group),
+            lambda reply: self.notify(letters(group, reply), timeout=15, markup=False),
+        )
+
     def action_why(self) -> None:
         """Ask what became of the selected (or newest) row."""
         row = self.query_one("#rows", EventStream).ensure_cursor()
@@ -230,18 +258,44 @@ class StreamsScreen(MainScreen):
         )
 
 
+def ttl_cell(stream: StreamInfo) -> str:
+    """How long the rows of a stream are of use; "": for ever."""
+    own = one_line(stream.ttl_by)
+    for_all = duration(stream.ttl_seconds) if stream.ttl_seconds else ""
+    return " or ".join(filter(None, (for_all, own)))
+
+
+def letters(group: str, reply: Reply) -> str:
+    """The dead letters of a group, the newest first."""
+    if not isinstance(reply, Groups):
+        return reply.reason if isinstance(reply, Failed) else ""
+    newest = sorted(reply.letters, key=lambda letter: -letter.time)
+    lines = [
+        f"{letter.shard}/{letter.offset:,}: {one_line(letter.reason)}, "
+        f"{counted(letter.deliveries, 'delivery', 'deliveries')}"
+        for letter in newest[:LETTERS_MOST]
+    ]
+    more = len(newest) - len(lines)
+    lines += [f"… and {more:,} more: canopy stream dead"] if more else []
+    return "\n".join((f"Dead letters of {one_line(group)} (shard/offset)", *lines))
+
+
 def replica_cells(shard: ShardInfo, replica: ReplicaInfo) -> tuple[str, ...]:
     """A replica's row in the table of shards."""
     mark = "★" if replica.node == shard.leader else " "
     if replica.state == "silent":
-        return (mark, f"{shard.number}", short(replica.node), "✗ silent", "", "", "")
+        return (mark, f"{shard.number}", short(replica.node), "✗ silent", "", "", "", "")
     behind = {node: chunks for one in shard.replicas for node, chunks in one.behind}
     offsets = f"{replica.first:,}…{replica.next - 1:,}" if replica.next > replica.first else "none"
     lag = "" if replica.node == shard.leader else f"{behind.get(replica.node, 0):,}"
     state = "✗ damaged" if replica.damaged else replica.state
     if replica.intake is not None and replica.intake.state != "captures":
         state += f", {replica.intake.state}"
-    return (mark, f"{shard.number}", short(replica.node), state, offsets, lag, f"{replica.bytes:,}")
+    waiting = [fork for fork in replica.forks if fork.state != "copied"]
+    state += f", {counted(len(waiting), 'fork')}" if waiting else ""
+    keys = "" if replica.keys is None else f"{replica.keys:,}"
+    cells = (mark, f"{shard.number}", short(replica.node), state, offsets, lag)
+    return (*cells, keys, f"{replica.bytes:,}")
 
 
 def group_cells(group: GroupInfo, part: GroupShardInfo) -> tuple[str, ...]:

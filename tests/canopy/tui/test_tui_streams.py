@@ -39,6 +39,17 @@ def test_shards_leaders_lag_and_consumers_are_shown(size: tuple[int, int]) -> No
     play(scenario, size=size)
 
 
+def test_keys_ttl_and_dead_letters_are_shown() -> None:
+    async def scenario(rig: Rig) -> None:
+        await opened(rig)
+        await rig.sees("key", "ttl", "customer", "2 h", "keys", "the newest row of each customer")
+        await rig.sees("rows are of use for 2 h", "that are cut off take rows")
+        await rig.press("d")
+        await rig.sees("Dead letters of mailers", "0/2: the lease ran out, 5 deliveries")
+
+    play(scenario, size=(230, 44))
+
+
 def test_a_stream_is_followed_from_now_on_until_it_is_stopped() -> None:
     async def scenario(rig: Rig) -> None:
         await opened(rig)

@@ -69,7 +69,7 @@ from overlay.info import (
     SubscriptionInfo,
     VirtualNodeInfo,
 )
-from overlay.stream_client import GetGroups, Groups, RowExplained, RowReader, WhyRow
+from overlay.stream_client import DeadLetter, GetGroups, Groups, RowExplained, RowReader, WhyRow
 
 NODES = tuple(f"{n:x}" * 16 for n in range(1, 10))
 ME = NODES[0]
@@ -94,7 +94,10 @@ class FakeNode:
         self.commands: list[Command] = []
         self.sequence = 0
         self.subscribed = 0
-        self.streams = [stream("orders"), stream("quakes", capture="magnitude > 6")]
+        self.streams = [
+            stream("orders", key="customer", ttl_seconds=7_200.0, prefer="availability"),
+            stream("quakes", capture="magnitude > 6"),
+        ]
         self.rows: list[dict[str, Any]] = [{"n": n} for n in range(5)]  # of every stream
         self.refuse: Failed | None = None  # the next Subscribe gets this
         self.incidents = (
@@ -192,9 +195,9 @@ class FakeNode:
                 return Streams(0, tuple(found))
             case GetGroups():
                 part = GroupShardInfo(0, 3, 5, 5, 2, 1, 0, 4, ("worker",))
-                return Groups(
-                    0, (GroupInfo("mailers", "n > 2", 30.0, 5, "", "", "", 0.0, (part,)),)
-                )
+                found = GroupInfo("mailers", "n > 2", 30.0, 5, "", "", "", 0.0, (part,))
+                letter = DeadLetter(0, 2, 5, "the lease ran out", 1.7e9)
+                return Groups(0, (found,), (letter,) if command.group else ())
             case WhyRow():
                 reader = RowReader("billing", "n > 1", 2, "read")
                 place = (0, len(self.rows), "@" + ME, 7, 3, 9, 1.7e9)
@@ -260,6 +263,7 @@ def stream(name: str, **more: Any) -> StreamInfo:
         *(ME, "127.0.0.1:4000", "leads", 3, 0, 5, 9, 9, 4_096, 1.7e9),
         behind=((NODES[1], 2),),
         consumers=(ConsumerInfo("billing", "n > 1", 2),),
+        keys=3 if more.get("key") else None,
     )
     other = ReplicaInfo(NODES[1], "", "follows", 3, 0, 5, 7, 7, 4_000, 1.7e9, damaged=True)
     lost = ReplicaInfo(NODES[2], "127.0.0.1:4002", "silent")

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from canopy.cli.streams import dead, following, share
 from canopy.cli.streams.group import stream
-from canopy.cli.streams.manage import founded_with
 from canopy.cli.sub import sub
+from canopy.client.streams.wording import founded_with
 from overlay.client import Command, Done, Reply
 from overlay.info import GroupInfo
 from overlay.stream_client import (
