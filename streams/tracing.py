@@ -35,7 +35,7 @@ class RowRecords(Machine):
         if leading is not replica.leading:
             number = replica.leading.first - 1
         self._recorded[event.shard] = (replica.leading, replica.committed)
-        for chunk in replica.recent_from(number + 1, replica.committed - number):
+        for chunk in replica.chunks.recent_from(number + 1, replica.committed - number):
             if chunk.kind == EVENTS:
                 self._record(event.shard, chunk)
 

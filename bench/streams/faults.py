@@ -19,6 +19,7 @@ from streams.log.scan import scan as scan_segment
 from streams.log.shard_log import Segment
 from streams.replication.leading import Leading
 from streams.replication.messages import ShardSealed
+from streams.replication.removal import Removal
 from streams.replication.replica import Replica
 from streams.replication.retention import EVERYTHING, Keep, floor_of
 from streams.replication.takeover import Takeover
@@ -219,10 +220,10 @@ def shard_floor_is_too_high() -> None:
 def shard_cut_is_not_carried_out() -> None:
     """A shard's replicas delete nothing that a Cut names."""
 
-    def _retain(self: Replica) -> None:
+    def carry_out(self: Removal) -> None:
         return
 
-    replace(Replica._retain, _retain)
+    replace(Removal.carry_out, carry_out)
 
 
 @fault(PROMISE, SEEDS, "test_a_cut_is_carried_out_when_it_is_committed")

@@ -162,7 +162,7 @@ class RowExplaining(Machine):
             if number < following <= replica.committed:
                 self._find(sender, message, replica, following, there)
 
-        replica.read_chunks(number, found)
+        replica.chunks.read(number, found)
 
     def _facts(
         self, replica: Replica, message: AskRow, chunk: Chunk, there: tuple[int, int]

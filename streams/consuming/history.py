@@ -28,7 +28,7 @@ some 2 microseconds, most are smaller. Guess; would be measured by `bench.stream
 
 MESSAGE_BYTES: Final = 512 * 1024
 """Bytes of chunks whose rows go into one message, unless one chunk has more: as
-`streams.replication.replica.PIECE`."""
+`streams.replication.kept_chunks.PIECE`."""
 
 
 class HistoryScan:

@@ -62,7 +62,7 @@ class Positions:
         if time > self.replica.log.time or number > self.replica.committed:
             then(self.end)
         else:
-            self.replica.read_chunks(number, found)
+            self.replica.chunks.read(number, found)
 
     def find_row(self, offset: int, then: Callable[[Piece | None], None]) -> None:
         """Read one row; None: it is not kept, or is not committed."""
@@ -86,4 +86,4 @@ class Positions:
             else:
                 self._find_row(offset, last, then)
 
-        self.replica.read_chunks(number, found)
+        self.replica.chunks.read(number, found)

@@ -360,7 +360,7 @@ class ShardReadings:
         work = 0
         while self.tail and work < budget and self.tail.number <= self.replica.committed:
             ahead = self.replica.committed - self.tail.number + 1
-            chunks = self.replica.recent_from(self.tail.number, min(ahead, FETCHED))
+            chunks = self.replica.chunks.recent_from(self.tail.number, min(ahead, FETCHED))
             if not chunks:  # they are on disk only: each reading looks at them for itself
                 for reading in list(self.tail.readings()):
                     self._leave_tail(reading)

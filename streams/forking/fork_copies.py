@@ -109,9 +109,9 @@ class ShardForkCopies:
         main = self._main
         main.end = max(main.end, self.replica.log.start - 1)
         while main.end < self.replica.log.end.number:
-            recent = self.replica.recent_from(main.end + 1)
+            recent = self.replica.chunks.recent_from(main.end + 1)
             if not recent:
-                self.replica.scan_chunks(main.end + 1, lambda chunks: self._note(job, chunks))
+                self.replica.chunks.scan(main.end + 1, lambda chunks: self._note(job, chunks))
                 return None
             for chunk in recent:
                 main.note(chunk)
@@ -128,7 +128,7 @@ class ShardForkCopies:
 
     def _fetch(self, job: _Job, number: int) -> bool:
         """A chunk of the main log with which rows are compared. Returns whether it is there."""
-        if recent := self.replica.recent_from(number, 1):
+        if recent := self.replica.chunks.recent_from(number, 1):
             job.chunks[number] = recent[0]
             return True
 
@@ -137,7 +137,7 @@ class ShardForkCopies:
                 job.chunks[number] = chunks[0]
                 self._go_on(job)
 
-        self.replica.scan_chunks(number, was_read)
+        self.replica.chunks.scan(number, was_read)
         return False
 
     # -- appending -------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ class Forks(Machine):
             self._remove(fork)
         else:
             fork.is_reading = True
-            replica.scan_chunks(fork.copied + 1, lambda chunks: self._was_read(fork, chunks))
+            replica.chunks.scan(fork.copied + 1, lambda chunks: self._was_read(fork, chunks))
 
     def _was_read(self, fork: _Fork, chunks: list[Chunk]) -> None:
         fork.is_reading = False

@@ -11,7 +11,8 @@ from typing import Final
 
 from overlay.machine import Machine, Port, Timer
 from streams.replication.checking import Checking
-from streams.replication.replica import DamageSeen, Replica
+from streams.replication.kept_chunks import DamageSeen
+from streams.replication.replica import Replica
 
 PIECE_EVERY: Final = 0.5
 """Seconds between pieces."""

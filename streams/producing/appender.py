@@ -442,7 +442,7 @@ class Appender:
             chunk = read(chunks[0]) if chunks else None
             found(chunk.hash if chunk is not None and chunk.number == number else b"")
 
-        self.replica.read_chunks(number, was_read)
+        self.replica.chunks.read(number, was_read)
 
     def _place(
         self, request: _Request, number: int, digest: bytes, holders: tuple[NodeId, ...]

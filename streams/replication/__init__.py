@@ -11,6 +11,7 @@ hash; replicas have the same bytes up to what is committed; an epoch has at most
 
 * `messages`: what replicas say to each other, and what is on disk beside the log.
 * `local`: what the parts use of their replica.
+* `kept_chunks`: chunks of the log, from memory or disk. `removal`: what a Cut removes.
 * `replica`: promise, log and disk of one replica, and following a leader.
 * `takeover`: `Seal`: from a majority's promises to the furthest log. `leading`: append, replicate,
   commit, change the replicas. `led_shards`: what others keep for each shard that their node leads,

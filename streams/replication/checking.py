@@ -15,6 +15,7 @@ from streams.log.chunk import CHUNK_MOST, Chunk, read
 from streams.log.recovery import FoundHole
 from streams.log.scan import Hole, Placed, scan
 from streams.log.shard_log import Segment, ShardLog
+from streams.replication.kept_chunks import KeptChunks
 
 ANSWER_WITHIN: Final = 60.0
 """Seconds after which a piece is asked for again: the folder was opened anew meanwhile."""
@@ -27,9 +28,7 @@ class CheckedReplica(Protocol):
     log: ShardLog
     ready: bool
     readings: int
-
-    def read_bytes(self, segment: str, at: int, size: int, then: Callable[[bytes], None]) -> None:
-        """Hand over bytes of a segment."""
+    chunks: KeptChunks
 
     def damaged(self, holes: list[FoundHole]) -> bool:
         """There are holes in the log. Returns whether it mends them."""
@@ -93,7 +92,7 @@ class Checking:
             if reading == self.replica.readings:
                 then(data)
 
-        self.replica.read_bytes(segment.name, at, size, found)
+        self.replica.chunks.read_bytes(segment.name, at, size, found)
 
     def _found(self, segment: Segment, size: int, data: bytes) -> None:
         """Hold what was read against CRCs and hashes."""

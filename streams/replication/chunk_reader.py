@@ -31,10 +31,10 @@ class ChunkReader:
     def peek(self) -> Chunk | None:
         """The next chunk; None: it is waited for."""
         if not self._queue and not self.waits:
-            self._take(self.replica.recent_from(self.number, FETCHED))
+            self._take(self.replica.chunks.recent_from(self.number, FETCHED))
             if not self._queue and not self.is_lost:
                 self.waits = True
-                self.replica.scan_chunks(self.number, self._found)
+                self.replica.chunks.scan(self.number, self._found)
         return self._queue[0] if self._queue else None
 
     def take(self) -> Chunk:

@@ -169,7 +169,7 @@ class Leading:
         else:
             floor = floor_of(mine.log.segments, keep, now)
         if keep.time:
-            mine.learn_times()
+            mine.removal.learn_times()
         if not keep.drops_unread:
             floor = min([floor, *(c.position for c in mine.state.consumers.values())])
         floor = max(floor, quota_floor(keep, mine.log))
@@ -190,7 +190,7 @@ class Leading:
             return 0
         if log.time <= now - keep.ttl:
             return log.next_offset
-        self.replica.learn_times()
+        self.replica.removal.learn_times()
         return floor_of(log.segments, Keep(time=keep.ttl), now)
 
     # -- replicas --------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class Leading:
                 follower.sent.append(number_of(piece[-1]))
             follower.live = follower.sent[-1] == self.replica.log.end.number
 
-        self.replica.read_pieces(number, found)
+        self.replica.chunks.read_pieces(number, found)
 
     # -- committing ------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from overlay.machine import Peer, Port
@@ -10,7 +10,9 @@ from streams.disk import LogDisk
 from streams.log.chunk import Chunk
 from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
+from streams.replication.kept_chunks import KeptChunks
 from streams.replication.messages import Promise
+from streams.replication.removal import Removal
 from streams.replication.retention import Keep
 
 
@@ -29,6 +31,8 @@ class LocalReplica(Protocol):
     ready: bool
     durable: int
     committed: int
+    chunks: KeptChunks
+    removal: Removal
 
     @property
     def replicas(self) -> tuple[Peer, ...]:
@@ -39,15 +43,6 @@ class LocalReplica(Protocol):
 
     def take(self, chunks: Sequence[bytes], start: int) -> bool:
         """Take another replica's chunks, of which it has those from `start` on."""
-
-    def learn_times(self) -> None:
-        """Find out when a segment began that was not read since the start."""
-
-    def read_chunks(self, number: int, then: Callable[[tuple[bytes, ...]], None]) -> None:
-        """Hand over chunks from `number` on."""
-
-    def read_pieces(self, number: int, then: Callable[[Sequence[tuple[bytes, ...]]], None]) -> None:
-        """Hand over chunks from `number` on, in pieces for one message each."""
 
     def commit_to(self, number: int) -> None:
         """The chunks up to `number` are committed."""

@@ -27,7 +27,7 @@ from streams.replication.local import LocalReplica
 from streams.replication.messages import ShardMissing, ShardMissingSent
 
 PIECE: Final = 512 * 1024
-"""Bytes of chunks in one message, unless one chunk has more: as `replica.PIECE`."""
+"""Bytes of chunks in one message, unless one chunk has more: as `kept_chunks.PIECE`."""
 
 HOLE_MOST: Final = 16 * 1024 * 1024
 """Bytes of a hole that is mended in place; they are in memory until all have come. A larger one is
@@ -164,14 +164,14 @@ def send_missing(replica: LocalReplica, sender: Peer, message: ShardMissing) -> 
                 answer(found if is_it else ())
                 return
         if chunks:
-            replica.read_chunks(number_of(chunks[-1]) + 1, take)
+            replica.chunks.read(number_of(chunks[-1]) + 1, take)
         else:
             answer(())
 
     if line is not None and line.hash != message.hash:
         answer(())
     else:
-        replica.read_chunks(first, take)
+        replica.chunks.read(first, take)
 
 
 _SPAN: Final = 64

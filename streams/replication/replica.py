@@ -22,17 +22,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Final
 
 import msgspec
 
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer, Version, by_id
 from streams.disk import DiskFailed, LogDisk, Opened, ReadDone, Written
-from streams.log.chunk import CHUNK_MOST, Chunk, ChunkId, genesis, number_of, read
+from streams.log.chunk import Chunk, ChunkId, genesis, number_of, read
 from streams.log.recovery import FoundHole
-from streams.log.shard_log import Place, ShardLog
+from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
+from streams.replication.kept_chunks import KeptChunks
 from streams.replication.leading import Leading
 from streams.replication.mending import ATTEMPTS, Mending, send_missing
 from streams.replication.messages import (
@@ -48,6 +48,7 @@ from streams.replication.messages import (
     ShardSeal,
     ShardSealed,
 )
+from streams.replication.removal import Removal
 from streams.replication.retention import EVERYTHING
 from streams.replication.takeover import Takeover
 
@@ -56,15 +57,6 @@ REOPEN: Final = 1.0
 
 RETRY: Final = 0.3
 """Seconds after which a candidate or a leader asks again who has not answered."""
-
-PIECE: Final = 512 * 1024
-"""Bytes of chunks that are sent in one message, unless one chunk has more."""
-
-READ: Final = 4 * PIECE
-"""Bytes that are read of a segment at once."""
-
-RECENT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of the last chunks that are kept in memory to be sent; older ones are read from disk."""
 
 
 class ReplicaRetry(Timer, frozen=True):
@@ -93,13 +85,6 @@ class ShardUnled(LocalEvent, frozen=True):
     committed by another, or never."""
 
     shard: str
-
-
-class DamageSeen(LocalEvent, frozen=True):
-    """Something was read from a segment that is not what was written."""
-
-    shard: str
-    segment: str
 
 
 class Replica(Machine):
@@ -131,20 +116,16 @@ class Replica(Machine):
         """While there are holes in the log."""
         self.leading: Leading | None = None
         self.takeover: Takeover | None = None
-        self.recent: deque[Chunk] = deque()
-        self._recent_bytes = 0
+        self.chunks = KeptChunks(port, disk, shard, lambda: self.log)
+        self.removal = Removal(self)
         self._matched = 0  # number of the last chunk that is as the leader of `promise` has it
         self._first = 0  # the first chunk of that leader's epoch; 0: not known
         self._promises = 0  # that are not durable yet
         self._opening = 0  # ticket of the request whose answer counts
-        self._cuts: deque[tuple[int, int]] = deque()  # Cuts: number of the chunk, and the floor
-        self._floor = 0  # of the last that is committed
-        self._learning = False
         self.readings = 0
         """Times that its log has been another one than before, from some chunk on."""
         self._mends = 0  # that were tried since the log had no holes
         self._when_written: deque[tuple[int, Callable[[], None]]] = deque()
-        self._when_read: dict[int, Callable[[bytes], None]] = {}
 
     def start(self) -> None:
         """Read promise and log from the disk; until then nothing is answered."""
@@ -217,11 +198,11 @@ class Replica(Machine):
     # -- the disk --------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self.ready = self._learning = False
+        self.ready = False
         self.mending = None
         self._when_written.clear()
-        self._when_read.clear()
-        self._cuts.clear()
+        self.chunks.forget_readings()
+        self.removal.clear(is_learning=False)
         self._promises = 0
         self._opening = self.disk.open(self.shard)
 
@@ -238,8 +219,8 @@ class Replica(Machine):
         self.promise = stored or Promise(0, "", False)
         self.log, self.state = found.log, found.state
         self.readings += 1
-        self.recent.clear()
-        self._recent_bytes = self._matched = self._first = 0
+        self.chunks.clear()
+        self._matched = self._first = 0
         if found.torn:
             self._suspect(found.surplus)
         if found.holes:
@@ -249,8 +230,8 @@ class Replica(Machine):
         self._mends = 0
         self.durable = self.log.end.number
         self.committed = max(self.committed, found.committed)
-        self._cuts.append((self.durable, self.state.floor))
-        self._retain()
+        self.removal.add(self.durable, self.state.floor)
+        self.removal.carry_out()
         if self.takeover is not None:
             self.takeover.go_on()
 
@@ -316,8 +297,8 @@ class Replica(Machine):
 
     def on_read_done(self, event: ReadDone) -> None:
         """Bytes that were asked for."""
-        if event.shard == self.shard and (then := self._when_read.pop(event.ticket, None)):
-            then(event.data)
+        if event.shard == self.shard:
+            self.chunks.was_read(event)
 
     def on_disk_failed(self, event: DiskFailed) -> None:
         """Nothing that was not answered counts any more."""
@@ -328,7 +309,7 @@ class Replica(Machine):
         self._stop()
         self.ready, self.mending = False, None
         self._when_written.clear()
-        self._when_read.clear()
+        self.chunks.forget_readings()
         self.port.set_timer(REOPEN, ReplicaRetry(self.shard))
 
     def on_retry(self, timer: ReplicaRetry) -> None:
@@ -344,70 +325,6 @@ class Replica(Machine):
             self.leading.ask_again()
         if not self.ready or self.takeover is not None or self.leading is not None:
             self.port.set_timer(RETRY, timer)
-
-    def read_chunks(self, number: int, then: Callable[[tuple[bytes, ...]], None]) -> None:
-        """Hand over chunks from `number` on, up to `PIECE` bytes: at once from memory, or later
-        from disk. None, if they are not kept."""
-        self.read_pieces(number, lambda pieces: then(pieces[0] if pieces else ()))
-
-    def read_pieces(self, number: int, then: Callable[[Sequence[tuple[bytes, ...]]], None]) -> None:
-        """As `read_chunks`, as many such pieces as one read of the disk has."""
-        if there := self.recent_from(number):
-            then(_pieces(there))
-        else:
-            self._read_from(number, lambda chunks: then(_pieces(chunks)), hashed=False)
-
-    def scan_chunks(self, number: int, then: Callable[[list[Chunk]], None]) -> None:
-        """Hand over chunks from `number` on, as many as one read of the disk has, later: to look at
-        their rows (they have no hashes). None, if they are not kept."""
-        self._read_from(number, then, hashed=False)
-
-    def _read_from(
-        self, number: int, then: Callable[[list[Chunk]], None], hashed: bool = True
-    ) -> None:
-        number = max(number, self.log.start)
-        line = self.log.line(number)
-        place = Place(line.segment, line.at) if line is not None else self.log.at_number(number)
-        if place is None:
-            then([])
-            return
-        self._read_on(place, number, then, hashed)
-
-    def recent_from(self, number: int, most: int = 1 << 62) -> list[Chunk]:
-        """At most `most` chunks from `number` on, committed or not, if all from there on are in
-        memory; else none."""
-        if not self.recent or number < self.recent[0].number:
-            return []
-        start = number - self.recent[0].number
-        behind = max(len(self.recent) - start, 0)
-        if behind < start:  # nearer to the end
-            return list(islice(reversed(self.recent), behind))[::-1][:most]
-        return list(islice(self.recent, start, start + most))
-
-    def _read_on(
-        self, place: Place, number: int, then: Callable[[list[Chunk]], None], hashed: bool
-    ) -> None:
-        """Read a segment from `place` on until there are chunks from `number` on."""
-
-        def found(data: bytes) -> None:
-            chunks, at = [], 0
-            while (chunk := read(data, at, hashed=hashed)) is not None:
-                if chunk.number >= number:
-                    chunks.append(chunk)
-                at += len(chunk.data)
-            if not at and place.at < self.log.size_of(place.segment):
-                self.port.emit(DamageSeen(self.shard, place.segment))
-            if chunks or not at:
-                then(chunks)
-            else:
-                self._read_on(Place(place.segment, place.at + at), number, then, hashed)
-
-        self.read_bytes(place.segment, place.at, READ, found)
-
-    def read_bytes(self, segment: str, at: int, size: int, then: Callable[[bytes], None]) -> None:
-        """Hand over bytes of a segment, as they are on disk; nothing is handed over if the folder
-        is opened anew meanwhile."""
-        self._when_read[self.disk.read(self.shard, segment, at, size)] = then
 
     # -- promises --------------------------------------------------------------------------------
 
@@ -469,11 +386,8 @@ class Replica(Machine):
         floor = self.state.floor
         self.state.apply(chunk)
         if self.state.floor > floor:
-            self._cuts.append((chunk.number, self.state.floor))
-        self.recent.append(chunk)
-        self._recent_bytes += len(chunk.data)
-        while self._recent_bytes > RECENT_BYTES and len(self.recent) > 1:
-            self._recent_bytes -= len(self.recent.popleft().data)
+            self.removal.add(chunk.number, self.state.floor)
+        self.chunks.add(chunk)
         ticket = self.disk.write(self.shard, line.segment, line.at, chunk.data)
         self._when_written.append((ticket, lambda: self._stored(chunk.id)))
 
@@ -525,9 +439,8 @@ class Replica(Machine):
         self.log, self.state = ShardLog(ChunkId(chunk.number - 1, chunk.previous)), ShardState()
         self.log.next_offset = chunk.first
         self.readings += 1
-        self.recent.clear()
-        self._recent_bytes = 0
-        self._cuts.clear()
+        self.chunks.clear()
+        self.removal.clear(is_learning=True)
 
     def _truncate(self, number: int) -> None:
         """Remove the chunks from `number` on, which contradict the leader."""
@@ -599,40 +512,7 @@ class Replica(Machine):
             if self.leading is not None and not served and self.serves:
                 self.port.emit(ShardLed(self.shard, self.leading.epoch))
             self.port.emit(ShardCommitted(self.shard, number))
-            self._retain()
-
-    # -- retention -------------------------------------------------------------------------------
-
-    def _retain(self) -> None:
-        """Delete the segments that lie below the floor of a Cut that is committed."""
-        while self._cuts and self._cuts[0][0] <= self.committed:
-            self._floor = max(self._floor, self._cuts.popleft()[1])
-        if len(self.log.segments) > 1 and self.log.segments[1].offset <= self._floor:
-            needed = self.log.state_at(self.committed)
-            half = self.state.transactions.oldest_chunk(self.committed)
-            table = self.state.oldest_table_chunk(self.committed)
-            needed = min(number for number in (needed, half, table) if number is not None)
-            for name in self.log.retain(self._floor, needed):
-                self.disk.drop(self.shard, name)
-
-    def learn_times(self) -> None:
-        """Find out when the oldest segment began of which that is not known; nothing happens while
-        another is being asked for."""
-        for segment in self.log.segments[1:]:
-            if not segment.began:
-                break
-        else:
-            return
-        if self._learning:
-            return
-        self._learning = True
-
-        def found(data: bytes) -> None:
-            self._learning = False
-            if (chunk := read(data)) is not None:
-                segment.began = chunk.time
-
-        self.read_bytes(segment.name, 0, CHUNK_MOST, found)
+            self.removal.carry_out()
 
     # -- what candidates and leaders hear --------------------------------------------------------
 
@@ -653,7 +533,7 @@ class Replica(Machine):
             fetched = ShardFetched(self.shard, message.epoch, chunks, self.log.start)
             self.port.send(sender, fetched)
 
-        self.read_chunks(start + 1, found)
+        self.chunks.read(start + 1, found)
 
     def on_fetched(self, sender: Peer, message: ShardFetched) -> None:
         """The furthest log's next chunks."""
@@ -669,20 +549,3 @@ class Replica(Machine):
         """A follower needs older chunks, or none of what it was sent fits."""
         if message.shard == self.shard and self.leading is not None:
             self.leading.behind(sender, message)
-
-
-def _pieces(chunks: Sequence[Chunk]) -> list[tuple[bytes, ...]]:
-    """The bytes of chunks, in pieces of `PIECE` bytes and `READ` together."""
-    found: list[tuple[bytes, ...]] = []
-    taken: list[bytes] = []
-    size = all_sizes = 0
-    for chunk in chunks:
-        if taken and size + len(chunk.data) > PIECE:
-            found.append(tuple(taken))
-            taken, size = [], 0
-        if found and all_sizes + len(chunk.data) > READ:
-            break
-        taken.append(chunk.data)
-        size += len(chunk.data)
-        all_sizes += len(chunk.data)
-    return [*found, tuple(taken)] if taken else found

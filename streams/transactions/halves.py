@@ -174,7 +174,7 @@ class Halves:
         self._unknown.pop(transaction, None)
         if message.commit:
             self._committing[transaction] = [(sender, message.request)]
-            self.replica.read_chunks(half.chunk, lambda chunks: self._found(half, chunks))
+            self.replica.chunks.read(half.chunk, lambda chunks: self._found(half, chunks))
         else:
             self._append(DECIDED, encode_entries([HalfRolledBack(transaction)]))
             self.port.count("halves_rolled_back")

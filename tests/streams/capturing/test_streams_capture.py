@@ -42,9 +42,9 @@ def rows(world: World, shard: str) -> list[int]:
                 found.extend(int(row.attributes["n"]) for row in rows_of(chunk))  # type: ignore[arg-type]
         following = (chunk.number + 1) if chunks and chunk is not None else replica.committed + 1
         if following <= replica.committed:
-            replica.read_chunks(following, take)
+            replica.chunks.read(following, take)
 
-    replica.read_chunks(replica.log.start, take)
+    replica.chunks.read(replica.log.start, take)
     world.run(0.5)
     return found
 

@@ -24,7 +24,7 @@ from streams.consuming import readers, shard_readings
 from streams.consuming.readers import Readers
 from streams.log import shard_log
 from streams.log.batches import decode_rows
-from streams.replication import replica as replica_module
+from streams.replication import kept_chunks
 from streams.replication.replica import Replica
 from tests.streams.consuming.consuming_world import SELECTORS, ConsumingWorld
 from tests.support.shards.producing_world import STREAM, WorldLocator
@@ -221,7 +221,7 @@ def trial_of_readings(seed: int, rounds: int = 25) -> ReadingWorld:
     handed over."""
     undo = [
         replace_constant(shard_log, "SEGMENT_BYTES", 4_000),
-        replace_constant(replica_module, "RECENT_BYTES", 3_000),
+        replace_constant(kept_chunks, "RECENT_BYTES", 3_000),
     ]
     if seed % 2:
         undo.append(replace_constant(readers, "PASSED_MOST", 1))

@@ -32,7 +32,7 @@ from streams.consuming.read_server import MARK
 from streams.log import shard_log
 from streams.log.chunk import CUT
 from streams.log.state import Floor, encode_entries
-from streams.replication import replica as replica_module
+from streams.replication import kept_chunks
 from tests.streams.consuming.consuming_world import SELECTORS, Client, ConsumingWorld, led_world
 from tests.support.examples import seeds
 from tests.support.logs import SHARD
@@ -55,7 +55,7 @@ def test_readings_deliver_their_selector_over_the_log(
 ) -> None:
     """While rows are appended, history is read with little credit, from memory and from disk."""
     monkeypatch.setattr(shard_log, "SEGMENT_BYTES", 4_000)
-    monkeypatch.setattr(replica_module, "RECENT_BYTES", 2_000)
+    monkeypatch.setattr(kept_chunks, "RECENT_BYTES", 2_000)
     rng = Random(seed)
     world, leader, replica = led_world(seed=seed)
     for _ in range(rng.randrange(40)):

@@ -33,7 +33,7 @@ from streams.log.batches import Batch, BatchHead, Row, rows_of
 from streams.log.chunk import DEAD, EVENTS, read
 from streams.log.group_state import DeadLetter
 from streams.log.state import ShardState, entries_of
-from streams.replication import replica as replica_module
+from streams.replication import kept_chunks
 from streams.replication.replica import Replica
 from tests.streams.groups.groups_world import GroupsWorld
 from tests.support.shards.producing_world import STREAM, WorldLocator
@@ -311,7 +311,7 @@ def trial_of_groups(seed: int, rounds: int = 30) -> MembershipWorld:
     fails."""
     constants = [
         (shard_log, "SEGMENT_BYTES", 4_000),
-        (replica_module, "RECENT_BYTES", 3_000),
+        (kept_chunks, "RECENT_BYTES", 3_000),
         (confirming, "FRESH", 1.0),
         (confirming, "ROUND", 0.3),
         (shard_groups, "FRESH", 1.0),

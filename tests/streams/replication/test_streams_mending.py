@@ -11,8 +11,9 @@ from streams.hosting import log_checks
 from streams.hosting.log_checks import CheckLogs, LogChecks
 from streams.log import shard_log
 from streams.log.chunk import pack, read
+from streams.replication.kept_chunks import DamageSeen
 from streams.replication.messages import ShardMissingSent
-from streams.replication.replica import DamageSeen, Replica
+from streams.replication.replica import Replica
 from tests.support.logs import SHARD
 from tests.support.shards.shard_world import ShardWorld
 
@@ -225,9 +226,9 @@ def test_a_damaged_range_is_not_served_and_is_said(world: ShardWorld) -> None:
     line = leader.log.line(number)
     assert line is not None
     spoil(world, world.peers[0].id, segment.name, line.at + line.length - 2)
-    leader.recent.clear()  # so that it is read from disk
+    leader.chunks.recent.clear()  # so that it is read from disk
     served: list[bytes] = []
-    leader.read_chunks(number, served.extend)
+    leader.chunks.read(number, served.extend)
     world.run(0.1)
     assert served == []
     assert DamageSeen(SHARD, segment.name) in world.ports[world.peers[0].id].events

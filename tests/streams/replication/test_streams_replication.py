@@ -7,7 +7,7 @@ import pytest
 from overlay.machine import Message
 from streams.log import shard_log
 from streams.log.shard_log import SEGMENT_AGE
-from streams.replication import replica
+from streams.replication import kept_chunks
 from streams.replication.leading import PIECES
 from streams.replication.messages import ShardAck, ShardSeal, ShardSealed
 from streams.replication.replica import Replica
@@ -105,8 +105,8 @@ def test_a_commit_costs_no_message_of_its_own_and_an_idle_shard_hardly_any(
 def test_a_follower_is_sent_more_while_it_writes_and_is_live_when_all_was_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(replica, "PIECE", 2_000)
-    monkeypatch.setattr(replica, "READ", 8_000)
+    monkeypatch.setattr(kept_chunks, "PIECE", 2_000)
+    monkeypatch.setattr(kept_chunks, "READ", 8_000)
     world, leader = led(3)
     assert leader.leading is not None
     late = world.peers[2]
@@ -114,7 +114,7 @@ def test_a_follower_is_sent_more_while_it_writes_and_is_live_when_all_was_sent(
     for _ in range(60):
         world.append()
         world.run(0.01)
-    leader.recent.clear()  # so that they are read from disk
+    leader.chunks.recent.clear()  # so that they are read from disk
     most = 0
     world.boot(late.id)
     follower = leader.leading.followers[late.id]
@@ -342,7 +342,7 @@ def test_a_replica_that_was_away_begins_where_the_leader_does(
     world.retain()
     world.run(0.2)
     assert leader.log.start > end + 1
-    leader.recent.clear()  # what it has in memory it still sends
+    leader.chunks.recent.clear()  # what it has in memory it still sends
     world.boot(late)
     world.run(2.0)
     assert world.ports[late].counters["shard_logs_begun_anew"] == 1

@@ -16,7 +16,7 @@ from streams.log import shard_log
 from streams.log.batches import Batch, BatchHead, Row, rows_of
 from streams.log.chunk import EVENTS, TABLE, read
 from streams.log.table import key_of, table_rows
-from streams.replication import replica as replica_module
+from streams.replication import kept_chunks
 from streams.replication.replica import Replica, ShardCommitted
 from streams.replication.retention import Keep
 from streams.tables.shard_table import ShardTable
@@ -190,7 +190,7 @@ class TableWorld(ReadingWorld):
     def append(self) -> None:
         super().append()
         for replica in self.alive.values():
-            for chunk in list(replica.recent)[-3:]:
+            for chunk in list(replica.chunks.recent)[-3:]:
                 if chunk.kind == EVENTS:
                     self._made[chunk.hash] = [row.attributes for row in rows_of(chunk)]
 
@@ -256,8 +256,8 @@ class TableWorld(ReadingWorld):
 def trial_of_tables(seed: int, rounds: int = 25) -> TableWorld:
     """A world with programs that read the newest rows, through faults, and judged. WrongError if a
     checker fails."""
-    former = shard_log.SEGMENT_BYTES, replica_module.RECENT_BYTES
-    shard_log.SEGMENT_BYTES, replica_module.RECENT_BYTES = 1_500, 2_000  # type: ignore[misc]
+    former = shard_log.SEGMENT_BYTES, kept_chunks.RECENT_BYTES
+    shard_log.SEGMENT_BYTES, kept_chunks.RECENT_BYTES = 1_500, 2_000  # type: ignore[misc]
     try:
         rng = Random(seed)
         world = TableWorld(seed)
@@ -283,5 +283,5 @@ def trial_of_tables(seed: int, rounds: int = 25) -> TableWorld:
             if program.position != leader.log.next_offset:  # type: ignore[attr-defined]
                 raise WrongError(f"program {program.client} is not at the end")
     finally:
-        shard_log.SEGMENT_BYTES, replica_module.RECENT_BYTES = former  # type: ignore[misc]
+        shard_log.SEGMENT_BYTES, kept_chunks.RECENT_BYTES = former  # type: ignore[misc]
     return world

@@ -1,0 +1,75 @@
+"""What each replica removes when a Cut is committed: whole segments below its floor."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from streams.disk import LogDisk
+from streams.log.chunk import CHUNK_MOST, read
+from streams.log.shard_log import ShardLog
+from streams.log.state import ShardState
+from streams.replication.kept_chunks import KeptChunks
+
+
+class Trimmed(Protocol):
+    """`replica.Replica`."""
+
+    disk: LogDisk
+    shard: str
+    log: ShardLog
+    state: ShardState
+    committed: int
+    chunks: KeptChunks
+
+
+class Removal:
+    """Of one replica."""
+
+    def __init__(self, replica: Trimmed) -> None:
+        self._replica = replica
+        self._cuts: deque[tuple[int, int]] = deque()  # number of the chunk, and the floor
+        self._floor = 0  # of the last that is committed
+        self._learning = False
+
+    def clear(self, is_learning: bool) -> None:
+        """The log is another one. `is_learning`: what was asked of the disk still comes."""
+        self._cuts.clear()
+        self._learning = self._learning and is_learning
+
+    def add(self, number: int, floor: int) -> None:
+        """The chunk with this number has raised the floor."""
+        self._cuts.append((number, floor))
+
+    def carry_out(self) -> None:
+        """Delete the segments that lie below the floor of a Cut that is committed."""
+        replica = self._replica
+        while self._cuts and self._cuts[0][0] <= replica.committed:
+            self._floor = max(self._floor, self._cuts.popleft()[1])
+        if len(replica.log.segments) > 1 and replica.log.segments[1].offset <= self._floor:
+            needed = replica.log.state_at(replica.committed)
+            half = replica.state.transactions.oldest_chunk(replica.committed)
+            table = replica.state.oldest_table_chunk(replica.committed)
+            needed = min(number for number in (needed, half, table) if number is not None)
+            for name in replica.log.retain(self._floor, needed):
+                replica.disk.drop(replica.shard, name)
+
+    def learn_times(self) -> None:
+        """Find out when the oldest segment began of which that is not known; nothing happens while
+        another is being asked for."""
+        replica = self._replica
+        for segment in replica.log.segments[1:]:
+            if not segment.began:
+                break
+        else:
+            return
+        if self._learning:
+            return
+        self._learning = True
+
+        def found(data: bytes) -> None:
+            self._learning = False
+            if (chunk := read(data)) is not None:
+                segment.began = chunk.time
+
+        replica.chunks.read_bytes(segment.name, 0, CHUNK_MOST, found)
