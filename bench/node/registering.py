@@ -1,0 +1,185 @@
+"""What a registration costs on its way through one node, stage by stage, in processor time.
+
+`python -m bench.node.registering` builds a node in this process as stages.py does, which is owner
+and host of its own subscriptions, and registers the selectors of subscribing.py, `AHEAD` a turn, as
+they come from a program that has as many unanswered. Trace records are made as a node with
+`--trace 0.01` makes them (those of subscriptions are always kept), and go nowhere. Sockets and the
+disk are left out. A stage's time is its own, without the stages that it calls. `--json` prints one
+JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from random import Random
+from typing import Any, Final
+from unittest.mock import patch
+
+from bench.node.stages import Stages, Surroundings
+from bench.node.subscribing import AHEAD, selectors
+from canopy.traces.writer import TraceWriter
+from canopy.wire.transport.codec import WireCodec
+from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX
+from node import Node
+from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.client import Gather, Subscribe, Subscribed
+from overlay.machine import Peer
+from overlay.settings import Settings
+from overlay.upper_tree.clients import clients as commands
+from overlay.upper_tree.clients.clients import LocalClients
+from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.owner.registrations.registry import Registry
+from overlay.upper_tree.subscriber.receiver import Receiver
+from overlay.upper_tree.subscriber.registrar import Registrar
+
+CLIENT: Final = 1
+WARMING: Final = 512  # selectors before it counts: the grammar is loaded, the shape is known
+SHARE: Final = 0.01  # of events traced
+
+WATCHED: Final = (
+    (commands, "compile_selector", "compile the selector (matching)"),
+    (LocalClients, "subscribe", "the command (clients)"),
+    (Registrar, "plan", "choose a pivot (registrar)"),
+    (Receiver, "add", "index of what comes here (receiver)"),
+    (Registrar, "_send_some", "send to owners (registrar)"),
+    (Registry, "on_register", "take (owner)"),
+    (LeaderLog, "append_all", "log and journal (cluster)"),
+    (Registry, "_log_fresh", "pending, hosts, summaries (owner)"),
+    (Hosting, "on_install", "index of the tree (host)"),
+    (Registry, "_acknowledge_due", "what is due (owner)"),
+    (Registrar, "on_registered", "acknowledged (registrar)"),
+    (LocalClients, "on_subscription_ready", "SUBACK (clients)"),
+)
+"""Where a method or function is, its name, and the stage that it is."""
+
+
+class NoFile:
+    """A trace file that keeps nothing."""
+
+    def write(self, data: bytes, /) -> int:
+        return len(data)
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TracedSurroundings(Surroundings):
+    """The driver of a node that is alone and traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        writer = TraceWriter(
+            lambda path: NoFile(), "ab" * 8, time.time, SHARE, hybrid=self.hybrid.read
+        )
+        self.write_record: Callable[[str, dict[str, Any]], None] = writer.write
+
+    def trace(self, kind: str, fields: dict[str, Any]) -> None:
+        self.write_record(kind, fields)
+
+
+class Registering:
+    """One node, and one program that gathers."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = TracedSurroundings()
+        me = Peer("ab" * 8, "127.0.0.1:1")
+        self.node = Node(me, 1, Settings(), Random(seed), WireCodec(), self.world)
+        self.node.start()
+        self.until(lambda: self.node.clusters.is_primary)
+        self.node.commands(CLIENT, (Gather(0),))
+
+    def until(self, is_done: Callable[[], bool]) -> None:
+        """Let time pass, from timer to timer."""
+        while not is_done():
+            due = self.node.deadline()
+            assert due is not None, "a node has timers as long as it lives"
+            self.world.now = max(self.world.now, due)
+            self.node.on_tick()
+
+    def register(self, batches: Sequence[Sequence[bytes]], stages: Stages | None = None) -> None:
+        """Register what these frames ask for, a batch in a turn, each after the SUBACKs of the
+        last."""
+        decode, encode = COMMAND_FRAMES.decode, COMMAND_FRAMES.encode
+        if stages is not None:
+            decode = stages.timed(decode, "decode the command (framing)")
+            encode = stages.timed(encode, "encode for the program (framing)")
+        answers = self.world.answers
+        for batch in batches:
+            have = len(answers)
+            self.node.commands(CLIENT, tuple(decode(memoryview(one)[PREFIX:]) for one in batch))
+            self.until(lambda have=have, batch=batch: len(answers) >= have + len(batch))  # type: ignore[misc]
+            for answer in answers[have:]:
+                assert isinstance(answer, Subscribed), answer
+                encode(answer)
+
+
+def frames(count: int, seed: int) -> list[list[bytes]]:
+    """Commands that subscribe with so many selectors, as they are read in one turn each."""
+    made = [
+        COMMAND_FRAMES.encode(Subscribe(number, text))
+        for number, text in enumerate(selectors(count, seed))
+    ]
+    return [made[at : at + AHEAD] for at in range(0, count, AHEAD)]
+
+
+def seconds_of(count: int, seed: int, stages: Stages | None) -> float:
+    """Processor seconds of so many registrations at a new node."""
+    with ExitStack() as stack:
+        for owner, name, stage in WATCHED if stages is not None else ():
+            assert stages is not None
+            timed = stages.timed(getattr(owner, name), stage)
+            stack.enter_context(patch.object(owner, name, timed))
+        bench = Registering(seed)
+        bench.register(frames(WARMING, seed + 1))
+        if stages is not None:
+            world = bench.world
+            world.write_record = stages.timed(world.write_record, "trace records")
+            stages.seconds.clear()
+        batches = frames(count, seed)
+        gc.collect()
+        gc.freeze()
+        run = bench.register if stages is None else stages.timed(bench.register, "turns, timers")
+        began = time.process_time()
+        run(batches, stages)
+        return time.process_time() - began
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """A row: of a registration as a whole, and stage by stage, timed apart."""
+    plain = seconds_of(options.selectors, options.seed, None)
+    stages = Stages()
+    seconds_of(options.selectors, options.seed, stages)
+    spent = {name: s / options.selectors * 1e6 for name, s in stages.seconds.items()}
+    return {
+        "selectors": options.selectors,
+        "us_per_registration": round(plain / options.selectors * 1e6, 1),
+        "stages": {name: round(us, 1) for name, us in sorted(spent.items(), key=lambda e: -e[1])},
+    }
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command `python -m bench.node.registering` and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench.node.registering", description=__doc__)
+    parser.add_argument("--selectors", type=int, default=8_192, help="after some to warm up (8192)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(args)
+    found = measure(options)
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        print(f"{found['us_per_registration']:8.1f} us per registration, of which, timed apart:")
+        for name, us in found["stages"].items():
+            print(f"{us:8.1f}  {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
