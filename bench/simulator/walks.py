@@ -2,6 +2,7 @@
 
     python -m bench.simulator.walks contact    # the first events of each publisher, and later ones
     python -m bench.simulator.walks outage     # a primary is paused, and a newcomer publishes
+    python -m bench.simulator.walks loss       # a host is lost, and trees new to a publisher follow
     python -m bench.simulator.walks hits       # how many walks find their tree (CBDLO section 5.3)
 
 Full nodes in the simulator, with access points that they learnt by gossip; every figure is a
@@ -13,6 +14,7 @@ is asked at once. `--json` prints one list of rows.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections import Counter
@@ -24,6 +26,7 @@ from typing import Any
 from canopy.sim.scenario.paper_load import PaperWorkload
 from canopy.sim.scenario.range_load import LoadShape
 from canopy.sim.scenario.workload import Workload
+from canopy.sim.world.clients import Publication
 from canopy.sim.world.cost import collector_at_rest
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
@@ -47,6 +50,16 @@ EACH = 5
 
 BEFORE_ELECTION = 0.9
 """… all of them within so many seconds of its beginning: less than `election.suspect_after`."""
+
+
+TREES = 80
+"""Trees when a host is lost: more than events, so that each event is the first for its tree."""
+
+SINCE_LOSS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Between each two of these times, in seconds since a host was lost, …"""
+
+PUBLISHERS = 12
+"""… so many nodes publish an event each."""
 
 
 def grown(seed: int, nodes: int, settings: Settings) -> World:
@@ -209,6 +222,54 @@ def outage_row(seed: int, nodes: int, pause: float, settings: Settings) -> Row:
     }
 
 
+# --- while a host is lost ---
+
+
+def loss(seed: int, nodes: int) -> Iterator[Row]:
+    """A host is lost, and publishers meet trees that they did not know before."""
+    for kind in ("killed", "silent"):
+        for row in loss_rows(seed, nodes, kind == "silent"):
+            yield {"host": kind, "nodes": nodes, "seed": seed, **row}
+
+
+def loss_rows(seed: int, nodes: int, silent: bool) -> Iterator[Row]:
+    """How long the first event of a publisher for a tree takes, so long after a host was lost.
+    `silent`: its machine is gone, and nobody says so; else its process is, and dials are
+    refused."""
+    world = grown(seed, nodes, Settings())
+    trees = [f"a{number}" for number in range(TREES)]
+    subscribers = [name for name in world.names() if world.node(name).clusters.role == "none"]
+    for number, tree in enumerate(trees):
+        world.subscribe(subscribers[number % len(subscribers)], f"{tree} > 0")
+    expect(world.run_until(world.acknowledged, 120.0), "all subscriptions are acknowledged")
+    world.run(QUIET)
+    hosts = [
+        name
+        for name in world.names()
+        if name not in subscribers and len(world.node(name).hosting.index)
+        and not world.node(name).clusters.is_primary
+    ]  # fmt: skip
+    world.crash(hosts[0], silent=silent)
+    lost, new = world.now, itertools.cycle(trees)
+    spans: dict[float, list[Publication]] = {}
+    for since, until in itertools.pairwise(SINCE_LOSS):
+        spans[until] = published = []
+        for number, name in enumerate(subscribers[:PUBLISHERS]):
+            world.run_to(lost + since + (until - since) * number / PUBLISHERS)
+            published += world.publish(name, {next(new): 1})
+    expect(world.settle(), "nothing is pending")
+    made = {one.delivery.event.identity: one.time for one in world.clients.deliveries}
+    for until, published in spans.items():
+        took = sorted(made[one.identity] - one.published for one in published if one.identity)
+        yield {
+            "until_s": until,
+            "events": len(published),
+            "within_100_ms": sum(each <= 0.1 for each in took),
+            "median_ms": round(1_000 * took[len(took) // 2], 1),
+            "most_ms": round(1_000 * took[-1], 1),
+        }
+
+
 # --- how many walks find their tree ---
 
 
@@ -272,7 +333,7 @@ def main(args: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=("contact", "outage", "hits"))
+    parser.add_argument("what", choices=("contact", "outage", "loss", "hits"))
     parser.add_argument("--nodes", type=int, help="24, for hits 100")
     parser.add_argument("--seeds", type=int, default=1, help="seeds 1, 2, … (1)")
     parser.add_argument("--rate", type=float, default=1.0, help="contact: a node's later events/s")
@@ -289,6 +350,8 @@ def main(args: Sequence[str] | None = None) -> int:
             found = contact(seed, nodes, given.rate, given.events)
         elif given.what == "outage":
             found = outage(seed, nodes, given.pause)
+        elif given.what == "loss":
+            found = loss(seed, nodes)
         else:
             found = hits(seed, nodes, given.attributes, given.quiet)
         with collector_at_rest():
