@@ -69,6 +69,24 @@ def tree_table(spark: SparkSession, records: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True)
+class TreeSizes:
+    """Into how many virtual nodes trees were cut, as far as a change of their maps is recorded; the
+    most that each had."""
+
+    trees: int
+    divided: int  # of these, those that had more than one
+    largest: str | None  # the attribute of the tree that had most
+    most: int  # virtual nodes of that one
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, int]) -> TreeSizes:
+        """`sizes`: the most virtual nodes of each tree, by attribute."""
+        largest = max(sorted(sizes), key=sizes.__getitem__, default=None)
+        divided = sum(size > 1 for size in sizes.values())
+        return cls(len(sizes), divided, largest, 0 if largest is None else sizes[largest])
+
+
+@dataclass(frozen=True)
 class WalkCounts:
     """How attributes were searched and found."""
 
@@ -87,6 +105,13 @@ class WalkCounts:
     messages: int  # steps of walks, one per attribute, of the data plane
     hops: dict[str, float | None]  # mean, p50, p99, max of the hits
     hop_counts: tuple[tuple[int, int], ...]  # (hops of the hit, walks)
+    trees: TreeSizes
+
+    @property
+    def asked_at_once(self) -> int:
+        """Searches for trees that the ring found without a walk before: all but those whose walk
+        missed."""
+        return max(0, self.by_ring - (self.findable - self.hits))
 
 
 def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
@@ -108,13 +133,14 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
     hop_counts = sorted(by_hops.items())
     started, hits = _total(walked, "n"), by_hops.total()
     missed = _total((row for row in groups if row["missed"] and not row["hit"]), "n")
-    results = {
-        (each["kind"], each["by"]): each["count"]
-        for each in records.where("kind IN ('located', 'absent')")
-        .groupBy("kind", "by")
-        .count()
+    recorded = (
+        records.where("kind IN ('located', 'absent', 'map')")
+        .groupBy("kind", "by", expr("CASE WHEN kind = 'map' THEN attribute END").alias("tree"))
+        .agg(expr("count(*) AS n"), expr("max(size) AS size"))
         .collect()
-    }
+    )
+    results = {(each["kind"], each["by"]): each["n"] for each in recorded if each["tree"] is None}
+    sizes = {each["tree"]: each["size"] for each in recorded if each["tree"] is not None}
     return WalkCounts(
         at_once=_total(groups, "n") - started,
         started=started,
@@ -131,6 +157,7 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
         messages=_total(groups, "messages"),
         hops=weighted_percentiles(hop_counts),
         hop_counts=tuple(hop_counts),
+        trees=TreeSizes.of(sizes),
     )
 
 

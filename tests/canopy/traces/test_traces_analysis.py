@@ -121,6 +121,10 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     o.write(o.names[0], "walk_start", walk="vain", attribute="b", hops=10)
     o.write(o.names[0], "walk_miss", walk="vain", attribute="b", hop=10)
     o.write(o.names[0], "absent", attribute="b", hops=10)
+    for version, (size, reason) in enumerate(((1, "created"), (3, "busy"), (2, "idle")), 1):
+        o.write(
+            o.names[1], "map", attribute="a", epoch=1, version=version, size=size, reason=reason
+        )
     o.walk(0, "a", 3, hit=True, blocked=True)
     o.walk(0, "a", 2, hit=False)
     o.walk(0, "a", 0, hit=True)  # in the publisher's own table
@@ -300,6 +304,7 @@ def test_the_report_says_what_the_walks_did_and_draws_one(faulty: Analysed) -> N
     assert "1 of the 2 for attributes that have a tree hit (50 %), after 3 hops" in page
     assert "1 search needed no walk: the tree stood in" in page
     assert "walked for the tree of a, 10 steps at most. Blocked at" in page
+    assert "each served by a node. The only tree had 3 at most." in page
 
 
 def test_the_report_says_what_went_wrong_and_how_far_it_got(faulty: Analysed) -> None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from canopy.traces.analysis.report.incident_timeline import summed_up
 from canopy.traces.analysis.report.pictures import Bar, Mark, columns
-from canopy.traces.analysis.report.sections import bins_of, walks_text
-from canopy.traces.analysis.walks import WalkCounts
+from canopy.traces.analysis.report.sections import bins_of, tree_sizes_text, walks_text
+from canopy.traces.analysis.walks import TreeSizes, WalkCounts
 
 COUNTS = WalkCounts(
     at_once=0, started=124, hits=68, missed=56, unfinished=0, findable=90, hit_rate=68 / 124,
     by_walk=68, by_ring=22, absent=101, blocked=0, recovered=0, messages=300, hops={"mean": 1.5},
-    hop_counts=((1, 68),),
+    hop_counts=((1, 68),), trees=TreeSizes.of({}),
 )  # fmt: skip
 
 
@@ -39,6 +39,22 @@ def test_searches_that_end_in_the_own_table_are_no_walks() -> None:
     some = walks_text(replace(COUNTS, at_once=40))
     assert "40 searches needed no walk: the tree stood in the publisher's own table." in some
     assert "124 walks set out" in some
+
+
+def test_searches_that_no_walk_came_before_are_named() -> None:
+    assert COUNTS.asked_at_once == 0  # 22 walks for trees missed, and the ring found as many
+    assert "of the ring" not in walks_text(COUNTS)
+    more = walks_text(replace(COUNTS, by_ring=30))
+    assert "8 searches of the ring came without a walk: what was known of the tree" in more
+
+
+def test_the_report_says_how_many_virtual_nodes_trees_had() -> None:
+    assert tree_sizes_text(TreeSizes.of({})) == ""
+    assert tree_sizes_text(TreeSizes.of({"a": 1})).startswith("The only tree had one")
+    assert tree_sizes_text(TreeSizes.of({"a": 3})) == "The only tree had 3 at most."
+    assert "Each of the 2 trees had one" in tree_sizes_text(TreeSizes.of({"a": 1, "b": 1}))
+    some = tree_sizes_text(TreeSizes.of({"a": 1, "<b>": 7, "c": 2}))
+    assert some == "2 of 3 trees had more than one; that of <code>&lt;b&gt;</code> had most, 7."
 
 
 def test_labels_of_marks_have_a_line_each_above_the_columns() -> None:

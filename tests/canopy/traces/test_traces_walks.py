@@ -23,7 +23,7 @@ def test_a_walk_is_drawn_step_by_step_with_its_recovery() -> None:
     assert page.count('class="way again"') == 1
     assert page.count('class="way named"') == 1
     assert "Blocked at node 2, it went back to node 0" in page
-    assert "for 5 steps, as after each recovery: 4 steps in all" in page
+    assert "from where it might go on for 5 steps: 4 steps in all" in page
     assert "node 2 knew that node 7 serves the tree" in page
     assert "mag&lt;1" in page
     assert "mag<1" not in page
@@ -37,6 +37,12 @@ def test_steps_between_the_same_two_nodes_have_one_label() -> None:
     )
     page = walk_picture(ExampleWalk("x", 10, steps, None), NAMES)
     assert re.findall(r">([\d, ]+)</text>", page) == ["1, 3", "2"]
+
+
+def test_each_recovery_halves_what_the_last_one_left() -> None:
+    steps = tuple(WalkStep(hop, "ab"[hop % 2], "ba"[hop % 2], hop in (2, 4)) for hop in range(1, 6))
+    page = walk_picture(ExampleWalk("x", 10, steps, None), NAMES)
+    assert "for 5 steps, and for half as many each time after that (2 recoveries): 5 steps" in page
 
 
 def test_a_walk_that_misses_ends_with_the_owner() -> None:

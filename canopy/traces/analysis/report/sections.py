@@ -26,7 +26,7 @@ from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
-    from canopy.traces.analysis.walks import WalkCounts
+    from canopy.traces.analysis.walks import TreeSizes, WalkCounts
 
 
 def name_of(findings: Findings, node: str | None) -> str:
@@ -220,10 +220,11 @@ def tree_discovery(findings: Findings) -> str:
             _hop_bars(tree.hop_counts, "visits"), "Hops to the matching node", "visits", height=150
         )
         text += (
-            "<h3>In the tree</h3><p>A tree divides the values of an attribute into intervals, each "
-            f"served by a node. Events took {number(summary.tree_hops['mean'])} hops on average "
-            f"to theirs, and {number(summary.tree_hops['max'])} at most; 0 hops means that the "
-            "publisher served the interval itself.</p>"
+            "<h3>In the tree</h3><p>A tree divides the values of an attribute into intervals, its "
+            f"virtual nodes, each served by a node. {tree_sizes_text(walks.trees)} Events took "
+            f"{number(summary.tree_hops['mean'])} hops on average to theirs, and "
+            f"{number(summary.tree_hops['max'])} at most; 0 hops means that the publisher served "
+            "the interval itself.</p>"
         )
     if drawn := walk_picture(findings.walk, findings.names):
         hops += f"<h3>One walk</h3>{drawn}"
@@ -254,6 +255,12 @@ def walks_text(walks: WalkCounts) -> str:
     if lost:
         others = f"The other {lost:,} could not" if walks.findable else "None of them could"
         every += f" {others} hit: there are no subscriptions to those attributes."
+    if walks.asked_at_once:
+        every += (
+            f" {counted(walks.asked_at_once, 'search', 'searches')} of the ring came without a "
+            "walk: what was known of the tree had proved wrong or did not answer, or it had no "
+            "subscriptions when it was last searched for."
+        )
     blocked = (
         f"{counted(walks.blocked, 'time')} a walk was blocked, with only visited neighbours, and "
         f"{counted(walks.recovered, 'time')} it continued from an earlier node with half the hops."
@@ -261,6 +268,22 @@ def walks_text(walks: WalkCounts) -> str:
         else "No walk was blocked by nodes that it had visited already."
     )
     return f"<p>{every} {blocked}</p>"
+
+
+def tree_sizes_text(sizes: TreeSizes) -> str:
+    """Into how many virtual nodes the trees of the run were cut, in a sentence; "" if no map was
+    made in it."""
+    if not sizes.trees:
+        return ""
+    if not sizes.divided:
+        of = "The only tree" if sizes.trees == 1 else f"Each of the {sizes.trees:,} trees"
+        return f"{of} had one, for all values: none was so busy or so full that it was cut."
+    if sizes.trees == 1:
+        return f"The only tree had {sizes.most:,} at most."
+    return (
+        f"{sizes.divided:,} of {counted(sizes.trees, 'tree')} had more than one; that of "
+        f"<code>{escape(str(sizes.largest))}</code> had most, {sizes.most:,}."
+    )
 
 
 def _hop_bars(counts: tuple[tuple[int, int], ...], what: str) -> list[Bar]:

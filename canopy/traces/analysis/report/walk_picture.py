@@ -67,7 +67,9 @@ def _story(walk: ExampleWalk, names: Mapping[str, str]) -> str:
     if again:
         further = counted(max(1, walk.limit // 2), "step")
         text += f". Blocked at {name(again[0].node)}, it went back to {name(again[0].peer)} "
-        text += f"(dashed), from where it might go on for {further}, as after each recovery"
+        text += f"(dashed), from where it might go on for {further}"
+        if len(again) > 1:
+            text += f", and for half as many each time after that ({len(again)} recoveries)"
     text += f": {counted(len(walk.steps), 'step')} in all"
     last = name(walk.steps[-1].peer)
     if walk.host is None:
