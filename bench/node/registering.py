@@ -25,7 +25,7 @@ from bench.node.stages import Stages, Surroundings
 from bench.node.subscribing import AHEAD, selectors
 from canopy.traces.writer import TraceWriter
 from canopy.wire.transport.codec import WireCodec
-from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX
+from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX, REPLY_FRAMES
 from node import Node
 from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.client import Gather, Subscribe, Subscribed
@@ -106,7 +106,7 @@ class Registering:
     def register(self, batches: Sequence[Sequence[bytes]], stages: Stages | None = None) -> None:
         """Register what these frames ask for, a batch in a turn, each after the SUBACKs of the
         last."""
-        decode, encode = COMMAND_FRAMES.decode, COMMAND_FRAMES.encode
+        decode, encode = COMMAND_FRAMES.decode, REPLY_FRAMES.encode
         if stages is not None:
             decode = stages.timed(decode, "decode the command (framing)")
             encode = stages.timed(encode, "encode for the program (framing)")
