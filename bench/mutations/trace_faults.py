@@ -3,6 +3,7 @@ the analysis reads and matches them."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,11 +16,13 @@ from bench.mutations.planting import fault, replace
 from canopy.traces.analysis.progress import OnProgress, silent
 from canopy.traces.analysis.read import trace_files
 from canopy.traces.analysis.remote import HadoopFolder
+from canopy.traces.analysis.report.sections import tree_sizes_text, walks_text
 from canopy.traces.analysis.selection.cover import Conjunction, Range, _both, ranges
 from canopy.traces.analysis.selection.matcher import Ints, Matcher
 from canopy.traces.analysis.selection.trees import Attributes, Scalar
 from canopy.traces.analysis.spark.paths import for_reading, for_writing
 from canopy.traces.analysis.spark.sharing import check_shared
+from canopy.traces.analysis.walks import TreeSizes, WalkCounts
 from canopy.traces.analysis.window import ALWAYS, Window
 from canopy.traces.writer import TraceWriter
 from overlay.hybrid_clock import HybridClock
@@ -30,6 +33,7 @@ VERDICT = "promise: a verdict is true"
 MATCHER = "tests/canopy/traces/test_traces_selectors.py"
 REMOTE = "tests/canopy/traces/test_traces_remote.py"
 PLACES = "tests/canopy/traces/test_traces_places.py"
+REPORT = "tests/canopy/traces/test_traces_report.py"
 JOIN = "test_the_join_finds_what_evaluating_all_pairs_finds"
 
 
@@ -193,3 +197,25 @@ def compressed_files_skipped() -> None:
 
     original = trace_files
     replace(trace_files, plain)
+
+
+@fault(VERDICT, REPORT, "test_searches_that_no_walk_came_before_are_named")
+def ring_searches_unexplained() -> None:
+    """The report does not say which trees the ring found without a walk before."""
+
+    def silent_text(walks: WalkCounts) -> str:
+        return original(dataclasses.replace(walks, by_ring=0))
+
+    original = walks_text
+    replace(walks_text, silent_text)
+
+
+@fault(VERDICT, REPORT, "test_the_report_says_how_many_virtual_nodes_trees_had")
+def one_virtual_node_each() -> None:
+    """The report takes every tree for one of one virtual node."""
+
+    def undivided(sizes: TreeSizes) -> str:
+        return original(dataclasses.replace(sizes, divided=0))
+
+    original = tree_sizes_text
+    replace(tree_sizes_text, undivided)
