@@ -8,6 +8,7 @@ from typing import Any
 from bench.mutations.planting import fault, replace
 from matching import Conjunction, Interval
 from streams.consuming import sharing, skipping
+from streams.consuming.asking import Asking
 from streams.consuming.durable import DurableConsumers, Refusal
 from streams.consuming.history import HistoryScan
 from streams.consuming.messages import Durable, Piece
@@ -48,6 +49,18 @@ def readings_get_a_chunk_twice_at_the_seam() -> None:
         original(self, reading, number - 1, max(position - 1, 0))  # type: ignore[arg-type]
 
     replace(original, _go_behind)
+
+
+@fault(PROMISE, READERS, "test_a_busy_leader_is_asked_for_some_readings_at_a_time_and_not_left")
+def busy_leaders_are_taken_for_silent() -> None:
+    """A reading is opened anew when its leader is late with it, though others are answered."""
+    original = Asking.is_silent
+
+    def is_silent(self: Asking, leader: str, has_begun: bool, heard_at: float, now: float) -> bool:
+        self._heard.clear()
+        return original(self, leader, has_begun, heard_at, now)
+
+    replace(original, is_silent)
 
 
 @fault(PROMISE, SHARING, "test_the_tail_finds_what_each_selector_means")

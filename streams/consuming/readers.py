@@ -35,6 +35,7 @@ from overlay.client import (
 )
 from overlay.links.events import LinkDown
 from overlay.machine import Machine, NodeId, Peer, Port, Timer
+from streams.consuming.asking import Asking
 from streams.consuming.cursor import WINDOW, WINDOW_LEAST, Cursor
 from streams.consuming.messages import (
     LISTED_MOST,
@@ -68,12 +69,6 @@ another leader."""
 
 KEEP: Final = 4
 """Looks between two words to each leader: a second."""
-
-ANSWER_WITHIN: Final = 2.0
-"""Seconds without an answer after which another leader is looked for."""
-
-SILENT: Final = 3.0
-"""Seconds without a word of a leader after which another one is looked for."""
 
 COMMIT_AGAIN: Final = 1.0
 """Seconds after which a position that was not confirmed is sent again."""
@@ -148,6 +143,8 @@ class Readers(Machine):
         self._by_number: dict[int, tuple[_Reading, Cursor]] = {}
         self._number = first_number(incarnation)
         self._looks = 0
+        self._asking = Asking()
+        self._to_open: deque[tuple[_Reading, Cursor]] = deque()  # when a leader has answered others
         self._is_looking = False
         self._passed: dict[_Reading, None] = {}  # whose programs are to be told of positions only
         self._passed_left = PASSED_MOST  # answers without events, until the next look
@@ -365,14 +362,19 @@ class Readers(Machine):
 
     # -- at leaders ------------------------------------------------------------------------------
 
-    def _open(self, reading: _Reading, cursor: Cursor) -> None:
-        """Open a shard of a reading at its leader, if that is known."""
+    def _open(self, reading: _Reading, cursor: Cursor) -> bool:
+        """Open a shard of a reading at its leader, as soon as that has answered others. Returns
+        False if the leader is not known."""
         leader = cursor.hint or self._locator.leader(reading.command.stream, cursor.place)
         if leader is None:
-            return
+            return False
+        if not self._asking.may_ask(leader.id):
+            self._to_open.append((reading, cursor))
+            return True
         self._number += 1
         self._by_number[self._number] = (reading, cursor)
         credit = cursor.open(leader, self._number, self.port.now)
+        self._asking.asks(leader.id, self._number)
         asked = reading.command
         durable = None
         if asked.durable:
@@ -388,12 +390,14 @@ class Readers(Machine):
                 shares=True,
             ),
         )
+        return True
 
     def _close(self, cursor: Cursor) -> None:
         """Nothing more is wanted of the reading that is open."""
         if cursor.number:
             del self._by_number[cursor.number]
             if cursor.leader is not None:
+                self._asking.done(cursor.leader.id, cursor.number)
                 self.port.send(cursor.leader, EndReadings(cursor.shard, (cursor.number,)))
         cursor.close()
 
@@ -450,14 +454,15 @@ class Readers(Machine):
             r.command.stream for r in self._readings.values() if r.entry is None and not r.failed
         )
         kept: dict[tuple[Peer, str], list[Cursor]] = {}
+        self._to_open.clear()
         for reading, cursor in self._all():
             if cursor.number:
-                wait = SILENT if cursor.has_begun else ANSWER_WITHIN
-                if now - cursor.heard_at > wait:
+                assert cursor.leader is not None, "it has a number there"
+                heard = (cursor.leader.id, cursor.has_begun, cursor.heard_at)
+                if self._asking.is_silent(*heard, now):
                     self._lost(reading, cursor)
             if not cursor.number:
-                self._open(reading, cursor)
-                if not cursor.number:
+                if not self._open(reading, cursor):
                     sought[reading.command.stream] = None
             elif cursor.has_begun and cursor.leader is not None:
                 if is_keeping:
@@ -479,6 +484,7 @@ class Readers(Machine):
         if found is None or found[1].leader is None or found[1].leader.id != sender.id:
             return None
         found[1].heard_at = self.port.now
+        self._asking.heard(sender.id, self.port.now)
         return found
 
     def on_began(self, sender: Peer, message: ReadingBegan) -> None:
@@ -487,6 +493,9 @@ class Readers(Machine):
         if found is None:
             return
         reading, cursor = found
+        self._asking.done(sender.id, message.reading)
+        if self._to_open:
+            self._open_next()
         if not cursor.began(message.position, message.next, message.attachment):
             self._lost(reading, cursor, is_mistaken=False)
             return
@@ -498,6 +507,12 @@ class Readers(Machine):
             ready = ReadingReady(reading.command.request, shards, reading.token, stream)
             self.port.reply(reading.client, ready)
             self._serve(reading)
+
+    def _open_next(self) -> None:
+        """Open a reading that has waited for a leader's answers to others."""
+        reading, cursor = self._to_open.popleft()
+        if reading.failed is None and not cursor.number:
+            self._open(reading, cursor)
 
     def on_rows(self, sender: Peer, message: StreamRows) -> None:
         """Rows for some readings."""
@@ -564,6 +579,7 @@ class Readers(Machine):
 
     def on_link_down(self, event: LinkDown) -> None:
         """A leader is out of reach, and what it sent may be lost."""
+        self._asking.lost(event.peer.id)
         for reading, cursor in self._all():
             if cursor.leader is not None and cursor.leader.id == event.peer.id:
                 self._lost(reading, cursor)

@@ -20,7 +20,7 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.links.events import LinkDown
-from streams.consuming import readers, shard_readings
+from streams.consuming import asking, readers, shard_readings
 from streams.consuming.readers import Readers
 from streams.log import shard_log
 from streams.log.batches import decode_rows
@@ -217,14 +217,15 @@ class ReadingWorld(ConsumingWorld):
 
 def trial_of_readings(seed: int, rounds: int = 25) -> ReadingWorld:
     """A world with eight programs through faults, and judged. WrongError if a checker fails. In
-    every other one few readings at a time are told how far was scanned, and few rows at a time are
-    handed over."""
+    every other one few readings at a time are begun, and told how far was scanned, and few rows at
+    a time are handed over."""
     undo = [
         replace_constant(shard_log, "SEGMENT_BYTES", 4_000),
         replace_constant(kept_chunks, "RECENT_BYTES", 3_000),
     ]
     if seed % 2:
         undo.append(replace_constant(readers, "PASSED_MOST", 1))
+        undo.append(replace_constant(asking, "ASKED_MOST", 2))
         undo.append(replace_constant(shard_readings, "MARKED_MOST", 3))
         undo.append(replace_constant(readers, "TAKEN_BYTES", 200))
     try:

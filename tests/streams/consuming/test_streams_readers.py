@@ -22,7 +22,8 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.stream_client import AddStream
-from streams.consuming import readers
+from streams.consuming import asking, readers
+from streams.consuming.messages import ReadShard
 from tests.streams.consuming.reading_world import ReadingWorld, trial_of_readings
 from tests.support.examples import seeds
 from tests.support.overlays import grown, wait
@@ -69,6 +70,39 @@ def test_who_gets_rows_does_not_wait_for_those_who_get_none(
     first, last = (min(empty)[0], max(empty)[0])
     assert last - first > readers.LOOK
     assert all(sum(at <= t < at + readers.LOOK * 0.9 for t, _ in empty) <= 4 for at, _ in empty)
+
+
+def test_a_busy_leader_is_asked_for_some_readings_at_a_time_and_not_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It answers one request in a third of a second, so that the last reading begins late: each is
+    asked for once."""
+    monkeypatch.setattr(asking, "ASKED_MOST", 9)
+    world = ReadingWorld(1)
+    node, leader = world.peers[-1].id, world.peers[0].id
+    world.run(0.1)
+    world.elect(leader)
+    world.run(0.5)
+    server = world.readers[leader]
+    begin = server.on_read_shard
+    asked: list[tuple[Any, ReadShard]] = []
+    open_most, waiting = 0, 0
+
+    def on_read_shard(sender: Any, message: ReadShard) -> None:
+        asked.append((sender, message))
+
+    monkeypatch.setattr(server, "on_read_shard", on_read_shard)
+    programs = [world.add(client, node, "") for client in range(1, 13)]
+    for _ in range(40):
+        world.run(0.3)
+        world.work()
+        open_most = max(open_most, len(asked) - waiting)
+        if waiting < len(asked):
+            begin(*asked[waiting])
+            waiting += 1
+    assert all(program.is_ready for program in programs)
+    assert len(asked) == len(programs), "each was asked for once"
+    assert 7 <= open_most <= 9
 
 
 def ask(world: World, node: str, command: type[Any], *arguments: Any, **more: Any) -> Any:
