@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections.abc import Sequence
 
@@ -238,3 +239,30 @@ def shard_cut_before_it_is_committed() -> None:
                 self.disk.drop(self.shard, name)
 
     replace(original, add)
+
+
+@fault(PROMISE, SEEDS, "test_a_follower_cuts_off_nothing_that_is_committed_whatever_it_is_sent")
+def shard_truncates_what_is_committed() -> None:
+    """A follower cuts off whatever contradicts its leader, committed or not."""
+    original = Replica._truncate
+
+    def _truncate(self: Replica, number: int) -> None:
+        committed, self.committed = self.committed, 0
+        original(self, number)
+        self.committed = committed
+
+    replace(original, _truncate)
+
+
+@fault(
+    "promise: no shard's files are deleted unless its stream was removed",
+    "tests/canopy/wire/shards/test_wire_shards.py",
+    "test_a_folder_that_is_not_listed_is_set_aside_with_an_alarm",
+)
+def shard_orphans_are_deleted() -> None:
+    """A node deletes the folder of a shard that its list does not name."""
+
+    def _set_aside(self: ShardList, shard: str) -> None:
+        shutil.rmtree(self.folder(shard))
+
+    replace(ShardList._set_aside, _set_aside)

@@ -6,15 +6,16 @@ import pytest
 
 from overlay.machine import Message
 from streams.log import shard_log
+from streams.log.chunk import EVENTS, ChunkId, pack
 from streams.log.shard_log import SEGMENT_AGE
 from streams.replication import kept_chunks
 from streams.replication.leading import PIECES
-from streams.replication.messages import ShardAck, ShardSeal, ShardSealed
+from streams.replication.messages import ShardAck, ShardAppend, ShardSeal, ShardSealed
 from streams.replication.replica import Replica
 from streams.replication.retention import EVERYTHING, Keep
 from streams.replication.takeover import Takeover
 from tests.support.logs import SHARD
-from tests.support.shards.shard_world import ShardWorld, trial
+from tests.support.shards.shard_world import ShardWorld, WrongError, trial
 
 SEEDS = 30
 """In the suite; `python -m bench.streams.search` looks at more."""
@@ -49,6 +50,25 @@ def test_the_highest_epoch_wins_and_not_the_longest_log() -> None:
     for peer, position in zip(world.peers, ((1, 90), (2, 5), (2, 4)), strict=True):
         takeover.grants[peer.id] = (peer, ShardSealed(SHARD, 9, position, True))
     assert takeover.furthest()[0] == world.peers[1]
+
+
+def test_a_follower_cuts_off_nothing_that_is_committed_whatever_it_is_sent() -> None:
+    world, leader = led(3)
+    for _ in range(3):
+        world.append()
+        world.run(0.5)
+    follower = world.alive[world.peers[1].id]
+    mine, end = follower.committed, follower.log.end
+    assert mine == end.number > 3
+    before = follower.log.line(mine - 2)
+    assert before is not None
+    after = ChunkId(before.number, before.hash)
+    other = pack(EVENTS, leader.promise.epoch, after, 0, 0, 0, b"")  # in the place of one of these
+    sent = ShardAppend(SHARD, leader.promise.epoch, (0, b""), 1, mine, (other.data,))
+    with pytest.raises(WrongError, match="committed"):
+        follower.on_append(world.peers[0], sent)
+    world.run(0.5)
+    assert (follower.ready, follower.log.end) == (True, end)
 
 
 def test_half_of_four_intact_replicas_are_not_enough() -> None:
