@@ -18,11 +18,16 @@ PIECE_EVERY: Final = 0.5
 """Seconds between pieces."""
 
 ROUND: Final = 24 * 3_600.0
-"""Seconds between the beginnings of two rounds, at least. (ZFS's users scrub monthly; a shard is
+"""Seconds from the end of a round to the next one, at most. (ZFS's users scrub monthly; a shard is
 smaller, and reading it once a day costs nothing.)"""
 
 FIRST_ROUND: Final = 600.0
-"""Seconds from the start to the first round: a node that begins has other things to do."""
+"""Seconds from the start to the first round (a node that begins has other things to do), and from
+the end of a round to the next one, at least."""
+
+REST: Final = 50.0
+"""Times as long as a round has taken it rests: so small logs are read often, and reading takes a
+fiftieth of the time."""
 
 
 class CheckLogs(Timer, frozen=True):
@@ -39,6 +44,7 @@ class LogChecks(Machine):
         self._walking: Replica | None = None
         self._walk: Checking | None = None
         self._seen: list[Checking] = []  # of segments that are damaged
+        self._began: float | None = None  # when this round did; None: it has not
 
     def start(self) -> None:
         """Set the timer."""
@@ -59,6 +65,8 @@ class LogChecks(Machine):
                 self._seen.pop(0)
             self.port.set_timer(0.01, timer)
             return
+        if self._began is None:
+            self._began = self.port.now
         if self._walk is None:
             if not self._round:
                 self._round = list(self._replicas())
@@ -70,5 +78,9 @@ class LogChecks(Machine):
                 if self._walk.again and self._walking is not None:
                     self._round.append(self._walking)
                 self._walk = None
-        is_over = self._walk is None and not self._round
-        self.port.set_timer(ROUND if is_over else PIECE_EVERY, timer)
+        if self._walk is not None or self._round:
+            self.port.set_timer(PIECE_EVERY, timer)
+            return
+        rest = REST * (self.port.now - self._began)
+        self._began = None
+        self.port.set_timer(min(max(FIRST_ROUND, rest), ROUND), timer)
