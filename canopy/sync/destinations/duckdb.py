@@ -81,6 +81,13 @@ class DuckdbDestination(SqlDestination):
     def _place(self, table: Table) -> tuple[str, str]:
         return table.schema or "main", table.bare
 
+    def _retype(self, table: Table, name: str, kind: str) -> None:
+        column = quoted(name)
+        self._execute(
+            f"ALTER TABLE {self._named(table)} ALTER COLUMN {column} TYPE {kind} "
+            f"USING TRY_CAST({column}::VARCHAR AS {kind})"
+        )
+
     def _columns(self, table: Table) -> list[str]:
         found = self._execute(
             "SELECT column_name FROM duckdb_columns() WHERE schema_name = ? AND table_name = ?",

@@ -143,9 +143,14 @@ class MariadbDestination(SqlDestination):
         nullable = new is None or new.nullable
         if (kind, nullable) != (self._type(former, old), old.nullable):
             null = "" if nullable else " NOT NULL"
-            self._execute(
-                f"ALTER TABLE {quoted(table.name)} MODIFY {quoted(old.name)} {kind}{null}"
-            )
+            try:
+                self._execute(
+                    f"ALTER TABLE {quoted(table.name)} MODIFY {quoted(old.name)} {kind}{null}"
+                )
+            except (pymysql.DataError, pymysql.OperationalError) as error:
+                if error.args[0] not in _UNFIT:
+                    raise
+                self._remake(table, old.name, kind)
 
     def _delete(self, found: Statements, keys: Sequence[Row]) -> None:
         self._touched.add(found.table.name)

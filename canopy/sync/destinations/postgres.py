@@ -149,8 +149,18 @@ class PostgresDestination(SqlDestination):
         known = self._one("SELECT to_regtype(%s) IS NOT NULL", declared)
         return declared if known else POSTGRES_TYPES.get(column.type, "text")
 
-    def _cast(self, name: str, kind: str) -> str:
-        return f"USING {name}::text::{kind}"
+    def _retype(self, table: Table, name: str, kind: str) -> None:
+        column = quoted(name)
+        self._execute("SAVEPOINT canopy_type")
+        try:
+            self._execute(
+                f"ALTER TABLE {self._named(table)} ALTER COLUMN {column} TYPE {kind} "
+                f"USING {column}::text::{kind}"
+            )
+        except psycopg.DataError:
+            self._execute("ROLLBACK TO SAVEPOINT canopy_type")
+            self._remake(table, name, kind)
+        self._execute("RELEASE SAVEPOINT canopy_type")
 
     def _delete(self, found: Statements, keys: Sequence[Row]) -> None:
         if len(keys) < MANY:

@@ -225,7 +225,8 @@ class SqlDestination:
         if not there:
             columns = [
                 f"{quoted(column.name)} {self._type(table, column)}"
-                + ("" if column.nullable else " NOT NULL")
+                # SQLite takes NULL in a key, by which a row cannot be found again.
+                + ("" if column.nullable and column.name not in table.keys else " NOT NULL")
                 for column in table.columns
             ]
             keys = ", ".join(map(quoted, table.keys))
@@ -370,11 +371,19 @@ class SqlDestination:
         if not old.nullable and (new is None or new.nullable):
             self._execute(f"{altering} DROP NOT NULL")
         if new is not None and (kind := self._type(table, new)) != self._type(former, old):
-            self._execute(f"{altering} TYPE {kind} {self._cast(quoted(old.name), kind)}")
+            self._retype(table, old.name, kind)
 
-    def _cast(self, name: str, kind: str) -> str:
-        """How values of another type are read when a column gets a new one."""
-        return ""
+    def _retype(self, table: Table, name: str, kind: str) -> None:
+        """Give a column another type, and keep its values where they have it."""
+        raise NotImplementedError
+
+    def _remake(self, table: Table, name: str, kind: str) -> None:
+        """Make a column anew that has values which are none of its new type: it was dropped at the
+        source and another one added, whose values follow with all rows."""
+        if name in table.keys:
+            raise SchemaError(f"the key {table.name}.{name} cannot be made {kind}: alter it")
+        self._execute(f"ALTER TABLE {self._named(table)} DROP COLUMN {quoted(name)}")
+        self._execute(f"ALTER TABLE {self._named(table)} ADD COLUMN {quoted(name)} {kind}")
 
     def _upsert_or_replace(self, found: Statements, rows: Sequence[Row]) -> None:
         self._execute("SAVEPOINT canopy_step")

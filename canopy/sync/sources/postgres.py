@@ -30,7 +30,7 @@ from canopy.sync.changes import (
     Table,
     check_table,
 )
-from canopy.sync.errors import SourceLostError, SyncError
+from canopy.sync.errors import SchemaError, SourceLostError, SyncError
 from canopy.sync.postgres_values import SESSION
 from canopy.sync.sources import pgoutput
 from canopy.sync.sources.postgres_tables import (
@@ -313,6 +313,12 @@ class PostgresSource:
             shape.table = known
         self._shapes[found.id] = shape
         self._keys[found.id] = tuple(column[3] for column in found.columns)
+        if not all(self._keys[found.id][number] for number in shape.table.key):
+            raise SchemaError(
+                f"table {place.name} has a REPLICA IDENTITY without its primary key, so the server "
+                f"does not say which row has changed: ALTER TABLE … REPLICA IDENTITY DEFAULT, and "
+                f"take a new snapshot (canopy sync run --snapshot)"
+            )
         if known != shape.table:
             if not shape.table.key:
                 check_there((place.name,), self._names())

@@ -14,7 +14,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
+from bench.sync.databases.duck import Duck
+from bench.sync.databases.mariadb import Mariadb
 from bench.sync.databases.memory import Killed, MemoryStream
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
@@ -23,6 +26,7 @@ from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import SchemaError, SourceLostError, UnfitError
 from canopy.sync.filtering import RowFilter
+from canopy.sync.opening import open_destination
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 
@@ -627,3 +631,38 @@ def test_the_destination_side_is_killed_at_every_step(sides: Sides) -> None:
     drained(apply)
     for table in ("a", "b"):
         assert rows(there, table) == rows(sides.db, table)
+
+
+def test_another_column_of_the_same_name_has_its_own_values(
+    sides: Sides, maria: MariadbServer
+) -> None:
+    sides.db.execute("INSERT INTO a VALUES (1, 'no number', 1, 1), (2, '7', 1, 1)")
+    capture = sides.capture()
+    apply, there = sides.to_postgres()
+    others: list[Any] = [Duck(sides.folder / "t.duck"), Mariadb(maria)]
+    applies = [apply]
+    for other in others:
+        made = open_destination("shop", other.url)
+        sides.closing += [other.close, made.close]
+        applies.append(Apply(sides.stream, made, RowFilter({})))
+        applies[-1].begin()
+    captured(capture)
+    for one in applies:
+        drained(one)
+    sides.db.execute("ALTER TABLE a DROP COLUMN t")
+    sides.db.execute("ALTER TABLE a ADD COLUMN t int DEFAULT 5")
+    captured(capture)
+    for one in applies:
+        drained(one)
+    for other in (there, *others):
+        found = list(other.execute("SELECT id, t FROM a"))
+        assert sorted((int(a), int(b)) for a, b in found) == [(1, 5), (2, 5)]
+
+
+def test_an_identity_without_the_key_is_refused(sides: Sides) -> None:
+    sides.db.execute("CREATE TABLE i (id int PRIMARY KEY, code text NOT NULL UNIQUE)")
+    sides.db.execute("ALTER TABLE i REPLICA IDENTITY USING INDEX i_code_key")
+    capture = sides.capture()
+    sides.db.execute("INSERT INTO i VALUES (1, 'a')")
+    with pytest.raises(SchemaError, match="i has a REPLICA IDENTITY without its primary key"):
+        captured(capture)

@@ -506,3 +506,11 @@ def test_a_filter_of_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="a filter of order, and no such table"):
         kit.capture()
     kit.close()
+
+
+def test_a_key_that_is_null_is_refused(kit: Kit) -> None:
+    capture, apply = kit.capture(), kit.apply()
+    kit.db.execute('INSERT INTO "odd ""name" VALUES (NULL, 1)')
+    drained(capture)
+    with pytest.raises(SchemaError, match=r"NOT NULL constraint failed: odd .name\.a b"):
+        drained(apply)
