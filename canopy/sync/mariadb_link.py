@@ -50,10 +50,22 @@ def parameters(url: str) -> dict[str, Any]:
     return found
 
 
+class Streaming(pymysql.cursors.SSCursor):
+    """Rows as they are read. pymysql reads the rest when a cursor is closed, and fails in its own
+    way where the connection is lost."""
+
+    def close(self) -> None:
+        """End it."""
+        result = cast(Any, self)._result
+        if self.connection is not None and not self.connection.open and result is not None:
+            result.unbuffered_active = False
+        super().close()
+
+
 def connected(url: str, streaming: bool = False) -> pymysql.Connection[Any]:
     """A connection whose values come as text, or as bytes where they are. `streaming`: rows come
     as they are read."""
-    cursor: Any = pymysql.cursors.SSCursor if streaming else pymysql.cursors.Cursor
+    cursor: Any = Streaming if streaming else pymysql.cursors.Cursor
     return pymysql.connect(
         **parameters(url),
         autocommit=True,

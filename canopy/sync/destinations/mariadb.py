@@ -16,7 +16,7 @@ from canopy.sync.changes import Column, Table
 from canopy.sync.destinations.sql import SqlDestination, Statements, quoted
 from canopy.sync.errors import SchemaError, UnfitError
 from canopy.sync.fitting import mariadb_type
-from canopy.sync.mariadb_link import asked, connected
+from canopy.sync.mariadb_link import Streaming, asked, connected
 from canopy.sync.mariadb_values import decoder, selected
 from canopy.sync.values import Literal, Row
 
@@ -120,7 +120,7 @@ class MariadbDestination(SqlDestination):
         """See `Destination`."""
         decoders = [decoder(column.type) for column in table.columns]
         statement = f"SELECT {self._shown(table)} FROM {quoted(table.name)}"
-        with self._connection.cursor(pymysql.cursors.SSCursor) as cursor:
+        with self._connection.cursor(Streaming) as cursor:
             cursor.execute(statement)
             while rows := cursor.fetchmany(1_000):
                 for row in rows:

@@ -20,11 +20,13 @@ from bench.sync.databases.postgres import Postgres
 from bench.sync.databases.sqlite import Sqlite
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
-from canopy.sync.changes import MARK, change_of
+from canopy.sync.changes import MARK, Column, Table, change_of
 from canopy.sync.destinations.mariadb import MariadbDestination
 from canopy.sync.errors import SchemaError, SourceLostError, SyncError, UnfitError
 from canopy.sync.filtering import RowFilter
+from canopy.sync.mariadb_link import connected
 from canopy.sync.opening import open_destination, open_source
+from canopy.sync.sources.mariadb_tables import scan
 from canopy.sync.verifying import Comparison
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, n varchar(20), big longtext, UNIQUE (n))"
@@ -500,3 +502,14 @@ def test_the_destination_side_is_killed_at_every_step(sides: Sides) -> None:
     drained(sides.apply_to(other))
     assert rows(other) == rows(sides.db)
     assert rows(other, "plain") == rows(sides.db, "plain")
+
+
+def test_a_server_that_goes_while_rows_are_read_is_waited_for(sides: Sides) -> None:
+    link = connected(sides.db.url, streaming=True)
+    table = Table("seq_1_to_9000000", (Column("seq", "int", "bigint", False),), (0,), "mariadb")
+    found = scan(link, table)
+    assert next(found) == (1,)
+    sides.db.execute(f"KILL {link.thread_id()}")
+    with pytest.raises(OperationalError):
+        list(found)
+    link.close()
