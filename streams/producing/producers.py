@@ -37,6 +37,7 @@ from streams.log.fork_name import fork_shard
 from streams.log.row_names import TRACES
 from streams.producing.messages import (
     BATCH_MOST,
+    IN_DOUBT,
     MALFORMED,
     NAME_MOST,
     TOO_LARGE,
@@ -111,6 +112,7 @@ class _Append:
     def __init__(self, client: int, request: int, stream: str, batches: int) -> None:
         self.client, self.request, self.stream = client, request, stream
         self.open = batches
+        self.appended: list[int] = []  # shards that have their events
         self.receipts: list[AppendReceipt] = []
         self.next: dict[int, int] = {}  # by shard: the number that follows, of a program's producer
         self.failed: tuple[str, str] | None = None
@@ -368,7 +370,9 @@ class Producers(Machine):
         append.open -= 1
         if code:
             append.failed = (code, reason)
-        elif run is not None and run.hash:
+        else:
+            append.appended.append(shard)
+        if not code and run is not None and run.hash:
             receipt = self._receipt(append.stream, shard, run, places, append.is_traced)
             append.receipts.append(receipt)
         if append.open:
@@ -380,6 +384,11 @@ class Producers(Machine):
             self.port.reply(append.client, reply)
         else:
             self.port.count("appends_refused")
+            if append.appended:
+                code, reason = append.failed
+                those = ", ".join(map(str, sorted(append.appended)))
+                said = f"{reason} ({code}); the events of shards {those} are appended"
+                append.failed = (IN_DOUBT, said)
             self.port.reply(append.client, Failed(append.request, *append.failed))
 
     def _fail(self, client: int, command: Command, code: str, reason: str) -> None:

@@ -151,6 +151,23 @@ def test_a_removed_stream_takes_no_more() -> None:
     assert gone.code == "unknown"
 
 
+def test_a_batch_of_which_one_shard_takes_its_part_is_not_called_refused() -> None:
+    world = grown(4, 4)
+    founded(world, "orders", shards=2, by="who", max_rows=3)
+    both = {shard_of(f"w{n}", 2): n for n in range(20)}
+    assert len(both) == 2
+    full = ask(world, "n1", AppendEvents, "orders", drafts(*[both[1]] * 3))
+    assert isinstance(full, EventsAppended), full
+    world.run(1.0)
+    partly = ask(world, "n1", AppendEvents, "orders", drafts(both[0], both[1]))
+    assert isinstance(partly, Failed)
+    assert partly.code == "in-doubt"
+    assert "(quota); the events of shards 0 are appended" in partly.reason
+    refused = ask(world, "n1", AppendEvents, "orders", drafts(both[1]))
+    assert isinstance(refused, Failed)
+    assert refused.code == "quota"
+
+
 def test_an_owner_that_has_lost_a_stream_ends_nobody_who_has_known_it() -> None:
     """A cluster that took a lost one's place, as after the loss of a side of a cut: until the nodes
     with the shards have told it of the stream, it knows none."""
