@@ -188,7 +188,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("canopy.traces.analysis.spark", "canopy.traces.schema", "canopy.traces.health_file"),
     ),
     "canopy.traces.analysis.spark": ANALYSIS_BASE,
-    "canopy.traces.analysis.completeness": ANALYSIS_BASE,
+    "canopy.traces.analysis.completeness": (*ANALYSIS_BASE, "canopy.traces.analysis.parsing"),
     "canopy.traces.analysis.parsing": (
         *("canopy.traces.analysis.constants", "canopy.traces.schema"),
     ),

@@ -21,10 +21,10 @@ QUICK_BYTES: Final = 32 * 1024 * 1024
 measured on 1.4 MB, a start of 4.8 s instead of 6.4 s and 18.5 s of CPU for the whole instead of
 23.6 s. Not verifying the jars' classes saves nothing that could be measured."""
 
-ONE_COMPILER_BYTES: Final = 512 * 1024 * 1024
+ONE_COMPILER_BYTES: Final = 1 << 30
 """Below this much input the JVM's second compiler takes more time than its code saves: measured on
-141 MB, 44.5 s of CPU for the whole instead of 74.1 s, of which that compiler took 24. Where that
-turns is a guess, from 0.04 s more of CPU for each MB; to be measured on a quiet machine."""
+141 MB, 44.5 s of CPU for the whole instead of 74.1 s, of which that compiler took 24; on 648 MB,
+98.5 s instead of 125.2 s. Where that turns is a guess; to be measured on a quiet machine."""
 
 ARCHIVE_SECONDS: Final = 600.0
 """After which an archive of classes that somebody began to make is begun again. Making one takes

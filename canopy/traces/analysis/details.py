@@ -6,8 +6,10 @@ million events is as large as that of a hundred.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis.constants import (
     BINS_PER_DECADE,
@@ -41,18 +43,14 @@ def _rows(frame: DataFrame) -> list[Row]:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
-def latency_histogram(judged: DataFrame) -> list[tuple[int, int]]:
-    """(bin, deliveries), sorted; bin b holds 10^(b/B) to 10^((b+1)/B) ms, B = BINS_PER_DECADE."""
-    rows = (
-        judged.where("latency_ms IS NOT NULL")
-        .selectExpr(
-            f"CAST(floor(log10(greatest(latency_ms, {LEAST_MS})) * {BINS_PER_DECADE}) AS INT) AS b"
-        )
-        .groupBy("b")
-        .count()
-        .collect()
-    )
-    return sorted((row["b"], row["count"]) for row in rows)
+def latency_histogram(pairs: Any) -> list[tuple[int, int]]:
+    """(bin, deliveries), sorted, of an Arrow table of judged pairs; bin b holds 10^(b/B) to
+    10^((b+1)/B) ms, B = BINS_PER_DECADE."""
+    import numpy as np
+
+    known = np.maximum(pairs["latency_ms"].drop_null().to_numpy(), LEAST_MS)
+    bins = np.floor(np.log10(known) * BINS_PER_DECADE).astype(np.int64)
+    return list(zip(*(each.tolist() for each in np.unique(bins, return_counts=True)), strict=True))
 
 
 def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataFrame) -> DataFrame:
@@ -89,22 +87,23 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
     )
 
 
-def worst_subscriptions(table: DataFrame) -> list[Row]:
-    """The first subscriptions for the report: those whose tree is not that of their
-    selector, then those with faults, then those with most events."""
-    from pyspark.sql.functions import expr
+def worst_subscriptions(table: Any) -> list[Row]:
+    """The first subscriptions for the report, of the Arrow table of `subscription_table`: those
+    whose tree is not that of their selector, then those with faults, then those with most
+    events."""
+    names = ["altered", *FAULTS, "expected", "name", "subscription"]
+    every = zip(*(table[name].to_pylist() for name in names), strict=True)
 
-    shown = table.withColumn("tree", expr("IF(altered, tree, NULL)"))  # trees are long
-    chosen = shown.orderBy(
-        table.altered.desc(),
-        (
-            table.missing + table.dropped + table.discarded + table.spurious + table.duplicates
-        ).desc(),
-        table.expected.desc(),
-        table.name,
-        table.subscription,
-    )
-    return _rows(chosen.limit(SUBSCRIPTIONS_SHOWN))
+    def key(row: tuple[Any, ...]) -> Any:
+        altered, *faults, expected, name, subscription, _ = row
+        return not altered, -sum(faults), -expected, name is not None, name, subscription
+
+    first = sorted(((*row, at) for at, row in enumerate(every)), key=key)[:SUBSCRIPTIONS_SHOWN]
+    rows: list[Row] = [table.slice(row[-1], 1).to_pylist()[0] for row in first]
+    return [row if row["altered"] else row | {"tree": None} for row in rows]  # trees are long
+
+
+FAULTS: Final = ("missing", "dropped", "discarded", "spurious", "duplicates")
 
 
 def counts_of(row: Row) -> dict[str, Any]:
@@ -125,18 +124,32 @@ def counts_of(row: Row) -> dict[str, Any]:
     return {**named, **counts, "made": made}
 
 
-def corrupt_lines(records: DataFrame) -> tuple[list[Row], list[Row]]:
-    """Corrupt lines: counts by problem, and a few examples with file and text."""
-    kept = records.where(f"kind = '{CORRUPT}'")
-    counts = kept.groupBy("problem").count().orderBy("count", "problem", ascending=False)
-    examples = kept.select("problem", "file", "line").orderBy("problem", "file", "line")
-    return _rows(counts.limit(CORRUPT_SHOWN)), _rows(examples.limit(20))
+def corrupt_lines(tally: Iterable[Row]) -> list[Row]:
+    """Corrupt lines by problem, the most first, from the rows of a `tally`."""
+    found: Counter[str] = Counter()
+    for row in tally:
+        if row["kind"] == CORRUPT:
+            found[row["problem"]] += row["count"]
+    ordered = sorted(((count, problem) for problem, count in found.items()), reverse=True)
+    return [{"problem": problem, "count": count} for count, problem in ordered[:CORRUPT_SHOWN]]
 
 
-def loss_reasons(records: DataFrame) -> list[Row]:
+def corrupt_examples(records: DataFrame) -> list[Row]:
+    """A few of the corrupt lines, with file and text."""
+    kept = records.where(f"kind = '{CORRUPT}'").select("problem", "file", "line")
+    return _rows(kept.orderBy("problem", "file", "line").limit(20))
+
+
+def loss_reasons(tally: Iterable[Row]) -> list[Row]:
     """kind (drop or refused), reason, count: what nodes report as dropped or refused."""
-    said = records.where("kind IN ('drop', 'refused')").groupBy("kind", "reason").count()
-    return _rows(said.orderBy("count", ascending=False).limit(20))
+    found: Counter[tuple[str, str | None]] = Counter()
+    for row in tally:
+        if row["kind"] in ("drop", "refused"):
+            found[row["kind"], row["reason"]] += row["count"]
+    return [
+        {"kind": kind, "reason": reason, "count": count}
+        for (kind, reason), count in found.most_common(20)
+    ]
 
 
 def timeline(

@@ -11,15 +11,27 @@ each file says what share of the events is traced).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pvariance
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from canopy.traces.analysis.parsing.blocks import CORRUPT
 
-DATA_KINDS = "('walk_hop', 'visit', 'forward')"
-"""The kinds of records that are one data-plane message each."""
+Row = dict[str, Any]
+
+COUNTED: Final[dict[str, tuple[str, ...]]] = {
+    "published": ("publish",),
+    "matches": ("match",),
+    "deliveries": ("deliver",),
+    "arrivals": ("arrive",),
+    "drops": ("drop",),
+    "refused": ("refused",),
+    "steps": ("walk_hop", "visit", "forward"),
+}
+"""What is counted, and of which kinds the records are; `steps` are one data-plane message each."""
+
+STARTED: Final = ("name", "address", "routing")  # which the `start` record has
+STOPPED: Final = ("data_messages", "other_messages", "bytes")  # which the `stop` record has
 
 WORK: Final = ("data_messages", "deliveries", "matches")
 """The columns of the load table of which `spread_of` says how evenly they are distributed."""
@@ -38,48 +50,74 @@ def spread_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | 
     return spread
 
 
-def load_table(spark: SparkSession, records: DataFrame, since: float = 0.0) -> DataFrame:
-    """One row per node that wrote anything. Of a run that began before `since` (seconds) there may
-    be few of its earlier records, and its counters, which are of all, are not taken.
+def load_rows(tally: Iterable[Row], since: float = 0.0) -> list[Row]:
+    """One row per node that wrote anything, by the rows of a `tally`. Of a run that began before
+    `since` (seconds) there may be few of its earlier records, and its counters, which are of all,
+    are not taken.
 
     node, name, address, published, matches, deliveries, arrivals, drops, refused, data_messages,
     other_messages, bytes, runs, counted (whether data_messages had to be counted from records,
     at least for one run), first and last (seconds), sample, routing.
     """
-    return spark.sql(
-        f"""
-        WITH counted AS (
-          SELECT node, run, min(time) AS first, max(time) AS last,
-            max(name) FILTER (WHERE kind = 'start') AS name,
-            max(address) FILTER (WHERE kind = 'start') AS address,
-            max(routing) FILTER (WHERE kind = 'start') AS routing,
-            min(sample) FILTER (WHERE kind = 'file') AS sample,
-            count_if(kind = 'publish') AS published,
-            count_if(kind = 'match')
-              + coalesce(sum(size) FILTER (WHERE kind = 'unmatched'), 0) AS matches,
-            count_if(kind = 'deliver') AS deliveries,
-            count_if(kind = 'arrive') AS arrivals,
-            count_if(kind = 'drop') AS drops,
-            count_if(kind = 'refused') AS refused,
-            count_if(kind IN {DATA_KINDS}) AS steps,
-            max(data_messages) FILTER (WHERE kind = 'stop') AS all_messages,
-            max(other_messages) FILTER (WHERE kind = 'stop') AS all_other,
-            max(bytes) FILTER (WHERE kind = 'stop') AS all_bytes
-          FROM {{records}} WHERE kind <> 'corrupt' GROUP BY node, run),
-        runs AS (
-          SELECT *, IF(first >= {since}, all_messages, NULL) AS data_messages,
-            IF(first >= {since}, all_other, NULL) AS other_messages,
-            IF(first >= {since}, all_bytes, NULL) AS bytes
-          FROM counted)
-        SELECT node, max_by(name, run) FILTER (WHERE name IS NOT NULL) AS name,
-          max_by(address, run) FILTER (WHERE address IS NOT NULL) AS address,
-          sum(published) AS published, sum(matches) AS matches, sum(deliveries) AS deliveries,
-          sum(arrivals) AS arrivals, sum(drops) AS drops, sum(refused) AS refused,
-          sum(coalesce(data_messages, steps)) AS data_messages,
-          coalesce(sum(other_messages), 0) AS other_messages, coalesce(sum(bytes), 0) AS bytes,
-          count(*) AS runs, bool_or(data_messages IS NULL) AS counted,
-          min(first) AS first, max(last) AS last, min(sample) AS sample, max(routing) AS routing
-        FROM runs GROUP BY node
-        """,
-        records=records,
-    )
+    nodes: dict[str, dict[int, list[Row]]] = {}
+    for row in tally:
+        if row["kind"] != CORRUPT:
+            nodes.setdefault(row["node"], {}).setdefault(row["run"], []).append(row)
+    return [
+        _of_node(node, [_of_run(rows, since) for _, rows in sorted(runs.items())])
+        for node, runs in nodes.items()
+    ]
+
+
+def _of_run(rows: list[Row], since: float) -> Row:
+    def every(name: str, *kinds: str) -> list[Any]:
+        return [row[name] for row in rows if row["kind"] in kinds and row[name] is not None]
+
+    first = min(row["min_time"] for row in rows)
+    found: Row = {name: sum(every("count", *kinds)) for name, kinds in COUNTED.items()}
+    found["matches"] += sum(every("sizes", "unmatched"))
+    found |= {name: max(every(name, "start"), default=None) for name in STARTED}
+    for name in STOPPED:
+        said = every(name, "stop") if first >= since else []
+        found[name] = max(said, default=None)
+    found["sample"] = min(every("sample", "file"), default=None)
+    return found | {"first": first, "last": max(row["max_time"] for row in rows)}
+
+
+def _of_node(node: str, runs: list[Row]) -> Row:
+    """The row of a node with these `runs`, in their order."""
+
+    def known(name: str) -> list[Any]:
+        return [run[name] for run in runs if run[name] is not None]
+
+    newest = {name: (known(name) or [None])[-1] for name in ("name", "address")}
+    return {
+        "node": node,
+        **newest,
+        **{name: sum(run[name] for run in runs) for name in COUNTED if name != "steps"},
+        "data_messages": sum(
+            run["steps"] if run["data_messages"] is None else run["data_messages"] for run in runs
+        ),
+        **{name: sum(known(name)) for name in ("other_messages", "bytes")},
+        "runs": len(runs),
+        "counted": any(run["data_messages"] is None for run in runs),
+        "first": min(known("first")),
+        "last": max(known("last")),
+        "sample": min(known("sample"), default=None),
+        "routing": max(known("routing"), default=None),
+    }
+
+
+def load_table(rows: list[Row]) -> Any:
+    """These rows as an Arrow table."""
+    import pyarrow as pa
+
+    texts = dict.fromkeys(("node", "name", "address", "routing"), pa.string())
+    numbers = dict.fromkeys(("first", "last", "sample"), pa.float64())
+    types = texts | numbers | {"counted": pa.bool_()}
+    columns = [
+        *("node", "name", "address", *(name for name in COUNTED if name != "steps"), *STOPPED),
+        *("runs", "counted", "first", "last", "sample", "routing"),
+    ]
+    schema = pa.schema([(name, types.get(name, pa.int64())) for name in columns])
+    return pa.Table.from_pylist(rows, schema)

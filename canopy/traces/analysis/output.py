@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from canopy.traces.analysis.errors import AnalysisError
 
@@ -64,3 +65,20 @@ def write_summary(out: Path, summary: dict[str, object]) -> None:
     draft = out / ".summary.json.new"
     draft.write_text(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     draft.replace(out / "summary.json")
+
+
+def write_table(folder: Path, rows: Any) -> None:
+    """Write an Arrow table as the Parquet files of the new `folder`."""
+    from pyarrow import parquet
+
+    folder.mkdir(parents=True)
+    parquet.write_table(rows, folder / "part-00000.parquet", compression="zstd")
+
+
+def read_table(folders: Sequence[Path], columns: Sequence[str]) -> Any:
+    """These `columns`, all without any, of the Parquet files in these folders, as an Arrow
+    table."""
+    from pyarrow import parquet
+
+    files = [path for folder in folders for path in sorted(folder.rglob("[!._]*.parquet"))]
+    return parquet.read_table(files, columns=list(columns) or None, partitioning=None)

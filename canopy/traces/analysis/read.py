@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis import parsing
 from canopy.traces.analysis.errors import AnalysisError
-from canopy.traces.analysis.parsing import stretches
+from canopy.traces.analysis.parsing import stretches, tally
+from canopy.traces.analysis.parsing.tally import Tally
 from canopy.traces.analysis.spark.paths import for_reading
-from canopy.traces.analysis.tasks import in_one_task, is_small_session
+from canopy.traces.analysis.tasks import in_one_task, is_small, is_small_session
 from canopy.traces.analysis.window import ALWAYS, Window, day_of
 from canopy.traces.schema import FIELDS
 
@@ -91,44 +92,55 @@ def check_folder(traces: Path, window: Window = ALWAYS) -> int:
 
 def store_records(
     spark: SparkSession, files: Sequence[Path], table: Path, window: Window = ALWAYS
-) -> DataFrame:
+) -> tuple[DataFrame, Tally]:
     """Write the lines of these files, as far as they are of the `window`, to the Parquet folder
-    `table`, by kind, and read them back. What cannot be read of a file is a line of it."""
+    `table`, by kind, and read them back; and their tally. What cannot be read of a file is a line
+    of it."""
     table.mkdir(parents=True)
     sizes = [(path.parent.resolve() / path.name, text_bytes(path)) for path in files]
     shares = stretches.shared_out(sizes)
     bounds = stretches.Bounds(window.since, window.until)
     if is_small_session(spark):
         return _here(spark, shares, table, bounds)
-    distribute(spark, shares, table, bounds)
-    return spark.read.schema(RECORD).parquet(for_reading(table))
-
-
-def kinds_in(table: Path) -> frozenset[str]:
-    """The kinds of the lines that `store_records` has stored in `table`."""
-    return frozenset(path.name.removeprefix("kind=") for path in table.glob("kind=*"))
+    found = distribute(spark, shares, table, bounds)
+    return spark.read.schema(RECORD).parquet(for_reading(table)), found
 
 
 def _here(
     spark: SparkSession, shares: Sequence[Any], table: Path, bounds: stretches.Bounds
-) -> DataFrame:
+) -> tuple[DataFrame, Tally]:
     """What the tasks of a small run do, in this process; their records are handed to Spark."""
     import pyarrow as pa
 
     rows = pa.concat_tables(stretches.records_of(share, bounds) for share in shares)
-    stretches.write_by_kind(rows, str(table.resolve()), "part-00000")
+    found = Tally(*stretches.store(rows, str(table.resolve()), "part-00000"))
     columns = [*(name for name in rows.column_names if name != "kind"), "kind"]
-    return in_one_task(spark.createDataFrame(rows.select(columns)))
+    return in_one_task(spark.createDataFrame(rows.select(columns))), found
 
 
 def distribute(
     spark: SparkSession, shares: Sequence[Any], table: Path, bounds: stretches.Bounds
-) -> None:
+) -> Tally:
     """Have Spark's workers, which need not have Canopy, do the tasks of these `shares`."""
+    import pyarrow as pa
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(parsing)  # type: ignore[no-untyped-call]
     work = stretches.task(str(table.resolve()), bounds)
     plain = [[tuple(each) for each in share] for share in shares]
     tasks: Any = spark.sparkContext.parallelize(plain, len(plain))
-    tasks.mapPartitionsWithIndex(work).collect()
+    found = tasks.mapPartitionsWithIndex(work).collect()
+    return Tally(*(pa.concat_tables(each) for each in zip(*found, strict=True)))
+
+
+def counted(records: DataFrame) -> list[dict[str, Any]]:
+    """The rows of the tally of these `records`."""
+    from pyspark import cloudpickle
+
+    chosen = records.select(*tally.FIELDS)
+    if is_small(records):
+        return list(tally.tally(tally.by_kind(chosen.toArrow())).to_pylist())
+    cloudpickle.register_pickle_by_value(parsing)  # type: ignore[no-untyped-call]
+    types = {"string": "string", "int32": "int", "int64": "bigint", "double": "double"}
+    columns = ", ".join(f"`{field.name}` {types[str(field.type)]}" for field in tally.schema())
+    return [row.asDict() for row in chosen.mapInArrow(tally.tallies, columns).collect()]

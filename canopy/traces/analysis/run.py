@@ -25,13 +25,21 @@ from canopy.traces.analysis import (
     walks,
     wrong,
 )
-from canopy.traces.analysis.completeness.collect import Completeness, collect, runs_table
+from canopy.traces.analysis.completeness.collect import (
+    Completeness,
+    conclude,
+    facts_by_file,
+    merged,
+    runs_table,
+)
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
 from canopy.traces.analysis.constants import DAY_SECONDS
 from canopy.traces.analysis.days.trends import trends
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.findings import Findings
+from canopy.traces.analysis.parsing import blocks
 from canopy.traces.analysis.parsing.blocks import CORRUPT
+from canopy.traces.analysis.parsing.tally import Tally
 from canopy.traces.analysis.progress import STAGES, OnProgress, silent
 from canopy.traces.analysis.report import render
 from canopy.traces.analysis.spark.paths import for_reading, for_writing
@@ -39,7 +47,7 @@ from canopy.traces.analysis.spark.session import EMPTY, first_line, spark_sessio
 from canopy.traces.analysis.spark.sharing import check_shared
 from canopy.traces.analysis.spark.tasks_done import OnTasks, watched_tasks
 from canopy.traces.analysis.summary import AnalysisSummary
-from canopy.traces.analysis.tasks import computed_once, in_one_task, is_small
+from canopy.traces.analysis.tasks import Begin, at_once, computed_once, in_one_task, is_small
 from canopy.traces.analysis.verdict import deliveries, events, expected
 from canopy.traces.analysis.verdict.outcome import Outcome, outcome_of, overall
 from canopy.traces.analysis.window import ALWAYS, Window
@@ -149,100 +157,131 @@ class Analysis:
 
     def _small_table(self, path: Path, frame: DataFrame) -> DataFrame:
         """The same without Spark's writer and reader, which cost more than a few rows."""
-        from pyarrow import parquet
-
         rows = frame.toArrow()
-        path.mkdir(parents=True)
-        parquet.write_table(rows, path / "part-00000.parquet", compression="zstd")
+        output.write_table(path, rows)
         return in_one_task(self.spark.createDataFrame(rows, frame.schema))
+
+    def stored(self, name: str, frame: DataFrame, *columns: str) -> Any:
+        """Write a table and return these columns of it, all without any, as an Arrow table."""
+        self.table(name, frame)
+        return self.columns(name, *columns)
+
+    def places(self, name: str) -> list[Path]:
+        """Where the table is."""
+        return [self.out / "tables" / name]
+
+    def columns(self, name: str, *columns: str) -> Any:
+        """These columns of a table that was written, all without any, as an Arrow table."""
+        return output.read_table(self.places(name), columns)
 
     def run(self, traces: Path, window: Window) -> AnalysisSummary:
         """Run all stages in order. Returns the numbers."""
+        self.stage()
+        complete, records, tally = self.read(traces, window)
+        everything = complete.kept_by_all()
+        if everything != "true":
+            records, tally = records.where(everything), None
+        rows = read.counted(records) if tally is None else tally.rows.to_pylist()
+        self.kinds = frozenset(row["kind"] for row in rows)
+        loads = self._load(rows)
+        self.stage()
+        with at_once() as begin:
+            findings = self._findings(begin, complete, records, rows, loads)
+        self.stage()
+        self.finish(findings)
+        return findings.summary
+
+    def _findings(
+        self,
+        begin: Begin,
+        complete: Completeness,
+        records: DataFrame,
+        tally: list[dict[str, Any]],
+        loads: list[dict[str, Any]],
+    ) -> Findings:
+        """What the `records` say, of which there are the rows of a `tally` and the `loads`. What
+        does not wait for another result is begun at once."""
         spark = self.spark
-        self.stage()
-        complete, records = self.read(traces, window)
-        records = records.where(complete.kept_by_all())
-        runs = runs_table(spark, complete)
-        corrupt, corrupt_examples = self._corrupt(records)
-
-        self.stage()
-        found = self.compare(records, runs, complete)
-        published, subscribed, judged = found.published, found.subscribed, found.judged
-        counts = deliveries.count(judged)
-        outcomes = self._outcomes(complete, judged, counts, self.event_faults(records, published))
-        per_subscription = self.table(
-            "subscriptions", details.subscription_table(spark, subscribed, judged)
-        )
-
-        self.stage()
-        walked = self.table("walks", walks.walk_table(spark, records))
-        walk_counts = walks.count_walks(walked, records)
-        tree = walks.count_trees(self.table("trees", walks.tree_table(spark, records)))
-
-        self.stage()
-        loads = self._load(records)
         first = max(self.since, min((row["first"] for row in loads), default=0.0))
         last = max((row["last"] for row in loads), default=0.0)
-        worst = details.worst_subscriptions(per_subscription)
+        walked = begin(self.stored, "walks", walks.walk_table(spark, records))
+        travelled = begin(self.stored, "trees", walks.tree_table(spark, records), "hops")
+        unpublished = begin(self.unpublished, records)
+        timeline = begin(details.timeline, spark, records, first, last)
+        met = begin(self._incidents, records)
+        corrupt_examples = begin(self._corrupt, records)
+
+        found = self.compare(records, runs_table(spark, complete), complete)
+        of_each = details.subscription_table(spark, found.subscribed, found.judged)
+        subscribed = begin(self.stored, "subscriptions", of_each)
+        pairs = self.columns("deliveries", *deliveries.COUNTED)
+        counts = deliveries.count(pairs)
+        named = (found.judged, found.published, found.subscribed)
+        slow = begin(slowest.slowest_paths, spark, records, *named)
+        bad = begin(wrong.find_wrong, spark, records, *named, counts)
+        lines = begin(self.lines, found, first, last)
+        faults = events.find_faults(spark, found.published, unpublished.result())
+        outcomes = self._outcomes(complete, pairs, counts, faults)
 
         self.stage()
-        bad = wrong.find_wrong(spark, records, judged, published, subscribed, counts)
+        walk = walks.example_walk(walked.result(), records)
+        walk_counts = walks.count_walks(walked.result(), tally)
+        tree = walks.count_trees(travelled.result())
+        self.stage()
+        worst = details.worst_subscriptions(subscribed.result())
+        corrupt = details.corrupt_lines(tally)
+        self.stage()
         summary = self._summary(
-            *(complete, outcomes, counts, walk_counts, tree, loads, last - first, found.unreadable),
-            *(corrupt, worst, bad.groups, self.lines(found, first, last)),
+            *(complete, outcomes, counts, walk_counts, tree, loads, last - first),
+            *(found.unreadable, corrupt, worst, bad.result().groups, lines.result()),
         )
-        times, width = details.timeline(spark, records, first, last)
-        findings = Findings(
-            summary=summary,
-            counts=counts,
-            walk_counts=walk_counts,
-            walk=walks.example_walk(walked, records),
-            tree=tree,
-            details=details.Details(
-                latency=details.latency_histogram(judged),
-                subscriptions=worst,
-                corrupt=corrupt,
-                corrupt_examples=corrupt_examples,
-                reasons=details.loss_reasons(records) if self.has("drop", "refused") else [],
-                timeline=times,
-                bin_seconds=width,
-            ),
-            wrong=bad,
-            slowest=slowest.slowest_paths(spark, records, judged, published, subscribed),
+        times, width = timeline.result()
+        lists = details.Details(
+            latency=details.latency_histogram(pairs),
+            subscriptions=worst,
+            corrupt=corrupt,
+            corrupt_examples=corrupt_examples.result(),
+            reasons=details.loss_reasons(tally),
+            timeline=times,
+            bin_seconds=width,
+        )
+        return Findings(
+            *(summary, counts, walk_counts, walk, tree, lists, bad.result(), slow.result()),
             names={row["node"]: row["name"] for row in loads if row["name"]},
             routing=next((row["routing"] for row in loads if row["routing"]), None),
             first=first,
-            incidents=incidents.incidents(spark, records) if self.has("incident") else [],
+            incidents=met.result(),
         )
-        self.stage()
-        self.finish(findings)
-        return summary
 
-    def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame]:
-        """What the records of the `window` lack; and they themselves, as a table."""
+    def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame, Tally | None]:
+        """What the records of the `window` lack; they themselves, as a table, each once; and their
+        tally, None if it counts some twice."""
         files = read.files_within(traces, window)
         stored = self.out / "tables" / "records"
-        records = read.store_records(self.spark, files, stored, window)
-        self.kinds = read.kinds_in(stored)
+        records, tally = read.store_records(self.spark, files, stored, window)
         check_shared(self.spark, self.out)  # by executors, too, that have joined since the start
-        return collect(
-            *(self.spark, records),
-            begins_within=window.since is not None,
-            has_corrupt=self.has(CORRUPT),
-        )
+        facts = merged(facts_by_file(self.spark, records, tally).values())
+        begins_within = window.since is not None
+        complete, once = conclude(self.spark, facts, records, begins_within=begins_within)
+        return complete, once, tally if once is records else None
 
     def has(self, *kinds: str) -> bool:
         """Whether there may be records of one of these `kinds`."""
         return not self.kinds.isdisjoint(kinds)
 
-    def _corrupt(self, records: DataFrame) -> tuple[list[details.Row], list[details.Row]]:
-        """Writes the table of corrupt lines. Returns their counts and examples."""
+    def _corrupt(self, records: DataFrame) -> list[details.Row]:
+        """Writes the table of corrupt lines. Returns examples."""
         lines = records.where(f"kind = '{CORRUPT}'").select("file", "problem", "line")
-        if not self.has(CORRUPT):
-            self.table("corrupt", self.spark.createDataFrame([], lines.schema))
-            return [], []
-        self.table("corrupt", lines)
-        return details.corrupt_lines(records)
+        if self.has(CORRUPT):
+            self.table("corrupt", lines)
+            return details.corrupt_examples(records)
+        output.write_table(
+            self.out / "tables" / "corrupt", blocks.columns().empty_table().select(lines.columns)
+        )
+        return []
+
+    def _incidents(self, records: DataFrame) -> list[dict[str, Any]]:
+        return incidents.incidents(self.spark, records) if self.has("incident") else []
 
     def compare(self, records: DataFrame, runs: DataFrame, complete: Completeness) -> Compared:
         """What should have been delivered, and what was."""
@@ -304,7 +343,7 @@ class Analysis:
     def _outcomes(
         self,
         complete: Completeness,
-        judged: DataFrame,
+        pairs: Any,
         counts: deliveries.VerdictCounts,
         found: events.EventFaults,
     ) -> dict[str, Outcome]:
@@ -312,7 +351,7 @@ class Analysis:
         overlays = {each.name: each for each in complete.overlays}
         by_overlay = dict.fromkeys(overlays, counts)
         if len(overlays) > 1:
-            by_overlay = deliveries.count_by_overlay(judged)
+            by_overlay = deliveries.count_by_overlay(pairs)
         homes = {run.node: each.name for each in complete.overlays for run in each.runs}
         homes |= {node: each.name for each in complete.overlays for node in each.absent}
         whole = set(complete.whole)
@@ -339,9 +378,9 @@ class Analysis:
             for name, each in overlays.items()
         }
 
-    def event_faults(self, records: DataFrame, published: DataFrame) -> events.EventFaults:
-        """What is wrong with the records of events."""
-        return events.find_faults(self.spark, records, published)
+    def unpublished(self, records: DataFrame) -> dict[str, int]:
+        """By run the events that it did not publish, though nodes handled them."""
+        return events.unpublished(self.spark, records)
 
     def lasting(self, overlay: OverlayFacts) -> OverlayFacts:
         """What the result of this overlay rests on."""
@@ -353,10 +392,11 @@ class Analysis:
             return []
         return trends(self.spark, found.published, found.judged)
 
-    def _load(self, records: DataFrame) -> list[dict[str, Any]]:
-        table = self.table("load", load.load_table(self.spark, records, self.since))
-        rows = [row.asDict() for row in table.collect()]
-        return sorted(rows, key=lambda row: (_natural(row["name"] or ""), row["node"]))
+    def _load(self, tally: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        rows = load.load_rows(tally, self.since)
+        rows.sort(key=lambda row: (_natural(row["name"] or ""), row["node"]))
+        output.write_table(self.out / "tables" / "load", load.load_table(rows))
+        return rows
 
     def _summary(
         self,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +18,18 @@ def in_one_task(frame: DataFrame) -> DataFrame:
     reading, after a union, and after an inner or full join.
     """
     return frame.coalesce(1) if is_small(frame) else frame
+
+
+def by_event(frame: DataFrame) -> DataFrame:
+    """`frame`, rows of the same `event` in one partition, so that what follows shuffles them no
+    more."""
+    return in_one_task(frame) if is_small(frame) else frame.repartition("event")
+
+
+def few(frame: DataFrame) -> DataFrame:
+    """`frame`, which has rows enough for a join but not for a shuffle of the other side; a small
+    run has one task and no broadcasts."""
+    return frame if is_small(frame) else frame.hint("broadcast")
 
 
 def kept(frame: DataFrame) -> DataFrame:
@@ -37,6 +52,21 @@ def _in_memory(frame: DataFrame) -> DataFrame:
     return frame.coalesce(1).localCheckpoint(eager=False)
 
 
+def frame_of(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
+    """These few `rows` as a frame with this `schema`. Spark's own way to one from Python's values
+    starts a worker."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    kinds: Any = StructType.fromDDL(schema)
+    columns = to_arrow_schema(kinds)
+    table = pa.Table.from_pylist(
+        [dict(zip(columns.names, row, strict=True)) for row in rows], columns
+    )
+    return in_one_task(spark.createDataFrame(table))
+
+
 def is_small(frame: DataFrame) -> bool:
     """Whether `frame` is of a run with a single task per job (`ONE_TASK_BYTES`)."""
     return is_small_session(frame.sparkSession)
@@ -45,3 +75,30 @@ def is_small(frame: DataFrame) -> bool:
 def is_small_session(spark: SparkSession) -> bool:
     """Whether the session is that of such a run."""
     return spark.conf.get("spark.sql.shuffle.partitions") == "1"
+
+
+AT_ONCE: Final = 2  # queries that are planned and run beside the one of the main thread. Guess
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Begin(Protocol):
+    """Begins a call in another thread."""
+
+    def __call__(self, function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> Future[T]:
+        """`function` with these parameters."""
+        ...
+
+
+@contextmanager
+def at_once() -> Iterator[Begin]:
+    """Calls that are begun within the `with` run beside one another, and have ended after it. Where
+    that raises, those that have not begun do not begin."""
+    pool = ThreadPoolExecutor(AT_ONCE, "analysis")
+    try:
+        yield pool.submit
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()

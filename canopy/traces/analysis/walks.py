@@ -114,17 +114,13 @@ class WalkCounts:
         return max(0, self.by_ring - (self.findable - self.hits))
 
 
-def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
-    """Count the walks, and the results that publishers recorded."""
-    from pyspark.sql.functions import expr
-
-    totals = ("count(*) AS n", "sum(blocked) AS blocked", "sum(recovered) AS recovered")
-    groups = [
-        row.asDict()
-        for row in walks.groupBy("hit_hop", "hit", "missed", "findable")
-        .agg(*map(expr, (*totals, "sum(hops + recovered) AS messages")))
-        .collect()
-    ]
+def count_walks(walks: Any, tally: Iterable[Mapping[str, Any]]) -> WalkCounts:
+    """Count the walks (the Arrow table of `walk_table`), and the results that publishers recorded,
+    which are in the rows of a `tally`."""
+    keys = ["hit_hop", "hit", "missed", "findable"]
+    sums = ["hops", "blocked", "recovered"]
+    made = walks.group_by(keys).aggregate([([], "count_all"), *((name, "sum") for name in sums)])
+    groups = made.rename_columns([*keys, "n", *sums]).to_pylist()
     walked = [row for row in groups if row["hit_hop"] != 0]
     by_hops: Counter[int] = Counter()
     for row in walked:
@@ -133,14 +129,14 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
     hop_counts = sorted(by_hops.items())
     started, hits = _total(walked, "n"), by_hops.total()
     missed = _total((row for row in groups if row["missed"] and not row["hit"]), "n")
-    recorded = (
-        records.where("kind IN ('located', 'absent', 'map')")
-        .groupBy("kind", "by", expr("CASE WHEN kind = 'map' THEN attribute END").alias("tree"))
-        .agg(expr("count(*) AS n"), expr("max(size) AS size"))
-        .collect()
-    )
-    results = {(each["kind"], each["by"]): each["n"] for each in recorded if each["tree"] is None}
-    sizes = {each["tree"]: each["size"] for each in recorded if each["tree"] is not None}
+    results: Counter[tuple[str, str | None]] = Counter()
+    sizes: dict[str, int] = {}
+    for row in tally:
+        if row["kind"] in ("located", "absent"):
+            results[row["kind"], row["by"]] += row["count"]
+        elif row["kind"] == "map" and row["attribute"] is not None:
+            tree = row["attribute"]
+            sizes[tree] = max(sizes.get(tree, 0), row["max_size"] or 0)
     return WalkCounts(
         at_once=_total(groups, "n") - started,
         started=started,
@@ -149,12 +145,12 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
         unfinished=started - hits - missed,
         findable=_total((row for row in walked if row["findable"]), "n"),
         hit_rate=hits / started if started else None,
-        by_walk=results.get(("located", "walk"), 0),
-        by_ring=results.get(("located", "ring"), 0),
-        absent=sum(count for (kind, _), count in results.items() if kind == "absent"),
+        by_walk=results["located", "walk"],
+        by_ring=results["located", "ring"],
+        absent=results["absent", None],
         blocked=_total(groups, "blocked"),
         recovered=_total(groups, "recovered"),
-        messages=_total(groups, "messages"),
+        messages=_total(groups, "hops") + _total(groups, "recovered"),
         hops=weighted_percentiles(hop_counts),
         hop_counts=tuple(hop_counts),
         trees=TreeSizes.of(sizes),
@@ -185,20 +181,21 @@ class ExampleWalk:
     host: str | None  # the access point that it met; None: it missed
 
 
-def example_walk(walks: DataFrame, records: DataFrame) -> ExampleWalk | None:
-    """The walk that shows most: one that was blocked, went on and hit, if there is any; else one
-    that hit, or the longest. None if no walk took a step."""
-    shown = "CASE WHEN hit AND recovered = 1 THEN 0 WHEN recovered > 0 THEN 1 WHEN hit THEN 2 END"
-    chosen = (
-        walks.where("hops > 0 AND started IS NOT NULL")
-        .selectExpr("walk", "attribute", "hop_limit", f"coalesce({shown}, 3) AS rank", "-hops AS h")
-        .orderBy("rank", "h", "walk", "attribute")
-        .limit(1)
-        .collect()
-    )
-    if not chosen:
+def example_walk(walks: Any, records: DataFrame) -> ExampleWalk | None:
+    """The walk that shows most (of the Arrow table of `walk_table`): one that was blocked, went on
+    and hit, if there is any; else one that hit, or the longest. None if no walk took a step."""
+    import pyarrow.compute as pc
+
+    stepped = pc.and_(pc.greater(walks["hops"], 0), pc.is_valid(walks["started"]))
+    again, hit = pc.greater(walks["recovered"], 0), walks["hit"]
+    once = pc.and_(hit, pc.equal(walks["recovered"], 1))
+    rank = pc.if_else(once, 0, pc.if_else(again, 1, pc.if_else(hit, 2, 3)))
+    ranked = walks.append_column("rank", rank).filter(stepped)
+    if not len(ranked):
         return None
-    (row,) = chosen
+    order = [("rank", "ascending"), ("hops", "descending")]
+    order += [("walk", "ascending"), ("attribute", "ascending")]
+    (row,) = ranked.take(pc.select_k_unstable(ranked, 1, order)).to_pylist()
     mine = records.where((records.walk == row["walk"]) & (records.attribute == row["attribute"]))
     seen = mine.select("kind", "hop", "node", "peer").collect()
     steps = [
@@ -224,10 +221,10 @@ class TreeHops:
     hop_counts: tuple[tuple[int, int], ...]  # (hops, pairs of event and attribute)
 
 
-def count_trees(trees: DataFrame) -> TreeHops:
-    """Count the hops of all events on their way to trees."""
-    matched = trees.groupBy("hops").count().collect()
-    counts = sorted((each["hops"], each["count"]) for each in matched)
+def count_trees(trees: Any) -> TreeHops:
+    """Count the hops of all events on their way to trees (the Arrow table of `tree_table`)."""
+    counted = trees.group_by("hops").aggregate([([], "count_all")]).to_pylist()
+    counts = sorted((each["hops"], each["count_all"]) for each in counted)
     total = sum(count for _, count in counts)
     return TreeHops(total, weighted_percentiles(counts), tuple(counts))
 

@@ -97,7 +97,7 @@ def test_a_field_that_its_kind_does_not_have_is_left_out_whatever_is_beside_it(
         path = tmp_path / f"{number}.jsonl"
         path.write_bytes(b"\n".join((strange, other)))
         folder = tmp_path / str(number)
-        stretches.write_by_kind(
+        stretches.store(
             records_of([Stretch(str(path), 0, path.stat().st_size)], ALL), str(folder), "part"
         )
         (found,) = values(parquet.read_table(folder / "kind=ready" / "part.parquet"))
@@ -208,13 +208,14 @@ import sys
 sys.modules["canopy"] = None
 import pickle
 run, share = pickle.loads(sys.stdin.buffer.read())
-print(*run(7, iter([share])))
+((tally, offsets),) = run(7, iter([share]))
+print(sum(tally["count"].to_pylist()), offsets["records"].to_pylist())
 """
     done = subprocess.run(
         [sys.executable, "-c", code], input=sent, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stdout == b"3\n"
+    assert done.stdout == b"3 [2]\n"
     kinds = {
         path.parent.name: parquet.read_table(path).to_pylist()
         for path in (tmp_path / "out").rglob("part-00007.parquet")

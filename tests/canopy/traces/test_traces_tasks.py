@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from canopy.traces.analysis import read
 from canopy.traces.analysis.parsing.stretches import Bounds, shared_out
-from canopy.traces.analysis.tasks import computed_once, kept
+from canopy.traces.analysis.tasks import AT_ONCE, at_once, computed_once, frame_of, kept
+from canopy.traces.analysis.verdict import expected
 from tests.support.traces.runs import busy_run
 
 pytestmark = pytest.mark.spark
@@ -34,9 +37,46 @@ def test_workers_and_this_process_read_the_same(spark: Any, tmp_path: Path) -> N
     files = sorted((tmp_path / "traces").rglob("*.jsonl"))
     (files[0].parent / "b.jsonl").write_text("no record\n")
     files = read.files_within(tmp_path / "traces")
-    here = read.store_records(spark, files, tmp_path / "here")
+    here, found = read.store_records(spark, files, tmp_path / "here")
     shares = shared_out([(path, path.stat().st_size) for path in files])
-    read.distribute(spark, shares, tmp_path / "there", Bounds(None, None))
+    tally = read.distribute(spark, shares, tmp_path / "there", Bounds(None, None))
     there = spark.read.schema(read.RECORD).parquet(str(tmp_path / "there"))
     assert here.count() > 150
     assert here.exceptAll(there).count() == there.exceptAll(here).count() == 0
+    assert rows(tally.rows) == rows(found.rows) == rows(pa.Table.from_pylist(read.counted(here)))
+    assert rows(tally.offsets) == rows(found.offsets)
+
+
+def test_in_a_large_run_it_is_known_whether_an_event_has_two_publish_records(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expected, "is_small", lambda _: False)
+    made = [("publish", "a"), ("publish", "b"), ("visit", "a"), ("visit", "a")]
+    assert not expected.published_again(frame_of(spark, made, "kind string, event string"))
+    made.append(("publish", "b"))
+    assert expected.published_again(frame_of(spark, made, "kind string, event string"))
+
+
+def test_calls_run_beside_one_another_and_none_begins_after_a_failure() -> None:
+    meeting = threading.Barrier(2, timeout=30)
+    with at_once() as begin:
+        both = [begin(meeting.wait), begin(meeting.wait)]
+    assert sorted(each.result() for each in both) == [0, 1]
+    go_on = threading.Event()
+    begun = []
+
+    def failing() -> None:
+        with at_once() as begin:
+            begun.extend(begin(go_on.wait, 30) for _ in range(AT_ONCE + 1))
+            raise ValueError("no number")
+
+    with pytest.raises(ValueError, match="no number"):
+        failing()
+    *busy, waiting = begun
+    assert waiting.cancelled()
+    go_on.set()
+    assert all(each.result(30) for each in busy)
+
+
+def rows(table: pa.Table) -> list[str]:
+    return sorted(map(str, table.to_pylist()))

@@ -1,46 +1,28 @@
-"""Spark gathers what `holes` and `overlays` conclude from."""
+"""What `holes` and `overlays` conclude from, of the tally of a folder's records."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from canopy.traces.analysis.completeness.facts import FileFacts, FileGap, PeerFacts
 from canopy.traces.analysis.completeness.gaps import gaps_of
 from canopy.traces.analysis.completeness.holes import RunFacts, runs_of
 from canopy.traces.analysis.completeness.overlays import OverlayFacts, overlays_of
-from canopy.traces.analysis.constants import CLOCKS_AGREE, NANOSECONDS
+from canopy.traces.analysis.constants import CLOCKS_AGREE
+from canopy.traces.analysis.parsing.blocks import CORRUPT
+from canopy.traces.analysis.parsing.tally import Tally
 from canopy.traces.analysis.tasks import in_one_task, kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FACTS = f"""
-    SELECT file, node, run, max(overlay) AS overlay, min(sample) AS sample,
-      coalesce(max(lost), 0) AS lost, count(n) AS records, min(n) AS first_n, max(n) AS last_n,
-      min(hlc) AS first_hlc, max(hlc) AS last_hlc, min(time) AS first, max(time) AS last,
-      percentile_approx(time - hlc / {NANOSECONDS}, 0.5) AS offset,
-      bool_or(kind = 'stop') AS stopped,
-      count_if(kind = 'drop' AND client IS NOT NULL) AS discarded,
-      count_if(kind IN ('publish', 'subscribe')) AS acts
-    FROM {{records}} WHERE kind <> 'corrupt' GROUP BY file, node, run
-"""
-
-PEERS = """
-    SELECT {by} node, peer,
-      bool_or(kind <> 'incident' AND (kind <> 'link' OR reason IN ('up', 'resumed'))) AS met,
-      max(hlc) FILTER (WHERE kind = 'arrive') AS heard,
-      max(hlc) FILTER (WHERE kind = 'incident') AS lost, count_if(kind = 'forward') AS forwards
-    FROM {{records}}
-    WHERE peer <> '' AND (kind IN ('visit', 'forward', 'arrive', 'walk_hop', 'link')
-      OR kind = 'incident' AND what = 'link down')
-    GROUP BY {by} node, peer
-"""
-"""SQL: a row for each two nodes, or for each two and what stands in the place of `by`."""
+Row = dict[str, Any]
+Key = tuple[str, str, int]  # file, node, run
 
 
 @dataclass(frozen=True)
@@ -98,24 +80,6 @@ class Completeness:
         return {node: offset - middle for node, offset in found.items()}
 
 
-def collect(
-    spark: SparkSession,
-    records: DataFrame,
-    *,
-    begins_within: bool = False,
-    has_corrupt: bool = True,
-) -> tuple[Completeness, DataFrame]:
-    """What `records` (of `read.store_records`) lack; and the records, each once. `begins_within`:
-    earlier records were not read. `has_corrupt`: some lines may be none."""
-    peers = spark.sql(PEERS.format(by=""), records=records).collect()
-    facts = Facts(
-        *_of_files(spark, records),
-        [PeerFacts(**row.asDict()) for row in peers],
-        _bad(records) if has_corrupt else {},
-    )
-    return conclude(spark, facts, records, begins_within=begins_within)
-
-
 @dataclass(frozen=True)
 class Facts:
     """What records say of files and nodes."""
@@ -127,42 +91,124 @@ class Facts:
     """Unreadable lines, by file."""
 
 
-def gather_by_file(spark: SparkSession, records: DataFrame) -> dict[str, Facts]:
-    """The facts of each file that `records` are from, by its name there."""
-    files, gaps = _of_files(spark, records)
-    bad = _bad(records)
-    by_file = spark.sql(PEERS.format(by="file,"), records=records).collect()
-    peers: dict[str, list[PeerFacts]] = {}
-    for row in by_file:
-        values = row.asDict()
-        peers.setdefault(values.pop("file"), []).append(PeerFacts(**values))
-    runs: dict[str, list[FileFacts]] = {name: [] for name in bad}
-    for each in files:
-        runs.setdefault(each.file, []).append(each)
-    torn: dict[str, list[FileGap]] = {}
-    for gap in gaps:
-        torn.setdefault(gap.file, []).append(gap)
+def facts_by_file(spark: SparkSession, records: DataFrame, tally: Tally) -> dict[str, Facts]:
+    """The facts of each file that `records` are from (of `read.store_records`), by its name
+    there."""
+    files: dict[str, dict[tuple[str, int], list[Row]]] = {}
+    peers: dict[str, dict[tuple[str, str], PeerFacts]] = {}
+    corrupt: dict[str, int] = {}
+    for row in (row for batch in tally.rows.to_batches() for row in batch.to_pylist()):
+        name = row["file"]
+        runs = files.setdefault(name, {})
+        if row["kind"] == CORRUPT:
+            corrupt[name] = corrupt.get(name, 0) + row["count"]
+            continue
+        runs.setdefault((row["node"], row["run"]), []).append(row)
+        peer = _peer_facts(row)
+        if peer is not None:
+            known = peers.setdefault(name, {})
+            pair = (peer.node, peer.peer)
+            known[pair] = known[pair].joined(peer) if pair in known else peer
+    offsets = _offsets(tally)
+    facts = {
+        name: [_file_facts(name, *run, rows, offsets) for run, rows in sorted(runs.items())]
+        for name, runs in sorted(files.items())
+    }
+    torn = {name for name, runs in facts.items() if any(each.has_gap for each in runs)}
+    gaps: dict[str, list[FileGap]] = {}
+    for gap in _gaps(spark, records, torn) if torn else ():
+        gaps.setdefault(gap.file, []).append(gap)
     return {
         name: Facts(
-            *(runs[name], torn.get(name, []), peers.get(name, [])),
-            {name: bad[name]} if name in bad else {},
+            *(runs, gaps.get(name, []), list(peers.get(name, {}).values())),
+            {name: corrupt[name]} if name in corrupt else {},
         )
-        for name in sorted(runs)
+        for name, runs in facts.items()
     }
 
 
-def _of_files(
-    spark: SparkSession, records: DataFrame
-) -> tuple[Sequence[FileFacts], Sequence[FileGap]]:
-    files = [FileFacts(**row.asDict()) for row in spark.sql(FACTS, records=records).collect()]
-    torn = {each.file for each in files if each.has_gap}
-    return files, _gaps(spark, records, torn) if torn else []
+def _file_facts(
+    file: str, node: str, run: int, rows: list[Row], offsets: Mapping[Key, float]
+) -> FileFacts:
+    """What the `rows` of a tally say of a run in a file."""
+
+    def least(name: str) -> Any:
+        return min((row[name] for row in rows if row[name] is not None), default=None)
+
+    def most(name: str) -> Any:
+        return max((row[name] for row in rows if row[name] is not None), default=None)
+
+    def count(*kinds: str, of: str = "count") -> int:
+        return sum(row[of] for row in rows if row["kind"] in kinds)
+
+    return FileFacts(
+        *(file, node, run),
+        overlay=most("overlay"),
+        sample=least("sample"),
+        lost=most("lost") or 0,
+        records=sum(row["numbered"] for row in rows),
+        first_n=least("min_n"),
+        last_n=most("max_n"),
+        first_hlc=least("min_hlc"),
+        last_hlc=most("max_hlc"),
+        first=least("min_time"),
+        last=most("max_time"),
+        offset=offsets.get((file, node, run)),
+        stopped=count("stop") > 0,
+        discarded=count("drop", of="clients"),
+        acts=count("publish", "subscribe"),
+    )
 
 
-def _bad(records: DataFrame) -> dict[str, int]:
-    """Unreadable lines, by file."""
-    rows = records.where("kind = 'corrupt'").groupBy("file").count().collect()
-    return {row["file"]: row["count"] for row in rows}
+PASSING: Final = ("visit", "forward", "arrive", "walk_hop")
+"""The kinds of records of what goes from a node to another."""
+
+
+def _peer_facts(row: Row) -> PeerFacts | None:
+    """What a row of a tally says of two nodes, None if it does not."""
+    kind = row["kind"]
+    down = kind == "incident" and row["what"] == "link down"
+    if not row["peer"] or not (down or kind == "link" or kind in PASSING):
+        return None
+    return PeerFacts(
+        *(row["node"], row["peer"]),
+        met=kind in PASSING or (kind == "link" and row["reason"] in ("up", "resumed")),
+        heard=row["max_hlc"] if kind == "arrive" else None,
+        lost=row["max_hlc"] if down else None,
+        forwards=row["count"] if kind == "forward" else 0,
+    )
+
+
+def _offsets(tally: Tally) -> dict[Key, float]:
+    """By file, node and run the median offset: of several parts of a file, the middle one's."""
+    parts: dict[Key, list[tuple[float, int]]] = {}
+    for row in tally.offsets.to_pylist():
+        key = (row["file"], row["node"], row["run"])
+        parts.setdefault(key, []).append((row["offset"], row["records"]))
+    found = {}
+    for key, each in parts.items():
+        left = (sum(records for _, records in each) + 1) // 2
+        for offset, records in sorted(each):
+            found[key] = offset
+            left -= records
+            if left <= 0:
+                break
+    return found
+
+
+def merged(facts: Iterable[Facts]) -> Facts:
+    """The facts of all these files together."""
+    every = list(facts)
+    peers: dict[tuple[str, str], PeerFacts] = {}
+    for each in (peer for one in every for peer in one.peers):
+        key = (each.node, each.peer)
+        peers[key] = each.joined(peers[key]) if key in peers else each
+    return Facts(
+        [file for one in every for file in one.files],
+        [gap for one in every for gap in one.gaps],
+        [peers[key] for key in sorted(peers)],
+        {file: count for one in every for file, count in one.corrupt.items()},
+    )
 
 
 def conclude(

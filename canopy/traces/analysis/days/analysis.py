@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from canopy.traces.analysis.completeness.collect import Completeness, conclude
+from canopy.traces.analysis.completeness.collect import Completeness, conclude, merged
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
 from canopy.traces.analysis.days import judging, taking
 from canopy.traces.analysis.days.state import (
@@ -16,7 +16,6 @@ from canopy.traces.analysis.days.state import (
     PUBLISHED,
     RECORDS,
     StateFolder,
-    merged,
     opened,
 )
 from canopy.traces.analysis.days.taking import new_files
@@ -28,7 +27,7 @@ from canopy.traces.analysis.spark.session import EMPTY
 from canopy.traces.analysis.spark.sharing import check_shared
 from canopy.traces.analysis.spark.tasks_done import OnTasks
 from canopy.traces.analysis.summary import AnalysisSummary
-from canopy.traces.analysis.tasks import kept
+from canopy.traces.analysis.tasks import frame_of, kept
 from canopy.traces.analysis.verdict import events, expected
 from canopy.traces.analysis.window import ALWAYS, DAY_OF_EVENT, DAY_OF_PAIR, Window, parse_time
 
@@ -91,7 +90,7 @@ class DailyAnalysis(Analysis):
         if held.closed:
             self.since = parse_time(held.closed[-1], end=True)
 
-    def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame]:
+    def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame, None]:
         """What all records of the state, with those of the new files, lack; and all of them."""
         held = self._held
         check_shared(self.spark, held.folder)
@@ -100,8 +99,8 @@ class DailyAnalysis(Analysis):
         self.late = held.state.late
         schema = taking.RECORD_OF_DAY
         records = kept(taking.tables(self.spark, held.places(RECORDS), schema))
-        facts = merged(list(held.load_facts().values()))
-        return conclude(self.spark, facts, records)
+        facts = merged(held.load_facts().values())
+        return *conclude(self.spark, facts, records), None
 
     def compare(self, records: DataFrame, runs: DataFrame, complete: Completeness) -> Compared:
         """The publications, subscriptions and judged pairs of all days."""
@@ -128,9 +127,19 @@ class DailyAnalysis(Analysis):
         pairs = super().judged(*given)
         return pairs.where(f"published IS NOT NULL OR NOT {self._is_closed}")
 
-    def event_faults(self, records: DataFrame, published: DataFrame) -> events.EventFaults:
-        """What is wrong with the records of events, but of those of closed days."""
-        return events.find_faults(self.spark, records.where(f"NOT {self._is_closed}"), published)
+    def unpublished(self, records: DataFrame) -> dict[str, int]:
+        """By run the events that it did not publish, without those of closed days."""
+        return events.unpublished(self.spark, records.where(f"NOT {self._is_closed}"))
+
+    def places(self, name: str) -> list[Path]:
+        """Where the table is, of all days."""
+        return self._held.places(name) if name == JUDGED else super().places(name)
+
+    def columns(self, name: str, *columns: str) -> Any:
+        """These columns of a table, of all days."""
+        if self.places(name):
+            return super().columns(name, *columns)
+        return frame_of(self.spark, [], PAIR).select(*columns).toArrow()
 
     @property
     def _is_closed(self) -> str:

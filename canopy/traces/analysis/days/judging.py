@@ -22,7 +22,7 @@ from canopy.traces.analysis.constants import GRACE_SECONDS, NANOSECONDS, SETTLE_
 from canopy.traces.analysis.days.state import Day, EventRange, StateFolder
 from canopy.traces.analysis.days.taking import NUMBER_OF_EVENT, RUN_OF_EVENT, Taken
 from canopy.traces.analysis.days.trends import trends
-from canopy.traces.analysis.tasks import in_one_task
+from canopy.traces.analysis.tasks import frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,9 +79,7 @@ def bases_of(
     ]
     sums: dict[str, int] = {}
     if rows:
-        bounds = spark.createDataFrame(
-            rows, "day string, first long, last long, needs array<string>"
-        )
+        bounds = frame_of(spark, rows, "day string, first long, last long, needs array<string>")
         found = spark.sql(
             f"""
             SELECT day, bit_xor(xxhash64(to_json(struct(
@@ -99,7 +97,7 @@ def bases_of(
                   OR array_contains(needs, substring_index(subscription, '.', 2)))
             GROUP BY day
             """,
-            bounds=in_one_task(bounds),
+            bounds=bounds,
             subscribed=subscribed,
         ).collect()
         sums = {row["day"]: row["sum"] for row in found}

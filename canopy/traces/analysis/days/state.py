@@ -22,7 +22,6 @@ from typing import Any, Final
 import msgspec
 
 from canopy.traces.analysis.completeness.collect import Facts
-from canopy.traces.analysis.completeness.facts import PeerFacts
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.schema import READABLE, VERSION
 
@@ -206,20 +205,6 @@ class StateFolder:
                     table.rmdir()
             if not any(generation.iterdir()):
                 generation.rmdir()
-
-
-def merged(facts: Sequence[Facts]) -> Facts:
-    """The facts of all these files together."""
-    peers: dict[tuple[str, str], PeerFacts] = {}
-    for each in (peer for one in facts for peer in one.peers):
-        key = (each.node, each.peer)
-        peers[key] = each.joined(peers[key]) if key in peers else each
-    return Facts(
-        [file for one in facts for file in one.files],
-        [gap for one in facts for gap in one.gaps],
-        [peers[key] for key in sorted(peers)],
-        {file: count for one in facts for file, count in one.corrupt.items()},
-    )
 
 
 def read_state(folder: Path) -> State:

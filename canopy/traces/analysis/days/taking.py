@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis import read
-from canopy.traces.analysis.completeness.collect import gather_by_file, sql_text
+from canopy.traces.analysis.completeness.collect import facts_by_file, sql_text
 from canopy.traces.analysis.days.state import (
     LASTING,
     RECORDS,
@@ -20,7 +20,7 @@ from canopy.traces.analysis.days.state import (
 )
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.spark.paths import for_reading, for_writing, local
-from canopy.traces.analysis.tasks import in_one_task, is_small, kept
+from canopy.traces.analysis.tasks import frame_of, in_one_task, is_small, kept
 from canopy.traces.analysis.window import Window, day_of, day_of_time
 
 if TYPE_CHECKING:
@@ -86,9 +86,11 @@ def take_in(
         return Taken(frozenset(), ())
     state = held.state
     sizes = {key_of(traces, path): read.text_bytes(path) for path in files}
-    new = kept(read.store_records(spark, files, table).selectExpr("*", f"{DAY} AS day"))
+    stored, tally = read.store_records(spark, files, table)
+    new = kept(stored.selectExpr("*", f"{DAY} AS day"))
     root = traces.resolve()
-    facts = {key_of(root, local(name)): each for name, each in gather_by_file(spark, new).items()}
+    by_file = facts_by_file(spark, new, tally)
+    facts = {key_of(root, local(name)): each for name, each in by_file.items()}
     check_overlay(held, {one.overlay for each in facts.values() for one in each.files})
     days: dict[str, list[str]] = {}
     for row in new.select("file", "day").distinct().collect():
@@ -169,7 +171,7 @@ RECORD_OF_DAY: Final = f"{read.RECORD}, day string"
 def tables(spark: SparkSession, places: Sequence[Path], schema: str) -> DataFrame:
     """The rows of all these folders."""
     if not places:
-        return spark.createDataFrame([], schema)
+        return frame_of(spark, [], schema)
     return spark.read.schema(schema).parquet(*(for_reading(place) for place in places))
 
 
@@ -213,14 +215,14 @@ def _events(spark: SparkSession, new: DataFrame, held: StateFolder) -> tuple[tup
         for name, day in days.items()
         for each in day.published
     ]
-    ranges = spark.createDataFrame(rows, "of string, run string, first long, last long")
+    ranges = frame_of(spark, rows, "of string, run string, first long, last long")
     met = spark.sql(
         """
         SELECT DISTINCT r.of, n.day FROM (SELECT DISTINCT day, run, number FROM {named}) n
         JOIN {ranges} r ON n.run = r.run AND n.number BETWEEN r.first AND r.last
         """,
         named=named,
-        ranges=in_one_task(ranges),
+        ranges=ranges,
     ).collect()
     events = {(row["of"], row["day"]) for row in met}
     # Deliveries that had no publication so far may be of one of the new ones.

@@ -26,24 +26,26 @@ def selected(published: DataFrame, trees: Sequence[str], small: bool) -> DataFra
     """
     events = published.select(*KEPT, "attributes")
     if small:
-        rows = events.limit(PAIRS_HERE // max(len(trees), 1) + 1).collect()
+        rows = events.limit(PAIRS_HERE // max(len(trees), 1) + 1).toArrow()
         if len(rows) * len(trees) <= PAIRS_HERE:
             return _matched_here(published.sparkSession, rows, trees)
     lists = _by_batches(published.sparkSession, trees)(events.attributes)
     return events.select(*KEPT, lists.alias("trees")).selectExpr(*KEPT, "explode(trees) AS tree")
 
 
-def _matched_here(spark: Any, rows: Sequence[Any], trees: Sequence[str]) -> DataFrame:
-    found = [
-        (*(rows[at][name] for name in KEPT), number)
-        for places, numbers in Matcher(trees).matches(
-            [parse_attributes(row["attributes"]) for row in rows]
-        )
-        for at, number in zip(places.tolist(), numbers.tolist(), strict=True)
-    ]
-    frame: DataFrame = spark.createDataFrame(
-        found, "event string, published double, at long, overlay string, tree int"
+def _matched_here(spark: Any, rows: Any, trees: Sequence[str]) -> DataFrame:
+    import numpy as np
+    import pyarrow as pa
+
+    texts = rows["attributes"].to_pylist()
+    offsets, numbers = _lists(Matcher(trees), texts)
+    places = np.repeat(np.arange(len(texts)), np.diff(offsets))
+    found = (
+        rows.select(KEPT)
+        .take(pa.array(places))
+        .append_column("tree", pa.array(numbers, pa.int32()))
     )
+    frame: DataFrame = spark.createDataFrame(found)
     return frame
 
 

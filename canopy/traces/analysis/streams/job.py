@@ -21,7 +21,7 @@ from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.read import check_folder, files_within, store_records
 from canopy.traces.analysis.selection.job import selected
 from canopy.traces.analysis.spark.session import EMPTY, spark_session
-from canopy.traces.analysis.tasks import is_small_session
+from canopy.traces.analysis.tasks import frame_of, is_small_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +62,7 @@ def judge_streams(
     size = check_folder(traces)
     opened = nullcontext(session) if session else spark_session(master, size, settings)
     with opened as spark, TemporaryDirectory(prefix="canopy-streams-") as scratch:
-        records = store_records(spark, files, Path(scratch) / "records")
+        records, _ = store_records(spark, files, Path(scratch) / "records")
         return _judged(spark, records)
 
 
@@ -131,7 +131,7 @@ def _pairs(
         *("event", "0.0D AS published", "offset AS at", "shard AS overlay", "attributes")
     )
     wanted = selected(events, trees, is_small_session(spark)).select("event", "tree")
-    numbers = spark.createDataFrame(list(enumerate(trees)), "number int, text string")
+    numbers = frame_of(spark, list(enumerate(trees)), "number int, text string")
     wanted = wanted.join(numbers, wanted.tree == numbers.number).selectExpr(
         "event AS wanted_event", "text AS wanted_tree"
     )

@@ -20,13 +20,14 @@ verdict has a reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis.completeness.collect import sql_text
 from canopy.traces.analysis.constants import NANOSECONDS, SETTLE_SECONDS
-from canopy.traces.analysis.tasks import in_one_task
+from canopy.traces.analysis.tasks import by_event, few
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,6 +71,13 @@ GIVEN_UP: Final = "LEFT JOIN dropped g ON m.event = g.event AND s.node = g.node"
 """SQL: what was given up for which node, and the join with it."""
 
 
+OF_SUBSCRIPTION: Final = (
+    *("subscription", "node", "overlay", "tree_key", "tree IS NOT NULL AS has_selector"),
+    *("acked", "holes", "altered", "selector LIKE 'redacted:%' AS redacted"),
+)
+"""What a verdict needs of a subscription."""
+
+
 def judge(
     spark: SparkSession,
     records: DataFrame,
@@ -99,10 +107,11 @@ def judge(
         SELECT m.event, m.subscription, coalesce(e.overlay, s.overlay) AS overlay,
           m.standing, m.elsewhere, m.hlc, coalesce(m.at, e.at) AS at,
           {"g.reason" if has_dropped else "CAST(NULL AS STRING)"} AS given_up,
-          e.event IS NOT NULL AS is_published, e.attributes IS NOT NULL AS has_attributes,
-          s.tree_key IS NOT NULL AS has_tree, s.tree IS NOT NULL AS has_selector, s.acked,
+          e.event IS NOT NULL AS is_published, s.tree_key IS NOT NULL AS has_tree,
+          coalesce(e.has_attributes, false) AS has_attributes,
+          coalesce(s.has_selector, false) AS has_selector, s.acked,
           coalesce(s.altered, false) AS altered,
-          coalesce(e.redacted, false) OR coalesce(s.selector LIKE 'redacted:%', false) AS redacted,
+          coalesce(e.redacted, false) OR coalesce(s.redacted, false) AS redacted,
           {known_all.format("m.event")} AS has_all_published,
           {known_all.format("m.subscription")} AS has_all_subscribed,
           filter(s.holes, x -> x.until > m.at AND x.since < m.at + {SETTLE})[0].cause AS hole,
@@ -113,12 +122,12 @@ def judge(
         {given_up}
         """,
         records=records,
-        met=in_one_task(_met(spark, records, pairs)),
-        published=published.select("event", "published", "at", "overlay", "attributes", "redacted"),
-        subscribed=subscribed.select(
-            *("subscription", "tree_key", "tree", "node", "overlay", "acked", "holes", "altered"),
-            "selector",
+        met=_met(spark, records, pairs),
+        published=published.selectExpr(
+            *("event", "published", "at", "overlay", "redacted"),
+            "attributes IS NOT NULL AS has_attributes",
         ),
+        subscribed=few(subscribed.selectExpr(*OF_SUBSCRIPTION)),
     )
     if has_discarded:
         joined = _with_discarded(spark, records, joined, subscribed)
@@ -139,25 +148,28 @@ def judge(
 
 def _met(spark: SparkSession, records: DataFrame, pairs: DataFrame) -> DataFrame:
     """The pairs that were delivered or owed, each with what its deliver records say."""
-    return spark.sql(
+    every = spark.sql(
         """
-        WITH delivered AS (
-          SELECT event, subscription, count(*) AS copies, min(hlc) AS hlc,
-                 bool_or(concat(node, '.', run) <> substring_index(subscription, '.', 2))
-                   AS elsewhere,
-                 min_by(struct(time AS delivered, node, latency_ms, attribute, hops, lo, hi), hlc)
-                   AS first
-          FROM {records} WHERE kind = 'deliver' GROUP BY event, subscription)
-        SELECT coalesce(p.event, d.event) AS event,
-               coalesce(p.subscription, d.subscription) AS subscription,
-               p.published, p.at, p.standing, coalesce(d.copies, 0) AS copies,
-               d.hlc, coalesce(d.elsewhere, false) AS elsewhere, d.first
-        FROM {pairs} p FULL JOIN delivered d
-          ON p.event = d.event AND p.subscription = d.subscription
-        WHERE d.copies IS NOT NULL OR p.standing IN ('expected', 'waiting')
+        SELECT event, subscription, published, at, standing, CAST(NULL AS BIGINT) AS hlc,
+          CAST(NULL AS BOOLEAN) AS elsewhere, NULL AS delivery FROM {pairs}
+        UNION ALL
+        SELECT event, subscription, NULL, NULL, NULL, hlc,
+          concat(node, '.', run) <> substring_index(subscription, '.', 2),
+          struct(time AS delivered, node, latency_ms, attribute, hops, lo, hi)
+        FROM {records} WHERE kind = 'deliver'
         """,
         records=records,
         pairs=pairs,
+    )
+    return spark.sql(
+        """
+        SELECT event, subscription, max(published) AS published, max(at) AS at,
+          max(standing) AS standing, count(hlc) AS copies, min(hlc) AS hlc,
+          coalesce(bool_or(elsewhere), false) AS elsewhere, min_by(delivery, hlc) AS first
+        FROM {every} GROUP BY event, subscription
+        HAVING count(hlc) > 0 OR max(standing) IN ('expected', 'waiting')
+        """,
+        every=by_event(every),
     )
 
 
@@ -210,45 +222,59 @@ VERDICTS: Final = (
 )
 """The verdicts that a pair may have."""
 
-COUNTED: Final = (
-    *(f"count_if(verdict = '{kind}') AS {kind}" for kind in VERDICTS),
-    "coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates",
-    "percentile(latency_ms, array(0.5, 0.9, 0.99, 1.0)) AS latency",
-    "avg(latency_ms) AS mean",
-    "var_pop(latency_ms) AS variance",
-    "stddev_pop(latency_ms) AS deviation",
-)
-"""SQL: what `_counts_of` needs of a set of judged pairs."""
+COUNTED: Final = ("overlay", "verdict", "copies", "latency_ms")
+"""The columns of judged pairs that are needed to count them."""
 
 
-def count(judged: DataFrame) -> VerdictCounts:
-    """Count the verdicts; the percentiles are exact (linear between the two nearest ranks), the
-    variance (in ms squared) and the standard deviation are of all deliveries, not of a sample."""
-    return _counts_of(judged.selectExpr(*COUNTED).collect()[0])
+def count(pairs: Any) -> VerdictCounts:
+    """Count the verdicts of an Arrow table of judged pairs; the percentiles are exact (linear
+    between the two nearest ranks), the variance (in ms squared) and the standard deviation are of
+    all deliveries, not of a sample."""
+    import numpy as np
+
+    found = dict.fromkeys(VERDICTS, 0)
+    found |= {
+        each["values"]: each["counts"] for each in pairs["verdict"].value_counts().to_pylist()
+    }
+    copies = pairs["copies"].to_numpy()
+    known = pairs["latency_ms"].drop_null().to_numpy()
+    latency: dict[str, float | None] = dict.fromkeys((*SHARES, "mean", "variance", "deviation"))
+    if len(known):
+        latency = {name: _percentile(known, share) for name, share in SHARES.items()}
+        latency |= {"mean": float(np.mean(known)), "variance": float(np.var(known))}
+        latency |= {"deviation": float(np.std(known))}
+    return VerdictCounts(
+        expected=sum(found[kind] for kind in ("delivered", "missing", "dropped", "discarded")),
+        duplicates=int(copies[copies > 1].sum() - (copies > 1).sum()),
+        latency_ms=latency,
+        **found,
+    )
 
 
-def count_by_overlay(judged: DataFrame) -> dict[str, VerdictCounts]:
+SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+
+
+def _percentile(values: Any, share: float) -> float:
+    import numpy as np
+
+    place = share * (len(values) - 1)
+    below, above = math.floor(place), math.ceil(place)
+    ordered = np.partition(values, (below, above))
+    low, high = float(ordered[below]), float(ordered[above])
+    return low if low == high else (above - place) * low + (place - below) * high
+
+
+def count_by_overlay(pairs: Any) -> dict[str, VerdictCounts]:
     """The same for each overlay that a pair is of."""
-    from pyspark.sql.functions import expr
+    import pyarrow.compute as pc
 
-    rows = judged.groupBy("overlay").agg(*map(expr, COUNTED)).collect()
-    return {row["overlay"] or "": _counts_of(row) for row in rows}
+    names = pc.fill_null(pairs["overlay"], "")
+    return {name: count(pairs.filter(pc.equal(names, name))) for name in names.unique().to_pylist()}
 
 
 def no_pairs() -> VerdictCounts:
     """The counts of an overlay without any pair."""
-    names = ("p50", "p90", "p99", "max", "mean", "variance", "deviation")
     return VerdictCounts(
         **dict.fromkeys((*VERDICTS, "expected", "duplicates"), 0),
-        latency_ms=dict.fromkeys(names),
-    )
-
-
-def _counts_of(row: Any) -> VerdictCounts:
-    latency = dict(zip(("p50", "p90", "p99", "max"), row["latency"] or [None] * 4, strict=True))
-    return VerdictCounts(
-        expected=row["delivered"] + row["missing"] + row["dropped"] + row["discarded"],
-        duplicates=row["duplicates"],
-        latency_ms=latency | {name: row[name] for name in ("mean", "variance", "deviation")},
-        **{kind: row[kind] for kind in VERDICTS},
+        latency_ms=dict.fromkeys((*SHARES, "mean", "variance", "deviation")),
     )

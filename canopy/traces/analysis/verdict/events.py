@@ -19,8 +19,8 @@ class EventFaults:
     """By run: without a publish record and without a delivery, though nodes handled them."""
 
 
-def find_faults(spark: SparkSession, records: DataFrame, published: DataFrame) -> EventFaults:
-    """Count the events of each kind of fault."""
+def find_faults(spark: SparkSession, published: DataFrame, lost: dict[str, int]) -> EventFaults:
+    """Count the events of each kind of fault; the `lost` ones are `unpublished`."""
     rows = spark.sql(
         """
         SELECT overlay, count_if(times > 1) AS again,
@@ -29,6 +29,16 @@ def find_faults(spark: SparkSession, records: DataFrame, published: DataFrame) -
         """,
         published=published,
     ).collect()
+    return EventFaults(
+        republished={row["overlay"] or "": row["again"] for row in rows},
+        unreadable={row["overlay"] or "": row["unreadable"] for row in rows},
+        unpublished=lost,
+    )
+
+
+def unpublished(spark: SparkSession, records: DataFrame) -> dict[str, int]:
+    """By run of the publisher the events without a publish record and without a delivery, though
+    nodes handled them."""
     lost = spark.sql(
         """
         SELECT substring_index(event, '.', 2) AS run, count(*) AS events FROM (
@@ -41,8 +51,4 @@ def find_faults(spark: SparkSession, records: DataFrame, published: DataFrame) -
         """,
         records=records,
     ).collect()
-    return EventFaults(
-        republished={row["overlay"] or "": row["again"] for row in rows},
-        unreadable={row["overlay"] or "": row["unreadable"] for row in rows},
-        unpublished={row["run"]: row["events"] for row in lost},
-    )
+    return {row["run"]: row["events"] for row in lost}

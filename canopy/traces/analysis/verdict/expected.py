@@ -21,14 +21,16 @@ subscriptions of the same overlay that have the tree.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from canopy.traces.analysis.completeness.collect import sql_text
 from canopy.traces.analysis.constants import GRACE_SECONDS, NANOSECONDS, SETTLE_SECONDS
 from canopy.traces.analysis.selection.job import selected
 from canopy.traces.analysis.selection.text import is_tree_of
 from canopy.traces.analysis.selection.trees import TreeError, condition, parse_tree
-from canopy.traces.analysis.tasks import in_one_task, is_small
+from canopy.traces.analysis.tasks import few, in_one_task, is_small
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,23 +40,37 @@ GRACE: Final = int(GRACE_SECONDS * NANOSECONDS)
 SETTLE: Final = int(SETTLE_SECONDS * NANOSECONDS)
 
 
+def published_again(records: DataFrame) -> bool:
+    """Whether some event has several publish records. To find that out costs less than to look for
+    the first record of each event; of a small run that is looked for anyway."""
+    published = records.where("kind = 'publish'")
+    return is_small(records) or bool(published.groupBy("event").count().where("count > 1").head(1))
+
+
+FIRST: Final = """
+    SELECT event, min_by(id, hlc) AS id, min_by(node, hlc) AS node, min_by(run, hlc) AS run,
+           min_by(time, hlc) AS published, min(hlc) AS at,
+           min_by(attributes, hlc) AS attributes, count(*) AS times
+    FROM {records} WHERE kind = 'publish' GROUP BY event"""
+ONLY: Final = """
+    SELECT event, id, node, run, time AS published, hlc AS at, attributes, 1L AS times
+    FROM {records} WHERE kind = 'publish'"""
+"""SQL: the first publish record of each event, and the same where an event has only one."""
+
+
 def publications(spark: SparkSession, records: DataFrame, runs: DataFrame) -> DataFrame:
     """One row per event: event, id, publisher, published (seconds, by the publisher's wall clock),
     at (hybrid logical clock), overlay, attributes (JSON text, NULL if it is none),
     redacted (only their names are recorded, `trace.redact`), times (how many publish records it
     has)."""
     return spark.sql(
-        """
+        f"""
         SELECT p.event, p.id, p.node AS publisher, p.published, p.at, r.overlay, p.times,
                coalesce(p.attributes LIKE '[%', false) AS redacted,
                CASE WHEN json_object_keys(p.attributes) IS NOT NULL
                  THEN p.attributes END AS attributes
-        FROM (
-          SELECT event, min_by(id, hlc) AS id, min_by(node, hlc) AS node, min_by(run, hlc) AS run,
-                 min_by(time, hlc) AS published, min(hlc) AS at,
-                 min_by(attributes, hlc) AS attributes, count(*) AS times
-          FROM {records} WHERE kind = 'publish' GROUP BY event) p
-        LEFT JOIN {runs} r ON p.node = r.node AND p.run = r.run
+        FROM ({FIRST if published_again(records) else ONLY}) p
+        LEFT JOIN {{runs}} r ON p.node = r.node AND p.run = r.run
         """,
         records=records,
         runs=runs.select("node", "run", "overlay"),
@@ -136,8 +152,7 @@ def matching_pairs(
     """All matching pairs: event, subscription, published, at, standing (see this file's
     docstring)."""
     hits = selected(published, [text for _, text in trees.good], is_small(published))
-    keys = [(number, key) for number, (key, _) in enumerate(trees.good)]
-    numbered = spark.createDataFrame(keys, "tree int, tree_key string")
+    keys = sql_text(json.dumps([key for key, _ in trees.good]))
     pairs = spark.sql(
         f"""
         SELECT h.event, s.subscription, h.published, h.at,
@@ -147,11 +162,10 @@ def matching_pairs(
                WHEN s.ended IS NULL OR h.at < s.ended - {GRACE} THEN 'expected'
                WHEN h.at <= greatest(s.ended, s.kept) + {GRACE} THEN 'ending'
                ELSE 'over' END AS standing
-        FROM {{hits}} h JOIN {{numbered}} n ON h.tree = n.tree
-          JOIN {{subscribed}} s ON n.tree_key = s.tree_key AND h.overlay = s.overlay
+        FROM {{hits}} h JOIN {{subscribed}} s ON h.overlay = s.overlay
+          AND s.tree_key = from_json({keys}, 'array<string>')[h.tree]
         """,
         hits=in_one_task(hits),
-        numbered=in_one_task(numbered),
-        subscribed=subscribed,
+        subscribed=few(subscribed),
     )
     return in_one_task(pairs)

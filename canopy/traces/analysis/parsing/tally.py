@@ -1,0 +1,126 @@
+"""How many records of each kind a run has in a file, counted by the task that has parsed them.
+
+From these few rows follow what is absent, which nodes met and how much each of them did, so that
+nothing reads all records once more for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from canopy.traces.analysis.parsing.blocks import CORRUPT, columns
+from canopy.traces.schema import COMMON, KINDS
+
+BY: Final = ("file", "node", "run", "kind")
+
+APART: Final[Mapping[str, tuple[str, ...]]] = {
+    "file": ("overlay", "sample", "lost"),
+    "start": ("name", "address", "routing"),
+    "stop": ("lost", "data_messages", "other_messages", "bytes"),
+    **dict.fromkeys(("visit", "forward", "arrive", "walk_hop"), ("peer",)),
+    "link": ("peer", "reason"),
+    "incident": ("peer", "what"),
+    **dict.fromkeys(("drop", "refused"), ("reason",)),
+    "located": ("by",),
+    "map": ("attribute",),
+    CORRUPT: ("problem",),
+}
+"""By kind the fields of which different values are counted apart."""
+
+MADE: Final[Mapping[str, tuple[Any, str]]] = {
+    "count": ([], "count_all"),
+    **{f"{how}_{name}": (name, how) for name in ("n", "hlc", "time") for how in ("min", "max")},
+    "numbered": ("n", "count"),
+    "clients": ("client", "count"),
+    "sizes": ("size", "sum"),
+    "max_size": ("size", "max"),
+}
+"""What is said of the records that are counted together: columns by name, each of a field."""
+
+FIELDS: Final = tuple(
+    dict.fromkeys(
+        (
+            *(*BY, *(name for names in APART.values() for name in names)),
+            *("n", "hlc", "time", "client", "size"),
+        )
+    )
+)
+"""The fields that are read for a tally."""
+
+AT_ONCE: Final = 500_000  # records that are counted together where they come in small batches
+
+
+class Tally(NamedTuple):
+    """What there is of each file, as Arrow tables: of `tally`, and of `offsets`."""
+
+    rows: Any
+    offsets: Any
+
+
+def by_kind(records: Any) -> dict[str, Any]:
+    """The records of each kind, as Arrow tables with the fields of that kind."""
+    import pyarrow.compute as pc
+
+    found = {}
+    for kind in records["kind"].unique().to_pylist():
+        fields = (*COMMON, *KINDS[kind], "file") if kind in KINDS else records.column_names
+        there = [name for name in dict.fromkeys(fields) if name in records.column_names]
+        found[kind] = records.select(there).filter(pc.equal(records["kind"], kind))
+    return found
+
+
+def schema() -> Any:
+    """The Arrow schema of a tally."""
+    import pyarrow as pa
+
+    fields = columns()
+    names = dict.fromkeys((*BY, *(name for names in APART.values() for name in names)))
+    double = {name for name in MADE if name.endswith("_time")}
+    made = ((name, pa.float64() if name in double else pa.int64()) for name in MADE)
+    return pa.schema([*(fields.field(name) for name in names), *(pa.field(*each) for each in made)])
+
+
+def tally(kinds: Mapping[str, Any]) -> Any:
+    """Counts the records of each kind (`by_kind`)."""
+    import pyarrow as pa
+
+    parts = [schema().empty_table()]
+    for kind, records in kinds.items():
+        made = {to: each for to, each in MADE.items() if each[0] in ([], *records.column_names)}
+        groups = records.group_by([*BY, *APART.get(kind, ())], use_threads=False)
+        counted = groups.aggregate([*made.values()])
+        names = [*counted.column_names[: -len(made)], *made]
+        parts.append(counted.rename_columns(names))
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def tallies(batches: Iterable[Any]) -> Iterator[Any]:
+    """The same for batches of records of any kinds, in a worker of Spark."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= AT_ONCE:
+            yield from tally(by_kind(pa.Table.from_batches(held))).to_batches()
+            held = []
+    if held:
+        yield from tally(by_kind(pa.Table.from_batches(held))).to_batches()
+
+
+def offsets(records: Any) -> Any:
+    """By file, node and run the median `offset` of the wall clock from the hybrid logical clock in
+    seconds (of an even number the lower one), and the number of `records` that have both."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    seconds = pc.divide(pc.cast(records["hlc"], pa.float64(), safe=False), 1e9)
+    known = records.select(BY[:3]).append_column("offset", pc.subtract(records["time"], seconds))
+    groups = known.filter(pc.is_valid(known["offset"])).group_by(BY[:3], use_threads=False)
+    lists = groups.aggregate([("offset", "list")])
+    found = [each.values.to_numpy() for each in lists["offset_list"]]
+    middles = [np.partition(each, (len(each) - 1) // 2)[(len(each) - 1) // 2] for each in found]
+    made = lists.select(BY[:3]).append_column("offset", pa.array(middles, pa.float64()))
+    return made.append_column("records", pa.array(map(len, found), pa.int64()))
