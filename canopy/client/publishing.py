@@ -55,12 +55,14 @@ class PublishResult(msgspec.Struct, frozen=True):
 
 
 _TYPES: Final = {bool, int, float, str, type(None)}
+_NONE: Final = (bytes, bytearray, memoryview, list, tuple, set, frozenset, dict)
 
 
 def check_values(attributes: Mapping[str, object]) -> None:
-    """Raises EventRefusedError if some value is none that an attribute may have."""
+    """Raises EventRefusedError if some value is bytes or a container, at which the node would end
+    the connection. (Others, as a date, are encoded as texts or refused when they are.)"""
     for name, value in attributes.items():
-        if not isinstance(value, bool | int | float | str | None):
+        if isinstance(value, _NONE):
             kind = type(value).__name__
             wanted = "a value is a boolean, a number, a text or None; bytes belong in the payload"
             raise EventRefusedError("event", f"attribute {name!r} is a {kind}: {wanted}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 
+import msgspec
 import pytest
 
 from canopy.client.errors import EventRefusedError
@@ -24,5 +26,7 @@ def test_values_that_no_attribute_has_are_refused_before_they_are_sent(
 
 
 def test_values_of_derived_types_are_taken() -> None:
-    draft = Drafting().draft({"a": Level.HIGH, "b": True, "c": 1.5, "d": "x", "e": None})
-    assert draft.attributes["a"] == 3
+    day = datetime.date(2026, 11, 25)
+    draft = Drafting().draft({"a": Level.HIGH, "b": True, "c": 1.5, "d": "x", "e": None, "f": day})  # type: ignore[dict-item]
+    encoded = msgspec.msgpack.decode(msgspec.msgpack.encode(draft.attributes))
+    assert (encoded["a"], encoded["f"]) == (3, "2026-11-25")
