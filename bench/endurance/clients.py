@@ -8,13 +8,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from math import inf
+from random import Random
 from typing import Final
 
 from bench.endurance.load import SELECTORS, attributes
-from bench.endurance.oracle import AdmittedGap, Ledger, Session
+from bench.endurance.oracle import MARGIN, AdmittedGap, Ledger, Session
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, CommandTimeoutError, ControlError
 from overlay.client import (
+    Done,
     Draft,
     Dropped,
     Failed,
@@ -23,6 +26,7 @@ from overlay.client import (
     Published,
     Subscribe,
     Subscribed,
+    Unsubscribe,
 )
 
 TICK: Final = 0.1
@@ -46,6 +50,11 @@ SUBACK: Final = 90.0
 
 AGAIN: Final = 0.2
 """Seconds between two attempts to reach a node that is down."""
+
+
+STAY: Final = (MARGIN + 2.0, 2 * MARGIN)
+"""Seconds, from and to, that a program that comes and goes stays subscribed: it is owed the events
+of its first seconds, since those of the last `MARGIN` are not."""
 
 
 ROUNDING: Final = 0.5
@@ -154,11 +163,20 @@ class CheckedSubscriber(EnduranceClient):
                 mine.append(session)
                 self._listen(client, sessions, 0.0)
             self.is_subscribed.set()
-            while not self.stopping.is_set():
+            until = time.monotonic() + self.stay()
+            while not self.stopping.is_set() and time.monotonic() < until:
                 self._listen(client, sessions, 0.5)
+            self.leave(client, sessions)
         finally:
             for session in mine:
                 session.until = min(session.until, time.monotonic())
+
+    def stay(self) -> float:
+        """Seconds to listen."""
+        return inf
+
+    def leave(self, client: ControlClient, sessions: dict[str, Session]) -> None:
+        """What comes before the connection is closed."""
 
     def _subscribe(self, client: ControlClient, wanted: int) -> Subscribed:
         while True:
@@ -204,6 +222,31 @@ class CheckedSubscriber(EnduranceClient):
             return AdmittedGap(min(since, now - notice.seconds) - ROUNDING, now, notice.count)
         until = notice.until + offset + ROUNDING
         return AdmittedGap(since - ROUNDING, until, notice.count, is_stamped=True)
+
+
+class PassingSubscriber(CheckedSubscriber):
+    """Comes and goes: subscribes to other selectors each time, and ends its subscriptions or just
+    closes its connection, as a program does that is killed."""
+
+    def __init__(self, node: str, where: str, ledger: Ledger, rng: Random) -> None:
+        super().__init__(node, where, ledger, ())
+        self.rng = rng
+
+    def work(self, client: ControlClient) -> None:
+        """One stay. (Nothing comes between two of them, which is no silence.)"""
+        self.wanted = tuple(self.rng.sample(range(len(SELECTORS)), 2))
+        self.arrived = 0.0
+        super().work(client)
+
+    def stay(self) -> float:
+        return self.rng.uniform(*STAY)
+
+    def leave(self, client: ControlClient, sessions: dict[str, Session]) -> None:
+        if self.rng.random() < 0.5:
+            now = time.monotonic()
+            for subscription, session in sessions.items():
+                session.until = min(session.until, now)
+                client.ask(Unsubscribe(0, subscription), Done, SUBACK)
 
 
 def concerned_by(notice: Failed) -> tuple[str, ...]:

@@ -1,12 +1,12 @@
 """Many events and many faults at random, on real processes: what is lost, and who learns of it.
 
 `python -m bench.endurance.endurance --events 1000000 --faults 200 --json` starts nodes behind a
-fault proxy, with publishers at a third of them and subscribers at another, and does to them what a
-seed draws (faults.py): kill -9 and restart with the disk or without, whole clusters among them;
-SIGSTOP for up to 20 s; links that are cut, one-way, clogged, slow, reset, or turn bits over. Every
-event is published with a receipt, as fast as is asked for and the machine carries. In the end all
-is healed, what is under way arrives, and each delivery is held against an oracle
-(oracle.py):
+fault proxy, with publishers at a third of them and subscribers at another, beside whom other
+programs come and go (`--passing`), and does to them what a seed draws (faults.py): kill -9 and
+restart with the disk or without, whole clusters among them; SIGSTOP for up to 20 s; links that are
+cut, one-way, clogged, slow, reset, or turn bits over. Every event is published with a receipt, as
+fast as is asked for and the machine carries. In the end all is healed, what is under way arrives,
+and each delivery is held against an oracle (oracle.py):
 
 * `lost`, `duplicates`, `spurious`: must be 0, else the exit code is 1; so must `ended`, nodes whose
   process ended by itself (`last_lines`: of their logs); without `--hostile`, `lost_reported`, too;
@@ -43,9 +43,15 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
-from bench.endurance.clients import CheckedSubscriber, EnduranceClient, LoadPublisher
+from bench.endurance.clients import (
+    CheckedSubscriber,
+    EnduranceClient,
+    LoadPublisher,
+    PassingSubscriber,
+)
 from bench.endurance.faults import HOSTILE, USUAL, Injector
 from bench.endurance.load import SELECTORS
 from bench.endurance.oracle import Ledger
@@ -108,6 +114,9 @@ class Endurance:
             for sink in sinks:
                 if not sink.is_subscribed.wait(GIVE_UP):
                     raise TimeoutError(f"no SUBACK at node {sink.node}: {list(sink.errors)}")
+            sinks += self._passing()
+            for sink in sinks[len(self.subscribing) :]:
+                sink.start()
             sources = [self._source(n) for n in self.publishing for _ in range(CONNECTIONS)]
             began = time.monotonic()
             for source in sources:
@@ -133,6 +142,17 @@ class Endurance:
         name = self.subscribing[number]
         mine = tuple(range(number, len(SELECTORS), len(self.subscribing)))
         return CheckedSubscriber(name, str(self.nodes.nodes[name].data), self.ledger, mine)
+
+    def _passing(self) -> list[CheckedSubscriber]:
+        """Programs that come and go, at the same nodes."""
+        return [
+            PassingSubscriber(
+                name, str(self.nodes.nodes[name].data), self.ledger,
+                Random(f"{self.options.seed}/{name}/{number}"),
+            )
+            for name in self.subscribing
+            for number in range(self.options.passing)
+        ]  # fmt: skip
 
     def _source(self, name: str) -> LoadPublisher:
         rate = self.options.rate / (len(self.publishing) * CONNECTIONS)
@@ -269,6 +289,12 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     add("--nodes", type=int, default=9, help="nodes (9)")
     add("--seed", type=int, default=1, help="of the faults (1)")
     add("--seeds", type=int, default=1, help="runs, with this seed and those after it (1)")
+    add(
+        "--passing",
+        type=int,
+        default=2,
+        help="programs at each subscribing node that come and go (2)",
+    )
     add("--hostile", action="store_true", help="harder faults: see above")
     kinds = [kind for kind, _ in HOSTILE.kinds]
     add("--kinds", nargs="+", default=(), choices=kinds, help="with --hostile: only these faults")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.endurance import faults as endurance_faults
+from bench.endurance.clients import PassingSubscriber
 from bench.endurance.endurance import COUNTERS, TURNS
 from bench.endurance.faults import (
     HOSTILE,
@@ -25,6 +26,15 @@ from bench.endurance.load import SELECTORS, attributes
 from bench.endurance.oracle import HELD, AdmittedGap, Ledger
 from bench.processes.fault_proxy import SOUND, Faults
 from matching import Index, compile_selector
+from overlay.client import (
+    Command,
+    Delivery,
+    Done,
+    Failed,
+    Reply,
+    Subscribed,
+    Unsubscribe,
+)
 from overlay.info import ClusterInfo
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs/reference/counters.md"
@@ -48,6 +58,38 @@ def test_what_a_selector_is_said_to_mean_it_means() -> None:
 def test_the_counters_that_are_reported_exist() -> None:
     text = REFERENCE.read_text()
     assert [name for name in (*COUNTERS, *TURNS) if f"`{name}`" not in text] == []
+
+
+class ScriptedNode:
+    """A connection to a node that acknowledges everything and delivers nothing."""
+
+    def __init__(self) -> None:
+        self.notices: list[Failed] = []
+        self.asked: list[Command] = []
+
+    def ask(self, command: Command, kind: type[Reply], timeout: float) -> Reply:
+        self.asked.append(command)
+        return Subscribed(0, f"s{len(self.asked)}") if kind is Subscribed else Done(0)
+
+    def deliveries(self, timeout: float) -> list[Delivery]:
+        return []
+
+
+def test_a_program_that_comes_and_goes_ends_its_sessions_with_a_word_or_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bench.endurance.clients.STAY", (0.0, 0.0))
+    ledger, node = Ledger(), ScriptedNode()
+    program = PassingSubscriber("1", "", ledger, Random(1))
+    for _ in range(12):
+        program.work(node)  # type: ignore[arg-type]
+    assert len(ledger.sessions) == 24
+    assert all(session.since <= session.until < inf for session in ledger.sessions)
+    assert len({session.wanted for session in ledger.sessions}) > 6
+    ended = [each.subscription for each in node.asked if isinstance(each, Unsubscribe)]
+    assert 0 < len(ended) < 24
+    assert ended == sorted(set(ended), key=ended.index), "each once"
+    assert not ledger.quiet
 
 
 def wanted_numbers(ledger: Ledger, count: int, at: float) -> list[int]:
