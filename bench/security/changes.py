@@ -1,0 +1,157 @@
+"""Keys, roots and policies that change while programs publish: what is lost, and how long it takes.
+
+`python -m bench.security.changes --json` starts a first node and `--nodes` others that join it by
+invitation, and at last a leaf of a tenant. A program publishes `--rate` events per second at the
+second node, and one program at each other node subscribes to everything, the tenant's as well, whom
+each policy permits that. Meanwhile, one after the other: other policies are pushed; the root is
+replaced, every node renews its certificate, and the former root is dropped; an id is revoked; a new
+node joins; all nodes reload their configuration. `missing` events have to be 0, and every process
+has to be the one that was started. `p99_ms` is of the events, with all of that in between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from bench.security.tls import ROOT, SIZE, Nodes
+from canopy.cli.bench.measuring import Figures, MeasurementPlan, measure
+from canopy.client.synchronous import connect
+
+PAUSE: Final = 1.5
+"""Seconds between two changes: each has reached all nodes before the next."""
+
+POLICIES: Final = ("TRUE", "a = 1 OR TRUE", "b IS NULL OR b IS NOT NULL")
+"""What the tenant may see: everything, said in several ways."""
+
+
+class Changes:
+    """An overlay of nodes that have joined, and the commands of who runs it."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder = folder
+        self.nodes = Nodes(folder, 1, True)
+        self.version = 0
+        for number in range(1, count + 1):
+            self.join(number)
+        self.push()
+        self.join(count + 1, "--role", "leaf", "--tenant", "acme")
+        everybody = range(count + 2)
+        self.nodes.clients += [connect(self.nodes.data(number)) for number in everybody[1:]]
+
+    def canopy(self, *words: str, number: int = 0) -> str:
+        """What a command prints, about one node."""
+        where = "--connect" if words[0] == "reload" else "--data"
+        command = [sys.executable, "-m", "canopy", *words, where, str(self.nodes.data(number))]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout.strip()
+
+    def join(self, number: int, *words: str) -> None:
+        """Start one more node, with an invitation, and wait until it is ready."""
+        self.nodes.start(number, "--join", self.canopy("keys", "invite", *words))
+        while not self.nodes.status(number).ready:
+            time.sleep(0.05)
+
+    def push(self) -> None:
+        """Give the overlay the next policy."""
+        self.version += 1
+        selector = POLICIES[self.version % len(POLICIES)]
+        path = self.folder / "policy.yaml"
+        tenants = {"acme": {"publish": "FALSE", "subscribe": selector}}
+        path.write_text(json.dumps({"version": self.version, "tenants": tenants}))
+        self.canopy("policy", "push", str(path))
+
+    def renew(self) -> None:
+        """Every node gets the next certificate."""
+        for number in range(len(self.nodes.processes)):
+            self.canopy("keys", "renew", number=number)
+
+    def reload(self) -> None:
+        for number in range(len(self.nodes.processes)):
+            self.canopy("reload", number=number)
+
+    def steps(self) -> dict[str, Callable[[], object]]:
+        """What is changed, in this order."""
+        last = len(self.nodes.processes)
+        return {
+            "policy": self.push,
+            "another policy": self.push,
+            "rotate": lambda: self.canopy("keys", "rotate"),
+            "renew": self.renew,
+            "a third policy": self.push,
+            "finish": lambda: self.canopy("keys", "rotate", "--finish"),
+            "revoke": lambda: self.canopy("keys", "revoke", "0" * 32),
+            "join": lambda: self.join(last),
+            "reload": self.reload,
+        }
+
+
+def run(count: int, rate: float, folder: Path) -> dict[str, Any]:
+    """The row."""
+    changes = Changes(folder, count)
+    nodes, seconds = changes.nodes, {}
+    pids = [nodes.status(number).pid for number in range(len(nodes.processes))]
+    sinks = [*nodes.clients[:1], *nodes.clients[2:]]
+    found: list[Figures] = []
+    is_over = threading.Event()
+
+    def publish() -> None:
+        """Measurements of some seconds, one after the other, until all is changed."""
+        while not is_over.is_set() or not found:
+            plan = MeasurementPlan(int(rate * 10), SIZE, rate, receipt=True, timeout=30.0)
+            found.append(measure(nodes.clients[1:2], sinks, plan))
+
+    try:
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        for name, step in changes.steps().items():
+            time.sleep(PAUSE)
+            began = time.monotonic()
+            step()
+            seconds[name] = round(time.monotonic() - began, 2)
+            print(f"{name}: {seconds[name]} s", file=sys.stderr)
+        is_over.set()
+        publisher.join()
+        after = [nodes.status(number).pid for number in range(len(pids))]
+    finally:
+        is_over.set()
+        nodes.stop()
+    assert after == pids, "a node was started again"
+    return {
+        "nodes": count + 2,
+        "changes": len(seconds),
+        "events": sum(one.published for one in found),
+        "refused": sum(one.refused for one in found),
+        "delivered": sum(one.delivered for one in found),
+        "missing": sum(one.missing for one in found),
+        "repeated": sum(one.repeated for one in found),
+        "p50_ms": min(one.latency_ms["p50"] for one in found),
+        "p99_ms": max(one.latency_ms["p99"] for one in found),
+        "seconds": seconds,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--nodes", type=int, default=4, help="that join the first one")
+    parser.add_argument("--rate", type=float, default=200.0)
+    parser.add_argument("--json", action="store_true", help="print rows")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="canopy-changes-") as folder:
+        row = run(chosen.nodes, chosen.rate, Path(folder))
+    print(json.dumps([row], indent=1) if chosen.json else row)
+
+
+if __name__ == "__main__":
+    main()
