@@ -49,6 +49,10 @@ PATIENCE: Final = 120.0
 BATCH: Final = 5
 """Events of one publication."""
 
+ON_ITS_WAY: Final = 3.0
+"""Seconds that an admitted event may take to a subscriber, on a busy machine, before the
+subscriber's own node is stopped: its subscription ends with it, and the program is told so."""
+
 SETTLED: Final = 5.0
 """Seconds without a delivery after which no more is expected: longer than what is sent again takes
 (`tree.retry`)."""
@@ -200,9 +204,11 @@ def upgrade(
     """Stop each node and start it with this code; the links' versions after each go to
     `versions`."""
     for number, node in enumerate(nodes):
-        for subscriber in subscribers:
-            if subscriber.node is node:
-                subscriber.ends()
+        ending = [subscriber for subscriber in subscribers if subscriber.node is node]
+        for subscriber in ending:
+            subscriber.ends()
+        if ending:  # what was admitted before is on its way, and owed
+            time.sleep(ON_ITS_WAY)
         code = node.stop()
         assert code == 0, f"{node.name} ended with {code}; its log: {node.log}"
         node.start(ROOT, 0, [other.address for other in nodes if other is not node][:3])

@@ -51,5 +51,9 @@ IN_FLIGHT: Final = 64
 """MQTT messages to a client with quality of service 1 that it has not acknowledged, and those from
 it that are not published yet (MQTT's Receive Maximum)."""
 
+PUBLISHED_TOGETHER: Final = 100
+"""MQTT messages of one client that are one request to the node, if they have come together. With
+one request each, a message took ten times the processor time (`bench.gateway.figures`)."""
+
 FILTERS: Final = 64
 """Subscriptions of one MQTT connection."""

@@ -56,3 +56,30 @@ async def publish(
     if receipt:
         told |= {"accepted": result.accepted, "hosts": [dict(one) for one in result.hosts]}
     return told
+
+
+async def publish_each(
+    client: AsyncClient, grant: Grant, drafts: Sequence[Draft]
+) -> list[Refused | None]:
+    """Publish events that have nothing to do with each other, in one request. Returns for each why
+    it was refused."""
+    found: list[Refused | None] = [None] * len(drafts)
+    for place, draft in enumerate(drafts):
+        try:
+            check_allowed(grant, (draft,))
+        except Refused as error:
+            found[place] = error
+    places = [place for place, refused in enumerate(found) if refused is None]
+    if not places:
+        return found
+    try:
+        result = await client.publish_many(
+            [drafts[place] for place in places], timeout=PUBLISH_TIMEOUT
+        )
+    except ControlError as error:
+        for place in places[error.answered :]:
+            found[place] = refusal(error)
+        return found
+    for number, reason in result.refused:
+        found[places[number]] = Refused(422, reason)
+    return found

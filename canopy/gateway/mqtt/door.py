@@ -15,14 +15,22 @@ from canopy.client.asynchronous import AsyncClient
 from canopy.client.publishing import Drafting
 from canopy.feeds.drafts import BadEventError
 from canopy.gateway.access import Access, Grant, Refused
-from canopy.gateway.constants import FILTERS, HEAD_TIMEOUT, IN_FLIGHT, MESSAGE_LIMIT, RECHECK
+from canopy.gateway.constants import (
+    FILTERS,
+    HEAD_TIMEOUT,
+    IN_FLIGHT,
+    MESSAGE_LIMIT,
+    PUBLISHED_TOGETHER,
+    RECHECK,
+)
 from canopy.gateway.following import Feed, Item, Wanted, follow
 from canopy.gateway.http.exchange import Gone
 from canopy.gateway.mqtt.messages import draft_of, publish_packet, topic_of
 from canopy.gateway.mqtt.packets import MalformedError, PacketStream
 from canopy.gateway.mqtt.topics import GAP, Filter, TopicFilterError, parse_filter
-from canopy.gateway.publishing import publish
+from canopy.gateway.publishing import publish, publish_each
 from canopy.wire.log import Log
+from overlay.client import Draft
 
 OLD_VERSION: Final = b"\x20\x02\x00\x01"
 """CONNACK of MQTT 3.1.1: unacceptable protocol version."""
@@ -205,43 +213,53 @@ class _Session:
                 case _:
                     raise Ended(Reason.PROTOCOL_ERROR, f"{type(packet).__name__} has no place here")
 
-    async def _publish(self, packet: mqtt5.PublishPacket) -> None:
+    async def _publish(self, first: mqtt5.PublishPacket) -> None:
+        """Publish this one, and what has come behind it, in one request to the node."""
+        ended: Ended | None = None
+        sound: list[tuple[mqtt5.PublishPacket, Draft]] = []
+        answers: dict[int, mqtt5.PubAckPacket] = {}
+        for packet in (first, *self._wire.publications(PUBLISHED_TOGETHER - 1)):
+            try:
+                self._check(packet)
+                sound.append((packet, self._draft(packet.topic, packet.payload, packet)))
+            except BadEventError as error:
+                code = mqtt5.PubAckReasonCode.PAYLOAD_FORMAT_INVALID
+                _answer(answers, packet, code, one_line(str(error)))
+            except Ended as error:
+                ended = error
+                break
+        refusals = await publish_each(self._client, self._grant, [draft for _, draft in sound])
+        for (packet, _), refused in zip(sound, refusals, strict=True):
+            code, reason = mqtt5.PubAckReasonCode.SUCCESS, None
+            if refused is not None:
+                code = PUBACKS.get(refused.status, mqtt5.PubAckReasonCode.UNSPECIFIED_ERROR)
+                reason = one_line(refused.reason)
+            _answer(answers, packet, code, reason)
+        if answers:
+            await self._wire.send(*answers.values())
+        if ended is not None:
+            raise ended
+
+    def _check(self, packet: mqtt5.PublishPacket) -> None:
         if packet.retain:
             raise Ended(Reason.RETAIN_NOT_SUPPORTED, "there are no retained messages here")
         if packet.qos == mqtt5.QoS.EXACTLY_ONCE:
             raise Ended(Reason.QOS_NOT_SUPPORTED, "quality of service 0 and 1 are served")
         if packet.topic_alias is not None:
             raise Ended(Reason.TOPIC_ALIAS_INVALID, "topic aliases are not served")
-        code, reason = mqtt5.PubAckReasonCode.SUCCESS, None
-        try:
-            await self._send(packet.topic, packet.payload, packet.content_type, packet)
-        except BadEventError as error:
-            code, reason = mqtt5.PubAckReasonCode.PAYLOAD_FORMAT_INVALID, one_line(str(error))
-        except Refused as error:
-            code = PUBACKS.get(error.status, mqtt5.PubAckReasonCode.UNSPECIFIED_ERROR)
-            reason = one_line(error.reason)
-        if packet.packet_id is not None:
-            await self._wire.send(
-                mqtt5.PubAckPacket(packet.packet_id, reason_code=code, reason_str=reason)
-            )
 
-    async def _send(
-        self,
-        topic: str,
-        payload: bytes,
-        content_type: str | None,
-        packet: mqtt5.PublishPacket | mqtt5.Will,
-    ) -> None:
-        draft = draft_of(topic, payload, content_type, packet.user_properties)
-        named = self._drafting.draft(draft.attributes, draft.payload, draft.payload_type)
-        await publish(self._client, self._grant, [named])
+    def _draft(self, topic: str, payload: bytes, packet: mqtt5.PublishPacket | mqtt5.Will) -> Draft:
+        """The event of a publication. Raises BadEventError."""
+        draft = draft_of(topic, payload, packet.content_type, packet.user_properties)
+        return self._drafting.draft(draft.attributes, draft.payload, draft.payload_type)
 
     async def _leave_will(self) -> None:
         """Publish the will of a client that has not said that it goes (MQTT 5.0, 3.1.2.5)."""
         will, self._will = self._will, None
         if will is not None:
             with suppress(Refused, BadEventError):
-                await self._send(will.topic, will.payload or b"", will.content_type, will)
+                draft = self._draft(will.topic, will.payload or b"", will)
+                await publish(self._client, self._grant, [draft])
 
     async def _subscribe(self, packet: mqtt5.SubscribePacket, nursery: trio.Nursery) -> None:
         codes: list[mqtt5.SubAckReasonCode] = []
@@ -341,6 +359,19 @@ class _Session:
         if number in self._unacknowledged:
             self._unacknowledged.discard(number)
             self._room.release()
+
+
+def _answer(
+    answers: dict[int, mqtt5.PubAckPacket],
+    packet: mqtt5.PublishPacket,
+    code: mqtt5.PubAckReasonCode,
+    reason: str | None,
+) -> None:
+    """Note what a publication is answered, if it wants to know."""
+    if packet.packet_id is not None:
+        answers[packet.packet_id] = mqtt5.PubAckPacket(
+            packet.packet_id, reason_code=code, reason_str=reason
+        )
 
 
 def _disconnect(code: mqtt5.DisconnectReasonCode, reason: str) -> mqtt5.DisconnectPacket:

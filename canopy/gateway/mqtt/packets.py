@@ -28,9 +28,15 @@ class PacketStream:
         self._stream = stream
         self._buffer = bytearray()
         self._sending = trio.Lock()
+        self._ahead: mqtt5.Packet | MalformedError | None = None  # what `publications` has met
 
     async def receive(self) -> mqtt5.Packet | None:
         """The next packet; None when the connection has ended. Raises MalformedError."""
+        ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, MalformedError):
+            raise ahead
+        if ahead is not None:
+            return ahead
         while (packet := read_packet(self._buffer)) is None:
             try:
                 data = await self._stream.receive_some(READ)
@@ -41,9 +47,26 @@ class PacketStream:
             self._buffer += data
         return packet
 
-    async def send(self, packet: mqtt5.Packet) -> None:
-        """Send one packet. Raises Gone."""
-        await self.send_raw(packet.write())
+    def publications(self, most: int) -> list[mqtt5.PublishPacket]:
+        """The next packets as far as they have come already and are PUBLISH, at most so many."""
+        found: list[mqtt5.PublishPacket] = []
+        while len(found) < most and self._ahead is None:
+            try:
+                packet = read_packet(self._buffer)
+            except MalformedError as error:  # those before it are in order
+                packet = None
+                self._ahead = error
+            if packet is None:
+                break
+            if isinstance(packet, mqtt5.PublishPacket):
+                found.append(packet)
+            else:
+                self._ahead = packet
+        return found
+
+    async def send(self, *packets: mqtt5.Packet) -> None:
+        """Send packets together. Raises Gone."""
+        await self.send_raw(b"".join([packet.write() for packet in packets]))
 
     async def send_raw(self, data: bytes) -> None:
         """Send packets that are written already. Raises Gone."""

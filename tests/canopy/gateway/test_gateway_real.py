@@ -268,6 +268,32 @@ def test_mqtt_clients_subscribe_by_content_and_by_topic(gateway: Gateway) -> Non
     reader.socket.close()
 
 
+def test_mqtt_messages_that_come_together_are_answered_each(gateway: Gateway) -> None:
+    """They are one request to the node; what is wrong with one does not touch the others."""
+    reader, writer = Mqtt(gateway, gateway.all), Mqtt(gateway, gateway.all)
+    assert reader.subscribe("$where/n >= 0") == [1]
+    words = b""
+    for number in range(1, 8):
+        packet = {"qos": mqtt5.QoS.AT_LEAST_ONCE, "packet_id": number}
+        if number == 3:
+            packet["user_properties"] = [("n", "1"), ("n", "2")]  # an attribute has one value
+        if number == 5:
+            packet = {}  # quality of service 0: no answer
+        if number == 7:
+            packet["retain"] = True
+        payload = json.dumps({"n": number}).encode()
+        words += mqtt5.PublishPacket("t", payload, **packet).write()
+    writer.socket.sendall(words)
+    answers = [writer.next() for _ in range(5)]
+    assert [one.packet_id for one in answers] == [1, 2, 3, 4, 6]
+    good = mqtt5.PubAckReasonCode.SUCCESS
+    assert [one.packet_id for one in answers if one.reason_code == good] == [1, 2, 4, 6]
+    assert writer.next().reason_code == mqtt5.DisconnectReasonCode.RETAIN_NOT_SUPPORTED
+    assert [json.loads(reader.next().payload)["n"] for _ in range(5)] == [1, 2, 4, 5, 6]
+    reader.socket.close()
+    writer.socket.close()
+
+
 def test_mqtt_without_a_good_token_does_nothing(gateway: Gateway) -> None:
     stranger = Mqtt(gateway, "nobody")
     assert stranger.welcome.reason_code == mqtt5.ConnAckReasonCode.NOT_AUTHORIZED
