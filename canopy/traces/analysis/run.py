@@ -334,10 +334,8 @@ class Analysis:
     ) -> DataFrame:
         """The pairs with their verdicts (`deliveries.judge`)."""
         return deliveries.judge(
-            *(self.spark, records, pairs, published, subscribed, complete.whole),
-            by_hybrid_clock=not complete.clocks_agree,
+            *(self.spark, records, pairs, published, subscribed, complete),
             has_dropped=self.has("drop"),
-            has_discarded=complete.discarded > 0,
         )
 
     def _outcomes(

@@ -68,6 +68,18 @@ class Completeness:
         """The runs (`node.run`) of which no record is absent."""
         return [f"{run.node}.{run.run}" for run in self.runs if run.is_whole]
 
+    def has_all(self, identity: str, overlay: str) -> str:
+        """SQL: whether all records are there of the process that gave an event or a subscription
+        its `identity`: of it none is absent, or nobody in the other's `overlay` ever met its node,
+        though nothing at all is absent there."""
+        met = sorted(node for each in self.overlays for node in (*each.nodes, *each.absent))
+        complete = [each.name for each in self.overlays if each.is_whole]
+        return (
+            f"coalesce(substring_index({identity}, '.', 2) IN ({sql_list(self.whole)}) "
+            f"OR {overlay} IN ({sql_list(complete)}) "
+            f"AND substring_index({identity}, '.', 1) NOT IN ({sql_list(met)}), false)"
+        )
+
     @property
     def clocks_agree(self) -> bool:
         """Whether latencies can be taken from the nodes' wall clocks."""
@@ -238,6 +250,11 @@ def node_of(file: str) -> str:
     """The id of the node whose file this is, by its path; "" if the path does not say it."""
     found = re.search(r"(?:\A|/)node=([^/]+)/", unquote(file))
     return unquote(found.group(1)) if found else ""
+
+
+def sql_list(values: Iterable[str]) -> str:
+    """SQL: these texts, between the brackets of an IN; an empty one if there are none."""
+    return ", ".join(map(sql_text, values)) or "''"
 
 
 def sql_text(value: str) -> str:

@@ -28,6 +28,11 @@ class OverlayFacts:
         return {run.node for run in self.runs}
 
     @property
+    def is_whole(self) -> bool:
+        """Whether every record of each node that others name is there."""
+        return all(run.is_whole for run in self.runs) and not self.absent and not self.apart
+
+    @property
     def sample(self) -> float:
         """The share of the events that all of its nodes keep."""
         return min((run.sample for run in self.runs), default=1.0)

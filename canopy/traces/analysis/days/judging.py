@@ -102,15 +102,19 @@ def bases_of(
         ).collect()
         sums = {row["day"]: row["sum"] for row in found}
     whole = set(complete.whole)
+    runs = {f"{run.node}.{run.run}" for run in complete.runs}
     homes = [
         (run.first_hlc, run.node, each.name) for each in complete.overlays for run in each.runs
     ]
+    complete_names = [each.name for each in complete.overlays if each.is_whole]
     result = {}
     for name, day in days.items():
         known = {(node, at) for since, node, at in homes if day.last is None or since <= day.last}
         parts = (
             judged_by, str(sums.get(name)), repr(sorted(known)),
             repr([run for run in day.needs if run in whole]),
+            # Of runs without any record it matters whether anything at all is absent.
+            repr([] if runs.issuperset(day.needs) else complete_names),
         )  # fmt: skip
         result[name] = blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
     return result

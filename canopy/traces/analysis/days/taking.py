@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis import read
-from canopy.traces.analysis.completeness.collect import facts_by_file, sql_text
+from canopy.traces.analysis.completeness.collect import facts_by_file, sql_list, sql_text
 from canopy.traces.analysis.days.state import (
     LASTING,
     RECORDS,
@@ -148,11 +148,6 @@ def _write_days(
         new = old.unionByName(new)
     write_by_day(new, held.draft / RECORDS, text_bytes, len(days), ("kind", "node"))
     held.wrote(RECORDS, days)
-
-
-def sql_list(texts: Iterable[str]) -> str:
-    """SQL: these texts, between the brackets of an IN."""
-    return ", ".join(sql_text(each) for each in texts)
 
 
 def is_within(ranges: Iterable[EventRange]) -> str:

@@ -21,11 +21,10 @@ verdict has a reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from canopy.traces.analysis.completeness.collect import sql_text
+from canopy.traces.analysis.completeness.collect import Completeness
 from canopy.traces.analysis.constants import NANOSECONDS, SETTLE_SECONDS
 from canopy.traces.analysis.tasks import by_event, few
 
@@ -84,23 +83,18 @@ def judge(
     pairs: DataFrame,
     published: DataFrame,
     subscribed: DataFrame,
-    whole: Iterable[str],
+    complete: Completeness,
     *,
-    by_hybrid_clock: bool,
     has_dropped: bool,
-    has_discarded: bool,
 ) -> DataFrame:
     """One row per judged pair.
 
     event, subscription, overlay, verdict, reason, published, copies, and of the first delivery:
-    delivered (seconds), node, latency_ms, attribute, hops, lo, hi. `whole` are the runs
-    (`node.run`) of which no record is absent. Latencies are differences of wall clocks, or where
-    these do not agree `by_hybrid_clock`. `has_dropped`: some node gave something up, and
-    `has_discarded`: some of it since a program did not read it.
+    delivered (seconds), node, latency_ms, attribute, hops, lo, hi. Latencies are differences of
+    wall clocks, or of the hybrid logical clock where these do not agree. `has_dropped`: some node
+    gave something up.
     """
-    known = ", ".join(map(sql_text, whole)) or "''"
     dropped, given_up = (DROPPED, GIVEN_UP) if has_dropped else ("", "")
-    known_all = f"substring_index({{}}, '.', 2) IN ({known})"
     joined = spark.sql(
         f"""
         {dropped}
@@ -112,8 +106,8 @@ def judge(
           coalesce(s.has_selector, false) AS has_selector, s.acked,
           coalesce(s.altered, false) AS altered,
           coalesce(e.redacted, false) OR coalesce(s.redacted, false) AS redacted,
-          {known_all.format("m.event")} AS has_all_published,
-          {known_all.format("m.subscription")} AS has_all_subscribed,
+          {complete.has_all("m.event", "s.overlay")} AS has_all_published,
+          {complete.has_all("m.subscription", "e.overlay")} AS has_all_subscribed,
           filter(s.holes, x -> x.until > m.at AND x.since < m.at + {SETTLE})[0].cause AS hole,
           coalesce(m.published, e.published) AS published, m.copies, m.first
         FROM {{met}} m
@@ -129,11 +123,11 @@ def judge(
         ),
         subscribed=few(subscribed.selectExpr(*OF_SUBSCRIPTION)),
     )
-    if has_discarded:
+    if complete.discarded:
         joined = _with_discarded(spark, records, joined, subscribed)
     else:
         joined = joined.selectExpr("*", "false AS discarded")
-    latency = "(hlc - at) / 1000000" if by_hybrid_clock else "first.latency_ms"
+    latency = "first.latency_ms" if complete.clocks_agree else "(hlc - at) / 1000000"
     verdict = " ".join(f"WHEN {condition} THEN '{name}'" for condition, name, _ in RULES)
     reason = " ".join(f"WHEN {condition} THEN {why}" for condition, _, why in RULES)
     return joined.selectExpr(

@@ -160,6 +160,12 @@ def delivered_too_early(run: Run) -> None:
     run.renumber(2)
 
 
+def of_a_publisher_that_nobody_met(run: Run) -> None:
+    """An event reaches a program, and no record of any node names the one that published it."""
+    record = run.of(2, "deliver")[4]
+    run.also(2, record, hlc=record["hlc"] + 1, event="ffffffffffffffff.1.7")
+
+
 def published_twice(run: Run) -> None:
     record = run.of(0, "publish")[4]
     run.also(0, record, hlc=record["hlc"] + 1, attributes='{"a":1}')
@@ -299,6 +305,14 @@ PLANTED: dict[str, Planted] = {
     ),
     "delivered at another node": Planted(delivered_elsewhere, "not exact", {"spurious": 1}),
     "delivered before it was published": Planted(delivered_too_early, "not exact", {"spurious": 1}),
+    "delivered of a publisher that nobody met": Planted(
+        of_a_publisher_that_nobody_met, "not exact", {"unknown": 1}
+    ),
+    "the same while a record is absent": Planted(
+        lambda run: (of_a_publisher_that_nobody_met(run), absent_record(run)),
+        "not judged",
+        unjudged=1,
+    ),
     "one identity published twice": Planted(published_twice, "not exact", {"republished": 1}),
     "killed and started again": Planted(killed),
     "different sampling": Planted(lambda run: run.without(2, 0.5)),
