@@ -11,7 +11,12 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from canopy.client.errors import ControlError, EventRefusedError, NodeLeavingError
+from canopy.client.errors import (
+    ControlError,
+    EventRefusedError,
+    NodeLeavingError,
+    UnreachableError,
+)
 from canopy.client.resubscription import Backoff
 from canopy.client.session import expected
 from canopy.client.steps import Link, Steps, pipelined
@@ -54,18 +59,24 @@ class PublishResult(msgspec.Struct, frozen=True):
         return len(self.identities) - len(self.refused)
 
 
-_TYPES: Final = {bool, int, float, str, type(None)}
 _NONE: Final = (bytes, bytearray, memoryview, list, tuple, set, frozenset, dict)
 
 
-def check_values(attributes: Mapping[str, object]) -> None:
-    """Raises EventRefusedError if some value is bytes or a container, at which the node would end
-    the connection. (Others, as a date, are encoded as texts or refused when they are.)"""
-    for name, value in attributes.items():
-        if isinstance(value, _NONE):
-            kind = type(value).__name__
-            wanted = "a value is a boolean, a number, a text or None; bytes belong in the payload"
-            raise EventRefusedError("event", f"attribute {name!r} is a {kind}: {wanted}")
+def no_value(events: Iterable[Draft]) -> str:
+    """Which value of an event is none that an attribute may have, of those at which a node ends the
+    connection; "": none is. Looked for when it has ended: looking at every value costs as much as
+    making the event."""
+    for place, draft in enumerate(events):
+        values: Mapping[str, object] = draft.attributes
+        for name, value in values.items():
+            if isinstance(value, _NONE):
+                kind = type(value).__name__
+                wanted = "a value is a boolean, a number, a text or None; bytes go as payload"
+                return (
+                    f"attribute {name!r} of event {place} is a {kind}, for which nodes end the "
+                    f"connection: {wanted}"
+                )
+    return ""
 
 
 class Drafting:
@@ -80,8 +91,6 @@ class Drafting:
         if isinstance(event, Draft):
             return event
         attributes = dict(event)
-        if not _TYPES.issuperset(map(type, attributes.values())):
-            check_values(attributes)
         if attributes.get("id") is None:
             attributes["id"] = f"{self._prefix}.{next(self._numbers)}"
         if not isinstance(attributes.get("type"), str):
@@ -155,6 +164,9 @@ class Outbox(Generic[L]):
         error.in_doubt = sum(len(sent.command.events) for sent in self._unanswered.values())
         doubt = f", the next {error.in_doubt} may be" if error.in_doubt else ""
         error.add_note(f"the first {error.answered} events are published{doubt}, no others are")
+        for sent in self._unanswered.values():
+            if isinstance(error, UnreachableError) and (fault := no_value(sent.command.events)):
+                error.add_note(fault)
 
 
 def result_of(replies: Sequence[Published], asked: bool) -> PublishResult:

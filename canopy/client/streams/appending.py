@@ -11,7 +11,7 @@ from typing import Any, Final, Generic
 import msgspec
 
 from canopy.client.errors import CommandFailed, ControlError, NodeLeavingError, UnreachableError
-from canopy.client.publishing import Attributes, Drafting, L
+from canopy.client.publishing import Attributes, Drafting, L, no_value
 from canopy.client.resubscription import Backoff
 from canopy.client.session import expected
 from canopy.client.steps import Steps
@@ -146,6 +146,8 @@ class Appending(Generic[L]):
             error.in_doubt = sum(len(b.events) for b in self._pending if b.sent is not None)
             doubt = f", the next {error.in_doubt} may be" if error.in_doubt else ""
             error.add_note(f"the first {count} events are appended{doubt}, no others are")
+            if isinstance(error, UnreachableError) and (fault := self._no_value()):
+                error.add_note(fault)
             raise
         finally:
             while len(self._pending) > left:
@@ -171,11 +173,17 @@ class Appending(Generic[L]):
             self.next = tuple(following.get(n, number) for n, number in enumerate(self.next))
         return reply
 
+    def _no_value(self) -> str:
+        """Why the node may have ended the connection; "": for no value of these events."""
+        return next(filter(None, (no_value(batch.events) for batch in self._pending)), "")
+
     def _recover(
         self, error: UnreachableError | CommandFailed, until: float, backoff: Backoff
     ) -> Steps[None]:
         """Go on after the connection was lost, if nothing can be appended twice by that: all that
         is not answered is sent again. Raises `error` where it cannot."""
+        if isinstance(error, UnreachableError) and self._no_value():
+            raise error  # the node would end the connection again
         first = self._pending[0] if self._pending else None
         lost = isinstance(error, UnreachableError) or (
             error.code == "usage"
