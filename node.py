@@ -41,6 +41,7 @@ from overlay.links.signing import Signer
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.documents import REVOCATIONS, Documents, DocumentStore
+from overlay.lower_random.peer_records import PeerRecords
 from overlay.lower_random.policies import POLICY, Policies, PolicyStore
 from overlay.lower_random.relaying import Relaying, RelayPorts
 from overlay.lower_random.view import View
@@ -161,7 +162,7 @@ class Node:
         points = self.access_points = AccessPoints(self, settings.view, self.health)
         view = self.view = View(
             self, settings.view, points, lambda: self.hosting.load, self.guard.takes_part,
-            self.guard.votes,
+            self.guard.votes, PeerRecords(self.me, self.signer, lambda: self.driver.wall() / 1e9),
         )  # fmt: skip
         self.crawl = Crawl(self, settings.walk, view, points, self.health)
         self.ring = Ring(self, settings.ring, self.guard.votes, self.signer)
@@ -171,7 +172,7 @@ class Node:
             self.health,
         )  # fmt: skip
         self._build_owner(settings)
-        relays = Relays(self, view.peers, view.tiered_peers, self._passes_on)
+        relays = Relays(self, view.peers, view.tiered_peers, self._passes_on, self._may_delegate)
         self.notices = GapNotices(self)
         self.hosting = Hosting(
             *(self, settings, self.access_points, self.ring, relays, self.notices),
@@ -240,6 +241,9 @@ class Node:
 
     def _passes_on(self, node: NodeId) -> bool:
         return self.guard.takes_part(node) and not self.hosting.is_leaf(node)
+
+    def _may_delegate(self, node: NodeId) -> bool:
+        return self.settings.tree.delegates != "voters" or self.guard.votes(node) is True
 
     def _command_table(self) -> dict[type, Callable[..., None]]:
         return {

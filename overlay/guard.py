@@ -168,6 +168,9 @@ def settings_for(role: Role, settings: Settings) -> Settings:
     if settings.cluster.commit == "auto":
         cluster = msgspec.structs.replace(settings.cluster, commit="more")
         settings = msgspec.structs.replace(settings, cluster=cluster)
+    if settings.tree.delegates == "auto":
+        tree = msgspec.structs.replace(settings.tree, delegates="voters")
+        settings = msgspec.structs.replace(settings, tree=tree)
     if role >= Role.VOTER:
         return settings
     cluster = msgspec.structs.replace(settings.cluster, serve=False)

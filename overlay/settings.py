@@ -171,6 +171,9 @@ class TreeSettings(SettingsGroup, frozen=True):
     lease: Seconds = 60.0  # a registration that is not renewed for so long ends
     fan_out: Count = 16  # copies of an event that a node sends itself (C11); more recipients get it
     # through delegates, except in counting routing, which is as the paper has it
+    delegates: Literal["auto", "members", "voters"] = "auto"  # who may be a delegate, which passes
+    # copies on: any member that gets the event, or only those that may vote, since a member may lie
+    # and drop them. auto: voters where nodes have keys (docs/design/security.md)
     retry: Seconds = 3.0  # a visit or registration without an answer is sent again
     locations: Count = 4_096  # cached virtual node locations; guess
     pending: Count = 20_000  # (event, tree) pairs that a publisher keeps until accepted; then

@@ -97,3 +97,15 @@ LOST_FOR = 3.0
 
 LOST_NODES_MOST = 1_024
 """Such nodes that are remembered, the latest ones: more than die within that time. Guess."""
+
+# --- peer_records.py ---
+
+RECORD_HOLDS = 86_400.0
+"""Seconds for which a node's signed address holds: it signs another one when half of them are over,
+and a node that has moved is named at its former address no longer than that."""
+
+RECORD_SKEW = 3_600.0
+"""By which clocks may differ, as for certificates."""
+
+RECORDS_KEPT = 1_024
+"""Records whose signature was verified: entries come again and again."""

@@ -7,9 +7,18 @@ from typing import Annotated
 import msgspec
 
 from overlay.links.messages import AnyFrame
+from overlay.links.signing import Signature
 from overlay.machine import Key, Message, NodeId, Peer, Uint53, Version
 
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+
+
+class PeerRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Where nodes have keys: a node's signature over how it is reached, until a time in seconds
+    since 1970 (`peer_records`)."""
+
+    until: Uint53
+    signature: Signature
 
 
 class Neighbour(msgspec.Struct, frozen=True, array_like=True):
@@ -19,6 +28,7 @@ class Neighbour(msgspec.Struct, frozen=True, array_like=True):
     age: Uint53
     idle: bool = True  # it serves in no cluster and may be recruited (P1)
     load: Percent = 0  # of what it can host is asked of it, in time or in room (M2)
+    record: PeerRecord | None = None  # that it is reached so, by its own word
 
 
 class AccessPoint(msgspec.Struct, frozen=True, array_like=True):

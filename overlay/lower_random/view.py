@@ -20,8 +20,8 @@ between regions (docs/design/regions.md).
 
 Whoever pushes most fills a view of this kind. Where nodes have keys it is sampled in another way
 (`view.sampling`, ranked_slots.py): the same messages, but what arrives enters by a secret rank,
-however often it is named, the neighbours are asked in turn, what others say changes no address that
-is known, and of one node one exchange a period is taken.
+however often it is named, the neighbours are asked in turn, an address that is known changes only
+by its node's own signed word (peer_records.py), and of one node one exchange a period is taken.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from overlay.lower_random.constants import (
 )
 from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import AccessPoint, Neighbour, RingHint, Shuffle, ShuffleReply
+from overlay.lower_random.peer_records import PeerRecords
 from overlay.lower_random.ranked_slots import RankedSlots
 from overlay.lower_random.ring_hints import RingHints
 from overlay.lower_random.tiered_nodes import TieredNodes
@@ -64,12 +65,15 @@ class View(Machine):
         load: Callable[[], int] = int,
         takes_part: Callable[[NodeId], bool] = lambda node: True,
         votes: Callable[[NodeId], bool | None] = lambda node: True,
+        records: PeerRecords | None = None,
     ) -> None:
         """`load`: per cent of what this node can host that is asked of it now. `takes_part`: says
         whether a node may be in views, by its role; one that may not asks for neighbours and names
         none. `votes`: whether a node may lead clusters, so that hints may name it; None: that is
-        not known."""
+        not known. `records`: of where nodes are, by their own signed word; None: nodes sign
+        nothing."""
         super().__init__(port)
+        self._records = records or PeerRecords(port.me, None, lambda: 0.0)
         self._votes = votes
         self._load = load
         self._takes_part = takes_part
@@ -102,6 +106,11 @@ class View(Machine):
     def peers(self) -> tuple[Peer, ...]:
         """Ids and addresses of the neighbours, longest known first."""
         return tuple(entry.peer for entry in self._entries.values())
+
+    def own_entry(self) -> Neighbour:
+        """This node, as its exchanges name it."""
+        me, record = self.port.me, self._records.own()
+        return Neighbour(me, 0, self._is_idle, self._load(), record)
 
     def tiered_peers(self) -> tuple[Peer, ...]:
         """Nodes with a tier that were heard of, some of each region."""
@@ -208,7 +217,8 @@ class View(Machine):
 
     def _choose(self, partner: NodeId) -> list[Neighbour]:
         """Some entries for the partner, at random, without the partner itself."""
-        others = [entry for entry in self._entries.values() if entry.peer.id != partner]
+        good = self._records.is_good
+        others = [e for e in self._entries.values() if e.peer.id != partner and good(e)]
         count = min(self._settings.shuffle - 1, len(others))
         return self.port.rng.sample(others, max(count, 0))
 
@@ -218,7 +228,7 @@ class View(Machine):
         """The three parts of a Shuffle or ShuffleReply that carries these entries."""
         if not self._takes_part(self.port.me.id):
             return (), (), ()
-        myself = Neighbour(self.port.me, 0, self._is_idle, self._load())
+        myself = self.own_entry()
         points = self._access_points.sample(self._settings.gossiped)
         return (myself, *mine), points, self._ring_hints.sample(self.port.rng)
 
@@ -229,7 +239,10 @@ class View(Machine):
         Returns whether the view has more entries than before."""
         before = len(self._entries)
         for entry in message.neighbours:
-            self._take(entry, replaceable, first_hand=entry.peer.id == sender.id)
+            if self._records.is_good(entry):
+                self._take(entry, replaceable, first_hand=entry.peer.id == sender.id)
+            else:
+                self.port.count("neighbours_refused")
         for point in message.access_points:
             self._access_points.learn(point, sender)
         for hint in message.rings:
@@ -247,9 +260,7 @@ class View(Machine):
         known = self._entries.get(who)
         if known is not None:
             if entry.age <= known.age:  # the younger entry has the newer address
-                if self._slots is not None and not first_hand:
-                    entry = msgspec.structs.replace(entry, peer=known.peer)
-                self._entries[who] = entry
+                self._entries[who] = self._renewed(known, entry, first_hand)
             return
         if self._slots is not None:
             loser = self._slots.offer(entry.peer)
@@ -265,6 +276,15 @@ class View(Machine):
                 replaceable.remove(victim)
             del self._entries[victim]
         self._entries[who] = entry
+
+    def _renewed(self, known: Neighbour, entry: Neighbour, first_hand: bool) -> Neighbour:
+        """What is kept of a node that is known already and was heard of again."""
+        record, other = known.record, entry.record
+        if record is not None and (other is None or other.until < record.until):
+            return msgspec.structs.replace(entry, peer=known.peer, record=record)
+        if self._slots is not None and not first_hand and other is None:
+            return msgspec.structs.replace(entry, peer=known.peer)
+        return entry
 
     def _victim(self, entry: Neighbour, replaceable: list[NodeId]) -> NodeId | None:
         """Which entry leaves for this one, if any: one of `replaceable`, of the same kind (near or

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from canopy.sim.experiments.liars.attacks import ATTACKS
 from canopy.sim.experiments.liars.lying_node import Band, LyingNode
@@ -92,3 +94,32 @@ def test_what_a_host_took_counts_when_the_owner_has_named_it() -> None:
 def test_keys_bring_ranked_views_and_confirmed_hosts() -> None:
     chosen = settings_for(Role.VOTER, Settings())
     assert (chosen.view.sampling, chosen.walk.confirm) == ("ranked", "always")
+
+
+@pytest.mark.parametrize("delegates", ["voters", "members"])
+def test_members_that_drop_copies_are_no_delegates(delegates: str) -> None:
+    """Two nodes of seven lie, and every node gets everything. Where members are delegates, some get
+    nothing."""
+    chosen = convert({"tree": {"fan_out": 2, "delegates": delegates}}, Settings)
+    world = World(5, WireCodec(), chosen, build=lambda *args, **more: build(*args, **more))
+    band = Band(world.generator("band"))
+
+    def build(*arguments: Any, **options: Any) -> MeteredNode:
+        return LyingNode(ATTACKS["black-hole"](band), *arguments, **options)
+
+    world.roles = {f"n{number}": Role.VOTER if number < 3 else Role.MEMBER for number in range(9)}
+    for number in range(9):
+        world.add_node(seeds=["n0"] if number else [])
+        world.run(0.2)
+    wait(world, world.ready, READY, "all ready")
+    subscriptions = [world.subscribe(name, "x > 1") for name in world.names()]
+    acknowledged(world)
+    band.lies, band.liars = True, [world.node(name).me for name in ("n7", "n8")]
+    for number in range(20):
+        world.publish(f"n{number % 7}", {"x": 7 + number})
+        world.run(0.1)
+    world.run(5)
+    got = Counter(each.delivery.subscription for each in world.clients.deliveries)
+    honest = [one for one in subscriptions if one.node not in ("n7", "n8")]
+    complete = all(got[one.identity] == 20 for one in honest)
+    assert complete is (delegates == "voters")

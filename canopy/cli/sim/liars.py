@@ -21,7 +21,10 @@ from canopy.cli.sim.experiment import (
 if TYPE_CHECKING:
     from canopy.sim.experiments.liars.report import LiarsExperiment
 
-NAMES = ("poisoning", "eclipse", "access-points", "black-hole", "nobody-there", "owners", "voter")
+NAMES = (
+    *("poisoning", "eclipse", "access-points", "black-hole", "push-and-drop", "nobody-there"),
+    *("owners", "voter"),
+)
 """As in `canopy.sim.experiments.liars.attacks`, which would have to be imported for `--help`."""
 
 
@@ -51,6 +54,7 @@ def liars(
     eclipse        the same at nodes that have just come
     access-points  claim to be the access point of every tree; accept events and drop them
     black-hole     drop walks, lookups, events and copies that are to be passed on
+    push-and-drop  both poisoning and black-hole
     nobody-there   say that trees have no subscribers
     owners         claim to lead every cluster, under a later epoch
     voter          one voter of five acknowledges and does not store, votes twice, claims epochs

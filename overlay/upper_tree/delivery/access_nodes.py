@@ -85,9 +85,10 @@ class AccessNodes:
     def _is_in(self, region: str, peer: Peer) -> bool:
         return entered(self._port.me.region, peer.region) == region
 
-    def _rank(self, recipient: Recipient) -> tuple[bool, int, bytes]:
-        peer = recipient.peer
-        return self._relays.is_silent(peer.id), -peer.tier, self._weight(peer.id)
+    def _rank(self, recipient: Recipient) -> tuple[bool, bool, int, bytes]:
+        peer, relays = recipient.peer, self._relays
+        lacks = not relays.has_standing(peer.id)
+        return relays.is_silent(peer.id), lacks, -peer.tier, self._weight(peer.id)
 
     def _weight(self, node: NodeId) -> bytes:
         """Of rendezvous hashing for this sender."""

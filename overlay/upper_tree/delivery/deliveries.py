@@ -24,7 +24,7 @@ from overlay.machine import NodeId, Peer, Port
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
 from overlay.upper_tree.delivery.constants import SHARE_MOST
 from overlay.upper_tree.delivery.event_counts import by_source
-from overlay.upper_tree.delivery.fan_out import CopyBudget, in_turn, rotation, share_out
+from overlay.upper_tree.delivery.fan_out import CopyBudget, Part, in_turn, rotation, share_out
 from overlay.upper_tree.delivery.held_deliveries import split_by_tree
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.recipients import Recipient, shares_of
@@ -146,6 +146,11 @@ class Deliveries:
             first = rotation(event.publisher, event.incarnation, event.sequence, self.port.me.id)
             near = in_turn(near, first)
             near.sort(key=lambda each: -each.peer.tier)
+            near, alone = self._by_standing(near, far, room)
+            for each in alone:
+                self.add(self._by(event, each, ())[0], event)
+            self.copies.spend((event,), len(alone))
+            room = max(1, room - len(alone))
         for chosen, rest in share_out(near, far, room):
             self._shared = self._shared or bool(rest)
             delegate, *share = self._by(event, chosen, rest)
@@ -153,6 +158,20 @@ class Deliveries:
                 sent += 1
                 self.add(delegate, event, onward=shares_of(share[start : start + SHARE_MOST]))
         self.copies.spend((event,), sent)
+
+    def _by_standing(
+        self, near: list[Recipient], far: Sequence[Part[Recipient]], room: int
+    ) -> tuple[list[Recipient], list[Recipient]]:
+        """The recipients in an order in which the first are those that may be delegates; and those
+        that are sent the event by this node instead, since too few may be. Where none may all are,
+        whatever the budget says."""
+        has_standing = self.holding.relays.has_standing
+        may = [each for each in near if has_standing(each.peer.id)]
+        rest = [each for each in near if not has_standing(each.peer.id)]
+        if not may:
+            return [], rest
+        alone = max(0, room - min(len(far), room - 1) - len(may))
+        return [*may, *rest[alone:]], rest[:alone]
 
     def _by(self, event: Event, delegate: Recipient, share: Sequence[Recipient]) -> list[Recipient]:
         """The delegate and its share, with what went another way before."""

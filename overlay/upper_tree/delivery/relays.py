@@ -87,10 +87,13 @@ class Relays:
         others: Callable[[], Sequence[Peer]],
         tiered: Callable[[], Sequence[Peer]] = tuple,
         passes_on: Callable[[NodeId], bool] = lambda node: True,
+        has_standing: Callable[[NodeId], bool] = lambda node: True,
     ) -> None:
         """`others`: nodes that may relay; `tiered`: nodes with a tier, of all regions; `passes_on`:
-        whether a node does anything for others (a leaf does not)."""
+        whether a node does anything for others (a leaf does not); `has_standing`: whether it may be
+        asked to (`tree.delegates`)."""
         self.passes_on = passes_on
+        self.has_standing = has_standing
         self.port = port
         self.others = others
         self.tiered = tiered

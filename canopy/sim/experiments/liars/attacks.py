@@ -94,12 +94,14 @@ class Poisoning(Honest):
 
     def pushes(self, node: Any) -> Iterator[tuple[Peer, Message]]:
         """Exchanges that nobody asked for."""
+        self.band.entries[node.me.id] = node.view.own_entry()
         for victim in self.some(self.targets(), PUSHES):
             yield victim, Shuffle(self.liars(), (), ())
 
     def liars(self) -> tuple[Neighbour, ...]:
         """Some of the band, as young entries."""
-        return tuple(Neighbour(liar, 0) for liar in self.some(self.band.liars, NAMED))
+        chosen = self.some(self.band.liars, NAMED)
+        return tuple(self.band.entries.get(liar.id, Neighbour(liar, 0)) for liar in chosen)
 
 
 class Eclipse(Poisoning):
@@ -155,6 +157,18 @@ class BlackHole(Honest):
         if isinstance(message, Deliver) and message.onward:
             return replace(message, onward=())
         return swallow(node, message)
+
+
+class PushAndDrop(Poisoning):
+    """Gets into views as `Poisoning` does, and drops what comes this way as `BlackHole` does."""
+
+    def __init__(self, band: Band) -> None:
+        super().__init__(band)
+        self._dropping = BlackHole(band)
+
+    def hears(self, node: Any, sender: Peer, message: Message) -> Message | None:
+        """Only what is for this node itself is handled."""
+        return self._dropping.hears(node, sender, message)
 
 
 class NobodyThere(Honest):
@@ -298,6 +312,7 @@ ATTACKS: dict[str, Callable[[Band], Attack]] = {
     "eclipse": Eclipse,
     "access-points": FalseAccessPoints,
     "black-hole": BlackHole,
+    "push-and-drop": PushAndDrop,
     "nobody-there": NobodyThere,
     "owners": FalseOwners,
     "voter": LyingVoter,

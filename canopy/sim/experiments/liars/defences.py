@@ -36,6 +36,7 @@ CONFIRMED = Defence("confirmed hosts", True, {"view": NOT_RANKED})
 ALL = Defence("all", True)
 """What nodes with keys do by default."""
 
+ANY_DELEGATES = Defence("all, members are delegates", True, {"tree": {"delegates": "members"}})
 NO_DELEGATES = Defence("all, no delegates", True, {"tree": {"fan_out": 1_000_000}})
 
 MAJORITY = Defence("keys, a majority stores", True, {"cluster": {"commit": "majority"}})
@@ -45,7 +46,8 @@ DEFENCES: dict[str, tuple[Defence, ...]] = {
     "poisoning": (NONE, KEYS, RANKED),
     "eclipse": (NONE, KEYS, RANKED),
     "access-points": (NONE, KEYS, CONFIRMED),
-    "black-hole": (NONE, ALL, NO_DELEGATES),
+    "black-hole": (NONE, ANY_DELEGATES, ALL, NO_DELEGATES),
+    "push-and-drop": (NONE, KEYS, ALL),
     "nobody-there": (NONE, KEYS),
     "owners": (NONE, KEYS),
     "voter": (NONE, MAJORITY, MORE),

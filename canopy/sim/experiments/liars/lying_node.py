@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from canopy.sim.world.metered_node import MeteredNode
 from overlay.links.events import Codec
-from overlay.machine import Message, Peer
+from overlay.lower_random.messages import Neighbour
+from overlay.machine import Message, NodeId, Peer
 
 
 class Band:
@@ -25,6 +26,8 @@ class Band:
         self.liars: list[Peer] = []
         self.victims: list[Peer] = []
         """All honest nodes."""
+        self.entries: dict[NodeId, Neighbour] = {}
+        """How those of them that have begun to lie name themselves."""
         self.newcomers: list[Peer] = []
         """Those of them that came after the liars had begun."""
         self.attributes: tuple[str, ...] = ()
