@@ -22,7 +22,7 @@ from bench.mutations import (
 from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.node import registering_faults
 from bench.processes import operating_faults
-from bench.security import program_faults, security_faults
+from bench.security import lying_faults, program_faults, security_faults
 from bench.streams import (
     consuming_faults,
     directory_faults,
@@ -54,6 +54,7 @@ __all__ = [
     "host_faults",
     "hot_value_faults",
     "lower_faults",
+    "lying_faults",
     "mending_faults",
     "operating_faults",
     "order_faults",

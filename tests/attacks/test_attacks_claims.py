@@ -172,6 +172,7 @@ def test_grants_of_others_than_the_voters_prove_nothing() -> None:
         tell_all(world, liar, ClusterHello(claim(liar, own, epoch, *grants)))
         world.run(1)
     leads_still(world, primary, own)
+    assert primary.port.counts["fenced"] == 0
 
 
 def test_who_passes_a_description_on_changes_nothing_in_it() -> None:

@@ -12,6 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from canopy.cli.main import canopy
+from canopy.wire.keys.authority import issuer_of
+from canopy.wire.keys.issuing import DAY
+from canopy.wire.keys.key_folder import KeyFolder
 from overlay.client import Draft, GetPeers, Peers, Publish, Subscribe
 from tests.support.real.real_overlay import (
     PATIENCE,
@@ -65,6 +68,34 @@ def test_from_the_first_key_to_a_revocation(overlay: Overlay) -> None:
         assert time.monotonic() < until
         time.sleep(0.1)
     assert (overlay.folder / "2" / "keys" / "revoked").exists()  # it was passed on
+
+
+def test_a_node_that_was_off_for_sixty_days_comes_back_by_itself(overlay: Overlay) -> None:
+    """Its certificate ended 53 days ago; with the same data folder it is the same node."""
+    keys(overlay, "init", 0, "--overlay", "acme")
+    first = overlay.start()
+    wait_ready(first)
+    os.environ["CANOPY_JOIN"] = keys(overlay, "invite", 0).strip()
+    try:
+        second = overlay.start()
+        wait_ready(second)
+    finally:
+        del os.environ["CANOPY_JOIN"]
+    known = status(second).node
+    overlay.kill(1)
+    folder, issuer = KeyFolder(overlay.folder / "1"), issuer_of(KeyFolder(overlay.folder / "0"))
+    own = folder.certificate()
+    assert own is not None
+    key, then = folder.key().public_key(), time.time() - 60 * DAY
+    folder.write_chain("node", *issuer.sign_node(own.holder, key, then))
+    overlay.start_again(1, "127.0.0.1:0")
+    second = overlay.client_again(1)
+    wait_ready(first, second)
+    assert status(second).node == known
+    assert known in connected(first)
+    renewed = folder.certificate()
+    assert renewed is not None
+    assert renewed.ends > time.time() + 6 * DAY
 
 
 def connected(client: object) -> list[str]:
