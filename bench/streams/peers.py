@@ -15,7 +15,8 @@ of the machine meets all of them; in each turn one is started anew, and all thre
 * `single`: one row at a time, 64 under way.
 * `paced`: one row at a time, 1,000 a second: `p50_ms` and `p99_ms` from sending to the receipt.
 
-`cpu_s` is processor time of the servers and the program per million rows. `durable` says when a row
+`cpu_s` is processor time of the servers and the program per million rows, `each_cpu_s` that of each
+process, the program's last (of the first turn). `durable` says when a row
 counts as on disk: *majority*: a majority of the servers has synced it before the acknowledgement;
 *first*: the server that was asked has, and the others follow; *lazy*: a majority has it, and each
 syncs when it likes. Progress goes to standard error.
@@ -79,25 +80,35 @@ def absent(name: str) -> str:
     return "" if is_there and all(map(importlib.util.find_spec, kind.modules)) else kind.how
 
 
+def processor_times(contestant: Contestant) -> dict[int, float]:
+    """Seconds of each of its servers, and of this program at last, so far, by process."""
+    found = {}
+    for one in (*contestant.processes(), psutil.Process()):
+        times = one.cpu_times()
+        found[one.pid] = times.user + times.system
+    return found
+
+
 def processor_seconds(contestant: Contestant) -> float:
     """Of its servers and of this program so far."""
-    times = [one.cpu_times() for one in (*contestant.processes(), psutil.Process())]
-    return sum(one.user + one.system for one in times)
+    return sum(processor_times(contestant).values())
 
 
 def measure(name: str, contestant: Contestant, seconds: float) -> list[dict[str, Any]]:
     """One turn of one contestant: all workloads."""
     found: list[dict[str, Any]] = []
     for workload, batch, ahead in (("batch", BATCH, 8), ("single", 1, 64)):
-        before, began = processor_seconds(contestant), time.monotonic()
+        before, began = processor_times(contestant), time.monotonic()
         done = contestant.append(batch, ahead, seconds)
-        took, spent = time.monotonic() - began, processor_seconds(contestant) - before
-        row = {"rows_per_second": round(done / took), "cpu_s": round(spent / done * 1e6, 1)}
-        found.append({"workload": workload, **row})
-    each = sorted(contestant.pace(PACE, seconds))
+        took, after = time.monotonic() - began, processor_times(contestant)
+        each = [after[number] - before.get(number, 0.0) for number in after]
+        row = {"rows_per_second": round(done / took), "cpu_s": round(sum(each) / done * 1e6, 1)}
+        parts = [round(spent / done * 1e6, 1) for spent in each]
+        found.append({"workload": workload, **row, "each_cpu_s": parts})
+    took_each = sorted(contestant.pace(PACE, seconds))
     latencies = {
-        "p50_ms": round(statistics.median(each) * 1e3, 2),
-        "p99_ms": round(each[int(len(each) * 0.99)] * 1e3, 2),
+        "p50_ms": round(statistics.median(took_each) * 1e3, 2),
+        "p99_ms": round(took_each[int(len(took_each) * 0.99)] * 1e3, 2),
     }
     found.append({"workload": "paced", **latencies})
     about = {"durable": contestant.durable, "replicas": contestant.replicas}
