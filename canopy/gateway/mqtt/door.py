@@ -216,27 +216,34 @@ class _Session:
     async def _publish(self, first: mqtt5.PublishPacket) -> None:
         """Publish this one, and what has come behind it, in one request to the node."""
         ended: Ended | None = None
-        sound: list[tuple[mqtt5.PublishPacket, Draft]] = []
-        answers: dict[int, mqtt5.PubAckPacket] = {}
+        packets: list[mqtt5.PublishPacket] = []
+        drafts: list[Draft] = []
+        bad: dict[int, str] = {}  # why, by place
         for packet in (first, *self._wire.publications(PUBLISHED_TOGETHER - 1)):
             try:
                 self._check(packet)
-                sound.append((packet, self._draft(packet.topic, packet.payload, packet)))
+                drafts.append(self._draft(packet.topic, packet.payload, packet))
             except BadEventError as error:
-                code = mqtt5.PubAckReasonCode.PAYLOAD_FORMAT_INVALID
-                _answer(answers, packet, code, one_line(str(error)))
+                bad[len(packets)] = one_line(str(error))
             except Ended as error:
                 ended = error
                 break
-        refusals = await publish_each(self._client, self._grant, [draft for _, draft in sound])
-        for (packet, _), refused in zip(sound, refusals, strict=True):
-            code, reason = mqtt5.PubAckReasonCode.SUCCESS, None
-            if refused is not None:
+            packets.append(packet)
+        refusals = iter(await publish_each(self._client, self._grant, drafts))
+        answers = []
+        for place, packet in enumerate(packets):  # in the order in which they came: section 4.6
+            code, reason = mqtt5.PubAckReasonCode.SUCCESS, bad.get(place)
+            if reason is not None:
+                code = mqtt5.PubAckReasonCode.PAYLOAD_FORMAT_INVALID
+            elif (refused := next(refusals)) is not None:
                 code = PUBACKS.get(refused.status, mqtt5.PubAckReasonCode.UNSPECIFIED_ERROR)
                 reason = one_line(refused.reason)
-            _answer(answers, packet, code, reason)
+            if packet.packet_id is not None:
+                answers.append(
+                    mqtt5.PubAckPacket(packet.packet_id, reason_code=code, reason_str=reason)
+                )
         if answers:
-            await self._wire.send(*answers.values())
+            await self._wire.send(*answers)
         if ended is not None:
             raise ended
 
@@ -359,19 +366,6 @@ class _Session:
         if number in self._unacknowledged:
             self._unacknowledged.discard(number)
             self._room.release()
-
-
-def _answer(
-    answers: dict[int, mqtt5.PubAckPacket],
-    packet: mqtt5.PublishPacket,
-    code: mqtt5.PubAckReasonCode,
-    reason: str | None,
-) -> None:
-    """Note what a publication is answered, if it wants to know."""
-    if packet.packet_id is not None:
-        answers[packet.packet_id] = mqtt5.PubAckPacket(
-            packet.packet_id, reason_code=code, reason_str=reason
-        )
 
 
 def _disconnect(code: mqtt5.DisconnectReasonCode, reason: str) -> mqtt5.DisconnectPacket:
