@@ -184,7 +184,8 @@ class TreeSettings(SettingsGroup, frozen=True):
     # is beyond is given up and reported: as much as may wait on one link; guess
     held_events: Count = 100_000  # … and so many deliveries: 100 MB of small events; guess
     dedupe: Count = 65_536  # identities of events seen, for duplicates; guess
-    count_expiry: Seconds = 30.0  # a half-counted event (C8) is forgotten; guess
+    count_expiry: Seconds = 300.0  # a half-counted event (C8) is forgotten: longer than trees out
+    # of reach keep an event waiting; `dedupe` bounds how many there are
     choice: Literal["time", "hash"] = "time"  # of replicas: who will be done first (P7), or always
     # the same one
     priority: bool = True  # a host that is behind matches the most urgent first (P6)

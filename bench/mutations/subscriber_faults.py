@@ -156,3 +156,18 @@ def named_registration_decides_for_all() -> None:
         return {id(e): self.port.me.id + n for e, n in zip(message.events, names, strict=False)}
 
     replace(me, _named)
+
+
+@fault(
+    "C8",
+    "tests/upper_tree/subscriber/test_tree_receiver.py",
+    "test_trees_may_be_reached_minutes_apart",
+)
+def half_counted_forgotten_soon() -> None:
+    """An event of which not all trees are reached within half a minute is forgotten."""
+    original = Receiver._expire
+
+    def _expire(self: Receiver, now: float) -> None:
+        original(self, now + self.settings.count_expiry - 30.0)
+
+    replace(Receiver._expire, _expire)

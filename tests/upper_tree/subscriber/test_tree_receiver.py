@@ -183,11 +183,20 @@ def test_half_counted_events_expire() -> None:
     rig = Rig()
     rig.subscribe("a", "x > 1 AND y > 1")
     rig.deliver(event(1, x=5, y=5), attribute="x", counted=ONE)
-    rig.port.advance(30.1)
+    rig.port.advance(300.1)
     rig.deliver(event(2, x=5, y=5), attribute="x", counted=ONE)
     assert rig.port.counts["half_counted_expired"] == 1
     assert rig.deliver(event(1, x=5, y=5), attribute="y", counted=ONE) == []
     assert rig.deliver(event(2, x=5, y=5), attribute="y", counted=ONE) == [("a", 2)]
+
+
+def test_trees_may_be_reached_minutes_apart() -> None:
+    rig = Rig()
+    rig.subscribe("a", "x > 1 AND y > 1")
+    rig.deliver(event(1, x=5, y=5), attribute="x", counted=ONE)
+    rig.port.advance(200)
+    rig.deliver(event(2, x=5, y=5), attribute="x", counted=ONE)
+    assert rig.deliver(event(1, x=5, y=5), attribute="y", counted=ONE) == [("a", 1)]
 
 
 def test_half_counted_events_are_bounded() -> None:
