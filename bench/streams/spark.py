@@ -7,9 +7,10 @@ One node as a process of its own, Spark in a JVM with two tasks at a time (`loca
 Python workers, all on this machine. Rows have eight attributes; columns are four of them and the
 places.
 
-* `tail`: a streaming query over a stream with so many rows, to Spark's `noop` sink, 250,000
-  offsets a trigger. Rows a second of the time that its triggers took, without the first, in which
-  Spark compiles; and the longest of these triggers.
+* `tail`: a streaming query over a stream with so many rows, to Spark's `noop` sink. Rows a second
+  of the time that its triggers took, without the first two, in which Spark compiles; the longest
+  of these triggers; and microseconds of processor time for each of their rows: of the node, of the
+  JVM, of Spark's Python workers.
 * `tail, one in a thousand`: with a selector. Rows that were scanned.
 * `files`: the same rows from the node's folder, without the node, as a batch.
 * `history`: a sum over rows that are Parquet files, with the stream behind them, beside the same
@@ -49,7 +50,8 @@ from overlay.stream_client import AddStream
 
 PLACES = "_shard INT, _offset BIGINT, _time TIMESTAMP"
 SCHEMA = f"id BIGINT, region STRING, mag DOUBLE, place STRING, {PLACES}"
-TRIGGER_ROWS = 250_000
+WARM = 2  # triggers before those that are measured
+LOOK = 0.02
 PATIENCE = 600.0
 
 
@@ -113,7 +115,6 @@ class Run:
     def rows(self, stream: str, **options: str) -> Any:
         """A streaming DataFrame from the first row on."""
         given = {"stream": stream, "node": str(self.node.data), "startingOffsets": "first"}
-        given["maxRowsPerTrigger"] = str(TRIGGER_ROWS)
         reader = self.spark.readStream.format("canopy").options(**{**given, **options})
         return reader.schema(SCHEMA).load()
 
@@ -126,26 +127,29 @@ class Run:
 
     def through(self, name: str, frame: Any, rows: int, sink: str = "noop", **options: str) -> Any:
         """Run a query over what is there."""
-        before = self.seconds()
-        began = time.monotonic()
         query = self.start(frame, sink, {"availableNow": True}, **options)
+        used: list[tuple[int, dict[str, float]]] = [(0, self.seconds())]  # after so many triggers
+        while query.isActive:  # then its processes are gone, with what they have used
+            if (done := len(query.recentProgress)) > used[-1][0]:
+                used.append((done, self.seconds()))
+            time.sleep(LOOK)
         query.awaitTermination()
-        wall = time.monotonic() - began
-        used = {each: n - before.get(each, 0.0) for each, n in self.seconds().items()}
+        (first, before), (last, after) = next(u for u in used if u[0] >= WARM), used[-1]
         found = [p for p in query.recentProgress if p.sources[0].endOffset]
-        scanned = [
-            offsets(p.sources[0].endOffset) - offsets(p.sources[0].startOffset) for p in found
-        ]
-        warm = list(zip(scanned, found, strict=True))[1:]
-        took = [p.durationMs["triggerExecution"] / 1000 for _, p in warm]
+        counts = [_scanned(p) for p in found]
+        took = [p.durationMs["triggerExecution"] / 1000 for p in found[WARM:]]
+        measured = sum(counts[first:last])
         return {
             "workload": name,
             "rows": rows,
-            "scanned": sum(scanned),
-            "seconds": round(wall, 2),
-            "rows_per_second": round(sum(n for n, _ in warm) / sum(took)),
+            "scanned": sum(counts),
+            "rows_per_second": round(sum(counts[WARM:]) / sum(took)),
+            "median_trigger": round(median(took), 3),
             "longest_trigger": max(took),
-            **{f"cpu_{each}": round(n, 2) for each, n in used.items()},
+            **{
+                f"us_{each}": round(1e6 * (after[each] - n) / measured, 2)
+                for each, n in before.items()
+            },
         }
 
     def seconds(self) -> dict[str, float]:
@@ -157,6 +161,12 @@ class Run:
             if process.pid != node.pid:
                 used["jvm" if _is_java(process) else "workers"] += _used(process)
         return used
+
+
+def _scanned(progress: Any) -> int:
+    """Offsets of one trigger."""
+    source = progress.sources[0]
+    return offsets(source.endOffset) - offsets(source.startOffset)
 
 
 def offsets(offset: Any) -> int:
@@ -285,9 +295,12 @@ def workloads(run: Run, arguments: argparse.Namespace) -> list[dict[str, Any]]:
         files = run.spark.read.format("canopy").option("stream", "in").schema(SCHEMA)
         files.load(str(run.node.data)).write.format("noop").mode("append").save()
         seconds = time.monotonic() - began
-        used = run.seconds()["spark"] - before["spark"]
+        used = {
+            f"us_{each}": round(1e6 * (n - before[each]) / rows, 2)
+            for each, n in run.seconds().items()
+        }
         speed = {"seconds": round(seconds, 2), "rows_per_second": round(rows / seconds)}
-        found.append({"workload": "files", "rows": rows, **speed, "cpu_spark": round(used, 2)})
+        found.append({"workload": "files", "rows": rows, **speed, **used})
     if wanted("history"):
         found.append(history(run, rows))
     if wanted("trigger"):

@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.mutations.planting import fault, replace
-from canopy.spark import segments
+from canopy.spark import blocks, segments
+from canopy.spark.blocks import Block
 from canopy.spark.sink import _Writer
+from overlay.client import PackedEvents
+from streams.consuming.cursor import Cursor
 from streams.log.chunk import Chunk
 
 SPARK = "tests/canopy/spark/test_spark_node.py"
+COLUMNS = "tests/canopy/spark/test_spark_columns.py"
+READERS = "tests/streams/consuming/test_streams_readers.py"
 SEGMENTS = "tests/canopy/spark/test_spark_segments.py"
 ONCE = "promise: Spark writes each row of a batch once"
 COMMITTED = "promise: Spark reads committed rows only, each once"
@@ -70,3 +75,28 @@ def spark_passes_over_damaged_chunks() -> None:
             at += at == before
 
     replace(original, _walk)
+
+
+@fault(COMMITTED, COLUMNS, "test_a_block_has_the_rows_of_its_range_with_their_values")
+def spark_reads_beyond_its_range() -> None:
+    """A task takes all rows of a piece, also those that belong to the next one's range."""
+    original = Block.__init__
+
+    def begin_block(
+        self: Block, pieces: Sequence[PackedEvents], begin: int = 0, end: int = blocks.EVERYTHING
+    ) -> None:
+        original(self, pieces, begin, blocks.EVERYTHING)
+
+    replace(original, begin_block)
+
+
+@fault(COMMITTED, READERS, "test_programs_miss_nothing_and_get_nothing_twice_through_faults")
+def packed_rows_count_as_told_before_they_are() -> None:
+    """A program that was handed some packed rows is told the position behind all that wait."""
+    original = Cursor._tell
+
+    def _tell(self: Cursor, behind: int) -> None:
+        assert self.position is not None
+        original(self, self.position)
+
+    replace(original, _tell)

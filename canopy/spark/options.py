@@ -19,11 +19,13 @@ KNOWN: Final = (
 )
 """In lower case, as Spark compares them; the last two are Spark's own."""
 
-ROWS_PER_TRIGGER: Final = 1_000_000
-"""Offsets of one trigger at most: some seconds of work on two cores."""
+ROWS_PER_TRIGGER: Final = 250_000
+"""Offsets of one trigger at most: less than a second's work on two cores."""
 
 ROWS_PER_PARTITION: Final = 100_000
-"""Offsets of one partition at most: a task of a third of a second."""
+"""Offsets of one partition at most: a task of a third of a second. (With another number here a
+batch that is done again after an upgrade would have other partitions, and sinks other producers.)
+"""
 
 SAMPLE: Final = 1_000
 """Rows at each end of a shard from which the columns are inferred."""

@@ -30,6 +30,7 @@ from canopy.spark import sink
 from canopy.spark.blocks import Block
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.history import history_ends
+from canopy.spark.options import ROWS_PER_TRIGGER
 from canopy.spark.source import CanopySource, PushingReader, Reader, StreamReader
 from overlay.client import Streams
 from overlay.stream_client import AddStream
@@ -101,7 +102,7 @@ def test_a_query_goes_trigger_by_trigger_and_a_trigger_done_again_has_the_same_p
 ) -> None:
     reader = source(overlay, "three", startingOffsets="first").streamReader(SCHEMA)
     assert isinstance(reader, StreamReader)
-    assert reader.getDefaultReadLimit() == ReadMaxRows(1_000_000)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(ROWS_PER_TRIGGER)
     begin = offset = reader.initialOffset()
     found: list[int] = []
     triggers = 0
