@@ -1,7 +1,7 @@
 """How fast Spark reads a stream, and how fast it writes one.
 
     python -m bench.streams.spark                   # all workloads
-    python -m bench.streams.spark --rows 300000     # with fewer rows
+    python -m bench.streams.spark --only tail       # those whose names begin so
 
 One node as a process of its own, Spark in a JVM with two tasks at a time (`local[2]`) and its
 Python workers, all on this machine. Rows have eight attributes; columns are four of them and the
@@ -140,6 +140,7 @@ class Run:
         took = [p.durationMs["triggerExecution"] / 1000 for p in found[WARM:]]
         measured = sum(counts[first:last])
         return {
+            "kind": "rate",
             "workload": name,
             "rows": rows,
             "scanned": sum(counts),
@@ -220,6 +221,7 @@ def live(run: Run, seconds: float) -> dict[str, Any]:
     took = [p.durationMs["triggerExecution"] / 1000 for p in progress]
     rows = sum(p.numInputRows for p in progress)
     return {
+        "kind": "trigger",
         "workload": "trigger",
         "rows": rows,
         "triggers": len(took),
@@ -246,6 +248,7 @@ def history(run: Run, rows: int) -> dict[str, Any]:
             assert sum(row["count(1)"] for row in found) == rows
     with_stream, alone_ = min(took["with_stream"]), min(took["files_alone"])
     return {
+        "kind": "history",
         "workload": "history",
         "rows": rows,
         "seconds": round(with_stream, 3),
@@ -256,7 +259,7 @@ def history(run: Run, rows: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the workload trigger")
     parser.add_argument("--only", default="", help="the beginning of one workload's name")
@@ -300,7 +303,7 @@ def workloads(run: Run, arguments: argparse.Namespace) -> list[dict[str, Any]]:
             for each, n in run.seconds().items()
         }
         speed = {"seconds": round(seconds, 2), "rows_per_second": round(rows / seconds)}
-        found.append({"workload": "files", "rows": rows, **speed, **used})
+        found.append({"kind": "rate", "workload": "files", "rows": rows, **speed, **used})
     if wanted("history"):
         found.append(history(run, rows))
     if wanted("trigger"):
