@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from msgspec.structs import astuple
 
@@ -98,11 +98,11 @@ class FolderRows:
     def read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
         """See `Rows`."""
         known = self._shards.get(wanted.shard)
-        if known is None or wanted.end > known.ends.next:
+        is_other = wanted.stream not in ("", self.stream_id)
+        if known is None or is_other or wanted.end > known.ends.next:
             self._look()
         check_same(wanted.stream, self.stream_id)
-        shard = self._shards[wanted.shard]
-        _check_kept(wanted.shard, shard.ends, wanted.begin, wanted.end)
+        self._kept(wanted.shard, wanted.begin, wanted.end)
         predicate = compile_selector(selector) if selector else None
         for chunk in self._chunks(wanted.shard, wanted.begin, wanted.end, predicate):
             if wanted.until is not None and chunk.time / NANOSECONDS >= wanted.until:
@@ -148,6 +148,21 @@ class FolderRows:
                 if is_shard and any(parse_name(each.name) for each in folder.iterdir()):
                     yield folder
 
+    def _kept(self, number: int, begin: int, end: int) -> _Shard:
+        """A shard that has this range of offsets. Raises RowsLostError."""
+        there = self._shards.get(number, _Shard(ShardEnds(0, 0), ()))
+        first, behind = there.ends
+        if begin < first:
+            raise RowsLostError(
+                f"shard {number}: the rows from offset {begin} on are not kept any more: {first} "
+                "is the first"
+            )
+        if end > behind:
+            raise RowsLostError(
+                f"shard {number}: rows up to offset {end} were there, and now there are {behind}"
+            )
+        return there
+
     def _recovered(self, folder: Path) -> _Found:
         names = [each for each in folder.iterdir() if parse_name(each.name)]
         sizes = tuple(sorted((each.name, each.stat().st_size) for each in names))
@@ -174,7 +189,7 @@ class FolderRows:
         replica that has it whole."""
         skips = None if predicate is None else SkipTest(predicate)
         shard = self._shards[number]
-        at = begin
+        at, missed = begin, -1
         while at < end:
             before = at
             for replica in shard.replicas:
@@ -184,27 +199,15 @@ class FolderRows:
                         continue
                     if skips is None or skips.may_match(decode_zones(chunk.zones)):
                         yield chunk
-            if at == before:
-                self._look()  # retention may have removed it meanwhile
-                _check_kept(number, self._shards[number].ends, at, end)
+            if at == before and at != missed:
+                self._look()  # it was removed meanwhile, or another replica has it by now
+                shard, missed = self._kept(number, at, end), at
+            elif at == before:
                 folders = ", ".join(str(replica.folder) for replica in shard.replicas)
                 raise SparkSourceError(
                     f"the chunk with offset {at} is damaged or missing in {folders}: add the "
                     "folder of another replica to the path"
                 )
-
-
-def _check_kept(number: int, there: ShardEnds, begin: int, end: int) -> None:
-    """Raise RowsLostError if the range of offsets is not there as a whole."""
-    if begin < there.first:
-        raise RowsLostError(
-            f"shard {number}: the rows from offset {begin} on are not kept any more: {there.first} "
-            "is the first"
-        )
-    if end > there.next:
-        raise RowsLostError(
-            f"shard {number}: rows up to offset {end} were there, and now there are {there.next}"
-        )
 
 
 def _shard_of(found: Sequence[_Found]) -> _Shard:
@@ -256,29 +259,43 @@ def _offset_behind(recovered: Recovered, number: int) -> int:
 def _walk(folder: Path, begin: int, end: int) -> Iterator[Chunk]:
     """The chunks of all kinds with offsets, from that with the offset `begin` on, while nothing is
     missing and each is whole."""
-    segments = sorted(
-        (parsed, each) for each in folder.iterdir() if (parsed := parse_name(each.name))
-    )
+    try:
+        found = [(parsed, each) for each in folder.iterdir() if (parsed := parse_name(each.name))]
+    except FileNotFoundError:
+        return
+    segments = sorted(found)
     starts = [offset for (offset, _), _ in segments]
     at = begin
     for place, (_, path) in enumerate(segments):
         behind = starts[place + 1] if place + 1 < len(starts) else end
         if at >= end or behind <= at:
             continue
-        with path.open("rb", buffering=HEADS) as file:
-            while at < end and (head := file.read(HEAD.size)):
-                if len(head) < HEAD.size or not head.startswith(MARK):
-                    return
-                length, first, count = itemgetter(1, 8, 9)(HEAD.unpack(head))
-                behind_head = max(length - HEAD.size, 0)
-                if not count or first + count <= at:
-                    file.seek(behind_head, os.SEEK_CUR)
-                    continue
-                chunk = read(head + file.read(behind_head), hashed=False)
-                if chunk is None or chunk.first > at:
+        try:
+            file = path.open("rb", buffering=HEADS)
+        except FileNotFoundError:
+            return
+        with file:
+            for chunk in _chunks_of(file, at, end):
+                if chunk.first > at:
                     return
                 yield chunk
                 at = chunk.next_offset
+
+
+def _chunks_of(file: BinaryIO, begin: int, end: int) -> Iterator[Chunk]:
+    """Those of one segment with offsets, up to one that is not whole."""
+    at = begin
+    while at < end and len(head := file.read(HEAD.size)) == HEAD.size and head.startswith(MARK):
+        length, first, count = itemgetter(1, 8, 9)(HEAD.unpack(head))
+        rest = max(length - HEAD.size, 0)
+        if not count or first + count <= at:
+            file.seek(rest, os.SEEK_CUR)
+            continue
+        chunk = read(head + file.read(rest), hashed=False)
+        if chunk is None:
+            return
+        yield chunk
+        at = chunk.next_offset
 
 
 def _matching(chunk: Chunk, shard: int, predicate: Predicate | None) -> PackedEvents | None:

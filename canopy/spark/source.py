@@ -223,7 +223,7 @@ class Reader(Reading, DataSourceReader):
         }
         conditions = [self._options.selector, *self._conditions]
         selector = " AND ".join(f"({each})" for each in conditions if each)
-        return self.spans(begins, ends, selector)
+        return self.spans(begins, ends, selector, self.rows.stream_id)
 
 
 class PushingReader(Reader):

@@ -90,3 +90,23 @@ def test_rows_are_chosen_by_content_and_what_is_not_kept_is_said(tmp_path: Path)
         offsets(rows, 3, 20)
     with pytest.raises(RowsLostError, match="now there are 33"):
         offsets(rows, 30, 60)
+
+
+def test_what_is_known_of_a_folder_is_looked_up_again_where_a_task_wants_more(
+    tmp_path: Path,
+) -> None:
+    log = written()
+    folder = stored(log, tmp_path / "a") / "stream" / "0"
+    rows = FolderRows([str(tmp_path / "a")], "")
+    assert offsets(rows, 0, 21) == list(range(21))
+    log.events(batch("p", 1, 24, 3))
+    (folder / max(log.files)).write_bytes(log.files[max(log.files)])
+    assert offsets(rows, 0, 24) == list(range(24))
+    (folder / min(log.files)).unlink()
+    with pytest.raises(RowsLostError, match="12 is the first"):
+        offsets(rows, 0, 24)
+    folder.parent.rename(tmp_path / "a" / "founded anew")
+    wanted = RowRange(0, 12, 24, None, "founded anew")
+    assert sum(piece.count for piece in rows.read(wanted, "")) == 12
+    with pytest.raises(SparkSourceError, match="another stream"):
+        next(rows.read(wanted._replace(stream="stream"), ""))
