@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -30,17 +30,6 @@ EVERYTHING: Final = 2**63 - 1
 _HEADER: Final = b"\xdd"  # MessagePack's array 32: this byte, 4 bytes of length, the items
 
 Column = list[Value | None]
-
-
-class PlacedRow(NamedTuple):
-    """A row and its place. `time`: when it was appended, in seconds since 1970."""
-
-    shard: int
-    offset: int
-    time: float
-    attributes: dict[str, Value | None]
-    payload: bytes
-    payload_type: str
 
 
 class Block:
@@ -84,11 +73,6 @@ class Block:
     def attributes(self) -> list[dict[str, Value | None]]:
         """All attributes of each row."""
         return [row.attributes for row in self._rows()]
-
-    def rows(self) -> Iterator[PlacedRow]:
-        """The rows one by one, for those who look at few."""
-        for offset, time, row in zip(self.offsets, self.times, self._rows(), strict=True):
-            yield PlacedRow(self.shard, int(offset), int(time) / 1e9, *msgspec.structs.astuple(row))
 
     def _rows(self) -> Sequence[Any]:
         return self._decoded(_ROWS.decode)

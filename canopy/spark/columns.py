@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from canopy.spark.blocks import EVERYTHING, Block, Column, PlacedRow, blocks
+from canopy.spark.blocks import EVERYTHING, Block, Column, blocks
 from canopy.spark.errors import SparkSourceError
 from canopy.spark.options import Mode
 from matching import Value
@@ -137,15 +137,20 @@ def _extra(name: str, block: Block) -> pa.Array:
     return pa.array(block.payloads()[name == "_payload_type"], kind)
 
 
-def infer(rows: Iterable[PlacedRow]) -> pa.Schema:
+def infer(there: Iterable[Block]) -> pa.Schema:
     """The columns of rows like these: attributes in the order of their coming, then the places, and
     the payload where some row has one."""
     kinds: dict[str, set[type]] = {}
     has_payload = False
-    for row in rows:
-        has_payload = has_payload or bool(row.payload or row.payload_type)
-        for name, value in row.attributes.items():
-            kinds.setdefault(name, set()).add(type(value))
+    for block in there:
+        payloads, payload_types = block.payloads()
+        has_payload = has_payload or any(payloads) or any(payload_types)
+        shapes: dict[tuple[str, ...], list[Iterable[Value | None]]] = {}
+        for row in block.attributes():  # most rows have the same attributes in the same order
+            shapes.setdefault(tuple(row), []).append(row.values())
+        for names, rows in shapes.items():
+            for name, values in zip(names, zip(*rows, strict=True), strict=True):
+                kinds.setdefault(name, set()).update(map(type, values))
     taken = {name.lower() for name in EXTRAS}
     fields: list[pa.Field] = []
     for name, found in kinds.items():

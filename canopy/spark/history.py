@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,10 +75,8 @@ def export_history(
     for shard, ends in there.items():
         for at in range(begins[shard], ends.next, FILE_OFFSETS):
             wanted = RowRange(shard, at, min(at + FILE_OFFSETS, ends.next))
-            pieces = list(rows.read(wanted, selector))
-            found = list(blocks(pieces, wanted.begin, wanted.end))
-            rows_there = chain.from_iterable(block.rows() for block in found)
-            fields = _extended(fields, infer(rows_there))
+            found = list(blocks(rows.read(wanted, selector), wanted.begin, wanted.end))
+            fields = _extended(fields, infer(found))
             _write(folder, wanted, found, fields, {STREAM: rows.stream_id, SELECTOR: selector})
             count += sum(map(len, found))
             done += wanted.end - wanted.begin

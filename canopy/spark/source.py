@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from canopy.spark.blocks import PlacedRow, behind, blocks
+from canopy.spark.blocks import Block, behind, blocks
 from canopy.spark.columns import MIXED, Columns, infer
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.node import NodeRows
@@ -103,14 +102,13 @@ def rows_of(options: SourceOptions) -> Rows:
     return NodeRows(options.node, options.stream, options.timeout)
 
 
-def _sampled(options: SourceOptions) -> Iterator[PlacedRow]:
+def _sampled(options: SourceOptions) -> Iterator[Block]:
     """Rows at both ends of each shard."""
     rows = rows_of(options)
     for shard, (first, end) in rows.ends().items():
         middle = min(end, first + options.sample)
         for begin, until in ((first, middle), (max(middle, end - options.sample), end)):
-            found = rows.read(RowRange(shard, begin, until), "")
-            yield from chain.from_iterable(each.rows() for each in blocks(found, begin, until))
+            yield from blocks(rows.read(RowRange(shard, begin, until), ""), begin, until)
 
 
 class Span(InputPartition):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from canopy.spark.blocks import Block, PlacedRow, blocks
+from canopy.spark.blocks import Block, blocks
 from canopy.spark.columns import EXTRAS, MIXED, Columns, infer
 from canopy.spark.errors import SparkSourceError
 from canopy.spark.options import sink_options, source_options
@@ -30,6 +30,23 @@ from canopy.spark.source import fields_of, schema_of
 from matching import compile_selector
 from overlay.client import PackedEvents
 from streams.log.batches import Row, encode_rows
+
+
+class PlacedRow(NamedTuple):
+    """A row and its place; `time` in seconds."""
+
+    shard: int
+    offset: int
+    time: float
+    attributes: dict[str, Any]
+    payload: bytes
+    payload_type: str
+
+
+def rows_of(block: Block) -> list[PlacedRow]:
+    offsets, times = block.offsets.tolist(), (block.times / 1e9).tolist()
+    columns = (offsets, times, block.attributes(), *block.payloads())
+    return [PlacedRow(block.shard, *each) for each in zip(*columns, strict=True)]
 
 
 def row(offset: int = 0, payload: bytes = b"", **attributes: Any) -> PlacedRow:
@@ -55,7 +72,7 @@ def test_columns_are_inferred_from_the_values_that_occur() -> None:
         row(n=1, f=1.5, s="a", b=True, mixed=1, empty=None, either=1),
         row(n=None, f=2, s="b", b=False, mixed="x", either=2.5, N=3),
     ]
-    found = infer(rows)
+    found = infer([block(*rows)])
     kinds = {field.name: field.type for field in found}
     assert kinds.pop("n") == pa.int64()
     assert kinds.pop("f") == kinds.pop("either") == pa.float64()
@@ -63,7 +80,7 @@ def test_columns_are_inferred_from_the_values_that_occur() -> None:
     assert kinds.pop("b") == pa.bool_()
     assert list(kinds) == ["_shard", "_offset", "_time"], "N is n, to Spark"
     assert {f.name for f in found if MIXED in (f.metadata or {})} == {"mixed"}
-    assert "_payload" in infer([row(payload=b"x")]).names
+    assert "_payload" in infer([block(row(payload=b"x"))]).names
     assert infer([]).names == ["_shard", "_offset", "_time"]
     there = fields_of(schema_of(found))
     assert there == found
@@ -133,7 +150,7 @@ def test_a_block_has_the_rows_of_its_range_with_their_values(
         rows += placed
     wanted = [each for each in rows if begin <= each.offset < end]
     found = list(blocks(pieces, begin, end))
-    assert repr([each for block in found for each in block.rows()]) == repr(wanted)
+    assert repr([each for block in found for each in rows_of(block)]) == repr(wanted)
     columns = [
         [value for block in found for value in block.columns(names)[place]]
         for place in range(len(names))

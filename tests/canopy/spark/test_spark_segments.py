@@ -32,7 +32,7 @@ def stored(log: LogWriter, folder: Path) -> Path:
 
 def offsets(rows: FolderRows, begin: int, end: int, selector: str = "") -> list[int]:
     pieces = rows.read(RowRange(0, begin, end), selector)
-    return [row.offset for block in blocks(pieces, begin, end) for row in block.rows()]
+    return [offset for block in blocks(pieces, begin, end) for offset in block.offsets.tolist()]
 
 
 def test_one_folder_has_what_its_log_says_to_be_committed_and_all_folders_have_more(
