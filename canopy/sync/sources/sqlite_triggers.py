@@ -10,7 +10,8 @@ it logs those that went: as deleted, or, where the new row has the same key, as 
 
 A trigger of the user's, or a foreign key's action, may change the same row once more before the
 trigger here fires, whose own change is logged first then. So what is logged is the row as the table
-has it by now, and a row is logged as deleted only if there is none with its key.
+has it by now, and a row is logged as deleted only if there is none with its key. What happened to
+the rows that an outer change has kept is logged before an inner one keeps others.
 """
 
 from __future__ import annotations
@@ -209,12 +210,13 @@ def triggers(table: Table, number: int, unique: list[tuple[str, ...]], rowid: st
     )
     forget = f"DELETE FROM canopy_candidates WHERE tab = {number};"
     lost = f"({other}) AND {_is_new(table)}"
+    others = _changed(table, number, f"NOT ({_is_new(table)})")
     made: list[str] = []
     for what, body in (
         ("insert", _gone(table, number, "0") + replaced + inserted + forget),
         (
             "update",
-            f"{_gone(table, number, lost)}{forget} {updated}"
+            f"{_gone(table, number, lost)}{others}{forget} {updated}"
             f"{deleted} AND NOT EXISTS (SELECT 1 FROM {it});",
         ),
         ("delete", f"{deleted};"),
@@ -234,7 +236,8 @@ def triggers(table: Table, number: int, unique: list[tuple[str, ...]], rowid: st
         trigger = quoted(f"canopy_before_{what}_{number}")
         made.append(
             f"CREATE TRIGGER {trigger} BEFORE {what.upper()} ON {name} {when} BEGIN "
-            f"{forget} "  # those of a statement that was ignored
+            f"{_gone(table, number, '0')}{_changed(table, number, '1')}"
+            f"{forget} "  # those of an outer change, or of a statement that was ignored
             f"INSERT INTO canopy_candidates (tab, {kept}) "
             f"SELECT {number}, {columns} FROM {name} WHERE {meets}; END"
         )
@@ -261,6 +264,21 @@ def _is_new(table: Table) -> str:
     """Whether a candidate has the key of the row as it is now."""
     return " AND ".join(
         f"NEW.{quoted(table.columns[place].name)} = c.v{place}" for place in table.key
+    )
+
+
+def _changed(table: Table, number: int, which: str) -> str:
+    """The statement that logs of the candidates those that are another row by now."""
+    count = len(table.columns)
+    names = [quoted(name) for name in table.names]
+    kept = ", ".join(f"v{place}" for place in range(2 * count))
+    there = " AND ".join(f"t.{names[place]} = c.v{place}" for place in table.key)
+    other = " OR ".join(f"t.{n} IS NOT c.v{place} COLLATE BINARY" for place, n in enumerate(names))
+    images = ", ".join([f"t.{n}" for n in names] + [f"c.v{place}" for place in range(count)])
+    return (
+        f"INSERT INTO canopy_changes (tab, op, at, applied, {kept}) "
+        f"SELECT {number}, {UPDATE}, {NOW}, {ORIGIN}, {images} FROM canopy_candidates AS c, "
+        f"{quoted(table.name)} AS t WHERE c.tab = {number} AND {which} AND {there} AND ({other}); "
     )
 
 

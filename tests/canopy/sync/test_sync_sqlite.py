@@ -514,3 +514,29 @@ def test_a_key_that_is_null_is_refused(kit: Kit) -> None:
     drained(capture)
     with pytest.raises(SchemaError, match=r"NOT NULL constraint failed: odd .name\.a b"):
         drained(apply)
+
+
+def test_rows_that_a_change_within_a_change_replaces_are_told_of(tmp_path: Path) -> None:
+    kit = Kit(tmp_path, {"orders": "total > 100"})
+    kit.db.executescript(SHOP)
+    kit.db.executescript(
+        "INSERT INTO orders VALUES (1, 'a', 200, 'x'), (2, 'b', 200, 'y'), (3, 'c', 200, 'z')"
+    )
+    capture, apply = kit.capture(), kit.apply()
+    n = "INSERT OR REPLACE INTO orders VALUES (NEW.id, NEW.item, NEW.total + 1, NEW.code)"
+    for name, what in (
+        ("a", f"UPDATE ON orders WHEN NEW.total = 300 BEGIN {n}; END"),
+        ("b", "INSERT ON orders WHEN NEW.total = 50 BEGIN "
+         "UPDATE orders SET code = code || 'n' WHERE id = 3; END"),
+    ):  # fmt: skip
+        kit.db.execute(f"CREATE TRIGGER {name} AFTER {what}")
+    for statement in (
+        "INSERT OR REPLACE INTO orders VALUES (1, 'd', 50, 'u')",  # leaves the filter
+        "UPDATE OR REPLACE orders SET code = 'same', total = 300",  # each replaces the one before
+    ):
+        kit.db.execute(statement)
+        drained(capture)
+        drained(apply)
+        kit.check(("orders",))
+    assert [row[0] for row in kit.rows(kit.target, "orders")] == [3]
+    kit.close()
