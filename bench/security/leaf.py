@@ -3,7 +3,7 @@
 Three nodes with keys, and a leaf that has joined them. A program publishes at the first node, at
 `--rate` events per second, and programs at the two others subscribe. Windows of `--seconds` are
 calm and attacked in turns: then a program at the leaf asks for `--subscriptions` subscriptions of
-`--conjunctions` alternatives each, on seven attributes, as fast as it is answered. Owners take what
+`--conjunctions` alternatives each (a square number), as fast as it is answered. Owners take what
 a leaf has a quota for and refuse the rest (`refused`, registrations in a window), and when the
 program ends they take back what it had. `p99_ms` is of the others' events; `memory_mib` the most
 that the memory of a node was above that before a window, `cpu_share` the processor time of the
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -58,8 +59,12 @@ def subscribe(data: Path, subscriptions: int, conjunctions: int) -> None:
             for number in range(subscriptions):
                 if len(begun) >= AHEAD:
                     finish()
-                each = [f"a{n % 7} = {n} AND b = {number}" for n in range(conjunctions)]
-                begun.append(client.begin(Subscribe(0, " OR ".join(each)), SUBACK))
+                sides = [
+                    " OR ".join(f"{name}{n} = {number}" for n in range(math.isqrt(conjunctions)))
+                    for name in "ab"
+                ]
+                selector = f"({sides[0]}) AND ({sides[1]})"
+                begun.append(client.begin(Subscribe(0, selector), SUBACK))
         except ControlError as error:
             answers[str(error)] = 1
     print(answers, file=sys.stderr)
