@@ -199,7 +199,7 @@ def spark_session(
                 finally:
                     # Where nothing is left to be written, ending a JVM in order is a second of
                     # processor time.
-                    small = values["spark.sql.shuffle.partitions"] == "1" and not wishes
+                    small = values.get("spark.sql.shuffle.partitions") == "1" and not wishes
                     _stop(context, gateway, at_once=small and not notes)
             except BaseException:
                 if archive is not None:
