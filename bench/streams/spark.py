@@ -51,6 +51,7 @@ from overlay.stream_client import AddStream
 PLACES = "_shard INT, _offset BIGINT, _time TIMESTAMP"
 SCHEMA = f"id BIGINT, region STRING, mag DOUBLE, place STRING, {PLACES}"
 WARM = 2  # triggers before those that are measured
+COMPILED = 5  # the same where triggers are small
 LOOK = 0.02
 PATIENCE = 600.0
 
@@ -195,6 +196,11 @@ def _used(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
+def with_rows(query: Any) -> list[Any]:
+    """The triggers that had some."""
+    return [progress for progress in query.recentProgress if progress.numInputRows]
+
+
 def live(run: Run, seconds: float) -> dict[str, Any]:
     """Triggers while rows are appended."""
     ended = threading.Event()
@@ -213,11 +219,14 @@ def live(run: Run, seconds: float) -> dict[str, Any]:
     thread = threading.Thread(target=append)
     query = run.start(run.rows("live"), "noop", {"processingTime": "0.5 seconds"})
     thread.start()
-    time.sleep(seconds + 15.0)
+    until = time.monotonic() + PATIENCE
+    while len(with_rows(query)) < COMPILED and time.monotonic() < until:
+        time.sleep(LOOK)
+    time.sleep(seconds)
     ended.set()
     thread.join()
     query.stop()
-    progress = [p for p in query.recentProgress if p.numInputRows][5:]
+    progress = with_rows(query)[COMPILED:]
     took = [p.durationMs["triggerExecution"] / 1000 for p in progress]
     rows = sum(p.numInputRows for p in progress)
     return {
