@@ -84,7 +84,14 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         *("StreamElsewhere", "ShardsOrphaned", "KeepShards", "ShardsReport"),
     ),
     "stream_readings": (
-        *("ReadShard", "ReadingBegan", "ReadingRefused", "StreamRows", "ReadingsScanned"),
+        *(
+            "ReadShard",
+            "ReadingBegan",
+            "ReadingRefused",
+            "StreamRows",
+            "SharedRows",
+            "ReadingsScanned",
+        ),
         *("KeepReadings", "ReadingsKept", "ReadingsMoved", "EndReadings"),
         *("CommitPosition", "PositionCommitted"),
     ),

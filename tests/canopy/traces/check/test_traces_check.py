@@ -42,6 +42,7 @@ FOUND: dict[str, tuple[list[str], list[str]]] = {
     "broken JSON in attributes": (["unreadable attributes"], []),
     "a record counted as lost": (["lost records"], []),
     "an absent record": (["absent records"], []),
+    "the same while a record is absent": (["absent records"], []),
     "a broken line": (["unreadable lines", "lost records"], []),
     "an absent node": (["absent node"], []),
     "the first records removed": (["absent records"], []),
