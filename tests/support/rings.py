@@ -15,7 +15,6 @@ from overlay.chord.clusters import Clusters
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingWalked
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.ring import Ring
-from overlay.links.events import LinkUp
 from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, LocalEvent, NodeId, Peer
@@ -124,7 +123,7 @@ class RingWorld(World):
         node.view.neighbours += old.view.neighbours
         self._start(node)
         for other in node.view.peers():
-            self.after(0.1, self.tell, other.id, LinkUp(node.peer, True))
+            self.after(0.1, self.begin_session, other.id, node.peer.id)
         return node
 
     def crash(self, node: RingNode, left: bool = False) -> None:

@@ -234,6 +234,7 @@ class World(Scheduler):
         self.checks: list[Callable[[], object]] = []
         """Called after each turn of each node."""
         self._clear_at: dict[Link, float] = {}  # when the last message of the link arrives
+        self._unnoticed: dict[Link, list[LinkDown]] = {}  # ends of sessions, by who will hear them
         self._peers: dict[str, Peer] = {}  # every node that there was
 
     # -- nodes -----------------------------------------------------------------------------------
@@ -257,6 +258,8 @@ class World(Scheduler):
         """Remove a node; what it sent before still arrives. The others notice after `notice`
         seconds, or at once if it has `left` in order."""
         gone = self.nodes.pop(name)
+        for link in [link for link in self._unnoticed if link[0] == name]:
+            del self._unnoticed[link]  # a process that is started later had no such session
         for source, target in list(self.links):
             if target == name:
                 self._down(source, gone.me, left, self._drop((source, name)))
@@ -331,7 +334,16 @@ class World(Scheduler):
         """They reach each other again. The session comes up after its end was noticed."""
         for source, target in ((one, two), (two, one)):
             self.severed.pop((source, target), None)
-            self.after(self.notice, self.tell, source, LinkUp(self._peer(target), True))
+            self.after(self.notice, self.begin_session, source, target)
+
+    def begin_session(self, at: str, other: str) -> None:
+        """A node hears that there is a new session with another, if they reach each other. It hears
+        before of the end of each former one that it has not noticed yet, as a peer that was started
+        again ends the old session first (overlay/links/handshake.py)."""
+        if other in self.nodes and (at, other) not in self.severed:
+            for down in list(self._unnoticed.get((at, other), ())):
+                self._notice((at, other), down)
+            self.tell(at, LinkUp(self._peer(other), True))
 
     def tell(self, name: str, event: LocalEvent) -> None:
         """A node hears an event, if it is there."""
@@ -358,7 +370,15 @@ class World(Scheduler):
 
     def _down(self, at: str, other: Peer, left: bool, lost: tuple[Message, ...]) -> None:
         down = LinkDown(other, "gone", left, lost)
-        self.after(0.01 if left else self.notice, self.tell, at, down)
+        self._unnoticed.setdefault((at, other.id), []).append(down)
+        self.after(0.01 if left else self.notice, self._notice, (at, other.id), down)
+
+    def _notice(self, link: Link, down: LinkDown) -> None:
+        """A node hears that a session has ended, unless it has heard it already."""
+        unnoticed = self._unnoticed.get(link, [])
+        if any(each is down for each in unnoticed):
+            unnoticed[:] = [each for each in unnoticed if each is not down]
+            self.tell(link[0], down)
 
     def _peer(self, name: str) -> Peer:
         return self._peers.get(name) or peer(name)
