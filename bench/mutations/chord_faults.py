@@ -15,11 +15,13 @@ from overlay.chord.consensus.election_timeout import ElectionTimeout
 from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.journal import Journal, Snapshot
+from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry, VoteRecord
 from overlay.chord.epochs import ELECTION_BITS, above_fork, new_fork
 from overlay.chord.events import ArcTaken
 from overlay.chord.membership.cluster_merge import ClusterMerges
 from overlay.chord.membership.handover import HandOver, HandOvers, HandOverTimeout
+from overlay.chord.membership.members import Members
 from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging.merging import Merging
@@ -27,6 +29,7 @@ from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, MergeOffer, TakeOver
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import LostCluster, Recovery
+from overlay.chord.ring.claims import Claims
 from overlay.chord.ring.pointers import Pointers
 from overlay.chord.ring.stabilisation import Stabilisation
 from overlay.chord.role import ClusterRole
@@ -607,3 +610,47 @@ def merge_below_ignored() -> None:
         self.recruiting.settings = settings
 
     replace(original, _begin_if_small)
+
+
+@fault(
+    "P4",
+    "tests/chord/consensus/test_chord_hello.py",
+    "test_who_believes_late_that_a_primary_was_elected_answers_its_hello_then",
+)
+def late_follower_says_nothing() -> None:
+    """A member that follows a primary only after it has asked others does not answer its HELLO."""
+
+    def _follow(self: Members) -> None:
+        self.election.cancel()
+        self.heartbeat.start_following()
+
+    replace(Members._follow, _follow)
+
+
+@fault(
+    "P4",
+    "tests/chord/consensus/test_chord_hello.py",
+    "test_a_cluster_with_more_members_than_voters_follows_whom_they_elect",
+)
+def members_count_as_voters() -> None:
+    """A member believes that a primary was elected only if a majority of the members granted it,
+    although fewer vote."""
+
+    def prove(self: Claims, cluster: Cluster, voters: Sequence[Peer]) -> None:
+        pass
+
+    replace(Claims.prove, prove)
+
+
+@fault(
+    "P1",
+    "tests/chord/consensus/test_chord_hello.py",
+    "test_a_voter_that_is_started_again_at_once_gets_what_was_under_way",
+)
+def returned_voter_not_asked() -> None:
+    """A primary does not ask a voter that is reachable again how far its log is."""
+
+    def restart_follower(self: LeaderLog, peer: Peer) -> None:
+        pass
+
+    replace(LeaderLog.restart_follower, restart_follower)

@@ -207,6 +207,10 @@ LEAVE_WITHIN: Final = 10.0
 """After so long a leaving member goes even if it was not released. What it hosted is then moved as
 if it had died. Guess; to be measured by the time that moving a full host takes."""
 
+HELLOS_KEPT: Final = 64
+"""HELLOs that wait until this node follows who sent them. As many as claims that may be in doubt:
+those are why they wait."""
+
 REMOVED_MOST: Final = 64
 """Lost members that are remembered, to be released when they return. Guess; to be measured by the
 members that a cluster loses within a day."""

@@ -175,6 +175,28 @@ def test_grants_of_others_than_the_voters_prove_nothing() -> None:
     assert primary.port.counts["fenced"] == 0
 
 
+def test_grants_of_members_that_do_not_vote_prove_nothing() -> None:
+    """Five serve and three vote: a voter has its own grant, and that of a member without a vote."""
+    world = grown(3, nodes=5, clusters=1, size=3, signed=True)
+    (primary,) = world.primaries()
+    primary.clusters.want(5)
+    world.run(5)
+    own = cluster_of(primary)
+    voters = [peer.id for peer in primary.clusters.log.voters]
+    (other, *_) = (peer for peer in own.members() if peer.id not in voters)
+    liar = world.member(voters[-1])
+    assert (len(own.members()), len(voters)) == (5, 3)
+    grant = signer(world.member(other.id)).sign(
+        granting(own.ring, own.key, own.epoch + 1, liar.peer.id)
+    )
+    said = claim(liar, own, own.epoch + 1, grant)
+    tell_all(world, liar, ClusterHello(said), Membership(said))
+    world.run(0.5)
+    leads_still(world, primary, own)
+    world.run(5)
+    assert cluster_of(primary).epoch == own.epoch  # no other election was needed
+
+
 def test_who_passes_a_description_on_changes_nothing_in_it() -> None:
     """Members, arc and number are the primary's word."""
     world, _, liar, own = cluster()

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import msgspec
 
 from overlay.backlog import Backlog
+from overlay.bounded import BoundedDict
 from overlay.chord.consensus.journal import Journal, Snapshot
 from overlay.chord.consensus.messages import (
     ClusterHelloReply,
@@ -32,7 +33,7 @@ from overlay.chord.consensus.messages import (
     VoteRecord,
 )
 from overlay.chord.consensus.voter_log import VoterLog, size_of
-from overlay.chord.constants import DISCONNECT_ASSUMED
+from overlay.chord.constants import DISCONNECT_ASSUMED, HELLOS_KEPT
 from overlay.chord.events import ArcGone, EntryReceived, LogReset
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
@@ -72,6 +73,8 @@ class FollowerLog:
         )
         self.voter_log: VoterLog | None = None
         self.staged: StagedSnapshot | None = None
+        # HELLOs that wait for an answer: by the primary, its cluster and epoch.
+        self._hellos = BoundedDict[NodeId, tuple[Key, int]](HELLOS_KEPT)
 
     # -- what is held ----------------------------------------------------------------------------
 
@@ -190,10 +193,18 @@ class FollowerLog:
 
     # -- at the other voters ---------------------------------------------------------------------
 
-    def answer_hello(self, sender: Peer, cluster: Cluster) -> None:
-        """HELLO: the primary of `cluster` asks how far this copy is."""
-        if self._listens(sender, cluster.key, cluster.epoch):
-            self._say_position(sender)
+    def note_hello(self, sender: Peer, cluster: Cluster) -> None:
+        """HELLO: the primary of `cluster` asks how far this copy is. It asks once, and this node
+        may follow it only later: where nodes have keys, others are asked first whether it leads."""
+        self._hellos.renew(sender.id, (cluster.key, cluster.epoch))
+
+    def answer_hello(self) -> None:
+        """Say how far this copy is if the own primary has asked in its present epoch."""
+        cluster = self.role.cluster
+        asked = None if cluster is None else self._hellos.get(cluster.primary.id)
+        if cluster is not None and asked is not None and self._listens(cluster.primary, *asked):
+            del self._hellos[cluster.primary.id]
+            self._say_position(cluster.primary)
 
     def on_entries(self, sender: Peer, message: LogEntries) -> None:
         """Apply the next entries, store and acknowledge them; where they do not follow on this log,

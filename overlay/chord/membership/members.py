@@ -202,8 +202,9 @@ class Members:
     def on_hello(self, sender: Peer, message: ClusterHello) -> None:
         """HELLO: there is a new primary, or the present one asks how far this node's log is."""
         self._look_at_rival(sender, message.cluster)
+        self.log.note_hello(sender, message.cluster)
         self.accept_description(sender, message.cluster)
-        self.log.answer_hello(sender, message.cluster)
+        self.log.answer_hello()
 
     def _look_at_rival(self, sender: Peer, cluster: Cluster) -> None:
         """At a primary: another was granted the same epoch, since a voter has voted twice. Neither
@@ -363,6 +364,8 @@ class Members:
             return True  # a part of its arc becomes this cluster
         if own is None:
             return self.ring.claims.is_sealed(cluster)
+        if self.log.is_of(cluster.key) and self.ring.claims.is_sealed(cluster):
+            self.ring.claims.prove(cluster, self.log.voters)
         return self.ring.admits(cluster)
 
     def on_claim_believed(self, event: ClaimBelieved) -> None:
@@ -412,9 +415,11 @@ class Members:
             self.leave()
 
     def _follow(self) -> None:
-        """There is a primary: no election, and its heartbeats count."""
+        """There is a primary: no election, and its heartbeats count. Answer the HELLO that it sent
+        when this node did not follow it yet."""
         self.election.cancel()
         self.heartbeat.start_following()
+        self.log.answer_hello()
 
     def _led(self) -> Cluster:
         assert self.role.led is not None, "only the primary changes members"

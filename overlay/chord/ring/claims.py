@@ -12,15 +12,16 @@ since any voter may say so. It is believed
   majority, as of a cluster that is lost (P5).
 
 It is refused if the former primary says that it leads, or a majority of the members knows nothing
-of it. Members and voters are not told apart in a description; of n members the voters are the
-largest odd number, and their majority is counted.
+of it. Members and voters are not told apart in a description; of n members the voters are taken to
+be the largest odd number, and their majority is counted. Since more may serve than vote, a member,
+which has the voters in its log, also believes whom a majority of those has granted the epoch.
 
 What one lying voter can still do is listed in docs/design/security.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -135,16 +136,22 @@ class Claims:
     def is_granted(self, cluster: Cluster, known: Cluster) -> bool:
         """Whether enough members of `known` have granted what `cluster` claims: a majority of the
         voters."""
-        members = {member.id: None for member in known.members()}
-        if self.signer is None or cluster.key != known.key:
+        if cluster.key != known.key:
             return False
+        members = known.members()
         if len(members) < 3:  # of whom the primary alone votes
-            members = {known.primary.id: None}
-        enough = voters_majority(len(members))
+            members = (known.primary,)
+        return self._is_granted_by(cluster, members, voters_majority(len(members)))
+
+    def _is_granted_by(self, cluster: Cluster, nodes: Sequence[Peer], enough: int) -> bool:
+        """Whether so many of these nodes have granted what `cluster` claims."""
+        if self.signer is None:
+            return False
+        granters = {node.id: None for node in nodes}
         signed = granting(cluster.ring, cluster.key, cluster.epoch, cluster.primary.id)
         found: dict[NodeId, None] = {}
         for grant in cluster.grants:
-            if grant.signer in members and grant.signer not in found:
+            if grant.signer in granters and grant.signer not in found:
                 if self.signer.holds(grant, signed):
                     found[grant.signer] = None
                 if len(found) >= enough:
@@ -196,6 +203,20 @@ class Claims:
             self.port.send(peer, Contact(self.port.me.id))
         self.port.set_timer(self._wait, ClaimDue(claim))
         return False
+
+    def prove(self, cluster: Cluster, voters: Sequence[Peer]) -> None:
+        """Believe what `cluster`, which is sealed, claims if a majority of `voters` has granted it:
+        those of its log, of which this node has a copy."""
+        claim = _claim(cluster)
+        believed, until = self._settled.get(claim, (False, float("-inf")))
+        if (believed and until > self.port.now) or not self._is_granted_by(
+            cluster, voters, len(voters) // 2 + 1
+        ):
+            return
+        if claim in self._doubts:
+            self._decide(claim, True)
+        else:
+            self._settle(claim, True)
 
     def heard(self, sender: Peer, said: Cluster) -> None:
         """A node says how things stand, perhaps because it was asked about a claim."""
