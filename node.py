@@ -141,7 +141,7 @@ class Node:
             self, stores, lambda: self.view.peers(), spreads=role is not Role.LEAF
         )
         counting = settings.tree.routing == "counting"
-        self.policies = Policies(self, policy, tenant, counting)
+        self.policies = Policies(self, policy, tenant, counting, role is Role.LEAF)
         self.guard = Guard(
             me.id, role, tenant, {**RULES, **STREAM_RULES}, lambda: self.policies.confinement,
             self.turns.dispatch, self.send, driver.clock, self.count, self.trace,
@@ -230,8 +230,9 @@ class Node:
             self, settings, self.owner, self.cache_holders, self.restoration
         )
         self.registry = Registry(
-            self, settings, self.owner, self.summaries, self.restoration, self.policies
-        )
+            self, settings, self.owner, self.summaries, self.restoration, self.policies,
+            lambda node: not self.guard.takes_part(node),
+        )  # fmt: skip
         self.policy_changes = PolicyChanges(self, self.policies, self.owner, self.registry)
         self.rebalance = Rebalance(self, settings, self.owner)
         self.registry_merge = RegistryMerge(

@@ -339,8 +339,9 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Failed(Reply, frozen=True):
-    """The command was not carried out. `code`: usage, selector, refused, time-out, unknown, or
-    leaving (nothing of it was, nor will be: the node is leaving the overlay).
+    """The command was not carried out. `code`: usage, selector, refused, policy, quota (more
+    than this node may have registered), time-out, unknown, or leaving (nothing of it was, nor will
+    be: the node is leaving the overlay).
 
     With request 0 it is bad news: Dropped, Lapsed, Ended, full (the
     node serves no further program, and closes the connection), or leaving (all subscriptions of

@@ -33,7 +33,7 @@ COMMON = (
     "overlay.regions",
     "overlay.hybrid_clock",
     "overlay.inner",
-    "overlay.tenants.policy",
+    *("overlay.tenants.policy", "overlay.tenants.bucket", "overlay.tenants.leaf_share"),
 )
 LOWER = (*COMMON, "matching", "overlay.links")
 
@@ -110,8 +110,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "overlay.tenants.quotas": (
         *("overlay.machine", "overlay.bounded", "overlay.rights", "overlay.upper_tree"),
-        *("overlay.tenants.policy", "overlay.tenants.confining"),
+        *("overlay.tenants.policy", "overlay.tenants.confining", "overlay.tenants.bucket"),
     ),
+    "overlay.tenants.bucket": (),
+    "overlay.tenants.leaf_share": (),
     "overlay.tenants.policy": ("matching", "overlay.machine", "overlay.bounded"),
     "overlay.guard": (
         *("overlay.machine", "overlay.settings", "overlay.bounded", "overlay.rights"),

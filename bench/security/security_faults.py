@@ -35,10 +35,14 @@ from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Message, NodeId, Peer
 from overlay.rights import Principal, refusal
 from overlay.tenants.confining import Outcome, outcome
+from overlay.tenants.leaf_share import over_share
 from overlay.tenants.policy import Confinement, TenantPolicy
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.delivery.event_counts import EventCounts
 from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.messages import Registration
+from overlay.upper_tree.owner.leaf_holdings import LeafHoldings
+from overlay.upper_tree.owner.registrations.leaf_quota import LeafQuota
 from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
 from overlay.upper_tree.owner_claims import OwnerClaims
 
@@ -377,6 +381,49 @@ def security_has_no_quotas() -> None:
         return None
 
     replace(Quotas.outcome, nothing)
+
+
+@fault("keys", TENANTS, "test_a_leaf_hears_at_once_that_it_has_its_share")
+def security_leaves_do_not_look_at_their_share() -> None:
+    """A leaf's node registers whatever its programs ask for, and these wait for what owners do not
+    take."""
+
+    def never(registrations: int, trees: int, most: int) -> str:
+        return ""
+
+    replace(over_share, never)
+
+
+@fault("keys", TENANTS, "test_an_owner_takes_no_more_of_a_leaf_that_does_not_look")
+def security_owners_take_all_of_a_leaf() -> None:
+    """An owner does not look at what a leaf has, and plants all trees that it asks for."""
+
+    def always(
+        self: LeafQuota, registration: Registration, held: LeafHoldings, fresh: int, plants: bool
+    ) -> bool:
+        return True
+
+    replace(LeafQuota.takes, always)
+
+
+@fault("keys", TENANTS, "test_an_owner_takes_no_more_of_a_leaf_that_does_not_look")
+def security_owners_plant_all_trees_of_a_leaf() -> None:
+    """How many trees an owner plants for one leaf in a while is not bounded."""
+
+    def always(self: LeafQuota, node: NodeId) -> bool:
+        return True
+
+    replace(LeafQuota._plants, always)
+
+
+@fault("keys", TENANTS, "test_an_owner_takes_no_more_of_a_leaf_that_does_not_look")
+def security_owners_count_what_has_ended() -> None:
+    """What a leaf has ended counts as what it has."""
+
+    def nothing(self: LeafHoldings, registration: Registration) -> None:
+        return
+
+    replace(LeafHoldings.removed, nothing)
 
 
 @fault("C11", TENANTS, "test_leaves_get_what_they_want_and_pass_nothing_on")

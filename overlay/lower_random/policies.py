@@ -13,10 +13,14 @@ from typing import Protocol
 from matching import Attributes
 from overlay.lower_random.documents import DocumentChanged, DocumentStore
 from overlay.machine import LocalEvent, Machine, Port
+from overlay.tenants.leaf_share import over_share
 from overlay.tenants.policy import Confinement, Policy
 
 POLICY = "policy"
-"""The kind of document that it is."""
+"""The kind of document that it is, and the code of what it does not permit."""
+
+QUOTA = "quota"
+"""The code of what is more than a leaf may have."""
 
 
 class PolicyStore(DocumentStore, Protocol):
@@ -35,12 +39,19 @@ class Policies(Machine):
     """Which policy holds at this node, and what it says of the node's own tenant."""
 
     def __init__(
-        self, port: Port, store: PolicyStore | None, tenant: str, counts_constraints: bool
+        self,
+        port: Port,
+        store: PolicyStore | None,
+        tenant: str,
+        counts_constraints: bool,
+        is_leaf: bool = False,
     ) -> None:
         """`tenant`: this node's own, "" for none; `counts_constraints`: in counting routing hosts
-        match single constraints, so that nothing can be intersected."""
+        match single constraints, so that nothing can be intersected; `is_leaf`: this node is one
+        by its certificate."""
         super().__init__(port)
         self.tenant = tenant
+        self._is_leaf = is_leaf
         self._store = store
         self._reason = "counting routing cannot confine tenants" if counts_constraints else ""
         self.confinement = self._read()
@@ -67,12 +78,15 @@ class Policies(Machine):
             return denial
         return self.confinement.remains(self.tenant, selector).denial
 
-    def over_quota(self, registrations: int) -> str:
-        """Why this node may not have so many registrations; "": it may."""
+    def over_quota(self, registrations: int, trees: int) -> tuple[str, str] | None:
+        """Why this node may not have so many registrations, in so many attribute trees: a code and
+        the reason; None: it may."""
         most = self.confinement.of(self.tenant).quota.subscriptions if self.tenant else 0
         if not most or registrations <= most:
-            return ""
-        return (
+            share = over_share(registrations, trees, most) if self._is_leaf else ""
+            reason = f"a leaf may have {share}, and this would be {registrations:,} in {trees:,}"
+            return (QUOTA, reason) if share else None
+        return POLICY, (
             f"policy {self.confinement.version} gives a node of {self.tenant} {most} registrations "
             f"(one for each alternative of a selector), and this would be {registrations}"
         )

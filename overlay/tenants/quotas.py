@@ -13,6 +13,7 @@ from typing import Final
 from overlay.bounded import BoundedDict
 from overlay.machine import Message, NodeId
 from overlay.rights import Principal
+from overlay.tenants.bucket import Bucket
 from overlay.tenants.confining import Outcome
 from overlay.tenants.policy import Confinement
 from overlay.upper_tree.batches import weigh_event
@@ -42,26 +43,6 @@ KEYS_MOST: Final = 65_536
 QUESTION_NAMES: Final = frozenset(
     ("Walk", "Find", "AskTree", "FindHosts", "AskTrees", "AskMatches", "AskEvent", "AskStream")
 )
-
-
-class Bucket:
-    """Fills by `rate` per second up to `most`."""
-
-    __slots__ = ("_at", "_left")
-
-    def __init__(self) -> None:
-        self._at = float("-inf")
-        self._left = 0.0
-
-    def take(self, wanted: float, rate: float, most: float, now: float) -> bool:
-        """Whether so much may pass now; then it is taken out. More than `most` passes when the
-        bucket is full."""
-        left = min(most, self._left + (now - self._at) * rate) if self._at > float("-inf") else most
-        self._at, self._left = now, left
-        if left < min(wanted, most):
-            return False
-        self._left = left - wanted
-        return True
 
 
 class Quotas:

@@ -8,11 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from canopy.sim.world.clients import SimulatedSubscription
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from matching import EVERYTHING
 from overlay.machine import Peer, ProtocolError
 from overlay.rights import LEAST, Principal, Role
+from overlay.tenants import leaf_share
+from overlay.tenants.bucket import Bucket
 from overlay.tenants.confining import HARMLESS, RULES, confine, outcome
 from overlay.tenants.policy import (
     Confinement,
@@ -22,8 +25,8 @@ from overlay.tenants.policy import (
     TenantPolicy,
     check_policy,
 )
-from overlay.tenants.quotas import Bucket
 from overlay.upper_tree.messages import Confined, EventsRefused, Register, Registration, Visit
+from overlay.upper_tree.owner.registrations import leaf_quota
 from overlay.upper_tree.visits import groups_of
 from streams.confining import STREAM_RULES
 from streams.consuming.messages import ReadFrom, ReadingRefused, ReadShard
@@ -307,6 +310,85 @@ def test_a_leaf_over_its_quota_is_refused_and_hears_why() -> None:
     asked = world.subscribe("n3", "x = 1 OR y = 2 OR z = 3")
     world.run(1)
     assert "gives a node of acme 2 registrations" in asked.failed
+
+
+def share(monkeypatch: pytest.MonkeyPatch, registrations: int, trees: int, at_once: int) -> None:
+    """What a leaf may have, and the trees that it may have planted at once, none later."""
+    for module in (leaf_share, leaf_quota):
+        monkeypatch.setattr(module, "LEAF_REGISTRATIONS", registrations)
+        monkeypatch.setattr(module, "LEAF_TREES", trees)
+    monkeypatch.setattr(leaf_quota, "PLANTED_AT_ONCE", float(at_once))
+    monkeypatch.setattr(leaf_quota, "PLANTED_RATE", 0.0)
+
+
+def held(world: World, leaf: str) -> list[tuple[int, int]]:
+    """The leaf's registrations and trees, by the logs of all voters."""
+    id_ = world.node(leaf).me.id
+    return [world.node(name).owner.state.leaves.of(id_) for name in ("n0", "n1", "n2")]
+
+
+def end(world: World, asked: SimulatedSubscription) -> None:
+    """End the only subscription of a node, which may not have been acknowledged."""
+    (asked.identity,) = world.node(asked.node).clients.subscriptions
+    world.unsubscribe(asked)
+
+
+def test_a_leaf_hears_at_once_that_it_has_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each alternative of a selector counts. There is room again when subscriptions end; what
+    operators' nodes have is not counted."""
+    share(monkeypatch, registrations=10, trees=4, at_once=100)
+    world = overlay("")
+    first = world.subscribe("n3", "x IN (1, 2, 3) OR y = 1 OR z = 1")
+    world.subscribe("n3", "x = 7 OR y = 8 OR z = 9")
+    acknowledged(world)
+    world.run(0.5)
+    assert held(world, "n3") == [(6, 3)] * 3
+    many = world.subscribe("n3", " OR ".join(f"x > {n} AND y = {n}" for n in range(5)))
+    trees = world.subscribe("n3", "v = 1 OR w = 1")
+    for asked, reason in ((many, "10 registrations"), (trees, "registrations in 4 attribute")):
+        assert asked.failed.startswith(f"quota: a leaf may have {reason}")
+    assert world.node("n3").counters["quota_refused"] == 7
+    broad = world.subscribe("n2", " OR ".join(f"x{n} = 1" for n in range(12)))
+    world.unsubscribe(first)
+    world.run(1)
+    again = world.subscribe("n3", " OR ".join(f"x > {n} AND y = {n}" for n in range(5)))
+    acknowledged(world)
+    assert not again.failed
+    assert not broad.failed
+    world.publish("n0", {"x": 5, "y": 3})
+    world.run(2)
+    assert seen(world, "n3") == [5]
+    assert held(world, "n3")[0][0] == 8
+
+
+def test_an_owner_takes_no_more_of_a_leaf_that_does_not_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twice its share, since its former process may have had one; and few new trees. What has
+    ended is forgotten, and each voter's log says the same."""
+    share(monkeypatch, registrations=10, trees=4, at_once=5)
+    world = overlay("")
+    monkeypatch.setattr(world.node("n3").policies, "_is_leaf", False)
+    wide = world.subscribe("n3", " OR ".join(f"w{n} = 1" for n in range(40)))
+    world.run(8)  # it asks again and again
+    assert held(world, "n3") == [(5, 5)] * 3
+    counters = [world.node(name).counters for name in ("n0", "n1", "n2")]
+    assert sum(each.get("trees_created", 0) for each in counters) == 5
+    assert sum(each.get("quota_refused", 0) for each in counters) >= 35
+    end(world, wide)
+    world.run(1)
+    assert held(world, "n3") == [(0, 0)] * 3
+    world.subscribe("n2", "x > 0 AND x < 0.5 OR x = 77")
+    acknowledged(world)
+    deep = world.subscribe("n3", " OR ".join(f"x > {n} AND x < {n}.5" for n in range(50)))
+    world.run(4)
+    assert held(world, "n3") == [(20, 1)] * 3
+    end(world, deep)
+    world.run(1)
+    small = world.subscribe("n3", "x = 3")
+    acknowledged(world)
+    assert not small.failed
+    assert held(world, "n3") == [(1, 1)] * 3
 
 
 def test_buckets_fill_by_their_rate() -> None:

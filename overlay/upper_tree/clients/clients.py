@@ -163,9 +163,11 @@ class LocalClients(Machine):
             self.port.reply(client, Failed(command.request, "selector", reason))
             return
         if quota := self._policies.over_quota(
-            len(self.registrar.registrations) + len(registrations)
+            len(self.registrar.registrations) + len(registrations),
+            self.registrar.trees_with(registrations),
         ):
-            self.port.reply(client, Failed(command.request, POLICY, quota))
+            self.port.count("quota_refused", len(registrations))
+            self.port.reply(client, Failed(command.request, *quota))
             return
         gathers = client in self.gatherers
         mine = LocalSubscription(id_, client, command.request, command.name, predicate, gathers)

@@ -18,6 +18,7 @@ from matching import Interval
 from overlay.chord.keys import attribute_key, key_of
 from overlay.machine import Key, NodeId, Peer, Region, Version
 from overlay.upper_tree.messages import Entry, Registration
+from overlay.upper_tree.owner.leaf_holdings import LeafHoldings
 from overlay.upper_tree.partition import PartitionMap
 
 HOLDERS_PER_ENTRY = 256
@@ -117,7 +118,11 @@ def decode(entry: bytes) -> Operation:
 class Tree:
     """One attribute's partition map and registrations."""
 
-    def __init__(self, attribute: str, map_: PartitionMap) -> None:
+    def __init__(
+        self, attribute: str, map_: PartitionMap, leaves: LeafHoldings | None = None
+    ) -> None:
+        """`leaves`: where what leaves have in it is counted, with what they have in others."""
+        self._leaves = LeafHoldings() if leaves is None else leaves
         self.attribute = attribute
         self.map = map_
         self.registrations: dict[str, Registration] = {}
@@ -138,6 +143,8 @@ class Tree:
         former = self.registrations.get(registration.id)
         if former is not None:
             self.interest[former.subscriber.region] -= 1
+            self._leaves.removed(former)
+        self._leaves.added(registration)
         self.registrations[registration.id] = registration
         self.incarnations[registration.id] = incarnation
         self.interest[registration.subscriber.region] += 1
@@ -150,7 +157,13 @@ class Tree:
             if former is not None:
                 del self.incarnations[id_]
                 self.interest[former.subscriber.region] -= 1
+                self._leaves.removed(former)
         self.registration_changes += 1
+
+    def dropped(self) -> None:
+        """The tree is not this cluster's any more."""
+        for registration in self.registrations.values():
+            self._leaves.removed(registration)
 
     def operations(self) -> Iterator[Operation]:
         """The operations that make the tree from nothing."""
@@ -168,6 +181,8 @@ class ClusterState:
     def __init__(self) -> None:
         self._highest: Version | None = (0, 0)  # None: to be found among the trees
         self.trees: dict[str, Tree] = {}
+        self.leaves = LeafHoldings()
+        """What leaves and tenants have in these trees."""
         self.directory: dict[str, bytes] = {}
         """What is kept by name, as bytes that this state does not look into."""
         self.cache_holders: dict[NodeId, Peer] = {}
@@ -189,7 +204,7 @@ class ClusterState:
                     tree.unsettled_hosts.update(tree.map.hosts())
                     tree.map = map_
                 else:
-                    self.trees[attribute] = Tree(attribute, map_)
+                    self.trees[attribute] = Tree(attribute, map_, self.leaves)
             case ChangeBegun(attribute, hosts):
                 if attribute in self.trees:
                     self.trees[attribute].unsettled_hosts.update((host.id, host) for host in hosts)
@@ -247,5 +262,7 @@ class ClusterState:
     def drop(self, attribute: str) -> None:
         """The tree is not this cluster's any more. Nothing happens if it is not there."""
         tree = self.trees.pop(attribute, None)
-        if tree is not None and tree.map.version == self._highest:
-            self._highest = None
+        if tree is not None:
+            tree.dropped()
+            if tree.map.version == self._highest:
+                self._highest = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from overlay.machine import NodeId
 from overlay.upper_tree.messages import Registration
@@ -36,6 +36,8 @@ class LocalRegistrations:
 
     def __init__(self) -> None:
         self.by_key: dict[RegistrationKey, LocalRegistration] = {}
+        self._by_tree: dict[str, int] = {}
+        """By attribute, how many; none is 0."""
         self._unacknowledged: dict[str, dict[RegistrationKey, LocalRegistration]] = {}
         """By subscription, those that are not acknowledged; none is empty."""
         self._by_subscription: dict[str, dict[RegistrationKey, None]] = {}
@@ -46,6 +48,11 @@ class LocalRegistrations:
     def settled(self) -> bool:
         """Whether all are acknowledged."""
         return not self._unacknowledged
+
+    def trees_with(self, attributes: Iterable[str]) -> int:
+        """In how many trees there are some, if there are some in these trees too."""
+        new = {name for name in attributes if name not in self._by_tree}
+        return len(self._by_tree) + len(new)
 
     def is_ready(self, subscription: str) -> bool:
         """Whether all registrations of the subscription are acknowledged."""
@@ -64,6 +71,8 @@ class LocalRegistrations:
         """Add a registration, or note that one is not acknowledged any more."""
         key = local.key
         local.acknowledged = False
+        if key not in self.by_key:
+            self._by_tree[key[0]] = self._by_tree.get(key[0], 0) + 1
         self.by_key[key] = local
         self._by_subscription.setdefault(local.subscription, {})[key] = None
         self._unacknowledged.setdefault(local.subscription, {})[key] = local
@@ -71,6 +80,7 @@ class LocalRegistrations:
     def remove(self, key: RegistrationKey) -> None:
         """Remove one that gives way to another under another pivot."""
         local = self.by_key.pop(key)
+        self._gone(key)
         self._ownerless.pop(key, None)
         del self._by_subscription[local.subscription][key]
         self.acknowledge(key, local)
@@ -81,7 +91,15 @@ class LocalRegistrations:
         keys = self._by_subscription.pop(subscription, ())
         for key in keys:
             self._ownerless.pop(key, None)
-        return [key for key in keys if self.by_key.pop(key, None) is not None]
+        ended = [key for key in keys if self.by_key.pop(key, None) is not None]
+        for key in ended:
+            self._gone(key)
+        return ended
+
+    def _gone(self, key: RegistrationKey) -> None:
+        left = self._by_tree.pop(key[0]) - 1
+        if left:
+            self._by_tree[key[0]] = left
 
     def acknowledge(self, key: RegistrationKey, local: LocalRegistration) -> None:
         """Note that nothing is to be waited for at this registration any more."""

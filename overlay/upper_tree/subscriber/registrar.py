@@ -119,6 +119,10 @@ class Registrar(Machine):
         """All registrations of this node's subscriptions."""
         return self._local.by_key
 
+    def trees_with(self, planned: Iterable[LocalRegistration]) -> int:
+        """In how many trees this node has registrations, together with these."""
+        return self._local.trees_with(one.registration.attribute for one in planned)
+
     def plan(
         self, subscription: str, predicate: Predicate, level: int = 0
     ) -> list[LocalRegistration]:

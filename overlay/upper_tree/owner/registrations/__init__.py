@@ -1,6 +1,7 @@
 """Registrations at the primary of the cluster that owns a tree: made, renewed, ended, brought back.
 
-Read in this order: ``registry`` (registering: what has to be so before a SUBACK), then
+Read in this order: ``registry`` (registering: what has to be so before a SUBACK), with
+``leaf_quota`` (what is taken of a leaf), then
 ``registration_ends`` (ends and drains) with ``registration_leases`` (renewing, lapsing), then what
 brings registrations here from elsewhere: ``restoration`` (the trees of a lost cluster, or of one
 that merged with this one), ``tree_stop`` (nothing is served any more), ``arc_merge`` (a cluster

@@ -15,8 +15,8 @@ A registration is acknowledged (SUBACK) when three things are so:
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from overlay.chord.events import (
@@ -49,6 +49,7 @@ from overlay.upper_tree.narrowing import narrowed_again
 from overlay.upper_tree.owner.constants import ACKNOWLEDGE_PERIOD
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.owner.registrations.leaf_quota import LeafQuota
 from overlay.upper_tree.owner.registrations.registration_ends import RegistrationEnds
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import (
@@ -116,8 +117,11 @@ class Registry(Machine):
         summaries: Summaries,
         restoration: TreeRestoration,
         policies: Policies,
+        is_leaf: Callable[[NodeId], bool] = lambda node: False,
     ) -> None:
+        """`is_leaf`: whether a node is known to be one, whose registrations have a quota."""
         super().__init__(port)
+        self._quota = LeafQuota(is_leaf, lambda: policies.confinement, lambda: port.now)
         self._policies = policies
         self._counting = settings.tree.routing == "counting"
         self._owner = owner
@@ -133,6 +137,8 @@ class Registry(Machine):
         self._all_soon = Alarm(port, AcknowledgeDue())
         self._fresh: dict[tuple[str, str], FreshRegistration] = {}
         """By (attribute, id), what this turn has taken so far."""
+        self._fresh_of: Counter[NodeId] = Counter()
+        """By subscriber, how many these are."""
         self._again: dict[str, list[tuple[Registration, Peer | None]]] = {}
         """By attribute, what was acknowledged before and is asked for again in this turn."""
         self.inbox = SlicedInbox(
@@ -167,6 +173,7 @@ class Registry(Machine):
         foreign: dict[str, None] = {}
         better: list[tuple[str, str, str]] = []
         accepts: dict[str, bool] = {}  # mostly all are of one tree
+        over = 0
         for registration in message.registrations:
             attribute = registration.attribute
             if attribute not in accepts:
@@ -181,11 +188,15 @@ class Registry(Machine):
                 boxes = boxes_of(registration.selector)
                 asked = boxes_of(registration.asked) if registration.confined else boxes
                 pivot = None if message.final else self._better_pivot(attribute, asked)
-                if pivot is None:
+                if pivot is not None:
+                    better.append((registration.id, attribute, pivot))
+                elif self._has_room(registration):
                     self._add(registration, boxes, message.incarnation)
                 else:
-                    better.append((registration.id, attribute, pivot))
+                    over += 1  # it is sent again while its subscriber wants it
         self._owner.refuse(sender, foreign)
+        if over:
+            self.port.count("quota_refused", over)
         if better:
             self._redirect(sender, better)
         self.ends.heard(sender.id, message.incarnation)
@@ -225,6 +236,13 @@ class Registry(Machine):
                 self._await([(owned, owned.register(registration, owned.restored_index))])
         return True
 
+    def _has_room(self, registration: Registration) -> bool:
+        """Whether its subscriber, if it is a leaf, may have it beside what it has and what this
+        turn has taken of it."""
+        plants = registration.attribute not in self._trees
+        fresh = self._fresh_of[registration.subscriber.id]
+        return self._quota.takes(registration, self._owner.state.leaves, fresh, plants)
+
     def _better_pivot(self, attribute: str, boxes: tuple[Box, ...]) -> str | None:
         """An attribute with far less traffic, as far as this cluster knows (C9)."""
         if self._counting or len(boxes) != 1 or attribute not in dict(boxes[0]):
@@ -248,6 +266,7 @@ class Registry(Machine):
         owned.add_boxes(registration.id, boxes)
         self._restoration.registered(attribute, self.port.now)
         self._fresh[attribute, registration.id] = FreshRegistration(registration, incarnation)
+        self._fresh_of[registration.subscriber.id] += 1
 
     def _finish(self) -> None:
         """Do for all that was taken what they need together."""
@@ -261,6 +280,7 @@ class Registry(Machine):
         fresh, self._fresh = tuple(self._fresh.values()), {}
         if not fresh:
             return
+        self._fresh_of.clear()
         last = self._owner.append_all(
             RegistrationAdded(one.registration.attribute, one.registration, one.incarnation)
             for one in fresh
