@@ -59,10 +59,11 @@ async def accept_all(
                     except BlockingIOError:
                         break
                     except OSError as error:
+                        # Most often the other end has gone already. Whatever it is may be there
+                        # the next time, so that other tasks have to be heard before.
                         if error.errno in NO_ROOM:
                             await trio.sleep(NO_ROOM_REST)
-                            break
-                        continue  # it has disconnected already
+                        break
                     if admits(address[0]):
                         accepted += 1
                         stream = trio.SocketStream(trio.socket.from_stdlib_socket(found))
