@@ -267,7 +267,7 @@ def gateway_of(data: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, tu
 
 
 def run(repetitions: int, requests: int, events: int, folder: Path) -> list[dict[str, Any]]:
-    """The rows."""
+    """A row for each face, of medians: events per second, milliseconds, processor µs an event."""
     nodes = Nodes(folder, 1, False)
     found: dict[str, list[dict[str, float]]] = {}
     try:

@@ -96,7 +96,7 @@ class Changes:
 
 
 def run(count: int, rate: float, folder: Path) -> dict[str, Any]:
-    """The row."""
+    """Make all changes under `rate` events per second; what was delivered, and each one's time."""
     changes = Changes(folder, count)
     nodes, seconds = changes.nodes, {}
     pids = [nodes.status(number).pid for number in range(len(nodes.processes))]

@@ -98,7 +98,7 @@ class Overlay:
         return sum(each.get("quota_refused", 0) for each in counters)
 
     def measure(self, plan: MeasurementPlan) -> dict[str, float]:
-        """One window."""
+        """Milliseconds that honest events take in one window, and what the nodes spend in it."""
         honest = [psutil.Process(one.pid) for one in self.nodes.processes[:HONEST]]
         spent, refused = self._cpu(honest), self.refused()
         began = time.monotonic()
@@ -133,7 +133,7 @@ def attacker(data: Path, subscriptions: int, conjunctions: int) -> Iterator[None
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """The rows."""
+    """A row without the attack and one with it, of medians over the repetitions."""
     overlay = Overlay(folder)
     count = int(chosen.rate * chosen.seconds)
     plan = MeasurementPlan(count, SIZE, chosen.rate, receipt=True, timeout=30.0)

@@ -1,8 +1,9 @@
 """What strangers at a node's port cost the others: connections and frames by the million.
 
 `python -m bench.security.strangers --json` starts three nodes with keys and a fourth process, which
-attacks the first of them from an address that is not loopback (`--from`, else the machine's own):
-so the limits for other machines hold. A program publishes at the attacked node, at `--rate` events
+attacks the first of them. All of them are in a network namespace of their own (Linux, as root) that
+leads nowhere, with an address that is not loopback: so the limits for other machines hold, and
+nothing that is sent can leave. A program publishes at the attacked node, at `--rate` events
 per second, and programs at the two others subscribe. Each window of `--seconds` is measured calm,
 then attacked, and with the same attack on a bare listener (`elsewhere`), since attacker and nodes
 share this machine: it accepts and closes, and what it costs is the attacker's. The attacks:
@@ -22,6 +23,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import socket
 import ssl
 import statistics
@@ -51,6 +54,10 @@ AT_ONCE: Final = 10_000
 """Frames that one connection of `frames` is to say."""
 
 SLOW: Final = 1_000
+
+HOST: Final = "10.99.0.1"
+"""The address in the namespace, on its loopback device."""
+
 Address = tuple[str, int]
 
 
@@ -240,27 +247,27 @@ class Window:
             time.sleep(0.5)
 
 
-def own_address() -> str:
-    """An address of this machine that is not loopback."""
-    for addresses in psutil.net_if_addrs().values():
-        for one in addresses:
-            if one.family is socket.AF_INET and not one.address.startswith("127."):
-                return one.address
-    raise SystemExit("this machine has no address but loopback's: give one with --from")
+def go_apart() -> None:
+    """Begin again in a network namespace of its own. Does not return."""
+    again = [sys.executable, "-m", "bench.security.strangers", "--apart", *sys.argv[1:]]
+    made = f"ip link set lo up && ip address add {HOST}/32 dev lo && exec {shlex.join(again)}"
+    try:
+        os.execvp("unshare", ["unshare", "--net", "sh", "-c", made])
+    except OSError as error:
+        raise SystemExit(f"no network namespace can be made: unshare: {error.strerror}") from None
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """The rows."""
-    host = chosen.source or own_address()
-    with socket.create_server((host, 0)) as free:
+    """A row for each attack and each of calm, attacked and elsewhere: medians of all windows."""
+    with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
-    nodes = Nodes(folder, 3, True, first=("--listen", f"{host}:{port}"))
+    nodes = Nodes(folder, 3, True, first=("--listen", f"{HOST}:{port}"))
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     try:
         window = Window(nodes, chosen.rate, chosen.seconds)
         with ourselves("--listen", stdout=subprocess.PIPE) as bare:
             assert bare.stdout is not None
-            elsewhere = (host, int(bare.stdout.readline()))
+            elsewhere = (HOST, int(bare.stdout.readline()))
             window.measure()
             for repetition in range(chosen.repetitions):
                 for name in chosen.attacks or ATTACKS:
@@ -268,7 +275,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
                         if where == "calm":
                             row = window.measure()
                         else:
-                            target = (host, port) if where == "attacked" else elsewhere
+                            target = (HOST, port) if where == "attacked" else elsewhere
                             row = window.attacked(name, target)
                         found.setdefault((name, where), []).append(row)
                         print(repetition, name, where, row, file=sys.stderr)
@@ -292,7 +299,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--from", dest="source", default="", help="address of the attacker")
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--repetitions", type=int, default=3)
@@ -300,12 +306,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print rows")
     parser.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--listen", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--apart", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.listen:
         return listen()
     if chosen.attack:
         name, host, port = chosen.attack
         return attack(name, (host, int(port)), chosen.seconds)
+    if not chosen.apart:
+        go_apart()
     with tempfile.TemporaryDirectory(prefix="canopy-strangers-") as folder:
         rows = run(chosen, Path(folder))
     if chosen.json:
