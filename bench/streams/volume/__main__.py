@@ -146,6 +146,7 @@ def log(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
     nodes.add(STREAM)
     program = nodes.program
     program.append(1, 1, 1.0)
+    program.pace(PACE, 5.0)  # nodes that have just been started are slower
     before = p99(program.pace(PACE, 8.0))
     absent = nodes.follower()
     nodes.overlay.kill(absent)
