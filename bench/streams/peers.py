@@ -25,6 +25,7 @@ syncs when it likes. Progress goes to standard error.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import shutil
@@ -84,8 +85,9 @@ def processor_times(contestant: Contestant) -> dict[int, float]:
     """Seconds of each of its servers, and of this program at last, so far, by process."""
     found = {}
     for one in (*contestant.processes(), psutil.Process()):
-        times = one.cpu_times()
-        found[one.pid] = times.user + times.system
+        with contextlib.suppress(psutil.NoSuchProcess):  # Redis forks to rewrite its file
+            times = one.cpu_times()
+            found[one.pid] = times.user + times.system
     return found
 
 
