@@ -2,11 +2,13 @@
 
     python -m bench.streams.volume                       # 10 GB on three disks: 35 GB are needed
     python -m bench.streams.volume --gigabytes 1 --only log
+    python -m bench.streams.volume --gigabytes 2 --only log --folder /dev/shm
 
 * `log`: a follower is killed, and rows of 1 KiB are appended in batches until the log has so many
   gigabytes. Then it is started again: how fast it catches up, and how long single rows take
   meanwhile, 1,000 a second, beside before. It is killed once more, and started with all of it on
-  its disk; then all three are. Times of starting are from the process's begin, of which the
+  its disk; then all three are. All nodes share one disk; in memory (/dev/shm) none waits for
+  another's. Times of starting are from the process's begin, of which the
   interpreter takes some (`a node without a stream`).
 * `memory`: what private memory of a node grows by for each shard: founded, with a leader and
   nothing to do; and after 16 MiB of rows for each.
@@ -305,14 +307,16 @@ def main(args: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--gigabytes", type=float, default=10.0, help="of the log (10)")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts")
+    parser.add_argument("--folder", help="where the nodes' disks are (the system's, for files)")
     options = parser.parse_args(args)
     found = []
     for name in options.only:
         say(name)
         with ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-"))
-            nodes = Nodes(Path(folder), stack)
-            found += [{"part": name, **one} for one in PARTS[name](nodes, options.gigabytes)]
+            made = tempfile.TemporaryDirectory(prefix="canopy-bench-", dir=options.folder)
+            nodes = Nodes(Path(stack.enter_context(made)), stack)
+            about = {"part": name, "where": options.folder or "one disk"}
+            found += [{**about, **one} for one in PARTS[name](nodes, options.gigabytes)]
     print(json.dumps(found, indent=2))
     return 0
 
