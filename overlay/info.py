@@ -268,6 +268,8 @@ class GroupShardInfo(msgspec.Struct, frozen=True):
     delayed: int
     dead: int
     members: tuple[str, ...]
+    former: tuple[tuple[int, str], ...] = ()
+    """(offset, selector): rows below the offset that it is not done with go by that selector."""
 
 
 class GroupInfo(msgspec.Struct, frozen=True):

@@ -54,7 +54,8 @@ LEAST: Final[dict[Role, str]] = {
         "AskStream AskStreams AskShards OpenProducer AppendRows AskFork JoinFork "
         "ReadShard KeepReadings EndReadings CommitPosition AskRow "
         "PrepareHalf DecideHalf HalfNotKnown AskHalves "
-        "JoinGroup KeepMembers LeaveGroup SettleLeases AskGroups EndDeadLetters ForgetGroup"
+        "JoinGroup KeepMembers LeaveGroup SettleLeases AskGroups EndDeadLetters ForgetGroup "
+        "ChangeGroup"
     ),
     Role.MEMBER: (
         "RevocationList SignedDocument "

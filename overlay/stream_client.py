@@ -186,6 +186,25 @@ class EndDead(Command, frozen=True):
     retry: bool = True
 
 
+class EditGroup(Command, frozen=True):
+    """Change the options of a group; what is None stays. Answered by Done when they hold in all
+    shards, or by Failed (unknown, unknown-group, selector, options, full, time-out: in some shards
+    they may hold; the same may be asked again).
+
+    A new selector is for rows that are appended from then on. `by` can be named, and has to be the
+    group's."""
+
+    stream: str
+    group: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    selector: str | None = None
+    lease: float | None = None
+    deliveries: int | None = None
+    by: str | None = None
+    priority: str | None = None
+    delay: str | None = None
+    delay_seconds: float | None = None
+
+
 class RemoveGroup(Command, frozen=True):
     """Forget a group with all that it has. Answered by Done when that is committed."""
 
@@ -260,7 +279,14 @@ class DeadEnded(Reply, frozen=True):
 
 
 GROUP_COMMANDS = (
-    AttachGroup | TakeRows | SettleRows | DetachGroup | GetGroups | EndDead | RemoveGroup
+    AttachGroup
+    | TakeRows
+    | SettleRows
+    | DetachGroup
+    | GetGroups
+    | EndDead
+    | EditGroup
+    | RemoveGroup
 )
 """What the control socket decodes of these."""
 

@@ -22,6 +22,7 @@ from streams.consuming.messages import SELECTOR, AskRow, ReadingRefused, ReadSha
 from streams.directory.messages import ChangeStream, EraseStream, FoundStream, StreamRefused
 from streams.groups.messages import (
     AskGroups,
+    ChangeGroup,
     EndDeadLetters,
     ForgetGroup,
     GroupRefused,
@@ -97,7 +98,7 @@ STREAM_RULES: Final[Mapping[type[Message], Rule]] = {
     AppendRows: _append,
     **dict.fromkeys((FoundStream, ChangeStream, EraseStream), _stream),
     JoinGroup: _join,
-    **dict.fromkeys((AskGroups, EndDeadLetters, ForgetGroup), _groups),
+    **dict.fromkeys((AskGroups, EndDeadLetters, ForgetGroup, ChangeGroup), _groups),
     **dict.fromkeys((PrepareHalf, DecideHalf, AskHalves), _half),
     **dict.fromkeys((AskRow, KeepMembers, LeaveGroup, SettleLeases, HalfNotKnown), refuse),
 }

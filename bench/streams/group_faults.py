@@ -17,11 +17,19 @@ from streams.groups.members import LookAtMembers, Members
 from streams.groups.messages import Settlement
 from streams.groups.shard_groups import ShardGroups
 from streams.groups.window import Pending, Window
-from streams.log.group_state import DeadLetter, GroupEntry, GroupKnown, GroupStates
+from streams.log.group_state import (
+    DeadLetter,
+    FormerSelector,
+    Group,
+    GroupEntry,
+    GroupKnown,
+    GroupStates,
+)
 
 SOAK = "tests/streams/groups/test_streams_groups_soak.py"
 UNDER_FAULTS = "test_groups_are_done_with_every_row_once_through_faults"
 GROUPS = "tests/streams/groups/test_streams_groups.py"
+EDITS = "tests/streams/groups/test_streams_group_edits.py"
 RUNS = "tests/streams/groups/test_streams_group_runs.py"
 DONE = "promise: each row of a group is acknowledged or dead, once"
 KEY = "promise: rows of one key are with one member at a time"
@@ -204,3 +212,61 @@ def groups_extend_short_leases_too_late() -> None:
             original(self, timer)
 
     replace(original, on_look)
+
+
+@fault(DONE, EDITS, "test_a_new_selector_holds_under_the_next_leader_and_so_does_the_former_one")
+def groups_new_selectors_are_for_old_rows() -> None:
+    """A group looks for rows by its newest selector, also where they stood before the change."""
+
+    def former_at(self: Group, offset: int) -> FormerSelector | None:
+        return None
+
+    replace(Group.former_at, former_at)
+
+
+@fault(DONE, EDITS, "test_a_dead_letter_that_is_tried_again_comes_by_the_selector_that_it_had")
+def groups_forget_selectors_of_dead_letters() -> None:
+    """A group forgets a former selector when its floor is beyond its rows, dead letters or not."""
+
+    def _needs(self: Group, former: FormerSelector) -> bool:
+        return self.done.floor < former.below
+
+    replace(Group._needs, _needs)
+
+
+@fault(KEY, EDITS, "test_a_new_leader_waits_for_the_longest_lease_that_may_be_under_way")
+def groups_longer_leases_are_forgotten() -> None:
+    """A new leader waits for a lease of the present length, though longer ones were given."""
+    original = Group.edit
+
+    def edit(self: Group, entry: object, chunk: object) -> None:
+        original(self, entry, chunk)  # type: ignore[arg-type]
+        self.longest = self.options.lease
+
+    replace(original, edit)
+
+
+@fault(KEY, EDITS, "test_options_that_are_not_committed_do_not_hold")
+def groups_options_hold_before_the_commit() -> None:
+    """A leader gives leases by options that are in its own log only."""
+    original = ShardGroups.look
+
+    def look(self: ShardGroups) -> None:
+        for delivery in self.groups.values():
+            delivery.options = delivery.group.options
+        original(self)
+
+    replace(original, look)
+
+
+@fault(DONE, EDITS, "test_a_lease_that_is_under_way_ends_when_it_would_have")
+def groups_extensions_shorten_leases() -> None:
+    """A lease that is extended after the group's leases became shorter ends before its member was
+    told that it would."""
+    original = Window.extend
+
+    def extend(self: Window, row: Pending, until: float) -> None:
+        row.until = 0.0
+        original(self, row, until)
+
+    replace(original, extend)

@@ -5,6 +5,7 @@
     python -m bench.streams.search --programs            # of those who append, with their nodes
     python -m bench.streams.search --transactions        # of those with transactions, likewise
     python -m bench.streams.search --groups              # of those that share rows
+    python -m bench.streams.search --groups --edits 0.3  # … in groups whose options change
     python -m bench.streams.search --tables              # of those that read newest rows
     python -m bench.streams.search --forks               # of those at both sides of a cut
     make stream-search SEARCH="--seeds 2000"
@@ -34,6 +35,7 @@ def main() -> int:
     parser.add_argument("--programs", action="store_true", help="look at programs that append")
     parser.add_argument("--transactions", action="store_true", help="at programs' transactions")
     parser.add_argument("--groups", action="store_true", help="at programs that share rows")
+    parser.add_argument("--edits", type=float, default=0.0, help="how often options change")
     parser.add_argument("--tables", action="store_true", help="at programs that read newest rows")
     parser.add_argument("--forks", action="store_true", help="at programs, through partitions")
     arguments = parser.parse_args()
@@ -46,7 +48,8 @@ def main() -> int:
     if arguments.transactions:
         return search_transactions(arguments.seed, arguments.seeds, arguments.rounds)
     if arguments.groups:
-        return search_groups(arguments.seed, arguments.seeds, arguments.rounds)
+        seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+        return search_groups(seeds, arguments.rounds, arguments.edits)
     if arguments.tables:
         return search_tables(arguments.seed, arguments.seeds, arguments.rounds)
     if arguments.forks:
@@ -75,23 +78,26 @@ def main() -> int:
     return 0
 
 
-def search_groups(first: int, seeds: int, rounds: int) -> int:
+def search_groups(seeds: range, rounds: int, edits: float) -> int:
     """Worlds with programs that share rows (tests/streams/groups/membership_world.py)."""
     from tests.streams.groups.membership_world import trial_of_groups
 
-    began, done, taken, dead = time.process_time(), 0, 0, 0
-    for seed in range(first, first + seeds):
+    began, done, taken, dead, changed = time.process_time(), 0, 0, 0, 0
+    for seed in seeds:
         try:
-            world = trial_of_groups(seed, rounds)
+            world = trial_of_groups(seed, rounds, edits)
         except WrongError as error:
             print(f"seed {seed}: {error}")
             return 1
         done += len(world.confirmed)
         taken += len(world.takes)
-        dead += sum(port.counters.get("stream_dead_letters", 0) for port in world.ports.values())
+        counters = [port.counters for port in world.ports.values()]
+        dead += sum(each.get("stream_dead_letters", 0) for each in counters)
+        changed += sum(each.get("stream_groups_changed", 0) for each in counters)
     print(
-        f"{seeds} seeds, none bad: {taken} rows delivered, {done} acknowledgements confirmed, "
-        f"{dead} dead letters; {time.process_time() - began:.1f} s of CPU"
+        f"{len(seeds)} seeds, none bad: {taken} rows delivered, {done} acknowledgements confirmed, "
+        f"{dead} dead letters, {changed} changes of options; "
+        f"{time.process_time() - began:.1f} s of CPU"
     )
     return 0
 

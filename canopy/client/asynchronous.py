@@ -39,7 +39,13 @@ from canopy.client.resubscription import (
 )
 from canopy.client.session import expected
 from canopy.client.streams.appending import Appending, AppendResult, batches_of
-from canopy.client.streams.membership import GroupArguments, MembershipCore, wanted_membership
+from canopy.client.streams.membership import (
+    GroupArguments,
+    GroupChanges,
+    MembershipCore,
+    group_edit,
+    wanted_membership,
+)
 from canopy.client.streams.reading import Begin, ReadingCore, patient, wanted_reading
 from canopy.client.streams.transacting import (
     UNKNOWN_TRANSACTION,
@@ -51,6 +57,7 @@ from overlay.client import (
     CREDIT,
     Command,
     Delivery,
+    Done,
     Draft,
     Event,
     Publish,
@@ -239,6 +246,12 @@ class AsyncClient:
             return member
 
         return Opening(opened)
+
+    async def edit_group(
+        self, stream: str, group: str, *, timeout: float = 30.0, **changes: Unpack[GroupChanges]
+    ) -> None:
+        """Change the options of a consumer group, as `canopy.Client.edit_group`."""
+        await self.ask(group_edit(stream, group, changes), Done, timeout)
 
     def _appending(
         self, stream: str, producer: str = "", first: int | Sequence[int] = -1, step: int = 0

@@ -29,7 +29,13 @@ from canopy.client.resubscription import (
 )
 from canopy.client.session import expected
 from canopy.client.streams.appending import Appending, AppendResult, batches_of
-from canopy.client.streams.membership import GroupArguments, MembershipCore, wanted_membership
+from canopy.client.streams.membership import (
+    GroupArguments,
+    GroupChanges,
+    MembershipCore,
+    group_edit,
+    wanted_membership,
+)
 from canopy.client.streams.reading import Begin, ReadingCore, patient, wanted_reading
 from canopy.client.streams.transacting import (
     UNKNOWN_TRANSACTION,
@@ -41,6 +47,7 @@ from overlay.client import (
     CREDIT,
     Command,
     Delivery,
+    Done,
     Draft,
     Event,
     PackedEvents,
@@ -284,6 +291,22 @@ class Client:
         member = Member(self._begin, self._closed.wait, self._reconnect, wanted, timeout)
         member.open()
         return member
+
+    def edit_group(
+        self, stream: str, group: str, *, timeout: float = 30.0, **changes: Unpack[GroupChanges]
+    ) -> None:
+        """Change the options of a consumer group while it has members; what is not given, or None,
+        stays. They hold in all shards when this returns: what was acknowledged stays so, and leases
+        that are under way end when they would have.
+
+        `selector` is for rows that are appended from now on; those before it go by the former one.
+        `lease`, `max_deliver`, `priority` ("": none) and `delay` (0: none) are for all rows that
+        are given to members from now on. `by` is for good.
+
+        Raises CommandFailed (unknown, unknown-group, selector, options: this cannot be changed;
+        full: rows wait that go by eight former selectors), and as `ask`; after a time-out some
+        shards may be changed, and the same call may be repeated."""
+        self.ask(group_edit(stream, group, changes), Done, timeout)
 
     def _appending(
         self, stream: str, producer: str = "", first: int | Sequence[int] = -1, step: int = 0

@@ -200,7 +200,7 @@ class RowExplaining(Machine):
             group = groups[name]
             holder = self._holder(replica.shard, name, offset)
             what = f"leased to {holder}" if holder else _of_group(group, offset, attributes)
-            found.append((f"group {name}", group.options.selector, group.done.floor, what))
+            found.append((f"group {name}", group.selector_at(offset), group.done.floor, what))
         return tuple(found)
 
 
@@ -239,7 +239,7 @@ def _consumers(
 
 def _of_group(group: Group, offset: int, attributes: dict[str, Value | None] | None) -> str:
     """What became of a row that no member of a group has just now."""
-    is_done, selector = offset in group.done, group.options.selector
+    is_done, selector = offset in group.done, group.selector_at(offset)
     if (letter := group.dead.get(offset)) is not None:
         return f"a dead letter after {letter.deliveries} deliveries: {letter.reason}"
     if attributes is None:

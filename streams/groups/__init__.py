@@ -14,8 +14,8 @@ and `GroupCommands`, for its programs.
   by `streams.log.group_state`.)
 * `window`: the rows that are found and not done with, and which of them comes next.
 * `member`: what a leader knows of a member. `delivery`: one group at one shard.
-* `group_log`: what groups write. `founding`: their options. `confirming`: whether a leader is still
-  one, of which order by key makes use.
+* `group_log`: what groups write. `founding`: their options, and which can be changed.
+  `confirming`: whether a leader is still one, of which order by key makes use.
 * `shard_groups`: all groups of one shard, what members and operators ask. `group_server`: all such
   shards.
 * `seat`: a program's node: one shard of a membership. `members`: all of them, and the programs.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from matching import Predicate
+from matching import Value, compile_selector
 from overlay.machine import Peer
 from streams.consuming.history import HistoryScan
 from streams.consuming.messages import Piece
@@ -24,9 +24,9 @@ from streams.groups.messages import (
     LeasesSettled,
     Settlement,
 )
-from streams.groups.window import NANOSECONDS, Pending, Window, delay_of, pending
+from streams.groups.window import NANOSECONDS, Pending, Window, delay_of, pending, rank_of
 from streams.log.batches import decode_rows, encode_rows
-from streams.log.group_state import DeadLetter, Group, GroupEntry, RowsDone
+from streams.log.group_state import DeadLetter, Group, GroupEntry, GroupOptions, RowsDone
 
 WINDOW: Final = 10_000
 """Rows that a group has found and is not done with, at most, and those of one chunk: in flight,
@@ -56,12 +56,12 @@ class GroupDelivery:
         self,
         log: GroupLog,
         name: str,
-        predicate: Predicate | None,
+        options: GroupOptions,
         leases: Callable[[], int],
         wake: Callable[[], None],
     ) -> None:
-        """`predicate`: None for all rows; `leases` makes the numbers of leases; `wake`: have `scan`
-        called in a turn of its own."""
+        """`options`: those that are committed; `leases` makes the numbers of leases; `wake`: have
+        `scan` called in a turn of its own."""
         self.log = log
         self.port = log.port
         self.replica = log.replica
@@ -71,10 +71,14 @@ class GroupDelivery:
         self.window = Window()
         self.scanned = self.group.done.floor
         """All rows below it have been looked at."""
-        self._predicate = predicate
+        self.options = options
+        """Those that hold. The log may have others by now that are not committed."""
+        self.changed_at = float("-inf")
+        """When others held last, under this leader."""
         self._leases = leases
         self._wake = wake
         self._scan: HistoryScan | None = None
+        self._selector = ""  # of the scan
         self._by_place: dict[int, Member] = {}
         self._settled: dict[int, Pending] = {}  # by offset: to be written as done with
         self._dead: dict[int, DeadLetter] = {}  # to be written
@@ -92,6 +96,23 @@ class GroupDelivery:
         """Whether the log still has this very group."""
         known = self.replica.state.groups.groups.get(self.name)
         return known is not None and known.number == self.number
+
+    def change(self, options: GroupOptions) -> None:
+        """The group has other options, which are committed. Leases that are under way stay as they
+        are; rows that wait come in the new order, and those that were never delivered at the time
+        that the new delay says. (Which selector a row goes by is in the log.)"""
+        before, self.options = self.options, options
+        self.changed_at = self.port.now
+        if (before.priority, before.delay, before.delay_seconds) == (
+            *(options.priority, options.delay, options.delay_seconds),
+        ):
+            return
+        for row in self.window.rows.values():
+            attributes = decode_rows(row.row, 1)[0].attributes
+            row.rank = rank_of(options, row.offset, row.time, attributes)
+            if not row.deliveries:
+                row.due = self._due(attributes, row.time)
+        self.window.arrange()
 
     # -- members ---------------------------------------------------------------------------------
 
@@ -160,7 +181,7 @@ class GroupDelivery:
             return False
         if self._scan is not None and self._scan.waits:
             return False
-        if not self.group.options.priority and window.ready >= AHEAD:
+        if not self.options.priority and window.ready >= AHEAD:
             return False
         return self._scan is None or not self._scan.is_at(self.replica.committed + 1)
 
@@ -173,29 +194,38 @@ class GroupDelivery:
 
     def _scan_chunk(self, budget: int) -> int:
         """Look at rows up to the end of the next chunk that has some which match."""
+        group, end = self.group, self.replica.committed + 1
+        former = group.former_at(self.scanned)
+        if former is not None and self._scan is not None and self._scan.is_at(former.chunk):
+            self.scanned = former.below
+            former = group.former_at(self.scanned)
+        selector = group.selector_at(self.scanned)
+        if self._scan is None or self._selector != selector:
+            self._scan = self._scan_from(self.scanned, selector)
         scan = self._scan
-        if scan is None:
-            scan = self._scan = self._scan_from(self.scanned)
         if scan.is_lost:
             self._pass_over(self._first_kept())
             return 1
-        pieces, work = scan.step(self.replica.committed + 1, budget, 1)
+        pieces, work = scan.step(end if former is None else min(end, former.chunk), budget, 1)
         for piece in pieces:
             self._add(piece)
         self.scanned = max(self.scanned, scan.position)
-        end = self.group.done.end_of(self.scanned)
+        end = group.done.end_of(self.scanned)
         if end - self.scanned > JUMP and end <= self.replica.log.next_offset:
             self.scanned = end
             self._scan = None
         return work + 1
 
-    def _scan_from(self, position: int) -> HistoryScan:
+    def _scan_from(self, position: int, selector: str) -> HistoryScan:
         if position < self._first_kept():
             self._pass_over(self._first_kept())
             position = self.scanned
+            selector = self.group.selector_at(position)
+        self._selector = selector
         number = self.replica.log.before_offset(position)[0]
+        predicate = compile_selector(selector) if selector else None
         return HistoryScan(
-            *(self.replica, number, position, self._predicate, self._wake), self.log.expiry
+            *(self.replica, number, position, predicate, self._wake), self.log.expiry
         )
 
     def _first_kept(self) -> int:
@@ -209,20 +239,26 @@ class GroupDelivery:
         self._scan = None
 
     def _add(self, piece: Piece) -> None:
-        options, done = self.group.options, self.group.done
+        options, done = self.options, self.group.done
         rows = decode_rows(piece.rows, piece.count)
         places = (0, *piece.places) if piece.places else range(piece.count)
-        # A clock that was put back may be behind the times in the log, which never go back.
-        now, clock = self.port.now, max(self.log.clock(), self.replica.log.time)
         for place, row in zip(places, rows, strict=True):
             offset = piece.first + place
             if offset in done or self.window.has(offset):
                 continue
             found = pending(options, offset, piece.time, row.attributes, encode_rows((row,)))
-            delay = delay_of(options, row.attributes)
-            if delay and (left := delay - (clock - piece.time) / NANOSECONDS) > 0.0:
-                found.due = now + left
+            found.due = self._due(row.attributes, piece.time)
             self.window.add(found)
+
+    def _due(self, attributes: dict[str, Value | None], time: int) -> float:
+        """When a row that was appended at `time` may be delivered, by the node's clock; 0: now."""
+        delay = delay_of(self.options, attributes)
+        if not delay:
+            return 0.0
+        # A clock that was put back may be behind the times in the log, which never go back.
+        clock = max(self.log.clock(), self.replica.log.time)
+        left = delay - (clock - time) / NANOSECONDS
+        return self.port.now + left if left > 0.0 else 0.0
 
     def fetched(self, offset: int, piece: Piece | None) -> None:
         """A dead letter's row is to be delivered again; None: it is not kept any more."""
@@ -230,9 +266,8 @@ class GroupDelivery:
             self.window.done(offset)
             self._settled_without(offset)
             return
-        options = self.group.options
         (row,) = decode_rows(piece.rows, 1)
-        self.window.add(pending(options, offset, piece.time, row.attributes, piece.rows))
+        self.window.add(pending(self.options, offset, piece.time, row.attributes, piece.rows))
 
     def _settled_without(self, offset: int) -> None:
         self._settled[offset] = Pending(offset, 0, b"", None, 0.0)
@@ -248,7 +283,7 @@ class GroupDelivery:
         self._turn %= len(every)
         free = [m for m in (*every[self._turn :], *every[: self._turn]) if m.has_room]
         given: dict[Member, list[LeasedRow]] = {}
-        now, lease, place = self.port.now, self.group.options.lease, 0
+        now, lease, place = self.port.now, self.options.lease, 0
         while free and (row := self.window.next(now)) is not None:
             if self._is_over(row):
                 self.port.count("stream_group_rows_expired")
@@ -298,12 +333,12 @@ class GroupDelivery:
 
     def _again(self, row: Pending, delay: float, reason: str) -> None:
         """A row that is leased is to be delivered again, unless it was too often."""
-        most = self.group.options.deliveries
+        most = self.options.deliveries
         if row.deliveries >= most and self._has_room_for_dead():
             self._bury(row, reason)
             return
         if row.deliveries >= most:
-            delay = max(delay, self.group.options.lease)
+            delay = max(delay, self.options.lease)
         row.reason = reason
         self._let_go(row)
         self.window.give_back(row, self.port.now + delay if delay > 0.0 else 0.0)
@@ -341,7 +376,7 @@ class GroupDelivery:
                     self._carry_out(row, one)
                     done.append(one.lease)
                 elif may_extend:
-                    self.window.extend(row, self.port.now + self.group.options.lease)
+                    self.window.extend(row, self.port.now + self.options.lease)
                     extended.append(one.lease)
             elif one.what == "ack" and self._is_done(one.offset):
                 done.append(one.lease)

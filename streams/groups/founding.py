@@ -1,4 +1,5 @@
-"""Which options a group has, and whether those that a program asks for are the same."""
+"""Which options a group has, whether those that a program asks for are the same, and which can be
+changed."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import NamedTuple, get_type_hints
 import msgspec
 from msgspec.structs import replace
 
+from matching import SelectorError, compile_selector
 from streams.consuming.durable import same_selector
 from streams.groups.messages import OPTIONS, SELECTOR, Wanted
 from streams.log.group_state import GroupOptions
@@ -26,7 +28,39 @@ class Refusal(NamedTuple):
 
 def options_of(wanted: Wanted) -> GroupOptions | Refusal:
     """The options of a group that is founded as a program asks."""
-    default = GroupOptions()
+    return _with(GroupOptions(), wanted)
+
+
+def fault_of(wanted: Wanted) -> Refusal | None:
+    """Why no group can have these options; None: one can."""
+    options = options_of(wanted)
+    return options if isinstance(options, Refusal) else fault_of_selector(options.selector)
+
+
+def fault_of_selector(selector: str) -> Refusal | None:
+    """Why a group cannot have this selector. One that cannot be read matches nothing, rather than
+    everything."""
+    try:
+        if selector:
+            compile_selector(selector)
+    except SelectorError as error:
+        return Refusal(SELECTOR, error.caret())
+    return None
+
+
+def edited(known: GroupOptions, wanted: Wanted) -> GroupOptions | Refusal:
+    """The options of a group that has others from now on: what is None stays."""
+    if wanted.by is not None and wanted.by != known.by:
+        return Refusal(
+            OPTIONS,
+            f"the group's by is {known.by!r}, and is for good: rows of one key may be with several "
+            "members by now, or be done with in another order, and no later promise could undo "
+            "that. Found another group",
+        )
+    return _with(known, wanted)
+
+
+def _with(known: GroupOptions, wanted: Wanted) -> GroupOptions | Refusal:
     asked = {name: getattr(wanted, name) for name in _FIELDS}
     for name, value in asked.items():
         try:
@@ -34,11 +68,11 @@ def options_of(wanted: Wanted) -> GroupOptions | Refusal:
         except msgspec.ValidationError as error:
             reason = str(error).replace("Expected", "expected")
             return Refusal(OPTIONS, f"{_SPOKEN.get(name, name)}: {reason}, not {value!r}")
-    return replace(default, **{name: v for name, v in asked.items() if v is not None})
+    return replace(known, **{name: v for name, v in asked.items() if v is not None})
 
 
 def obstacle(known: GroupOptions, wanted: Wanted) -> Refusal | None:
-    """Why a program cannot be a member of a group; None: it can."""
+    """Why a program cannot become a member of a group; None: it can."""
     for name in _FIELDS:
         asked, has = getattr(wanted, name), getattr(known, name)
         if asked is None or asked == has:

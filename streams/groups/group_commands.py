@@ -1,4 +1,5 @@
-"""What operators ask of their node about groups: look at them, deal with dead letters, forget.
+"""What operators ask of their node about groups: look at them, deal with dead letters, change and
+forget them.
 
 Each shard's leader is asked, and asked for elsewhere while it is not the leader. What changes a
 group may be asked for twice, which is the same as once.
@@ -12,21 +13,33 @@ from typing import Any, Final
 from overlay.client import Command, Done, Failed
 from overlay.info import GroupInfo, GroupShardInfo
 from overlay.machine import Machine, Message, Peer, Port, Timer
-from overlay.stream_client import DeadEnded, DeadLetter, EndDead, GetGroups, Groups, RemoveGroup
+from overlay.stream_client import (
+    DeadEnded,
+    DeadLetter,
+    EditGroup,
+    EndDead,
+    GetGroups,
+    Groups,
+    RemoveGroup,
+)
+from streams.consuming.messages import ReadFrom
 from streams.consuming.readers import Locator
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
+from streams.groups.founding import fault_of
 from streams.groups.messages import (
     MOVED,
     NOT_DEAD,
     UNKNOWN_GROUP,
     AskGroups,
+    ChangeGroup,
     DeadReport,
     EndDeadLetters,
     ForgetGroup,
     GroupChanged,
     GroupRefused,
     GroupsReport,
+    Wanted,
 )
 from streams.log.batches import decode_rows
 
@@ -39,6 +52,10 @@ TRIES: Final = 16
 NANOSECONDS: Final = 1e9
 
 
+Asked = GetGroups | EndDead | EditGroup | RemoveGroup
+"""What operators ask."""
+
+
 class AskGroupsAgain(Timer, frozen=True):
     """Ask those leaders again that have not answered."""
 
@@ -48,7 +65,7 @@ class AskGroupsAgain(Timer, frozen=True):
 class _Question:
     """A command, and the shards whose leaders have not answered."""
 
-    def __init__(self, client: int, command: GetGroups | EndDead | RemoveGroup) -> None:
+    def __init__(self, client: int, command: Asked) -> None:
         self.client = client
         self.command = command
         self.entry: StreamEntry | None = None
@@ -72,10 +89,13 @@ class GroupCommands(Machine):
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
-        return dict.fromkeys((GetGroups, EndDead, RemoveGroup), self.ask)
+        return dict.fromkeys((GetGroups, EndDead, EditGroup, RemoveGroup), self.ask)
 
-    def ask(self, client: int, command: GetGroups | EndDead | RemoveGroup) -> None:
+    def ask(self, client: int, command: Asked) -> None:
         """Ask the leaders of the stream's shards."""
+        if isinstance(command, EditGroup) and (fault := fault_of(_wanted(command))):
+            self.port.reply(client, Failed(command.request, *fault))
+            return
         self._ticket += 1
         self._questions[self._ticket] = _Question(client, command)
         self._locator.locate(command.stream)
@@ -168,7 +188,10 @@ class GroupCommands(Machine):
         question = self._questions[ticket]
         refused = question.refused
         if refused is not None and (not question.known or refused.code != UNKNOWN_GROUP):
-            self._fail(ticket, refused.code, refused.reason)
+            reason = refused.reason
+            if isinstance(question.command, EditGroup) and question.known:
+                reason = f"shard {refused.place}: {reason} (others are changed)"
+            self._fail(ticket, refused.code, reason)
             return
         del self._questions[ticket]
         self.port.cancel_timer(AskGroupsAgain(ticket))
@@ -192,12 +215,18 @@ class GroupCommands(Machine):
             del self._questions[ticket]
 
 
-def _asked(
-    ticket: int, shard: str, place: int, command: GetGroups | EndDead | RemoveGroup
-) -> Message | None:
+def _wanted(command: EditGroup) -> Wanted:
+    """What a group is to have."""
+    about = (command.selector, command.lease, command.deliveries, command.by)
+    return Wanted(ReadFrom("new"), *about, command.priority, command.delay, command.delay_seconds)
+
+
+def _asked(ticket: int, shard: str, place: int, command: Asked) -> Message | None:
     """What the leader of a shard is asked; None: nothing."""
     if isinstance(command, GetGroups):
         return AskGroups(ticket, shard, place, command.group)
+    if isinstance(command, EditGroup):
+        return ChangeGroup(ticket, shard, place, command.group, _wanted(command))
     if isinstance(command, RemoveGroup):
         return ForgetGroup(ticket, shard, place, command.group)
     offsets = tuple(offset for number, offset in command.rows if number == place)
@@ -218,7 +247,7 @@ def groups_of(command: GetGroups, reports: dict[int, GroupsReport], complete: bo
             shards.setdefault(one.name, []).append(
                 GroupShardInfo(
                     *(place, one.floor, report.end, one.scanned, one.open),
-                    *(one.leased, one.delayed, one.dead, one.members),
+                    *(one.leased, one.delayed, one.dead, one.members, one.former),
                 )
             )
         letters += [_letter(place, each) for each in report.dead]

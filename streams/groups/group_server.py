@@ -13,6 +13,7 @@ from overlay.machine import Peer, Port, Timer
 from streams.groups.messages import (
     MOVED,
     AskGroups,
+    ChangeGroup,
     ConfirmLeader,
     EndDeadLetters,
     ForgetGroup,
@@ -145,6 +146,11 @@ class GroupServer(ShardServer[ShardGroups]):
         """A group is to be forgotten."""
         if shard := self._operated(sender, message):
             shard.forget(sender, message)
+
+    def on_change_group(self, sender: Peer, message: ChangeGroup) -> None:
+        """A group is to have other options."""
+        if shard := self._operated(sender, message):
+            shard.change(sender, message)
 
     def _operated(self, sender: Peer, message: OperatorAsks) -> ShardGroups | None:
         found = self.shard(message.shard)

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from matching import SelectorError, compile_selector
 from overlay.bounded import BoundedDict
 from overlay.client import Command, Done, Failed
 from overlay.links.events import LinkDown
@@ -31,7 +30,7 @@ from streams.consuming.messages import ReadFrom
 from streams.consuming.readers import Locator, first_number
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
-from streams.groups.founding import Refusal, options_of
+from streams.groups.founding import fault_of
 from streams.groups.messages import (
     LISTED_MOST,
     MOVED,
@@ -461,14 +460,8 @@ def _wanted(command: AttachGroup) -> Wanted:
 
 def _fault(command: AttachGroup) -> tuple[str, str] | None:
     """(code, reason) why a membership cannot begin."""
-    options = options_of(_wanted(command))
-    if isinstance(options, Refusal):
-        return options
-    if command.selector:
-        try:
-            compile_selector(command.selector)
-        except SelectorError as error:
-            return "selector", error.caret()
+    if fault := fault_of(_wanted(command)):
+        return fault
     if not (command.group.isprintable() and command.name.isprintable()):
         return "usage", "names of groups and members have printable characters only"
     return None

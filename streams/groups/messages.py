@@ -233,6 +233,8 @@ class GroupReport(msgspec.Struct, frozen=True, array_like=True):
     delayed: Number
     dead: Number
     members: tuple[str, ...]
+    former: tuple[tuple[Number, str], ...] = ()
+    """(offset, selector): rows below the offset, with which the group is not done, go by that."""
 
 
 class DeadReport(msgspec.Struct, frozen=True, array_like=True):
@@ -276,6 +278,19 @@ class ForgetGroup(Message, frozen=True):
     shard: Shard
     place: Number
     group: GroupName
+
+
+class ChangeGroup(Message, frozen=True):
+    """Give a group other options; those that are None stay, and `wanted.start` says nothing.
+    Answered by GroupChanged when that is committed and holds, or by GroupRefused."""
+
+    capability = "groups"
+
+    ticket: Number
+    shard: Shard
+    place: Number
+    group: GroupName
+    wanted: Wanted
 
 
 class GroupChanged(Message, frozen=True):

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from matching import SelectorError, compile_selector
 from overlay.machine import Peer, Port
 from streams.consuming.messages import Piece
 from streams.consuming.positions import Positions
 from streams.groups.confirming import FRESH, Confirmation
 from streams.groups.delivery import GroupDelivery
-from streams.groups.founding import Refusal, obstacle, options_of
+from streams.groups.founding import Refusal, edited, fault_of_selector, obstacle, options_of
 from streams.groups.group_log import GroupLog
 from streams.groups.member import Member, MemberKey
 from streams.groups.messages import (
@@ -24,9 +23,9 @@ from streams.groups.messages import (
     GONE,
     LISTED_MOST,
     NOT_DEAD,
-    SELECTOR,
     UNKNOWN_GROUP,
     AskGroups,
+    ChangeGroup,
     DeadReport,
     EndDeadLetters,
     ForgetGroup,
@@ -49,14 +48,16 @@ from streams.log.group_state import (
     DeadLetter,
     DeadLetterEnded,
     Group,
+    GroupEdited,
     GroupEntry,
     GroupForgotten,
     GroupFounded,
+    GroupOptions,
 )
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 
-OperatorAsks = AskGroups | EndDeadLetters | ForgetGroup
+OperatorAsks = AskGroups | EndDeadLetters | ForgetGroup | ChangeGroup
 
 GROUPS_MOST: Final = 1_000
 """Groups of a shard at most. Guess: each looks at all rows for itself."""
@@ -105,6 +106,7 @@ class ShardGroups:
         self._entries: list[GroupEntry] = []  # to be written, beside those of the groups
         self._then: list[Callable[[], None]] = []  # when what is to be written is committed
         self._founding: dict[str, GroupFounded] = {}
+        self._committed: dict[str, GroupOptions] = {}  # of groups whose newest ones are not
         self._places = 0
         self._leases = 0
 
@@ -117,7 +119,7 @@ class ShardGroups:
             self._when_written(lambda: self._joined(sender, message))
             return
         options = options_of(message.wanted)
-        refused = options if isinstance(options, Refusal) else _fault(options.selector)
+        refused = options if isinstance(options, Refusal) else fault_of_selector(options.selector)
         if refused is None and message.attachment != (0, 0):
             refused = Refusal(UNKNOWN_GROUP, f"the group {name} is not known any more")
         if refused is None and self._count() >= GROUPS_MOST:
@@ -155,7 +157,10 @@ class ShardGroups:
         if group is None:
             refusal = Refusal(UNKNOWN_GROUP, f"the group {message.group} was forgotten")
         else:
-            refusal = obstacle(group.options, message.wanted) or _fault(group.options.selector)
+            selectors = (group.options.selector, *(one.selector for one in group.former))
+            refusal = next(filter(None, map(fault_of_selector, selectors)), None)
+            if message.attachment == (0, 0):  # else it is a member, whatever the group has now
+                refusal = obstacle(self._options(group), message.wanted) or refusal
         if group is None or refusal is not None:
             assert refusal is not None
             self._refuse(sender, message.member, refusal)
@@ -193,17 +198,18 @@ class ShardGroups:
         if former is not None and is_same:
             delivery.succeed(former, member)
         self._where[member.key] = delivery
-        options = delivery.group.options
-        self.port.send(
-            sender, GroupJoined(self.replica.shard, message.member, attachment, options, kept)
-        )
+        self._tell_options(delivery, member, kept)
         self.port.count("stream_members")
         self._give(delivery)
+
+    def _tell_options(self, delivery: GroupDelivery, member: Member, kept: tuple[int, ...]) -> None:
+        about = (member.number, member.attachment, delivery.options, kept)
+        self.port.send(member.peer, GroupJoined(self.replica.shard, *about))
 
     def _fence(self, delivery: GroupDelivery, former: Member) -> None:
         """Another program is this member: what the former one has goes to others, at once unless a
         key must not be with two."""
-        delivery.leave(former, set(), at_once=not delivery.group.options.by)
+        delivery.leave(former, set(), at_once=not delivery.options.by)
         reason = f"another program is the member {former.name} now"
         self._refuse(former.peer, former.number, Refusal(FENCED, reason))
 
@@ -213,12 +219,15 @@ class ShardGroups:
             self._drop(known)
             known = None
         if known is None:
-            selector = group.options.selector
-            predicate = compile_selector(selector) if selector else None
+            about = (self.log, group.name, self._options(group))
             known = self.groups[group.name] = GroupDelivery(
-                self.log, group.name, predicate, self._next_lease, self._wake_scan
+                *about, self._next_lease, self._wake_scan
             )
         return known
+
+    def _options(self, group: Group) -> GroupOptions:
+        """Those of a group that are committed."""
+        return self._committed.get(group.name, group.options)
 
     def _next_lease(self) -> int:
         """The number of a lease: no other one of the shard has it, under this leader or another of
@@ -291,10 +300,9 @@ class ShardGroups:
     def _may_lease(self, delivery: GroupDelivery) -> bool:
         """Whether rows may be given to members: of a group that is ordered by key only when no
         other leader can have given rows of the same key."""
-        options = delivery.group.options
-        if not options.by:
+        if not delivery.options.by:
             return True
-        waits = self._led_at + FRESH + options.lease
+        waits = self._led_at + FRESH + delivery.group.longest
         if delivery.number < self.leading.first and self.port.now < waits:
             return False
         self.confirmation.ask()
@@ -310,7 +318,7 @@ class ShardGroups:
         """A replica follows this leader still."""
         if self.confirmation.heard(sender.id, message):
             for delivery in self.groups.values():
-                if delivery.group.options.by:
+                if delivery.options.by:
                     self._give(delivery)
 
     def committed(self) -> None:
@@ -349,12 +357,25 @@ class ShardGroups:
             self._give(delivery)
 
     def note_floors(self) -> None:
-        """Write how far floors have moved on without acknowledgements."""
+        """Write how far floors have moved on without acknowledgements, and which leases are over
+        that were longer than those of now."""
         for delivery in self.groups.values():
             if delivery.is_there:
                 self._entries += delivery.passed()
+                self._entries += self._shortened(delivery)
         if self._entries:
             self.flush()
+
+    def _shortened(self, delivery: GroupDelivery) -> list[GroupEntry]:
+        """That the longest lease is that of the options, if those before it are over for certain:
+        this leader's own and those of the leaders before it."""
+        group = delivery.group
+        if group.longest == group.options.lease or delivery.name in self._committed:
+            return []
+        began = max(self._led_at + FRESH, delivery.changed_at)
+        if self.port.now <= began + group.longest:
+            return []
+        return [GroupEdited(group.name, group.number, group.options, group.options.lease)]
 
     # -- the log ---------------------------------------------------------------------------------
 
@@ -440,9 +461,10 @@ class ShardGroups:
             window = delivery.window
             counts = (delivery.scanned, len(window), window.leased, window.delayed())
             members = tuple(sorted(member.name for member in delivery.members.values()))
-        return GroupReport(
-            *(group.name, group.options, group.done.floor, *counts, len(group.dead), members)
-        )
+        floor = group.done.floor
+        former = tuple((one.below, one.selector) for one in group.former if floor < one.below)
+        about = (group.name, group.options, floor, *counts, len(group.dead), members)
+        return GroupReport(*about, former)
 
     def end_dead(self, sender: Peer, message: EndDeadLetters) -> None:
         """Have dead letters delivered again, or drop them."""
@@ -484,6 +506,58 @@ class ShardGroups:
 
         self.positions.find_row(offset, found)
 
+    def change(self, sender: Peer, message: ChangeGroup) -> None:
+        """Give a group other options, as an operator asks: they hold when they are committed."""
+        group = self._group(message.group)
+        if group is None:
+            reason = f"there is no group {message.group}"
+            self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)
+            return
+        options = edited(group.options, message.wanted)
+        refused = options if isinstance(options, Refusal) else fault_of_selector(options.selector)
+        if isinstance(options, Refusal) or refused is not None:
+            assert refused is not None
+            self._refuse_operator(sender, message, refused.code, refused.reason)
+            return
+        if options.selector != group.options.selector and not group.has_room_for_selector:
+            reason = (
+                f"rows or dead letters of {group.name} go by {len(group.former)} former selectors: "
+                "change it again when it is done with some"
+            )
+            self._refuse_operator(sender, message, FULL, reason)
+            return
+        changed, new = GroupChanged(message.ticket, message.place), options
+        if options != group.options:
+            self._committed.setdefault(group.name, group.options)
+            longest = max(group.longest, options.lease)
+            self._entries.append(GroupEdited(group.name, group.number, options, longest))
+
+        def committed() -> None:
+            self._changed(message.group, group.number, new)
+            self.port.send(sender, changed)
+
+        self._when_written(committed)
+        self.flush()
+
+    def _changed(self, name: str, number: int, options: GroupOptions) -> None:
+        """A group's options are committed: from now on they hold."""
+        group = self._group(name)
+        if group is None or group.number != number:
+            self._committed.pop(name, None)
+            return
+        if self._options(group) == options:
+            return
+        self._committed[name] = options
+        if options == group.options:
+            del self._committed[name]
+        self.port.count("stream_groups_changed")
+        delivery = self.groups.get(name)
+        if delivery is not None and delivery.number == number:
+            delivery.change(options)
+            for member in delivery.members.values():
+                self._tell_options(delivery, member, tuple(member.leases))
+            self._give(delivery)
+
     def forget(self, sender: Peer, message: ForgetGroup) -> None:
         """Forget a group with its positions, as an operator asks; refused if there is none."""
         if self._group(message.group) is None:
@@ -501,14 +575,3 @@ class ShardGroups:
     def _refuse_operator(self, sender: Peer, message: OperatorAsks, code: str, reason: str) -> None:
         refused = GroupRefused(message.ticket, message.place, code, reason[:500])
         self.port.send(sender, refused)
-
-
-def _fault(selector: str) -> Refusal | None:
-    """Why a group cannot have this selector. One that cannot be read matches nothing, rather than
-    everything."""
-    try:
-        if selector:
-            compile_selector(selector)
-    except SelectorError as error:
-        return Refusal(SELECTOR, str(error))
-    return None

@@ -71,11 +71,17 @@ def pending(
     """A row as the window of a group with these options has it."""
     value = attributes.get(options.by) if options.by else None
     key = None if value is None else (bool if isinstance(value, bool) else _kind(value), value)
-    rank: float = offset
-    if options.priority:
-        steps = min(max(_number(attributes.get(options.priority)), 0), PRIORITY_MOST)
-        rank = time / NANOSECONDS - AGEING * steps
-    return Pending(offset, time, row, key, rank)
+    return Pending(offset, time, row, key, rank_of(options, offset, time, attributes))
+
+
+def rank_of(
+    options: GroupOptions, offset: int, time: int, attributes: dict[str, Value | None]
+) -> float:
+    """Of two rows that wait, the one with the lower rank comes first."""
+    if not options.priority:
+        return offset
+    steps = min(max(_number(attributes.get(options.priority)), 0), PRIORITY_MOST)
+    return time / NANOSECONDS - AGEING * steps
 
 
 def delay_of(options: GroupOptions, attributes: dict[str, Value | None]) -> float:
@@ -231,11 +237,19 @@ class Window:
         """How many rows wait for their time."""
         return sum(row.due > 0.0 and not row.lease for row in self.rows.values())
 
+    def arrange(self) -> None:
+        """Rows have other ranks and other times: offer those anew that wait."""
+        self._ready.clear()
+        self._delayed.clear()
+        for row in self.rows.values():
+            if not row.lease and not row.is_settled:
+                self._offer(row)
+
     # -- leases ----------------------------------------------------------------------------------
 
     def lease(self, row: Pending, lease: int, holder: int, until: float) -> None:
         """Give a row, which `next` has named, to a member."""
-        row.lease, row.holder = lease, holder
+        row.lease, row.holder, row.until = lease, holder, 0.0
         row.deliveries += 1
         self.leased += 1
         if row.key is not None:
@@ -243,9 +257,9 @@ class Window:
         self.extend(row, until)
 
     def extend(self, row: Pending, until: float) -> None:
-        """A lease ends then, and not before."""
-        row.until = until
-        heappush(self._leases, (until, row.offset, row.lease))
+        """A lease ends then, and not before; nor before what its member was told."""
+        row.until = max(row.until, until)
+        heappush(self._leases, (row.until, row.offset, row.lease))
 
     def give_back(self, row: Pending, due: float = 0.0) -> None:
         """A leased row is to be delivered again, at `due` at the earliest (0: at once)."""

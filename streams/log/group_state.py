@@ -38,12 +38,16 @@ DELIVERIES: Final = 5
 
 DELIVERIES_MOST: Final = 1_000
 
+FORMER_MOST: Final = 8
+"""Former selectors of a group that are kept: those that rows which it is not done with go by, and
+of others as many as there is room for, so that it can be said what became of their rows. Guess."""
+
 Attribute = Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)]
 Run = tuple[int, int]
 
 
 class GroupOptions(msgspec.Struct, frozen=True, array_like=True):
-    """What a group was founded with, for good."""
+    """What a group was founded with, or has been changed to (`streams.groups.founding`)."""
 
     selector: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
     """Which rows it gets; empty: all."""
@@ -70,14 +74,26 @@ class GroupFounded(msgspec.Struct, frozen=True, array_like=True, tag=20):
     floor: int
 
 
+class FormerSelector(msgspec.Struct, frozen=True, array_like=True):
+    """The selector that a group had until chunk `chunk`: rows below the offset `below`, which are
+    all rows before that chunk, go by it, down to the selector before it."""
+
+    below: int
+    chunk: int
+    selector: str
+
+
 class GroupKnown(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """What a segment's state says of a group, beside its dead letters."""
+    """What a segment's state says of a group, beside its dead letters. `longest`: seconds of the
+    longest lease that may be under way, 0: that of the options."""
 
     name: str
     number: int
     options: GroupOptions
     floor: int
     runs: tuple[Run, ...]
+    longest: float = 0.0
+    former: tuple[FormerSelector, ...] = ()
 
 
 class RowsDone(msgspec.Struct, frozen=True, array_like=True, tag=22):
@@ -115,9 +131,27 @@ class GroupForgotten(msgspec.Struct, frozen=True, array_like=True, tag=25):
     name: str
 
 
-GroupEntry = GroupFounded | GroupKnown | RowsDone | DeadLetter | DeadLetterEnded | GroupForgotten
+class GroupEdited(msgspec.Struct, frozen=True, array_like=True, tag=26):
+    """A group has these options from now on. Rows that stand before this chunk go by the selector
+    that it had when they were appended. `longest`: as in `GroupKnown`."""
+
+    group: str
+    number: int
+    options: GroupOptions
+    longest: float
+
+
+GroupEntry = (
+    GroupFounded
+    | GroupKnown
+    | GroupEdited
+    | RowsDone
+    | DeadLetter
+    | DeadLetterEnded
+    | GroupForgotten
+)
 GROUP_ENTRIES: Final = (
-    *(GroupFounded, GroupKnown, RowsDone),
+    *(GroupFounded, GroupKnown, GroupEdited, RowsDone),
     *(DeadLetter, DeadLetterEnded, GroupForgotten),
 )
 
@@ -125,14 +159,55 @@ GROUP_ENTRIES: Final = (
 class Group:
     """One group, as the log has it."""
 
-    def __init__(self, name: str, number: int, options: GroupOptions, done: Runs) -> None:
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        options: GroupOptions,
+        done: Runs,
+        longest: float = 0.0,
+        former: tuple[FormerSelector, ...] = (),
+    ) -> None:
         self.name = name
         self.number = number
         """The chunk that founded it."""
         self.options = options
         self.done = done
+        self.longest = longest or options.lease
+        """Seconds of the longest lease that may be under way."""
+        self.former = former
+        """By offset, ascending."""
         self.dead: dict[int, DeadLetter] = {}
         """By offset."""
+
+    def former_at(self, offset: int) -> FormerSelector | None:
+        """The former selector that the row at this offset goes by; None: the group's own."""
+        return next((one for one in self.former if offset < one.below), None)
+
+    def selector_at(self, offset: int) -> str:
+        """The selector that the row at this offset goes by."""
+        former = self.former_at(offset)
+        return self.options.selector if former is None else former.selector
+
+    @property
+    def has_room_for_selector(self) -> bool:
+        """Whether another selector can be noted: of the former ones one is not needed any more, or
+        there are few."""
+        return len(self.former) < FORMER_MOST or not self._needs(self.former[0])
+
+    def _needs(self, former: FormerSelector) -> bool:
+        """Whether a row may still be delivered by this selector: one that the group is not done
+        with, or a dead letter, which may be tried again."""
+        return min((self.done.floor, *self.dead)) < former.below
+
+    def edit(self, entry: GroupEdited, chunk: Chunk) -> None:
+        """The group has other options from this chunk on."""
+        last = self.former[-1].below if self.former else -1
+        if entry.options.selector != self.options.selector and chunk.first > last:
+            has = FormerSelector(chunk.first, chunk.number, self.options.selector)
+            keeps = self.former[1:] if len(self.former) >= FORMER_MOST else self.former
+            self.former = (*keeps, has)
+        self.options, self.longest = entry.options, entry.longest
 
 
 class GroupStates:
@@ -155,7 +230,8 @@ class GroupStates:
         for name in sorted(self.groups):
             group = self.groups[name]
             done = group.done
-            yield GroupKnown(name, group.number, group.options, done.floor, done.runs)
+            about = (name, group.number, group.options, done.floor, done.runs)
+            yield GroupKnown(*about, group.longest, group.former)
             for offset in sorted(group.dead):
                 yield group.dead[offset]
 
@@ -167,12 +243,17 @@ class GroupStates:
             self.groups.setdefault(entry.name, founded)
         elif isinstance(entry, GroupKnown):
             done = Runs(entry.floor, entry.runs)
-            self.groups[entry.name] = Group(entry.name, entry.number, entry.options, done)
+            about = (entry.name, entry.number, entry.options, done)
+            self.groups[entry.name] = Group(*about, entry.longest, entry.former)
         elif isinstance(entry, GroupForgotten):
             self.groups.pop(entry.name, None)
         else:
             group = self.groups.get(entry.group)
-            if group is not None and group.number == entry.number:
+            if group is None or group.number != entry.number:
+                return
+            if isinstance(entry, GroupEdited):
+                group.edit(entry, chunk)
+            else:
                 _take(group, entry)
 
 

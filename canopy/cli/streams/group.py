@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from canopy.cli.streams.change import edit
+from canopy.cli.streams.change_group import edit_group
 from canopy.cli.streams.dead import dead, forget
 from canopy.cli.streams.export import export, get
 from canopy.cli.streams.manage import add, info, ls, rm
@@ -22,5 +23,5 @@ def stream() -> None:
     """
 
 
-for part in (add, ls, info, edit, rm, get, dead, forget, export, verify):
+for part in (add, ls, info, edit, edit_group, rm, get, dead, forget, export, verify):
     stream.add_command(part)

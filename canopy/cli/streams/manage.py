@@ -229,7 +229,7 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
     canopy stream info alarms
     """
     from canopy.client.errors import CommandFailed
-    from canopy.client.streams.wording import bounds, founded_with
+    from canopy.client.streams.wording import bounds, former_selectors, founded_with
     from overlay.client import GetStreams, Streams
 
     with open_client(connect, wait) as client:
@@ -270,6 +270,8 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
         out.print(rows)
         for group in groups:
             out.print(label(f"{group.name}: {founded_with(group)}"))
+            for said in former_selectors(group):
+                out.print(label(f"{group.name}, {said}"))
     for trouble in troubles(found):
         out.print(f"[yellow]{trouble}[/]")
 

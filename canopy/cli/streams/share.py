@@ -40,7 +40,9 @@ class Shared(NamedTuple):
         return bool(self.group) or any(value is not None for value in self[1:])
 
 
-def _delay(ctx: click.Context, option: click.Parameter, value: str | None) -> str | float | None:
+def parse_delay(
+    ctx: click.Context, option: click.Parameter, value: str | None
+) -> str | float | None:
     """Seconds, or an attribute."""
     number = value is not None and re.fullmatch(r"\d+(?:\.\d+)?", value)
     return float(value) if value is not None and number else value
@@ -67,7 +69,7 @@ OPTIONS: Final = (
     ),
     click.option(
         "--delay",
-        callback=_delay,
+        callback=parse_delay,
         metavar="ATTRIBUTE|SECONDS",
         help="With --group: how long an event waits before it is delivered.",
     ),

@@ -25,6 +25,7 @@ from overlay.client import Done
 from overlay.stream_client import (
     AttachGroup,
     DetachGroup,
+    EditGroup,
     GroupReady,
     GroupRow,
     RowSettled,
@@ -77,6 +78,29 @@ def wanted_membership(
         priority=options.get("priority"),
         delay=delay if isinstance(delay, str) else None,
         delay_seconds=None if isinstance(delay, str) or delay is None else float(delay),
+    )
+
+
+class GroupChanges(TypedDict, total=False):
+    """What `Client.edit_group` may be given beside names; None: as it is."""
+
+    selector: str | None
+    lease: float | None
+    max_deliver: int | None
+    by: str | None
+    priority: str | None
+    delay: str | float | None
+
+
+def group_edit(stream: str, group: str, changes: GroupChanges) -> EditGroup:
+    """The command for the arguments of `Client.edit_group`. A delay takes the place of the former
+    one, attribute or seconds."""
+    delay = changes.get("delay")
+    attribute, seconds = (delay, 0.0) if isinstance(delay, str) else ("", delay)
+    return EditGroup(
+        *(0, stream, group, changes.get("selector"), changes.get("lease")),
+        *(changes.get("max_deliver"), changes.get("by"), changes.get("priority")),
+        *((None, None) if delay is None else (attribute, float(seconds or 0.0))),
     )
 
 

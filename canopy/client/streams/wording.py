@@ -19,6 +19,15 @@ def founded_with(group: GroupInfo) -> str:
     return ", ".join(filter(None, said))
 
 
+def former_selectors(group: GroupInfo) -> list[str]:
+    """By what rows go that a group is not done with and that stand before a change."""
+    return [
+        f"shard {shard.shard}: events below offset {below:,} go by: {selector or 'all events'}"
+        for shard in group.shards
+        for below, selector in shard.former
+    ]
+
+
 def bounds(stream: StreamInfo) -> list[str]:
     """What a stream's shards may have, and for whom rows stay, in sentences; nothing about what is
     as it is without options."""

@@ -115,7 +115,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         *("AskClock", "ClockTold"),
         *("AskRow", "RowFacts", "AskHalves", "HalvesFound"),
         *("AskStreams", "StreamsReport", "AskShards", "ShardsStatus"),
-        *("AskGroups", "GroupsReport", "EndDeadLetters", "ForgetGroup"),
+        *("AskGroups", "GroupsReport", "EndDeadLetters", "ForgetGroup", "ChangeGroup"),
         *("GroupChanged", "GroupRefused"),
         *("AskTrees", "Trees", "AskEvent", "EventFacts"),
         *("FindHosts", "HostsFound", "AskMatches", "MatchesFound"),

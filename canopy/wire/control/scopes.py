@@ -55,6 +55,7 @@ from overlay.stream_client import (
     AttachGroup,
     DecideTransaction,
     DetachGroup,
+    EditGroup,
     EditStream,
     EndDead,
     GetGroups,
@@ -89,7 +90,7 @@ ROWS: Final[dict[Scope, tuple[type[Command], ...]]] = {
     ),
     "admin": (
         *(EndSubscription, Feed, Drain, Reload, AddStream, EditStream, RemoveStream),
-        *(EndDead, RemoveGroup),
+        *(EndDead, EditGroup, RemoveGroup),
     ),
 }
 """The commands that each scope allows."""

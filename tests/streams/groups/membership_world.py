@@ -3,7 +3,8 @@
 6. Of a group each row that its selector matches is acknowledged by a program or a dead letter, once
    in the log, and stays so; no other row is delivered. Of a group that is ordered by key no two
    programs have rows of one key at the same time, and a row is delivered only when those before it
-   are done with.
+   are done with. Where options change, a row goes by the selector that the group had when the row
+   was appended.
 """
 
 from __future__ import annotations
@@ -26,44 +27,61 @@ from overlay.stream_client import (
     SettleRows,
     TakeRows,
 )
+from streams.consuming.messages import ReadFrom
 from streams.groups import confirming, shard_groups
 from streams.groups.members import Members
+from streams.groups.messages import ChangeGroup, Wanted
 from streams.log import shard_log
 from streams.log.batches import Batch, BatchHead, Row, rows_of
-from streams.log.chunk import DEAD, EVENTS, read
-from streams.log.group_state import DeadLetter
+from streams.log.chunk import DEAD, EVENTS, POSITIONS, read
+from streams.log.group_state import DeadLetter, GroupEdited, GroupFounded
 from streams.log.state import ShardState, entries_of
 from streams.replication import kept_chunks
 from streams.replication.replica import Replica
 from tests.streams.groups.groups_world import GroupsWorld
+from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, WorldLocator
 from tests.support.shards.shard_world import WrongError
 
 Attributes = Mapping[str, Any]
 
 
-class Kind(NamedTuple):
-    """A group of the world: its options, and what its selector means, in Python."""
-
-    options: dict[str, Any]
-    matches: Callable[[Attributes], bool]
-
-
-KINDS = {
-    "plain": Kind({"selector": "", "lease": 1.5, "deliveries": 3}, lambda row: True),
-    "keyed": Kind(
-        {"selector": "p <> 4", "lease": 2.0, "deliveries": 4, "by": "key"},
-        lambda row: row["p"] != 4,
-    ),
-    "late": Kind(
-        {"selector": "p >= 3", "lease": 1.0, "deliveries": 3, "priority": "p", "delay": "wait"},
-        lambda row: row["p"] >= 3,
-    ),
-    "keyed and late": Kind(
-        {"selector": "", "lease": 1.5, "deliveries": 50, "by": "key", "delay": "wait"},
-        lambda row: True,
-    ),
+SELECTORS: dict[str, Callable[[Attributes], bool]] = {
+    "": lambda row: True,
+    "p <> 4": lambda row: row["p"] != 4,
+    "p >= 3": lambda row: row["p"] >= 3,
+    "p < 7": lambda row: row["p"] < 7,
 }
+"""What selectors mean, in Python."""
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {"selector": "", "lease": 1.5, "deliveries": 3},
+    "keyed": {"selector": "p <> 4", "lease": 2.0, "deliveries": 4, "by": "key"},
+    "late": {
+        "selector": "p >= 3",
+        "lease": 1.0,
+        "deliveries": 3,
+        "priority": "p",
+        "delay": "wait",
+    },
+    "keyed and late": {
+        "selector": "",
+        "lease": 1.5,
+        "deliveries": 50,
+        "by": "key",
+        "delay": "wait",
+    },
+}
+"""The groups of the world, with the options that they are founded with."""
+
+CHANGES: dict[str, tuple[Any, ...]] = {
+    "selector": tuple(SELECTORS),
+    "lease": (1.0, 1.5, 2.5),
+    "deliveries": (3, 4, 50),
+    "priority": ("", "p"),
+    "delay": ("", "wait"),
+}
+"""What options are changed to."""
 
 
 class Hold(NamedTuple):
@@ -96,6 +114,7 @@ class SharingProgram:
         self.attachments: tuple[tuple[int, int], ...] = ()
         self.holds: dict[int, Hold] = {}  # by lease
         self.said: dict[int, list[GroupRow]] = {}  # acknowledgements that are not answered
+        self.names_options = True
 
     def ask(self, command: type[Any], *arguments: Any, **more: Any) -> int:
         self.request += 1
@@ -114,7 +133,8 @@ class SharingProgram:
         rng = self.world.rng
         known = self.attachments if rng.random() < 0.7 else ()
         self.member = self.request + 1
-        options = {**KINDS[self.group].options, "start": "first", "credit": rng.choice((1, 3, 20))}
+        options = {"start": "first", "credit": rng.choice((1, 3, 20))}
+        options |= KINDS[self.group] if self.names_options else {}
         self.ask(AttachGroup, STREAM, self.group, self.name, attachments=known, **options)
 
     def work(self) -> None:
@@ -171,7 +191,9 @@ class SharingProgram:
                 if (row.shard, row.offset) not in reply.lost:
                     self.world.confirmed[self.group, row.offset] = None
         elif isinstance(reply, Failed) and reply.request in (self.take, self.member):
-            if reply.code not in ("fenced", "time-out", "unknown"):
+            if reply.code in ("options", "selector") and self.world.edits:
+                self.names_options = False  # the group is there, and has others by now
+            elif reply.code not in ("fenced", "time-out", "unknown"):
                 raise WrongError(f"{self.group} is refused: {reply}")
             self.is_fenced = reply.code == "fenced" and self.world.is_ending
             self.stop()
@@ -187,6 +209,7 @@ class MembershipWorld(GroupsWorld):
         self.given_up: dict[tuple[str, int], float] = {}
         self.confirmed: dict[tuple[str, int], None] = {}
         self.takes: list[Taken] = []
+        self.edits = 0  # changes of options that were asked for
         self.is_ending = False
         super().__init__(seed, nodes, replicas)
 
@@ -232,14 +255,22 @@ class MembershipWorld(GroupsWorld):
             if program.node in self.alive:
                 program.work()
 
+    def edit(self, rng: Random) -> None:
+        """An operator asks for another option of a group, of a node that leads or has led."""
+        leaders = [node for node in sorted(self.alive) if self.alive[node].leading is not None]
+        if leaders:
+            self.edits += 1
+            name = rng.choice(tuple(CHANGES))
+            wanted = Wanted(ReadFrom("new"), **{name: rng.choice(CHANGES[name])})
+            asked = ChangeGroup(self.edits, SHARD, 0, rng.choice(tuple(KINDS)), wanted)
+            self.send(rng.choice(self.peers), self.ports[rng.choice(leaders)].me, asked)
+
     # -- checker 6 -------------------------------------------------------------------------------
 
     def taken(self, program: SharingProgram, row: GroupRow) -> None:
         """A row is handed to a program."""
-        group, now, kind = program.group, self.scheduler.now, KINDS[program.group]
-        if not kind.matches(row.attributes):
-            raise WrongError(f"{group} gets {row.attributes}")
-        key = row.attributes.get(kind.options.get("by", ""))
+        group, now = program.group, self.scheduler.now
+        key = row.attributes.get(KINDS[group].get("by", ""))
         if key is not None:
             for other in self.programs.values():
                 for hold in other.holds.values() if other.group == group else ():
@@ -256,6 +287,7 @@ class MembershipWorld(GroupsWorld):
         rows: dict[int, Attributes] = {}
         state = ShardState()
         dead: dict[tuple[str, int], None] = {}
+        selectors: dict[str, list[tuple[int, str]]] = {}  # with the first row that goes by each
         data, at = self.bytes_of(leader.port.me.id), 0
         while (chunk := read(data, at)) is not None:
             if chunk.kind == EVENTS:
@@ -266,11 +298,20 @@ class MembershipWorld(GroupsWorld):
                     if one.offset in state.groups.groups[one.group].done:
                         raise WrongError(f"{one.group} is done with {one.offset}, which dies")
                     dead[one.group, one.offset] = None
+            for one in entries_of(chunk) if chunk.kind == POSITIONS else ():
+                if isinstance(one, GroupFounded):
+                    selectors.setdefault(one.name, []).append((0, one.options.selector))
+                elif isinstance(one, GroupEdited):
+                    selectors[one.group].append((chunk.first, one.options.selector))
             state.apply(chunk)
             at += len(chunk.data)
-        for name, kind in KINDS.items():
+        for name, options in KINDS.items():
             group = state.groups.groups[name]
-            for offset in (n for n, row in rows.items() if kind.matches(row)):
+            wanted = _matching(rows, selectors[name])
+            for taken in self.takes:
+                if taken.group == name and taken.offset not in wanted:
+                    raise WrongError(f"{name} gets {rows[taken.offset]}, at {taken.offset}")
+            for offset in wanted:
                 place = (name, offset)
                 if offset not in group.done:
                     raise WrongError(f"{name} is not done with {offset}")
@@ -280,20 +321,19 @@ class MembershipWorld(GroupsWorld):
                     raise WrongError(f"{name}: {offset} is neither acknowledged nor dead")
                 if place in self.confirmed and place in dead:
                     raise WrongError(f"{name}: {offset} is acknowledged, and dead")
-            if kind.options.get("by"):
-                self._judge_order(name, kind, rows, dead)
+            if options.get("by"):
+                self._judge_order(name, wanted, dead)
         return len(self.confirmed)
 
     def _judge_order(
         self,
         name: str,
-        kind: Kind,
         rows: Mapping[int, Attributes],
         dead: Mapping[tuple[str, int], None],
     ) -> None:
         by_key: dict[Any, list[int]] = {}
         for offset, row in sorted(rows.items()):
-            if kind.matches(row) and row.get("key") is not None:
+            if row.get("key") is not None:
                 by_key.setdefault(row["key"], []).append(offset)
         for taken in self.takes:
             if taken.group != name or (key := rows[taken.offset].get("key")) is None:
@@ -306,9 +346,21 @@ class MembershipWorld(GroupsWorld):
                     raise WrongError(f"{name}: {taken.offset} of {key} comes before {before}")
 
 
-def trial_of_groups(seed: int, rounds: int = 30) -> MembershipWorld:
-    """A world with nine programs in four groups through faults, and judged. WrongError if a checker
-    fails."""
+def _matching(
+    rows: Mapping[int, Attributes], selectors: list[tuple[int, str]]
+) -> dict[int, Attributes]:
+    """The rows that a group is to get: `selectors` with the first row that goes by each."""
+    found = {}
+    for offset, row in sorted(rows.items()):
+        selector = [text for first, text in selectors if first <= offset][-1]
+        if SELECTORS[selector](row):
+            found[offset] = row
+    return found
+
+
+def trial_of_groups(seed: int, rounds: int = 30, edits: float = 0.0) -> MembershipWorld:
+    """A world with nine programs in four groups through faults, and judged. `edits`: with this
+    probability an option of a group is changed after each pause. WrongError if a checker fails."""
     constants = [
         (shard_log, "SEGMENT_BYTES", 4_000),
         (kept_chunks, "RECENT_BYTES", 3_000),
@@ -320,7 +372,7 @@ def trial_of_groups(seed: int, rounds: int = 30) -> MembershipWorld:
     for module, name, value in constants:
         setattr(module, name, value)
     try:
-        rng = Random(seed)
+        rng, operator = Random(seed), Random(f"operator {seed}")
         world = MembershipWorld(seed)
         names = [peer.id for peer in world.peers]
         for client, group in enumerate([*KINDS, *KINDS, "keyed"], 1):
@@ -333,6 +385,8 @@ def trial_of_groups(seed: int, rounds: int = 30) -> MembershipWorld:
             for _ in range(rng.randrange(12)):
                 world.work()
                 world.run(rng.choice((0.02, 0.1, 0.3)))
+                if operator.random() < edits:
+                    world.edit(operator)
             if rng.random() < 0.2:
                 world.jumps[rng.choice(names)] = rng.choice((-3_600.0, 0.0, 5.0, 3_600.0))
         world.jumps.clear()

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from canopy.cli.streams import dead, following, share
+from canopy.cli.streams import change_group, dead, following, share
 from canopy.cli.streams.group import stream
 from canopy.cli.sub import sub
+from canopy.client.streams.membership import group_edit
 from canopy.client.streams.wording import founded_with
 from overlay.client import Command, Done, Reply
-from overlay.info import GroupInfo
+from overlay.info import GroupInfo, GroupShardInfo
 from overlay.stream_client import (
     DeadEnded,
     DeadLetter,
+    EditGroup,
     EndDead,
     GetGroups,
     GroupRow,
@@ -58,11 +60,15 @@ class FakeClient:
         self.asked: list[Command] = []
         self.member = FakeMember()
         self.shared: tuple[Any, ...] = ()
+        self.changes: list[EditGroup] = []
 
     @contextmanager
     def group(self, *names: Any, **options: Any) -> Iterator[FakeMember]:
         self.shared = (*names, {k: v for k, v in options.items() if v is not None})
         yield self.member
+
+    def edit_group(self, *names: str, timeout: float, **changes: Any) -> None:
+        self.changes.append(group_edit(*names, changes))  # type: ignore[arg-type]
 
     def ask(self, command: Command, reply: type, timeout: float) -> Reply:
         self.asked.append(command)
@@ -71,7 +77,8 @@ class FakeClient:
         if isinstance(command, RemoveGroup):
             return Done(0)
         assert isinstance(command, GetGroups)
-        info = GroupInfo("g", "n > 1", 30.0, 5, "", "", "", 0.0, ())
+        shard = GroupShardInfo(0, 3, 9, 9, 2, 1, 0, 0, ("m",), ((7, "n > 0"), (8, "")))
+        info = GroupInfo("g", "n > 1", 30.0, 5, "", "", "", 0.0, (shard,))
         return Groups(0, (info,), LETTERS)
 
 
@@ -83,7 +90,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     def opened(*arguments: Any, **options: Any) -> Iterator[FakeClient]:
         yield fake
 
-    for module in (share, dead):
+    for module in (share, dead, change_group):
         monkeypatch.setattr(module, "open_client", opened)
     monkeypatch.setattr(following, "on_reader_gone", lambda stop: None)
     return fake
@@ -132,6 +139,27 @@ def test_dead_letters_are_listed_retried_and_dropped(client: FakeClient) -> None
     assert run(stream, "dead", "s", "--group", "g", "--drop", "1", "--retry-all").exception
     run(stream, "forget", "s", "--group", "g")
     assert client.asked[-1] == RemoveGroup(0, "s", "g")
+
+
+def test_a_group_is_changed_and_what_is_for_good_is_said(client: FakeClient) -> None:
+    options = ("--lease", "2m", "--selector", "n > 1", "--delay", "60")
+    done = run(stream, "edit-group", "s", "--group", "g", *options)
+    asked = EditGroup(0, "s", "g", "n > 1", 120.0, delay="", delay_seconds=60.0)
+    assert client.changes == [asked]
+    assert "g gets n > 1: a lease of 30 s" in done.output
+    assert "shard 0: events below offset 8 go by: all events" in done.output
+    shown = run(stream, "edit-group", "s", "--group", "g", "--delay", "wait", "--json")
+    assert json.loads(shown.output)["lease"] == 30.0
+    assert (client.changes[-1].delay, client.changes[-1].delay_seconds) == ("wait", 0.0)
+    for wrong, said in (
+        ((), "nothing to change"),
+        (("--from", "first"), "where it was founded"),
+        (("--max-deliver", "0"), "0 is not in the range"),
+    ):
+        error = run(stream, "edit-group", "s", "--group", "g", *wrong).exception
+        assert said in str(error)
+    run(stream, "edit-group", "s", "--group", "g", "--by", "k")
+    assert client.changes[-1].by == "k", "the node says why not"
 
 
 def test_the_options_of_a_group_are_said_in_words() -> None:

@@ -54,6 +54,7 @@ def test_a_group_goes_on_when_a_member_and_the_leader_are_killed(overlay: Overla
         member.kill()  # as kill -9
         member.wait()
         member.stdout.close()
+        client.edit_group("s", "g", lease=20, delay=0)
         rows = trio.run(shared, node, overlay, nodes)
         offsets = [row.offset for row in rows]
         assert set(offsets) | set(its[:4]) == set(range(0, 60, 2))
@@ -61,6 +62,7 @@ def test_a_group_goes_on_when_a_member_and_the_leader_are_killed(overlay: Overla
         assert {row.offset for row in rows if row.deliveries == 2} >= set(its[4:10])
         group = client.ask(GetGroups(0, "s", "g"), Groups, PATIENCE).groups[0]
     assert (group.selector, group.shards[0].dead) == ("even = TRUE", 0)
+    assert (group.lease, group.deliveries, group.delay_seconds) == (20.0, 9, 0.0)
     assert group.shards[0].floor >= 59
 
 
@@ -75,6 +77,7 @@ async def shared(node: Path, overlay: Overlay, nodes: dict[str, int]) -> list[Gr
             rows.append(row)
             await member.ack(row)
             if len(rows) == 13:
+                await client.edit_group("s", "g", max_deliver=9)
                 await member.flush()
                 found = await client.ask(GetStreams(0, "s"), Streams, PATIENCE)
                 overlay.kill(nodes[found.streams[0].shards[0].leader])

@@ -13,6 +13,14 @@ SEEDS = [
 ]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_whose_options_change_are_done_with_every_row_once(seed: int) -> None:
+    world = trial_of_groups(seed, edits=0.3)
+    changed = sum(port.counters.get("stream_groups_changed", 0) for port in world.ports.values())
+    assert changed > 5
+    assert len(world.confirmed) > 20
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_groups_are_done_with_every_row_once_through_faults(seed: int) -> None:
     world = trial_of_groups(seed)

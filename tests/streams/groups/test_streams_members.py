@@ -13,6 +13,7 @@ from overlay.stream_client import (
     AttachGroup,
     DeadEnded,
     DetachGroup,
+    EditGroup,
     EndDead,
     GetGroups,
     GroupReady,
@@ -219,6 +220,35 @@ def test_operators_see_dead_letters_and_deal_with_them() -> None:
     assert ask(world, "n3", GetGroups, "orders") == Groups(world.clients.request() - 1, ())
     ended = ask(world, "n2", TakeRows, ready.request)
     assert (type(ended), ended.code) == (Failed, "unknown-group")
+
+
+def test_an_operator_changes_a_group_whose_members_go_on() -> None:
+    world = orders(2)
+    append(world, range(20))
+    ready = attached(world, "n2", selector="n >= 10", credit=3)
+    rows = taken(world, "n2", ready.request, 6)
+    changed = ask(world, "n3", EditGroup, "orders", "g", selector="n < 5", lease=60.0)
+    assert isinstance(changed, Done), changed
+    info = group(world).groups[0]
+    assert (info.selector, info.lease, info.deliveries) == ("n < 5", 60.0, 5)
+    assert {text for shard in info.shards for _, text in shard.former} == {"n >= 10"}
+    append(world, range(20))
+    assert settle(world, "n2", ready.request, "ack", *rows).lost == ()
+    while len(rows) < 15:
+        more = taken(world, "n2", ready.request, 1)
+        assert more[0].left > 50.0
+        settle(world, "n2", ready.request, "ack", *more)
+        rows += more
+    assert sorted(row.attributes["n"] for row in rows) == [*range(5), *range(10, 20)]
+    for wrong, code in (
+        ({"by": "k"}, "options"),
+        ({"deliveries": 0}, "options"),
+        ({"selector": "n <"}, "selector"),
+    ):
+        refused = ask(world, "n3", EditGroup, "orders", "g", **wrong)
+        assert (type(refused), refused.code) == (Failed, code)
+    assert ask(world, "n3", EditGroup, "orders", "x", lease=5.0).code == "unknown-group"
+    assert ask(world, "n3", EditGroup, "other", "g", lease=5.0).code == "unknown"
 
 
 def test_settled_is_what_the_reply_says() -> None:
