@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.mutations.planting import fault, replace
 from matching import Conjunction, Interval
-from streams.consuming import sharing, skipping
+from streams.consuming import pieces, sharing, skipping
 from streams.consuming.asking import Asking
 from streams.consuming.durable import DurableConsumers, Refusal
 from streams.consuming.history import HistoryScan
@@ -20,6 +20,7 @@ from streams.log.chunk import Chunk
 from streams.log.state import ConsumerPosition, Entry, ShardState
 from streams.log.zones import Zone, ZoneMap
 
+ANSWERS = "tests/streams/test_streams_answers.py"
 READING = "tests/streams/consuming/test_streams_reading.py"
 READERS = "tests/streams/consuming/test_streams_readers.py"
 SHARING = "tests/streams/consuming/test_streams_sharing.py"
@@ -236,3 +237,28 @@ def positions_are_confirmed_before_the_commit() -> None:
         then()  # type: ignore[operator]
 
     replace(DurableConsumers._when_committed, _when_committed)
+
+
+@fault(PROMISE, ANSWERS, "test_rows_that_cannot_be_are_read_again")
+def readings_take_whatever_comes() -> None:
+    """A program's node takes rows that lie outside of what its leader says to have looked at, and
+    positions that go back."""
+
+    def misfit(since: int, position: int, pieces: Sequence[Piece]) -> str:
+        return ""
+
+    replace(pieces.misfit, misfit)
+
+
+@fault(PROMISE, ANSWERS, "test_a_position_that_is_higher_than_asked_for_confirms_no_later_one")
+def readings_confirm_what_was_not_asked_for() -> None:
+    """A position of a durable consumer counts as committed since the leader named a higher one
+    before it was asked for."""
+    original = Readers.on_position_committed
+
+    def on_position_committed(self: Readers, sender: Any, message: Any) -> None:
+        original(self, sender, message)
+        if found := self._find(sender, message.reading):
+            found[1].committed = max(found[1].committed, message.position)
+
+    replace(original, on_position_committed)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace as with_fields
 
 from bench.mutations.planting import fault, replace
+from overlay.machine import Peer
 from streams.forking import joining
 from streams.forking.copied_rows import CONFLICTING, NEW, REPEATED, Run, _verdict
 from streams.forking.fork_copies import ShardForkCopies, _Job
@@ -14,6 +15,7 @@ from streams.forking.forks import Forks, _Fork
 from streams.forking.messages import ForkChunkCopied
 from streams.log.batches import BatchHead, Row
 from streams.log.chunk import Chunk
+from streams.log.fork_name import fork_shard
 from streams.log.fork_state import ForkCopied, ForkStates
 from streams.log.state import ShardState
 from streams.producing.messages import JoinFork
@@ -117,3 +119,23 @@ def forks_trust_what_is_not_committed() -> None:
         return 0 if known is None else known.next
 
     replace(original, committed_in)
+
+
+@fault(
+    PROMISE,
+    FORKING,
+    "test_a_fork_goes_only_when_the_leader_that_was_sent_its_chunk_says_that_it_is_copied",
+)
+def forks_believe_whoever_says_that_they_are_copied() -> None:
+    """A fork's holder counts chunks as copied that it has sent to nobody, whoever says so."""
+
+    def on_chunk_copied(self: Forks, sender: Peer, message: ForkChunkCopied) -> None:
+        fork = self._forks.get(fork_shard(message.shard, message.fork))
+        if fork is None or fork.is_open:
+            return
+        while fork.queue and fork.queue[0].number <= message.number:
+            fork.copied = fork.queue.popleft().number
+        fork.sent_at = float("-inf")
+        self._copy(fork)
+
+    replace(Forks.on_chunk_copied, on_chunk_copied)

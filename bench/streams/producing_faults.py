@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -11,6 +12,8 @@ from streams.log.chunk import Chunk
 from streams.log.state import Entry, ProducerState, SessionOpened, ShardState
 from streams.producing.appender import Appender
 from streams.producing.numbers import New, Repeated, Wrong, judge
+from streams.producing.producers import Producers
+from streams.producing.sending import Sending
 
 APPENDING = "tests/streams/producing/test_streams_appending.py"
 PROMISE = "promise: each row of a producer is in the log once"
@@ -97,3 +100,17 @@ def producers_that_are_forgotten_are_admitted() -> None:
         return New() if known is None else original(known, session, following, sequence, count)
 
     replace(original, judge_)
+
+
+@fault(
+    PROMISE,
+    "tests/streams/test_streams_answers.py",
+    "test_a_node_appends_again_after_a_leader_has_refused_its_numbers",
+)
+def producers_of_nodes_end_for_good() -> None:
+    """A node whose own session was refused appends nothing to that shard any more."""
+
+    def _own_sending(self: Producers, session: Any, shard: int) -> Sending:
+        return session.shards.get(shard) or self._open_own(session, shard)
+
+    replace(Producers._own_sending, _own_sending)

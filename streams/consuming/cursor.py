@@ -9,8 +9,8 @@ from msgspec.structs import astuple
 
 from overlay.client import PackedEvents, StreamEvent
 from overlay.machine import Peer
-from streams.consuming.messages import KEYS, Piece, ReadFrom, cost
-from streams.log.batches import Row, decode_rows
+from streams.consuming.messages import KEYS, OFFSET_MOST, Piece, ReadFrom, cost
+from streams.log.batches import Row, are_rows, decode_rows
 
 WINDOW: Final = 1024 * 1024
 """What may be on its way to a program, or wait for it, in all shards of a reading (`cost`). At
@@ -53,6 +53,10 @@ class Cursor:
         self.recorded = 0
         """Up to where a durable consumer's confirmed position is in trace records."""
         self.commit_sent_at = float("-inf")
+        self.misled = 0
+        """Answers that cannot be, since rows could be handed over or were scanned."""
+        self.fault = ""
+        """Why rows that waited for the program cannot be handed over: they are read anew."""
         self._window = window
         self._received = 0  # since the reading was opened at this leader
         self._held = 0  # of what waits for the program
@@ -88,6 +92,18 @@ class Cursor:
         """Whether the program has not been told of all newest rows yet."""
         return self.delivered < self.table_end
 
+    def began_wrong(self, position: int, end: int, is_own: bool) -> str:
+        """Why a leader cannot have begun there; "": it can. `is_own`: where the reading begins is
+        not a durable consumer's affair."""
+        asked = self.next_start()
+        if is_own and asked.kind in ("offset", KEYS) and position != asked.at:
+            return f"the reading begins at {position}, not at {asked.at}"
+        if max(position, end) > OFFSET_MOST:
+            return f"there is no offset {max(position, end)}"
+        if asked.kind != KEYS and position > end:
+            return f"the reading begins at {position}, behind the shard's end {end}"
+        return ""
+
     def began(self, position: int, end: int, attachment: int) -> bool:
         """The leader has begun. Returns False if that is not where it should have."""
         asked = self.next_start()
@@ -99,17 +115,19 @@ class Cursor:
         self.has_begun, self.attachment = True, attachment
         return position == self.position
 
-    def add(self, since: int, position: int, pieces: tuple[Piece, ...]) -> bool:
-        """Take rows, and the position that follows on them. Returns False if something before them
-        is missing."""
-        if not self.has_begun or since != self.position:
-            return False
+    def follows(self, since: int) -> bool:
+        """Whether nothing is missing before what has come since this position."""
+        return self.has_begun and since == self.position
+
+    def add(self, position: int, pieces: tuple[Piece, ...]) -> None:
+        """Take rows that follow, and fit (`pieces.misfit`), and the position behind them."""
+        if not pieces:
+            self.misled = 0
         self.position = position
         for piece in pieces:
             self._pieces.append(piece)
             self._received += cost(piece)
             self._held += cost(piece)
-        return True
 
     @property
     def granted(self) -> int:
@@ -144,7 +162,12 @@ class Cursor:
         while len(found) < most and taken < size and self._pieces:
             piece = self._pieces[0]
             if not self._rows:
-                rows = decode_rows(piece.rows, piece.count)
+                try:
+                    rows = decode_rows(piece.rows, piece.count)
+                except ValueError as error:
+                    behind = found[-1].offset + 1 if found else self.delivered
+                    self._spoiled(behind, f"rows from {piece.first} on cannot be read: {error}")
+                    break
                 places = (0, *piece.places) if piece.places else range(piece.count)
                 offsets = (piece.first + place for place in places)
                 self._rows.extend(zip(offsets, rows, strict=True))
@@ -159,6 +182,7 @@ class Cursor:
                         *(row.attributes, row.payload, row.payload_type),
                     )
                 )
+            self.misled = 0
             if not self._rows:
                 self._pieces.popleft()
                 self._held -= cost(piece)
@@ -171,13 +195,25 @@ class Cursor:
         taken = 0
         behind = self.delivered
         while taken < size and self._pieces:
-            piece = self._pieces.popleft()
+            piece = self._pieces[0]
+            if not are_rows(piece.rows, piece.count):
+                self._spoiled(behind, f"{piece.count} rows from {piece.first} on cannot be read")
+                break
+            self._pieces.popleft()
+            self.misled = 0
             taken += len(piece.rows)
             self._held -= cost(piece)
             behind = piece.first + (piece.places[-1] if piece.places else piece.count - 1) + 1
             found.append(PackedEvents(self.place, *astuple(piece)))
         self._tell(behind)
         return found, taken
+
+    def _spoiled(self, behind: int, fault: str) -> None:
+        """What waits for the program is not what it should be: all that it has not been told, from
+        the offset `behind` on, is looked at anew."""
+        self.fault, self.position = fault, behind
+        self._pieces.clear()
+        self._held = 0
 
     def _tell(self, behind: int) -> None:
         """The program is told of rows below this offset, of all of them where no more wait."""

@@ -25,6 +25,10 @@ SELECTOR_MOST: Final = 16 * 1024
 LISTED_MOST: Final = 4_096
 """Readings in one message at most."""
 
+OFFSET_MOST: Final = 2**48
+"""Offsets are below it: a million rows a second for nine years. What is beyond it is no offset of a
+row, but a number that would be noted as how far something was read."""
+
 ROW_COST: Final = 32
 """Bytes of credit that a row takes beside its own: small rows take memory, too."""
 
@@ -48,6 +52,8 @@ NO_KEY: Final = "no-key"
 """The stream has no key of which each value has a newest row."""
 EXPIRED: Final = "expired"
 """The durable consumer is not known (any more)."""
+MALFORMED: Final = "malformed"
+"""To programs: leaders answer what cannot be."""
 FULL: Final = "full"
 """The shard has as many readings, or durable consumers, as it can have."""
 

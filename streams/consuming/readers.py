@@ -39,6 +39,7 @@ from streams.consuming.asking import Asking
 from streams.consuming.cursor import WINDOW, WINDOW_LEAST, Cursor
 from streams.consuming.messages import (
     LISTED_MOST,
+    MALFORMED,
     MOVED,
     SELECTOR_MOST,
     UNKNOWN,
@@ -58,6 +59,7 @@ from streams.consuming.messages import (
     SharedRows,
     StreamRows,
 )
+from streams.consuming.pieces import misfit
 from streams.consuming.sharing import Shared
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
@@ -84,6 +86,10 @@ TAKEN_EVENTS: Final = 1_000
 TAKEN_BYTES: Final = 192 * 1024
 """Bytes of events in one answer, unless one event has more."""
 
+
+MISLED_MOST: Final = 40
+"""Answers of a shard's leaders that cannot be, without one that can, after which a reading fails:
+it is opened anew after each, so ten seconds, in which another node may lead."""
 
 ENDED_KEPT: Final = 1_000
 """Readings that have failed of which is kept why, for commands that their programs still send."""
@@ -305,10 +311,12 @@ class Readers(Machine):
         packed: list[PackedEvents] = []
         positions: list[tuple[int, int]] = []
         size = 0
+        is_news = False
         cursors = reading.cursors
         reading.turn = (reading.turn + 1) % len(cursors)
         for cursor in (*cursors[reading.turn :], *cursors[: reading.turn]):
             if cursor.has_news and len(events) < TAKEN_EVENTS and size < TAKEN_BYTES:
+                before = cursor.delivered
                 if reading.command.packed:
                     pieces, taken = cursor.take_packed(TAKEN_BYTES - size)
                     packed += pieces
@@ -319,8 +327,14 @@ class Readers(Machine):
                         self._record_taken(reading, cursor, found)
                 size += taken
                 positions.append((cursor.place, cursor.delivered))
-                if cursor.should_grant and cursor.leader is not None and cursor.has_begun:
+                is_news = is_news or cursor.delivered > before
+                if cursor.fault:
+                    self._misled(reading, cursor)
+                elif cursor.should_grant and cursor.leader is not None and cursor.has_begun:
                     self._keep(cursor.leader, cursor.shard, [cursor])
+        if not is_news:
+            reading.takes.appendleft(request)
+            return
         count = len(events) + sum(piece.count for piece in packed)
         self.port.count("stream_events_taken", count)
         tables = tuple((c.place, c.table_end) for c in cursors if c.is_in_table)
@@ -409,6 +423,19 @@ class Readers(Machine):
         if leader is not None and is_mistaken and reading.entry is not None:
             self._locator.mistaken(reading.entry.name, cursor.place, leader.id)
 
+    def _misled(self, reading: _Reading, cursor: Cursor, why: str = "") -> None:
+        """A leader has said what cannot be: that is not taken, and the reading is opened anew. It
+        fails if no leader does better."""
+        why, cursor.fault = why or cursor.fault, ""
+        self.port.count("stream_answers_refused")
+        cursor.misled += 1
+        if cursor.misled < MISLED_MOST:
+            self._lost(reading, cursor)
+            return
+        node = "" if cursor.leader is None else f", {cursor.leader.id},"
+        reason = f"the leader of shard {cursor.place}{node} answers what cannot be: {why}"
+        self._end(reading, MALFORMED, reason)
+
     def _keep(self, leader: Peer, shard: str, cursors: list[Cursor]) -> None:
         """Say that these readings are wanted, and what may be sent."""
         for start in range(0, len(cursors), LISTED_MOST):
@@ -496,6 +523,10 @@ class Readers(Machine):
         self._asking.done(sender.id, message.reading)
         if self._to_open:
             self._open_next()
+        is_own = not reading.command.durable or cursor.position is not None
+        if wrong := cursor.began_wrong(message.position, message.next, is_own):
+            self._misled(reading, cursor, wrong)
+            return
         if not cursor.began(message.position, message.next, message.attachment):
             self._lost(reading, cursor, is_mistaken=False)
             return
@@ -521,10 +552,17 @@ class Readers(Machine):
 
     def on_shared_rows(self, sender: Peer, message: SharedRows) -> None:
         """Rows of which each is for some readings."""
-        rows = Shared(message)
-        for share in message.shares:
-            pieces = rows.pieces(share.rows)
-            for number, since in share.readings:
+        try:
+            rows = Shared(message)
+            shares = [(share.readings, rows.pieces(share.rows)) for share in message.shares]
+        except ValueError as error:
+            for share in message.shares:
+                for number, _ in share.readings:
+                    if found := self._find(sender, number):
+                        self._misled(*found, str(error))
+            return
+        for readings, pieces in shares:
+            for number, since in readings:
                 self._take_rows(sender, number, since, message.position, pieces)
 
     def on_scanned(self, sender: Peer, message: ReadingsScanned) -> None:
@@ -538,10 +576,13 @@ class Readers(Machine):
         """A reading has come from `since` to `position`, where these rows have matched."""
         if found := self._find(sender, number):
             reading, cursor = found
-            if cursor.add(since, position, pieces):
-                self._serve(reading)
-            else:
+            if not cursor.follows(since):
                 self._lost(reading, cursor, is_mistaken=False)
+            elif wrong := misfit(since, position, pieces):
+                self._misled(reading, cursor, wrong)
+            else:
+                cursor.add(position, pieces)
+                self._serve(reading)
 
     def on_kept(self, sender: Peer, message: ReadingsKept) -> None:
         """The leader is there; what it has not, or has sent in vain, is opened anew."""
@@ -557,7 +598,8 @@ class Readers(Machine):
         """A durable consumer's position is in the log."""
         if found := self._find(sender, message.reading):
             reading, cursor = found
-            cursor.committed = max(cursor.committed, message.position)
+            # A higher one than was asked for says nothing of what is asked for later.
+            cursor.committed = max(cursor.committed, min(message.position, cursor.wanted))
             self._record_consumed(reading, cursor, min(message.position, cursor.wanted))
             self._answer_commits(reading)
 

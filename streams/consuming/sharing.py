@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from overlay.machine import ProtocolError
 from streams.consuming.messages import LISTED_MOST, LooseRows, Piece, Share, SharedRows
 from streams.consuming.pieces import ChunkRows
 
@@ -70,12 +69,12 @@ def _message(
 
 
 class Shared:
-    """A message's rows, from which pieces for readings are made. Raises ProtocolError if it is not
-    what it should be."""
+    """A message's rows, from which pieces for readings are made. ValueError if it is not what it
+    should be."""
 
     def __init__(self, message: SharedRows) -> None:
         if any(len(each.rows) != len(each.places) or not each.rows for each in message.chunks):
-            raise ProtocolError("shared rows are not as many as their places")
+            raise ValueError("shared rows are not as many as their places")
         self._rows: list[tuple[LooseRows, int]] = [
             (chunk, index) for chunk in message.chunks for index in range(len(chunk.rows))
         ]
@@ -83,14 +82,14 @@ class Shared:
     def pieces(self, rows: Sequence[int]) -> tuple[Piece, ...]:
         """The rows that have these numbers in the message, ascending."""
         if not rows or rows[-1] >= len(self._rows):
-            raise ProtocolError("a reading shares rows that are not there")
+            raise ValueError("a reading shares rows that are not there")
         if len(rows) == 1:
             chunk, index = self._rows[rows[0]]
             return (Piece(chunk.time, chunk.first + chunk.places[index], 1, (), chunk.rows[index]),)
         by_chunk: dict[int, tuple[LooseRows, list[int]]] = {}
         for row in rows:
             if row >= len(self._rows):
-                raise ProtocolError("a reading shares rows that are not there")
+                raise ValueError("a reading shares rows that are not there")
             chunk, index = self._rows[row]
             by_chunk.setdefault(id(chunk), (chunk, []))[1].append(index)
         return tuple(_piece(chunk, indices) for chunk, indices in by_chunk.values())
@@ -100,6 +99,6 @@ def _piece(chunk: LooseRows, indices: Sequence[int]) -> Piece:
     start = chunk.places[indices[0]]
     places = tuple([chunk.places[index] - start for index in indices[1:]])
     if places and min(places) < 1:
-        raise ProtocolError("shared rows are not in order")
+        raise ValueError("shared rows are not in order")
     rows = b"".join([chunk.rows[index] for index in indices])
     return Piece(chunk.time, chunk.first + start, len(indices), places, rows)

@@ -226,7 +226,10 @@ class Copies(Machine):
     def _append(self, copy: ShardCopy, origin: OriginReading) -> None:
         """Append what waits, and take more."""
         if origin.taken is not None and copy.has_room:
-            copy.take(origin)
+            if fault := copy.take(origin):
+                self.port.count("stream_answers_refused")
+                self._stop(origin, fault)
+                return
             self._ask(origin.client, TakeEvents(2, 1))
 
     def _go_on(self, shard: str) -> None:

@@ -38,6 +38,9 @@ NOTE_ROWS: Final = 100_000
 SKIP_MOST: Final = 2**32 - 1
 """Offsets of one chunk at most."""
 
+GAP_MOST: Final = 2**40
+"""Offsets that a mirror leaves out at once, at most: more than an origin has removed."""
+
 
 class ShardCopy:
     """Of one shard, under one epoch of this node's."""
@@ -86,6 +89,8 @@ class ShardCopy:
         floor = self.floor(origin)
         if position < floor:
             return f"the origin has no row {floor - 1}, which was copied: it has lost rows"
+        if self.entry.options.mirror and position > self.replica.log.next_offset + GAP_MOST:
+            return f"the origin cannot begin at offset {position}"
         if position > floor and (floor or self.entry.options.mirror):
             if floor:
                 self.gaps += 1
@@ -104,13 +109,21 @@ class ShardCopy:
             encoded = encode_entries(floor)
             self._append(CUT, encoded, min(missing, SKIP_MOST), b"")
 
-    def take(self, origin: OriginReading) -> None:
-        """Append what has come of an origin's shard."""
+    def take(self, origin: OriginReading) -> str:
+        """Append what has come of an origin's shard. Returns why it cannot be taken; "": it was."""
         taken, origin.taken = origin.taken, None
         assert taken is not None
         options = self.entry.options
         floor = self.floor(origin)
         events = [event for event in taken.events if event.offset >= floor]
+        if options.mirror and events:
+            first, last, following = (
+                events[0].offset,
+                events[-1].offset,
+                self.replica.log.next_offset,
+            )
+            if first < following or last > following + GAP_MOST:
+                return f"the rows {first} to {last} of the origin do not follow on {following}"
         if options.shards > 1 and not options.mirror:
             by, count = options.by, options.shards
             events = [e for e in events if shard_of(e.attributes.get(by), count) == self.number]
@@ -118,6 +131,7 @@ class ShardCopy:
         for _, position in taken.positions:
             origin.scanned = max(origin.scanned, position)
         self.note(origin)
+        return ""
 
     def note(self, origin: OriginReading) -> None:
         """Tell the log how far was scanned, if that is long ago."""

@@ -65,13 +65,13 @@ class StreamLocator(Machine):
     def leader(self, name: str, shard: int) -> Peer | None:
         """Who leads a shard, as far as is known here; None: to be located."""
         known = self.known.get(name)
-        return None if known is None else known.leaders[shard]
+        return known.leaders[shard] if known is not None and shard < len(known.leaders) else None
 
     def mistaken(self, name: str, shard: int, node: NodeId) -> None:
         """`node` does not lead that shard, or does not answer: locate it anew."""
         known = self.known.get(name)
         if known is not None:
-            leader = known.leaders[shard]
+            leader = self.leader(name, shard)
             if leader is not None and leader.id == node:
                 leaders = list(known.leaders)
                 leaders[shard] = None

@@ -100,7 +100,13 @@ class OwnerQuestions(Machine):
             self.port.send(message.cluster.primary, question.message(message.ticket))
 
     def on_answer(self, sender: Peer, message: StreamFound | StreamRefused) -> None:
-        """An owner's answer."""
+        """An owner's answer. One that cannot be is not taken; the owner is asked again."""
+        question = self._open.get(message.ticket)
+        if question is None:
+            return
+        if isinstance(message, StreamFound) and not _fits(question.name, message):
+            self.port.count("stream_answers_refused")
+            return
         self._answer(message.ticket, message)
 
     def _answer(self, ticket: int, answer: Answer) -> None:
@@ -108,3 +114,9 @@ class OwnerQuestions(Machine):
         if question is not None:
             self.port.cancel_timer(AskAgain(ticket))
             question.then(answer)
+
+
+def _fits(name: str, found: StreamFound) -> bool:
+    """Whether this can be the stream of that name: it has shards, and says of each who leads."""
+    places = found.entry.places
+    return found.entry.name == name and 0 < len(places) == len(found.leaders)

@@ -51,6 +51,7 @@ class _Fork:
         self.queue: deque[Chunk] = deque()  # behind that, read and not copied
         self.is_reading = False
         self.sent_at = float("-inf")
+        self.sent_to: Peer | None = None
 
 
 class Forks(Machine):
@@ -229,7 +230,7 @@ class Forks(Machine):
         if leader is None:
             self._locator.locate(entry.name)
         else:
-            fork.sent_at = self.port.now
+            fork.sent_at, fork.sent_to = self.port.now, leader
             self._locator.locate_soon(entry.name)  # it may be another one by the next time
             self.port.send(leader, CopyFork(fork.main, fork.fork, fork.queue[0].data))
 
@@ -242,12 +243,18 @@ class Forks(Machine):
                     self._copy(fork)
 
     def on_chunk_copied(self, sender: Peer, message: ForkChunkCopied) -> None:
-        """A chunk is committed in the main log: go on behind it."""
+        """A chunk is committed in the main log: go on behind it. Only who was sent it last says so,
+        and of no other chunk: what counts as copied is removed here."""
         fork = self._forks.get(fork_shard(message.shard, message.fork))
-        if fork is None or fork.is_open:
+        if fork is None or fork.is_open or not fork.queue:
             return
-        while fork.queue and fork.queue[0].number <= message.number:
-            fork.copied = fork.queue.popleft().number
+        if fork.sent_to is None or fork.sent_to.id != sender.id:
+            return
+        if message.number != fork.queue[0].number:
+            if message.number > fork.queue[0].number:  # else it is late
+                self.port.count("stream_answers_refused")
+            return
+        fork.copied = fork.queue.popleft().number
         fork.sent_at = float("-inf")
         self._copy(fork)
 

@@ -267,5 +267,8 @@ def _letter(shard: int, dead: DeadReport) -> DeadLetter:
     about = (shard, dead.offset, dead.deliveries, dead.reason, dead.time / NANOSECONDS)
     if not dead.row:
         return DeadLetter(*about)
-    (row,) = decode_rows(dead.row, 1)
+    try:
+        (row,) = decode_rows(dead.row, 1)
+    except ValueError:
+        return DeadLetter(*about)
     return DeadLetter(*about, row.attributes, row.payload, row.payload_type)

@@ -33,6 +33,7 @@ from streams.directory.locator import StreamLocated, StreamMissing
 from streams.groups.founding import fault_of
 from streams.groups.messages import (
     LISTED_MOST,
+    MALFORMED,
     MOVED,
     GroupJoined,
     JoinGroup,
@@ -74,6 +75,10 @@ OPTIONS: Final = ("selector", "lease", "deliveries", "by", "priority", "delay", 
 class LookAtMembers(Timer, frozen=True):
     """Time to look at what was not answered."""
 
+
+MISLED_MOST: Final = 40
+"""Answers of a shard's leaders that cannot be, without a row that could be handed over, after which
+a membership fails: as `streams.consuming.readers.MISLED_MOST`."""
 
 ENDED_KEPT: Final = 1_000
 """Memberships that have failed of which is kept why, for commands that programs still send."""
@@ -235,9 +240,14 @@ class Members(Machine):
             member.turn = (member.turn + 1) % len(seats)
             for seat in (*seats[member.turn :], *seats[: member.turn]):
                 if len(rows) < most and size < TAKEN_BYTES:
-                    found, taken = seat.take(most - len(rows), TAKEN_BYTES - size, now)
+                    found, taken, fault = seat.take(most - len(rows), TAKEN_BYTES - size, now)
                     rows += found
                     size += taken
+                    if fault:
+                        self._misled(member, seat, fault)
+            if not rows and not member.failed:
+                member.takes.appendleft((request, most))
+                continue
             self.port.count("stream_group_rows_taken", len(rows))
             self.port.reply(member.client, RowsTaken(request, tuple(rows)))
 
@@ -291,6 +301,18 @@ class Members(Machine):
         self.port.count("memberships_moved")
         if leader is not None and is_mistaken and member.entry is not None:
             self._locator.mistaken(member.entry.name, seat.place, leader.id)
+
+    def _misled(self, member: _Membership, seat: Seat, why: str) -> None:
+        """A leader has said what cannot be: that is not taken, and it is joined anew, or another
+        one. The membership fails if no leader does better."""
+        self.port.count("stream_answers_refused")
+        seat.misled += 1
+        if seat.misled < MISLED_MOST:
+            self._lost(member, seat)
+            return
+        node = "" if seat.leader is None else f", {seat.leader.id},"
+        reason = f"the leader of shard {seat.place}{node} answers what cannot be: {why}"
+        self._end(member, MALFORMED, reason)
 
     def _send_settled(self, seat: Seat, settled: list[Settlement]) -> None:
         if not seat.has_joined or seat.leader is None:
@@ -378,8 +400,11 @@ class Members(Machine):
         """Rows for a program."""
         if found := self._find(sender, message.member):
             member, seat = found
+            fault = ""
             if seat.has_joined:
-                seat.take_in(message.rows, message.at, self.port.now)
+                fault = seat.take_in(message.rows, message.at, self.port.now)
+            if fault:
+                self._misled(member, seat, fault)
             if member.is_ready:
                 self._serve(member)
 
@@ -387,7 +412,9 @@ class Members(Machine):
         """What was said of rows has happened, or came too late."""
         if found := self._find(sender, message.member):
             member, seat = found
-            seat.extended(message.extended, message.at)
+            if fault := seat.extended(message.extended, message.at, self.port.now):
+                self._misled(member, seat, fault)
+                return
             seat.settled(message.done)
             seat.lost(message.lost)
             self._answer_settled(member)

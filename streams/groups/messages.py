@@ -41,6 +41,8 @@ NOT_DEAD: Final = "not-dead"
 """The group has no such dead letter."""
 GONE: Final = "offset-out-of-range"
 """The row is not kept any more."""
+MALFORMED: Final = "malformed"
+"""To programs: leaders answer what cannot be."""
 FULL: Final = "full"
 """The shard has as many groups, or the group as many members, as it can have."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from math import isnan
 from typing import Final, NamedTuple
 
 from overlay.machine import Peer
@@ -55,6 +56,8 @@ class Seat:
         """What the program has said of rows, by lease, and who waits for the answer."""
         self.extending: dict[int, tuple[Settlement, list[Settling]]] = {}
         """The same of leases that are to be extended."""
+        self.misled = 0
+        """Answers that cannot be, since a row could be handed over."""
 
     def open(self, leader: Peer, number: int, now: float) -> None:
         """Membership is asked for at `leader`."""
@@ -75,13 +78,20 @@ class Seat:
     def _forget_others(self) -> None:
         self.rows = deque(row for row in self.rows if row.lease in self.held)
 
-    def take_in(self, rows: Iterable[LeasedRow], at: float, now: float) -> None:
-        """Rows have come, whose leases began when it was `at`, or later."""
+    def take_in(self, rows: Iterable[LeasedRow], at: float, now: float) -> str:
+        """Rows have come, whose leases began when it was `at`, or later. Returns why that cannot
+        be; "": it can. What the member has already is not taken twice."""
+        if isnan(at) or at > now:
+            return f"leases began at {at}, which has not come"
         until = at + self.lease
+        fault = ""
         for row in rows:
-            if until > now:  # else it is another's by now, perhaps
+            if row.lease in self.held or row.lease in self.settling:
+                fault = f"the row at offset {row.offset} has come twice by one lease"
+            elif until > now:  # else it is another's by now, perhaps
                 self.held[row.lease] = Held(row.offset, until)
                 self.rows.append(row)
+        return fault
 
     def expire(self, now: float) -> None:
         """Forget what the leader takes back about now."""
@@ -96,14 +106,17 @@ class Seat:
         waiting = [row for row in self.rows if self.held[row.lease].until - now < self.lease / 2]
         return [Settlement(row.offset, row.lease, "extend") for row in waiting]
 
-    def extended(self, leases: Iterable[int], at: float) -> None:
-        """Leases began anew when it was `at`."""
+    def extended(self, leases: Iterable[int], at: float, now: float) -> str:
+        """Leases began anew when it was `at`. Returns why that cannot be; "": it can."""
+        if leases and (isnan(at) or at > now):
+            return f"leases began anew at {at}, which has not come"
         for lease in leases:
             held = self.held.get(lease)
             if held is not None:
                 self.held[lease] = Held(held.offset, max(held.until, at + self.lease))
             if lease in self.extending:
                 self._answer(self.extending.pop(lease)[1], lease)
+        return ""
 
     def settled(self, leases: Iterable[int]) -> None:
         """What was said of rows is in the log."""
@@ -128,13 +141,19 @@ class Seat:
         for one in waiting:
             one.open.discard((self.place, lease))
 
-    def take(self, most: int, size: int, now: float) -> tuple[list[GroupRow], int]:
-        """At most `most` rows of some `size` bytes; returns them and their bytes."""
+    def take(self, most: int, size: int, now: float) -> tuple[list[GroupRow], int, str]:
+        """At most `most` rows of some `size` bytes; returns them, their bytes, and why the next
+        one cannot be handed over ("": it can). Its lease runs out."""
         found: list[GroupRow] = []
         taken = 0
         while self.rows and len(found) < most and taken < size:
             leased = self.rows.popleft()
-            (row,) = decode_rows(leased.row, 1)
+            try:
+                (row,) = decode_rows(leased.row, 1)
+            except ValueError as error:
+                del self.held[leased.lease]
+                return found, taken, f"the row at offset {leased.offset} cannot be read: {error}"
+            self.misled = 0
             taken += len(leased.row)
             left = self.held[leased.lease].until - now
             found.append(
@@ -143,4 +162,4 @@ class Seat:
                     *(leased.time / NANOSECONDS, row.attributes, row.payload, row.payload_type),
                 )
             )
-        return found, taken
+        return found, taken, ""

@@ -75,11 +75,25 @@ def lacks_key(key: str, rows: Iterable[Mapping[str, Value | None]]) -> str:
 
 def decode_rows(encoded: bytes, count: int) -> tuple[Row, ...]:
     """`count` rows that were encoded by `encode_rows`. ValueError if they are not that."""
+    if count > len(encoded):  # before room is made for so many
+        raise ValueError(f"{len(encoded)} bytes are not {count} rows")
     try:
         rows = _ROWS.decode(_ARRAY + count.to_bytes(4, "big") + encoded)
     except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError) as error:
         raise ValueError(str(error)) from None
     return rows
+
+
+def are_rows(encoded: bytes, count: int) -> bool:
+    """Whether these are `count` values behind one another, as `encode_rows` writes rows, without a
+    look at what is in them."""
+    if count > len(encoded):
+        return False
+    try:
+        _LOOSE.decode(_ARRAY + count.to_bytes(4, "big") + encoded)
+    except msgspec.MsgspecError:
+        return False
+    return True
 
 
 def encode_batches(batches: Sequence[Batch]) -> bytes:

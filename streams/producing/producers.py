@@ -260,7 +260,7 @@ class Producers(Machine):
                 self._fail(client, command, "usage", fault)
             return
         session = self._own_session(entry)
-        sending = session.shards.get(0) or self._open_own(session, 0)
+        sending = self._own_sending(session, 0)
         is_fit = uniform_batch([draft for _, c in commands for draft in c.events]) is not None
         for client, command in commands:
             events = command.events
@@ -326,7 +326,7 @@ class Producers(Machine):
         behind = {}
         for shard, mine in places.items():
             drafts = command.events if len(places) == 1 else [command.events[n] for n in mine]
-            sending = session.shards.get(shard) or self._open_own(session, shard)
+            sending = self._own_sending(session, shard)
             following = sending.following
             behind[shard] = following + len(drafts)
             passed = max(0, sending.appended - following) if command.producer else 0
@@ -424,6 +424,14 @@ class Producers(Machine):
                 return
             self._drop(self._own.pop(name))
 
+    def _own_sending(self, session: _Session, shard: int) -> Sending:
+        """A producer's session in a shard. The node's own begins again where it has ended: what was
+        refused for good was that of other programs, or may be permitted by now."""
+        known = session.shards.get(shard)
+        if known is None or (not session.client and known.ended):
+            return self._open_own(session, shard)
+        return known
+
     def _open_own(self, session: _Session, shard: int) -> Sending:
         token = f"{self.port.me.id}.{self._incarnation}.{self._tokens}"
         self._tokens += 1
@@ -512,12 +520,12 @@ class Producers(Machine):
     def on_producer_is_open(self, sender: Peer, message: ProducerIsOpen) -> None:
         """A session is in a shard's log."""
         if sending := self._requests.get(message.request):
-            sending.on_open(message)
+            sending.on_open(sender, message)
 
     def on_rows_appended(self, sender: Peer, message: RowsAppended) -> None:
         """A request is committed."""
         if sending := self._requests.get(message.request):
-            sending.on_appended(message)
+            sending.on_appended(sender, message)
 
     def on_append_refused(self, sender: Peer, message: AppendRefused) -> None:
         """A request was refused."""

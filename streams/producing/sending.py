@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from overlay.machine import Message, NodeId, Peer, Port
 from streams.log.chunk import CHUNK_TARGET
-from streams.log.fork_name import fork_shard
+from streams.log.fork_name import fork_shard, parse_fork
 from streams.producing.messages import (
     BATCHES_MOST,
     EXPIRED,
@@ -68,6 +68,9 @@ chunk takes on a slow disk."""
 LOST: Final = 15.0
 """Seconds without an answer after which requests are repeated where they were sent: a leader
 answers within `appender.ANSWER_WITHIN`, if only that it does not know."""
+
+NUMBER_MOST: Final = 2**52
+"""Numbers of rows are below it: what messages between nodes have room for, twice."""
 
 FORK_AGAIN: Final = 0.5
 """Seconds between two replicas that are asked for a fork."""
@@ -180,6 +183,7 @@ class Sending:
         self._progressed = port.now  # when something was answered last, or there was nothing to do
         self._fork_asked = float("-inf")
         self._fork_request = self._fork_requests = 0
+        self._fork_peer: Peer | None = None  # who was asked for a fork last
 
     @property
     def following(self) -> int:
@@ -280,9 +284,12 @@ class Sending:
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def on_open(self, message: ProducerIsOpen) -> None:
+    def on_open(self, sender: Peer, message: ProducerIsOpen) -> None:
         """The session is in the log."""
-        if message.request != self._opening:
+        if message.request != self._opening or not self._is_target(sender):
+            return
+        if not self._is_joining and not (message.session and message.next < NUMBER_MOST):
+            self._misled(sender)
             return
         if self._is_joining:
             self._joined()
@@ -336,10 +343,27 @@ class Sending:
         if self._first >= 0:  # the numbers are the program's: what follows would take others
             self._ending(code, reason)
 
-    def on_appended(self, message: RowsAppended) -> None:
+    def _is_target(self, sender: Peer) -> bool:
+        return self._target is not None and self._target.id == sender.id
+
+    def _misled(self, sender: Peer) -> None:
+        """The leader has said what cannot be: that is not taken, and it is asked again who leads;
+        what is under way is repeated with the same numbers."""
+        self.port.count("stream_answers_refused")
+        if self._fork:
+            self._leave_fork()
+            return
+        self._opening, self._target = 0, None
+        self._leaders.mistaken(sender.id)
+        self._wait()
+
+    def on_appended(self, sender: Peer, message: RowsAppended) -> None:
         """A request is committed."""
         request = next((r for r in self._flight if r.number == message.request), None)
-        if request is None:
+        if request is None or not self._is_target(sender):
+            return
+        if not _fits(request, message.runs):
+            self._misled(sender)
             return
         self._flight.remove(request)
         self._progress()
@@ -349,7 +373,12 @@ class Sending:
             while run is not None and run.sequence + run.count <= batch.sequence:
                 run = next(runs, None)
             found = None
-            if run is not None and run.sequence <= batch.sequence:
+            end = batch.sequence + batch.count
+            if (
+                run is not None
+                and run.sequence <= batch.sequence
+                and end <= run.sequence + run.count
+            ):
                 offset = run.offset + batch.sequence - run.sequence
                 place = (batch.sequence, batch.count, offset, run.chunk, run.epoch)
                 found = Run(*place, run.hash, run.replicas, run.fork)
@@ -534,6 +563,7 @@ class Sending:
             self._fork_asked = now
             peer = replicas[self._fork_requests % len(replicas)]
             self._fork_requests += 1
+            self._fork_peer = peer
             shard = self._main
             self._fork_request = self._send(self, peer, lambda number: AskFork(shard, number))
 
@@ -541,7 +571,11 @@ class Sending:
         """A replica has a fork: go on there."""
         if message.request != self._fork_request or self._fork or self.is_idle or self.ended:
             return
-        if self._failing is not None:
+        asked = self._fork_peer
+        if self._failing is not None or asked is None or asked.id != sender.id:
+            return
+        if parse_fork(message.fork) is None:
+            self.port.count("stream_answers_refused")
             return
         self._fork, self.shard = message.fork, fork_shard(self._main, message.fork)
         self._target, self._resume_at, self._opening = sender, None, 0
@@ -586,3 +620,14 @@ class Sending:
             self._lose_session(IN_DOUBT, "the fork of the shard was closed before it answered")
         else:
             self._wait()
+
+
+def _fits(request: _Request, runs: tuple[Run, ...]) -> bool:
+    """Whether these can be the places of a request's rows."""
+    at, end = request.sequence, request.sequence + request.count
+    for run in runs:
+        following = run.sequence + run.count
+        if not at <= run.sequence < following <= end or len(run.hash) not in (0, 32):
+            return False
+        at = following
+    return True

@@ -43,7 +43,7 @@ class Question:
 
     __slots__ = (
         *("client", "hints", "make", "number", "place", "resume_at", "sent_at", "stream"),
-        *("size", "target", "then", "transaction"),
+        *("fits", "size", "target", "then", "transaction"),
     )
 
     def __init__(
@@ -55,9 +55,10 @@ class Question:
         make: Callable[[int], Message],
         then: Callable[[Message], None],
         size: int = 0,
+        fits: Callable[[Message], bool] = lambda answer: True,
     ) -> None:
         """`place`: the shard's number in its stream; `make`: the message, by its number; `size`:
-        bytes of rows in it."""
+        bytes of rows in it; `fits`: whether a message can be its answer."""
         self.client = client
         self.stream = stream
         self.place = place
@@ -65,6 +66,7 @@ class Question:
         self.make = make
         self.then = then
         self.size = size
+        self.fits = fits
         self.number = 0
         self.target: Peer | None = None
         self.hints = 0
@@ -115,6 +117,12 @@ class Questions:
             return
         if isinstance(answer, HalfRefused) and answer.code in (MOVED, BUSY):
             self._again(question, sender, answer)
+            return
+        if not question.fits(answer):
+            self.port.count("stream_answers_refused")
+            self._locator.mistaken(question.stream, question.place, sender.id)
+            question.target, question.hints = None, 0
+            question.resume_at = self.port.now + PAUSE
             return
         del self._open[number]
         question.then(answer)

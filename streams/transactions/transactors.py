@@ -42,6 +42,7 @@ from streams.transactions.messages import (
     CONFLICT,
     ELSEWHERE,
     PREPARED,
+    ROLLED_BACK,
     TRANSACTION_MOST,
     UNKNOWN_TRANSACTION,
     AskHalves,
@@ -304,12 +305,14 @@ class Transactors(Machine):
                 if len(answers) == len(shards):
                     then(answers)
 
+            made = message(shard, 0)
             self._questions.ask(
                 Question(
                     *(client, entry.name, shard, transaction),
                     lambda number: message(shard, number),
                     answered,
                     (sizes or {}).get(shard, 0),
+                    lambda answer: _fits(made, answer, len(entry.places)),
                 )
             )
 
@@ -374,6 +377,18 @@ def _prepares(question: Question, entry: StreamEntry, transaction: str) -> bool:
     """Whether a question is to prepare this transaction: once it is decided, it must not be."""
     is_same = (question.stream, question.transaction) == (entry.name, transaction)
     return is_same and isinstance(question.make(question.number), PrepareHalf)
+
+
+def _fits(asked: Message, answer: Message, shards: int) -> bool:
+    """Whether this can be the answer to what was asked, in a stream with so many shards."""
+    if isinstance(answer, HalfRefused):
+        return answer.decider is None or answer.decider < shards
+    if isinstance(asked, AskHalves):
+        return isinstance(answer, HalvesFound)
+    if isinstance(answer, HalfDecided):
+        is_right = answer.outcome in (COMMITTED, ROLLED_BACK)
+        return is_right and (answer.run is None or len(answer.run.hash) in (0, 32))
+    return isinstance(asked, PrepareHalf) and isinstance(answer, HalfIsPrepared)
 
 
 def _is_elsewhere(answer: Message) -> TypeGuard[HalfRefused]:

@@ -9,7 +9,6 @@ import pytest
 
 from canopy.wire.transport.codec import WireCodec, collect
 from matching import compile_selector
-from overlay.machine import ProtocolError
 from streams.consuming import messages as consuming
 from streams.consuming import sharing
 from streams.consuming.messages import LooseRows, Piece, Share, SharedRows, cost
@@ -159,5 +158,5 @@ ONE = LooseRows(1, 10, (0, 2), (b"a", b"b"))
 )
 def test_what_is_no_share_is_refused(chunk: LooseRows, rows: tuple[int, ...]) -> None:
     message = SharedRows(SHARD, 0, (chunk,), (Share(((1, 0),), rows),))
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ValueError, match=r"shared rows|shares rows"):
         Shared(message).pieces(rows)

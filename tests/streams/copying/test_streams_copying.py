@@ -115,6 +115,25 @@ def test_a_mirror_has_the_same_rows_with_the_same_offsets_and_nobody_appends_to_
     )
 
 
+def test_rows_that_cannot_follow_are_not_mirrored_and_are_asked_for_again() -> None:
+    world = grown(4)
+    add(world, "n0", "origin")
+    append(world, "n1", "origin", *({"n": n} for n in range(5)))
+    shard = add(world, "n0", "copy", mirror="origin").id + "/0"
+    assert len(rows_of(world, "n2", "copy", 5)) == 5
+    copies = world.node(leader(world, shard)).streams.copies
+    copy = copies._shards[shard]
+    (origin,) = copy.origins.values()
+    for first in (3, 5 + 2**41):
+        event = StreamEvent(0, first, 0.0, {"n": -1})
+        origin.taken = EventsTaken(0, (event,), ((0, first + 1),))
+        said = copy.take(origin)
+        assert (f"rows {first} to" in said) is (first > 4), "what was copied is passed over"
+    assert "cannot begin" in copy.begin(origin, 2**45)
+    append(world, "n1", "origin", {"n": 5})
+    assert [e.attributes["n"] for e in rows_of(world, "n2", "copy", 6)] == list(range(6))
+
+
 def test_a_mirror_of_an_origin_that_has_removed_rows_leaves_their_offsets_out() -> None:
     world = grown(4)
     add(world, "n0", "origin", keep_seconds=3.0)

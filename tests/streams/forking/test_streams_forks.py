@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from overlay.machine import Message, Peer
 from streams.forking.copied_rows import CONFLICTING, NEW, REPEATED, MainRows, chunks_needed, parts
-from streams.forking.messages import CopyFork
+from streams.forking.messages import CopyFork, ForkChunkCopied
 from streams.log.batches import Batch, BatchHead, Row, encode_batches
 from streams.log.chunk import EVENTS, Chunk, ChunkId, pack, read
 from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
@@ -108,6 +108,27 @@ def test_a_cut_off_side_appends_into_a_fork_that_is_copied_when_the_network_is_w
     assert last is not None
     assert last.fork == ""
     world.judge_forks(world.alive[leader])
+
+
+def test_a_fork_goes_only_when_the_leader_that_was_sent_its_chunk_says_that_it_is_copied() -> None:
+    world, program, node = overlay()
+    cut(world, node)
+    send(world, program, 3, 8.0)
+    (fork,) = (each.fork for each in world.forks[node]._forks.values())
+    world.loses = ForkChunkCopied  # from now on nobody hears that a chunk is copied, …
+    world.cut.clear()
+    world.run(6.0)
+    holder, other = world.peers[2], world.peers[1]
+    assert world.copies_sent
+    _, leader, _ = world.copies_sent[-1]
+    world.loses = None
+    for sender in (other, leader):  # … but that another one is, and from who was not asked
+        number = 10**6 if sender == leader else 1
+        world.send(sender, holder, ForkChunkCopied(SHARD, fork, number))
+    world.run(0.05)
+    assert world.forks[node].status(SHARD)[0].state == "waits"
+    assert world.ports[node].counters["stream_answers_refused"] == 1
+    assert healed(world) > 0
 
 
 def test_events_of_programs_without_a_name_are_taken_by_a_fork_that_their_node_did_not_know() -> (

@@ -48,7 +48,7 @@ class Here:
         if isinstance(message, OpenProducer):
             self.sessions += 1
             rows = sum(map(len, self.log))
-            sending.on_open(ProducerIsOpen("s/0", message.request, self.sessions, rows))
+            sending.on_open(LEADER, ProducerIsOpen("s/0", message.request, self.sessions, rows))
             return
         assert isinstance(message, AppendRows)
         rows = b"".join(batch.rows for batch in message.batches)
@@ -61,9 +61,9 @@ class Here:
             refusal = AppendRefused("s/0", message.request, self.code, "row x")
             sending.on_refused(LEADER, refusal)
             return
-        run = Run(message.sequence, len(rows), message.sequence, 1, 1, b"hash", ())
+        run = Run(message.sequence, len(rows), message.sequence, 1, 1, b"#" * 32, ())
         self.log.append(rows)
-        sending.on_appended(RowsAppended("s/0", message.request, (run,)))
+        sending.on_appended(LEADER, RowsAppended("s/0", message.request, (run,)))
 
 
 @pytest.mark.parametrize(("code", "appended"), [(MALFORMED, ["a", "b", "c", "d"]), (QUOTA, ["d"])])
