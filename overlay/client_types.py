@@ -61,12 +61,14 @@ from overlay.client import (
 )
 from overlay.operating.commands import OPERATOR_COMMANDS, OPERATOR_REPLIES
 from overlay.stream_client import (
+    CHECK_COMMANDS,
     GROUP_COMMANDS,
     GROUP_REPLIES,
     TRANSACTION_COMMANDS,
     TRANSACTION_REPLIES,
     AddStream,
     EditStream,
+    LogCheck,
     RowExplained,
     WhyRow,
 )
@@ -77,7 +79,7 @@ COMMANDS = (
     | AddStream | EditStream | WhyRow | RemoveStream | GetStreams | BeginProducer | AppendEvents
     | BeginReading | TakeEvents | CommitReading | EndReading | Drain | Grant
     | OpenSession | ResumeSession | CloseSession | GROUP_COMMANDS | TRANSACTION_COMMANDS
-    | OPERATOR_COMMANDS
+    | OPERATOR_COMMANDS | CHECK_COMMANDS
 )  # fmt: skip
 """The types that the control socket decodes; nothing else comes in."""
 
@@ -88,5 +90,6 @@ REPLIES = (
     | Recipients | Events | Streams | ProducerReady | EventsAppended | ReadingReady
     | EventsTaken | SessionOpened
     | SessionResumed | GROUP_REPLIES | TRANSACTION_REPLIES | OPERATOR_REPLIES
+    | LogCheck
 )  # fmt: skip
 """The types that the control socket sends."""

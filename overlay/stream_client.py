@@ -212,6 +212,52 @@ class RemoveGroup(Command, frozen=True):
     group: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
+class BeginLogCheck(Command, frozen=True):
+    """Have this node read the logs of its shards from end to end, now: of one stream, or of all
+    (""). At most `rate` bytes a second are read. Answered by LogCheck, or by Failed (unknown: it
+    has no shard of that stream; refused: a check is under way). It ends when the program has
+    gone."""
+
+    stream: str = ""
+    rate: Annotated[int, msgspec.Meta(ge=64 * 1024, le=1 << 32)] = 16 * 1024 * 1024
+
+
+class GetLogCheck(Command, frozen=True):
+    """Ask how the check stands that this program has begun. Answered by LogCheck."""
+
+
+class ShardCheck(msgspec.Struct, frozen=True):
+    """A shard's log at one node, as a check has found it. `state`: waits, reads, whole, mended
+    (there was damage, and all of it is mended), damaged (it stays: there is no other replica),
+    mending (others are asked still), opening, or barred (it has lost its promises). `bytes` of
+    `size` are read; more where it is read again after it was mended.
+
+    `found`: places at which there is not what was written; `mended`: chunks that other replicas
+    had; `refused`: chunks that others sent and that were never there; `left`: places that stay;
+    `ended`: times that nobody had what was missing, so that the log ends before it, and the rest
+    comes from its leader."""
+
+    stream: str
+    shard: int
+    state: str
+    bytes: int
+    size: int
+    found: int
+    mended: int
+    refused: int
+    left: int
+    ended: int
+
+
+class LogCheck(Reply, frozen=True):
+    """How a check of the logs of the node `node`, at `address`, stands."""
+
+    node: str
+    address: str
+    is_over: bool
+    shards: tuple[ShardCheck, ...]
+
+
 class GroupReady(Reply, frozen=True):
     """The program is a member at all shards. `attachments`: by shard, which attachment it is (for
     AttachGroup); `lease`: seconds for which it has a row."""
@@ -289,6 +335,8 @@ GROUP_COMMANDS = (
     | RemoveGroup
 )
 """What the control socket decodes of these."""
+
+CHECK_COMMANDS = BeginLogCheck | GetLogCheck
 
 GROUP_REPLIES = GroupReady | RowsTaken | RowsSettled | Groups | DeadEnded
 """What the control socket sends of these."""

@@ -26,6 +26,7 @@ from streams.forking.forks import Forks
 from streams.groups.group_commands import GroupCommands
 from streams.groups.group_server import GroupServer
 from streams.groups.members import Members
+from streams.hosting.asked_checks import AskedChecks
 from streams.hosting.log_checks import LogChecks
 from streams.hosting.shard_hosts import ShardHosts
 from streams.producing.append_server import AppendServer
@@ -89,6 +90,7 @@ class Streams:
         self.hosts.intake, self.hosts.keys = self._intake, self.tables.keys
         self.hosts.forks = self.forks.status
         self.checks = LogChecks(port, self.hosts.replicas)
+        self._asked_checks = AskedChecks(port, self.hosts.replicas, self.hosts.entries)
         halves = TransactionServer(port, self.forks.main, self.hosts.replica, wall)
         self.transactors = Transactors(port, self.locator)
         self.machines: tuple[Machine, ...] = (
@@ -96,6 +98,7 @@ class Streams:
             *(self.appends, self.producers, self.tables, self.reads, self.readers),
             *(self.groups, self.members, self._group_commands),
             *(self.explaining, records, self.captures, self.copies, self.checks),
+            self._asked_checks,
             *(halves, self.transactors, self.forks, fork_copies),
         )
 
@@ -115,6 +118,7 @@ class Streams:
             **self.explaining.commands(),
             **self.members.commands(),
             **self._group_commands.commands(),
+            **self._asked_checks.commands(),
             **self.transactors.commands(),
         }
 
@@ -124,6 +128,7 @@ class Streams:
         self.readers.client_gone(client)
         self.members.client_gone(client)
         self._group_commands.client_gone(client)
+        self._asked_checks.client_gone(client)
         self.transactors.client_gone(client)
 
     def leave(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.mutations.planting import fault, replace
+from streams.hosting.asked_checks import AskedChecks, _Walk
 from streams.log import chunk as chunks
 from streams.log.chunk import HEAD, Chunk
 from streams.log.recovery import FoundHole
@@ -68,3 +69,21 @@ def shard_missing_segment_is_not_noticed() -> None:
         self._go_on(self._following(segment))  # type: ignore[arg-type]
 
     replace(original, _segment_ends)
+
+
+@fault(
+    PROMISE,
+    "tests/streams/replication/test_streams_asked_checks.py",
+    "test_damage_is_mended_and_the_rest_of_the_log_is_read_as_well",
+)
+def checks_end_at_the_first_damage() -> None:
+    """A check that somebody has asked for does not go on behind damage that was mended."""
+    original = AskedChecks._step
+
+    def _step(self: AskedChecks, walk: _Walk) -> bool:
+        former = walk.checking
+        goes_on = original(self, walk)
+        walk.is_over = walk.is_over or (former is not None and former.is_done)
+        return goes_on
+
+    replace(original, _step)

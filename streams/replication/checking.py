@@ -53,6 +53,16 @@ class Checking:
         self.bytes = 0
         """That were read."""
 
+    @property
+    def segment(self) -> str:
+        """The name of the one that is read."""
+        return self._segment
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a piece is on its way from the disk."""
+        return self._asked > float("-inf")
+
     def step(self) -> None:
         """Read a piece, unless one is being read."""
         now = self.replica.port.now

@@ -10,6 +10,7 @@ from streams.disk import LogDisk
 from streams.log.chunk import Chunk
 from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
+from streams.replication.damage import Damage
 from streams.replication.kept_chunks import KeptChunks
 from streams.replication.messages import Promise
 from streams.replication.removal import Removal
@@ -33,6 +34,7 @@ class LocalReplica(Protocol):
     committed: int
     chunks: KeptChunks
     removal: Removal
+    damage: Damage
 
     @property
     def replicas(self) -> tuple[Peer, ...]:

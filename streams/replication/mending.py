@@ -95,6 +95,7 @@ class Mending:
             chunk = read(data)
             if chunk is None or not self._is_wanted(chunk):
                 self.replica.port.count("shard_repairs_refused")
+                self.replica.damage.refused += 1
                 break
             self._got.appendleft(chunk)
             self._size += len(data)
@@ -132,6 +133,7 @@ class Mending:
             self.replica.disk.write(self.replica.shard, segment, at, chunk.data)
             at += len(chunk.data)
             self.replica.port.count("shard_chunks_mended")
+            self.replica.damage.mended += 1
         if hole.is_last:  # of its segment: there may be more bytes than there were
             self.replica.disk.cut(self.replica.shard, segment, at)
         self._got.clear()

@@ -32,6 +32,7 @@ from streams.log.chunk import Chunk, ChunkId, genesis, number_of, read
 from streams.log.recovery import FoundHole
 from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
+from streams.replication.damage import Damage
 from streams.replication.kept_chunks import KeptChunks
 from streams.replication.leading import Leading
 from streams.replication.mending import ATTEMPTS, Mending, send_missing
@@ -125,6 +126,8 @@ class Replica(Machine):
         self.readings = 0
         """Times that its log has been another one than before, from some chunk on."""
         self._mends = 0  # that were tried since the log had no holes
+        self.damage = Damage()
+        """What was found, and what became of it."""
         self._when_written: deque[tuple[int, Callable[[], None]]] = deque()
 
     def start(self) -> None:
@@ -248,6 +251,7 @@ class Replica(Machine):
     def _mend(self, holes: Sequence[FoundHole]) -> None:
         """Take part in nothing until other replicas have sent what was in the holes."""
         self.port.count("shard_holes_found", len(holes))
+        self.damage.found += len(holes)
         self._stop()
         self.ready = False
         self._mends += 1
@@ -265,12 +269,15 @@ class Replica(Machine):
             self._mend(holes)
             return True
         self.port.count("shard_holes_left", len(holes))
+        self.damage.found += len(holes)
+        self.damage.left += len(holes)
         return False
 
     def _end_before(self, holes: Sequence[FoundHole]) -> None:
         """No replica has what was in a hole, and this one had: the log ends before it, may lack
         what was acknowledged, and is read again."""
         self._suspect()
+        self.damage.ended += 1
         first = min(holes, key=lambda each: each.hole.first)
         for segment in reversed(self.log.segments):
             if segment.name == first.segment and first.hole.at:

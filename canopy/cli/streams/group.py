@@ -6,6 +6,7 @@ import click
 
 from canopy.cli.streams.change import edit
 from canopy.cli.streams.change_group import edit_group
+from canopy.cli.streams.check import check
 from canopy.cli.streams.dead import dead, forget
 from canopy.cli.streams.export import export, get
 from canopy.cli.streams.manage import add, info, ls, rm
@@ -23,5 +24,5 @@ def stream() -> None:
     """
 
 
-for part in (add, ls, info, edit, edit_group, rm, get, dead, forget, export, verify):
+for part in (add, ls, info, edit, edit_group, rm, get, dead, forget, export, check, verify):
     stream.add_command(part)

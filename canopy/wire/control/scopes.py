@@ -53,12 +53,14 @@ from overlay.operating.commands import GetClocks, Reload
 from overlay.stream_client import (
     AddStream,
     AttachGroup,
+    BeginLogCheck,
     DecideTransaction,
     DetachGroup,
     EditGroup,
     EditStream,
     EndDead,
     GetGroups,
+    GetLogCheck,
     GetTransactions,
     LeaveUnknown,
     PrepareEvents,
@@ -90,7 +92,7 @@ ROWS: Final[dict[Scope, tuple[type[Command], ...]]] = {
     ),
     "admin": (
         *(EndSubscription, Feed, Drain, Reload, AddStream, EditStream, RemoveStream),
-        *(EndDead, EditGroup, RemoveGroup),
+        *(EndDead, EditGroup, RemoveGroup, BeginLogCheck, GetLogCheck),
     ),
 }
 """The commands that each scope allows."""

@@ -1,0 +1,147 @@
+"""`canopy stream check`: have a running node read its logs from end to end, now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from canopy.cli.bars import Bars
+from canopy.cli.connect import node_options, open_client
+from canopy.cli.errors import FAILURE, OK
+from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.streams.manage import parse_size
+from overlay.wording import counted
+
+if TYPE_CHECKING:
+    from overlay.stream_client import LogCheck, ShardCheck
+
+LOOK: Final = 0.2
+"""Seconds between two questions how far it is."""
+
+RATE_LEAST: Final = 64 * 1024
+RATE_MOST: Final = 1 << 32
+"""Bytes a second that a check may be asked to read (`BeginLogCheck.rate`)."""
+
+WHOLE: Final = ("whole", "mended")
+"""States of logs that lack nothing."""
+
+
+def _rate(ctx: click.Context, option: click.Parameter, value: str) -> int:
+    found = parse_size(ctx, option, value)
+    assert found is not None
+    if not RATE_LEAST <= found <= RATE_MOST:
+        raise click.BadParameter(f"{value} is not between 64K and 4G")
+    return found
+
+
+@click.command()
+@click.argument("name", metavar="[STREAM]", default="")
+@click.option(
+    "--rate",
+    default="16M",
+    callback=_rate,
+    metavar="SIZE",
+    help="Read at most so much a second. [default: 16M]",
+)
+@node_options
+@click.pass_context
+def check(
+    ctx: click.Context,
+    name: str,
+    rate: int,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+    wait: float,
+) -> None:
+    """Have the node of --connect read the logs of all its shards, or of those of STREAM, from end
+    to end, and mend what is damaged from other replicas. The node goes on with its work meanwhile.
+
+    Each replica has files of its own: to check all of a stream, ask each node that `canopy stream
+    info` names. (Every node does the same by itself, slowly, every ten minutes to once a day.)
+
+    Exit code 0: all logs are whole, or everything that was damaged is mended; 1: something is not,
+    which is said. Ctrl-C ends the check.
+
+    \b
+    canopy stream check
+    canopy stream check orders --rate 64M --json
+    """
+    from overlay.stream_client import BeginLogCheck, GetLogCheck, LogCheck
+
+    with open_client(connect, wait) as client, Bars(quiet=as_json) as bars:
+        found = client.ask(BeginLogCheck(0, name, rate), LogCheck, timeout)
+        bars.begin("reads")
+        while not found.is_over:
+            _show(bars, found)
+            time.sleep(LOOK)
+            found = client.ask(GetLogCheck(0), LogCheck, timeout)
+        _show(bars, found)
+        bars.fill()
+    is_whole = all(shard.state in WHOLE for shard in found.shards)
+    if as_json:
+        print_json({"whole": is_whole, **plain(found)})
+    else:
+        for line in said(found):
+            console().print(line, soft_wrap=True)
+    ctx.exit(OK if is_whole else FAILURE)
+
+
+def _show(bars: Bars, found: LogCheck) -> None:
+    read, size = (sum(getattr(s, what) for s in found.shards) for what in ("bytes", "size"))
+    done = sum(shard.state not in ("waits", "reads") for shard in found.shards)
+    damaged = sum(shard.found for shard in found.shards)
+    facts = f"{done} of {counted(len(found.shards), 'log')}, {read / 1e6:,.0f} MB"
+    bars.show(read, max(size, read, 1), f"{facts}, {damaged} damaged" if damaged else facts)
+
+
+def said(found: LogCheck) -> Iterator[object]:
+    """What a check has found, for a terminal."""
+    size = sum(shard.bytes for shard in found.shards)
+    where = f"[bold]{found.node}[/] ({label(found.address)})"
+    if not found.shards:
+        yield f"{where} has no shards"
+        return
+    yield f"{where}: {counted(len(found.shards), 'log')}, {size:,} bytes read"
+    damaged = [shard for shard in found.shards if shard.state != "whole"]
+    if not damaged:
+        yield "all are whole"
+        return
+    rows = table("stream", ">shard", "state", ">found", ">mended", ">refused", ">left")
+    for shard in damaged:
+        rows.add_row(
+            *(label(shard.stream), f"{shard.shard}", shard.state, f"{shard.found:,}"),
+            *(f"{shard.mended:,} chunks" if shard.mended else "", f"{shard.refused:,}"),
+            f"{shard.left + shard.ended:,}",
+        )
+    yield rows
+    for shard in damaged:
+        yield f"{label(shard.stream)}/{shard.shard} {advice(shard)}"
+
+
+def advice(shard: ShardCheck) -> str:
+    """What a log's state means, and what to do about it."""
+    if shard.ended:
+        return (
+            f"had damage that no other replica could mend ({counted(shard.ended, 'time')}): its "
+            "log ends before it, and the rest comes from the leader, as far as that has it"
+        )
+    return {
+        "mended": "is whole again: other replicas had what was damaged",
+        "damaged": (
+            "has damage, and no other replica that could mend it: rows there are not delivered. "
+            "Found streams with --replicas 3"
+        ),
+        "mending": (
+            "waits for other replicas that have what is missing, and takes no part until then: see "
+            "that their nodes run"
+        ),
+        "opening": "cannot be read just now: see canopy status and the log of the node",
+        "barred": (
+            "has lost its promises (its disk was damaged or replaced) and takes no part; another "
+            "node takes its place"
+        ),
+    }.get(shard.state, f"is not read to its end: {shard.state}")
