@@ -15,5 +15,5 @@ stream exactly if a transaction of the database is committed
 * `records`: the table of transactions, and what they may become. `outbox`: a producer.
 * `threads`: a database of which tasks await the calls. `asynchronous`: both for trio and asyncio.
 * `sqlite`: both for a connection of `sqlite3`. `alchemy`: both for an engine of SQLAlchemy (extra
-  `sync`).
+  `sync`). `alchemy_asyncio`: both for its `AsyncEngine` and `AsyncSession`.
 """

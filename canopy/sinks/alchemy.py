@@ -16,6 +16,7 @@ from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, Column, Run
 from canopy.sinks.outbox import Outbox
 from canopy.sinks.sink import Sink
+from canopy.sinks.threads import InThread, ThreadDatabase
 
 KINDS: Final[dict[str, TypeEngine[Any]]] = {
     "VARCHAR(128)": String(128),
@@ -23,6 +24,32 @@ KINDS: Final[dict[str, TypeEngine[Any]]] = {
     "BIGINT": BigInteger(),
     "TEXT": Text(),
 }
+
+
+def table_of(name: str, columns: Sequence[Column]) -> Table:
+    """A table that is to be made."""
+    made: list[sqlalchemy.Column[Any]] = [
+        sqlalchemy.Column(
+            column.name,
+            KINDS[column.kind],
+            primary_key=column.is_key,
+            nullable=False,
+            autoincrement=False,
+        )
+        for column in columns
+    ]
+    return Table(name, MetaData(), *made)
+
+
+def runner(connection: Connection) -> Run:
+    """How statements are carried out in a transaction that is open."""
+
+    def run(statement: str, parameters: Mapping[str, object]) -> Answer:
+        found = connection.execute(sqlalchemy.text(statement), dict(parameters))
+        rows = [tuple(row) for row in found] if found.returns_rows else []
+        return Answer(found.rowcount, rows)
+
+    return run
 
 
 class SqlAlchemyDatabase:
@@ -33,17 +60,7 @@ class SqlAlchemyDatabase:
 
     def make(self, table: str, columns: Sequence[Column]) -> None:
         """Make a table, unless it is there."""
-        made: list[sqlalchemy.Column[Any]] = [
-            sqlalchemy.Column(
-                column.name,
-                KINDS[column.kind],
-                primary_key=column.is_key,
-                nullable=False,
-                autoincrement=False,
-            )
-            for column in columns
-        ]
-        Table(table, MetaData(), *made).create(self._engine, checkfirst=True)
+        table_of(table, columns).create(self._engine, checkfirst=True)
 
     def opened(self) -> AbstractContextManager[Connection]:
         """A transaction."""
@@ -51,13 +68,7 @@ class SqlAlchemyDatabase:
 
     def runner(self, handle: Connection) -> Run:
         """How statements are carried out in a transaction that is open."""
-
-        def run(statement: str, parameters: Mapping[str, object]) -> Answer:
-            found = handle.execute(sqlalchemy.text(statement), dict(parameters))
-            rows = [tuple(row) for row in found] if found.returns_rows else []
-            return Answer(found.rowcount, rows)
-
-        return run
+        return runner(handle)
 
     def check_open(self) -> None:
         """A connection whose transaction was ended takes no further statement."""
@@ -79,18 +90,20 @@ class SqlAlchemyOutbox(Outbox[Connection]):
         super().__init__(SqlAlchemyDatabase(engine), client, stream, producer)
 
 
-class AsyncSqlAlchemySink(AsyncSink[Connection]):
+class AsyncSqlAlchemySink(AsyncSink[InThread[Connection]]):
     """A consumer of trio or asyncio whose effects and positions are in one database."""
 
     def __init__(self, engine: Engine, client: AsyncClient, durable: str) -> None:
         """`engine`: its connections may go from thread to thread, as all do but those of SQLite in
         memory; `durable`: the consumer's name in the table `canopy_positions`."""
-        super().__init__(SqlAlchemyDatabase(engine), client, durable)
+        super().__init__(ThreadDatabase(SqlAlchemyDatabase(engine), client), client, durable)
 
 
-class AsyncSqlAlchemyOutbox(AsyncOutbox[Connection]):
+class AsyncSqlAlchemyOutbox(AsyncOutbox[InThread[Connection]]):
     """A producer of trio or asyncio whose events belong to transactions of a database."""
 
     def __init__(self, engine: Engine, client: AsyncClient, stream: str, producer: str) -> None:
         """The parameters are those of `AsyncOutbox`; `engine` as for `AsyncSqlAlchemySink`."""
-        super().__init__(SqlAlchemyDatabase(engine), client, stream, producer)
+        super().__init__(
+            ThreadDatabase(SqlAlchemyDatabase(engine), client), client, stream, producer
+        )

@@ -1,4 +1,4 @@
-"""Sinks and outboxes for programs of trio and asyncio, in databases whose calls block.
+"""Sinks and outboxes for programs of trio and asyncio.
 
 >>> import sqlite3, canopy.trio
 >>> from canopy.sinks.sqlite import AsyncSqliteOutbox
@@ -20,23 +20,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Generic
 
-from canopy.client.async_link import carry_out
+from canopy.client import async_link
 from canopy.client.asynchronous import AsyncClient, AsyncReading, Opening
 from canopy.client.streams.reading import Start
 from canopy.sinks import positions, records
-from canopy.sinks.database import Database, H, Run
+from canopy.sinks.database import AsyncDatabase, H, Run, carry_out
 from canopy.sinks.outbox import RUNNING, OutboxCore, OutboxTransaction
 from canopy.sinks.positions import Followed, Positions
-from canopy.sinks.threads import InThread, ThreadDatabase
 
 
 class AsyncSink(Generic[H]):
     """`canopy.sinks.sink.Sink`, to be awaited: used by one task, for one reading at a time."""
 
-    def __init__(self, database: Database[H], client: AsyncClient, durable: str) -> None:
+    def __init__(self, database: AsyncDatabase[H], client: AsyncClient, durable: str) -> None:
         """`durable`: the consumer's name in the table `canopy_positions`, which is made if it is
         not there."""
-        self._database = ThreadDatabase(database, client)
+        self._database = database
         self._client = client
         self._positions = Positions(durable)
         self._is_made = False
@@ -46,7 +45,10 @@ class AsyncSink(Generic[H]):
         if not self._is_made:
             await self._database.make(positions.TABLE, positions.COLUMNS)
             self._is_made = True
-        return await self._database.carry_out(lambda run: self._positions.find(run, stream))
+        found: dict[int, int] = await carry_out(
+            self._database, lambda run: self._positions.find(run, stream)
+        )
+        return found
 
     def read(
         self,
@@ -70,15 +72,15 @@ class AsyncSink(Generic[H]):
                 durable=self._positions.durable,
                 timeout=timeout,
             )
-            await self._database.carry_out(lambda run: self._positions.begin(run, reading))
+            await carry_out(self._database, lambda run: self._positions.begin(run, reading))
             return reading
 
         return Opening(opened)
 
     @asynccontextmanager
-    async def transaction(self, reading: Followed) -> AsyncIterator[InThread[H]]:
+    async def transaction(self, reading: Followed) -> AsyncIterator[H]:
         """A transaction for the effects of all events that `reading` has handed out, as
-        `canopy.sinks.sink.Sink.transaction`: statements go through `run` of what it yields."""
+        `canopy.sinks.sink.Sink.transaction`: statements go through what it yields."""
         self._positions.check(reading)
         try:
             async with self._database.opened() as (made, inside):
@@ -96,48 +98,46 @@ class AsyncOutbox(OutboxCore, Generic[H]):
     """`canopy.sinks.outbox.Outbox`, to be awaited: one task uses it."""
 
     def __init__(
-        self, database: Database[H], client: AsyncClient, stream: str, producer: str
+        self, database: AsyncDatabase[H], client: AsyncClient, stream: str, producer: str
     ) -> None:
         """`producer`: its name in the table `canopy_outbox`, which is made if it is not there."""
         super().__init__(self._carried_out, client, stream, producer)
-        self._database = ThreadDatabase(database, client)
+        self._database = database
         self._is_made = False
 
     @asynccontextmanager
-    async def transaction(
-        self, timeout: float = 30.0
-    ) -> AsyncIterator[OutboxTransaction[InThread[H]]]:
+    async def transaction(self, timeout: float = 30.0) -> AsyncIterator[OutboxTransaction[H]]:
         """A transaction of the database, and the events that belong to it, as
-        `canopy.sinks.outbox.Outbox.transaction`; statements go through `db.run`. What a task that
-        was cancelled has begun is rolled back in the stream by the next `relay` or `answer`."""
+        `canopy.sinks.outbox.Outbox.transaction`; statements go through `db`. What a task that was
+        cancelled has begun is rolled back in the stream by the next `relay` or `answer`."""
         half = self._client.transaction(self._stream, self._producer)
         try:
-            await carry_out(self._beginning(half))
+            await async_link.carry_out(self._beginning(half))
             async with self._database.opened() as (db, inside):
                 made = OutboxTransaction(db, half.id)
                 yield made
                 self._database.check_open()
-                await carry_out(self._preparing(made, half, inside, timeout))
+                await async_link.carry_out(self._preparing(made, half, inside, timeout))
         except BaseException as error:
             RUNNING.discard(half.id)
             if isinstance(error, Exception):  # a task that is cancelled is not to wait
-                await carry_out(self._undoing(half, error))
+                await async_link.carry_out(self._undoing(half, error))
             raise
         RUNNING.discard(half.id)
-        await carry_out(self._following(made))
+        await async_link.carry_out(self._following(made))
 
     async def relay(self) -> int:
         """Tell the stream what became of transactions, as `canopy.sinks.outbox.Outbox.relay`."""
-        return await carry_out(self._relaying())
+        return await async_link.carry_out(self._relaying())
 
     async def answer(self, timeout: float = 60.0) -> int:
         """Say what became of transactions when the stream asks, as
         `canopy.sinks.outbox.Outbox.answer`. While `transaction` is open in another task this needs
         an outbox of its own, with another connection."""
-        return await carry_out(self._answering(timeout))
+        return await async_link.carry_out(self._answering(timeout))
 
     async def _carried_out(self, job: Callable[[Run], Any]) -> Any:
         if not self._is_made:
             await self._database.make(records.TABLE, records.COLUMNS)
             self._is_made = True
-        return await self._database.carry_out(job)
+        return await carry_out(self._database, job)

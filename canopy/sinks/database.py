@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 H = TypeVar("H")
+H_co = TypeVar("H_co", covariant=True)
 
 
 class SinkError(Exception):
@@ -47,3 +48,27 @@ class Database(Protocol[H]):
 
     def check_open(self) -> None:
         """SinkError if a program has ended the transaction that was opened last."""
+
+
+Runner = Callable[[Callable[[Run], Any]], Awaitable[Any]]
+"""Carries out a job in a transaction that is open, and is awaited."""
+
+
+class AsyncDatabase(Protocol[H_co]):
+    """One database, awaited. One task has a transaction at a time; `H_co` is what it works with."""
+
+    async def make(self, table: str, columns: Sequence[Column]) -> None:
+        """Make a table, unless it is there."""
+
+    def opened(self) -> AbstractAsyncContextManager[tuple[H_co, Runner]]:
+        """A transaction, and how jobs are carried out in it: committed at the end, rolled back by
+        an error, and where the task is cancelled."""
+
+    def check_open(self) -> None:
+        """SinkError if a program has ended the transaction that was opened last."""
+
+
+async def carry_out(database: AsyncDatabase[Any], job: Callable[[Run], Any]) -> Any:
+    """A transaction for one job."""
+    async with database.opened() as (_, inside):
+        return await inside(job)

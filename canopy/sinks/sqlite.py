@@ -23,6 +23,7 @@ from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, Column, Run, SinkError
 from canopy.sinks.outbox import Outbox
 from canopy.sinks.sink import Sink
+from canopy.sinks.threads import InThread, ThreadDatabase
 
 
 class SqliteDatabase:
@@ -92,16 +93,16 @@ class SqliteOutbox(Outbox[sqlite3.Cursor]):
         super().__init__(SqliteDatabase(connection), client, stream, producer)
 
 
-class AsyncSqliteSink(AsyncSink[sqlite3.Cursor]):
+class AsyncSqliteSink(AsyncSink[InThread[sqlite3.Cursor]]):
     """A consumer of trio or asyncio whose effects and positions are in one SQLite database."""
 
     def __init__(self, connection: sqlite3.Connection, client: AsyncClient, durable: str) -> None:
         """`connection`: made with `check_same_thread=False`, and used by nothing else; `durable`:
         the consumer's name in the table `canopy_positions`."""
-        super().__init__(SqliteDatabase(connection), client, durable)
+        super().__init__(ThreadDatabase(SqliteDatabase(connection), client), client, durable)
 
 
-class AsyncSqliteOutbox(AsyncOutbox[sqlite3.Cursor]):
+class AsyncSqliteOutbox(AsyncOutbox[InThread[sqlite3.Cursor]]):
     """A producer of trio or asyncio whose events belong to transactions of a SQLite database."""
 
     def __init__(
@@ -109,4 +110,6 @@ class AsyncSqliteOutbox(AsyncOutbox[sqlite3.Cursor]):
     ) -> None:
         """`connection`: made with `check_same_thread=False`, and used by nothing else; the others
         are those of `AsyncOutbox`."""
-        super().__init__(SqliteDatabase(connection), client, stream, producer)
+        super().__init__(
+            ThreadDatabase(SqliteDatabase(connection), client), client, stream, producer
+        )

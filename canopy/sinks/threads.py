@@ -3,13 +3,13 @@ thread, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from canopy.client.asynchronous import AsyncClient
-from canopy.sinks.database import Column, Database, H, Run
+from canopy.sinks.database import Column, Database, H, Run, Runner
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class InThread(Generic[H]):
 
 
 class ThreadDatabase(Generic[H]):
-    """`canopy.sinks.database.Database`, to be awaited. One task has a transaction at a time."""
+    """Implements `canopy.sinks.database.AsyncDatabase` on a database whose calls block."""
 
     def __init__(self, database: Database[H], client: AsyncClient) -> None:
         self._database = database
@@ -61,13 +61,3 @@ class ThreadDatabase(Generic[H]):
     def check_open(self) -> None:
         """SinkError if a program has ended the transaction."""
         self._database.check_open()
-
-    async def carry_out(self, job: Callable[[Run], T]) -> T:
-        """A transaction for one job."""
-        async with self.opened() as (_, inside):
-            found: T = await inside(job)
-        return found
-
-
-Runner = Callable[[Callable[[Run], Any]], Awaitable[Any]]
-"""Carries out a job in a transaction that is open."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from matching import Value
 from overlay.client import (
     BeginReading,
     Command,
@@ -46,6 +47,7 @@ class ScriptedStream(FakeControl):
         self.refusal = ""  # code with which nothing is prepared
         self.operator = ""  # how somebody has decided before the program does
         self.reviews: list[str] = []  # to be asked of the next program that takes some
+        self.more: dict[str, Value | None] = {}  # attributes that each row has beside its "n"
 
     def _script(self, command: Command) -> Iterable[Reply]:
         if isinstance(command, BeginReading):
@@ -103,7 +105,8 @@ class ScriptedStream(FakeControl):
             some = rows[place : place + self.most]
             if some:
                 events += [
-                    StreamEvent(shard, place + n, 0.0, {"n": row}) for n, row in enumerate(some)
+                    StreamEvent(shard, place + n, 0.0, {"n": row, **self.more})
+                    for n, row in enumerate(some)
                 ]
                 places[shard] = place + len(some)
                 moved.append((shard, places[shard]))
