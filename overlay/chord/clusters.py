@@ -43,7 +43,7 @@ from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.chord.role_changes import RoleChanges
 from overlay.health import Health
-from overlay.links.events import LinkDown
+from overlay.links.events import LinkDown, MessageDropped
 from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, by_id, handlers_of
 from overlay.settings import ClusterSettings, ElectionSettings
 
@@ -351,6 +351,13 @@ class Clusters(Machine):
     def on_predecessor_unheard(self, event: PredecessorUnheard) -> None:
         """The cluster before this one may be led by nobody."""
         self.recovery.suspect(event.cluster)
+
+    def on_message_dropped(self, event: MessageDropped) -> None:
+        """The link to a node had no room. All that is asked again after a while needs nothing; the
+        log is what goes on only if it is told."""
+        self.leader_log.dropped(event)
+        self.log.dropped(event)
+        self.observers.dropped(event)
 
     def on_link_down(self, event: LinkDown) -> None:
         """The link to a node is down: every part that relied on it has to know."""

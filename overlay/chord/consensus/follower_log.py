@@ -38,6 +38,7 @@ from overlay.chord.events import ArcGone, EntryReceived, LogReset
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
+from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id
 from overlay.settings import ClusterSettings
 
@@ -75,6 +76,7 @@ class FollowerLog:
         self.staged: StagedSnapshot | None = None
         # HELLOs that wait for an answer: by the primary, its cluster and epoch.
         self._hellos = BoundedDict[NodeId, tuple[Key, int]](HELLOS_KEPT)
+        self._unsaid = False  # what was said to the primary of this copy was not sent
 
     # -- what is held ----------------------------------------------------------------------------
 
@@ -206,6 +208,19 @@ class FollowerLog:
             del self._hellos[cluster.primary.id]
             self._say_position(cluster.primary)
 
+    def dropped(self, event: MessageDropped) -> None:
+        """Something was not sent to the primary, for which the link had no room: it is said again
+        when that is heard next (`primary_heard`)."""
+        if isinstance(event.message, ClusterHelloReply | LogAck):
+            self._unsaid = True
+
+    def primary_heard(self, primary: Peer) -> None:
+        """A heartbeat of the own primary has come. Say how far this copy is, if that was not sent
+        before; then what is missing comes again."""
+        if self._unsaid:
+            self._unsaid = False
+            self._say_position(primary)
+
     def on_entries(self, sender: Peer, message: LogEntries) -> None:
         """Apply the next entries, store and acknowledge them; where they do not follow on this log,
         say how far it is."""
@@ -245,6 +260,10 @@ class FollowerLog:
             message.position,
         ):
             self.port.count("log_refused")  # a piece without its beginning: worth nothing
+            return
+        if message.before is not None and message.before != len(staged.entries):
+            self.port.count("log_gaps")  # a piece is missing: all of it has to come anew
+            self.staged, self._unsaid = None, mine
             return
         staged.entries += message.entries
         staged.complete = message.last

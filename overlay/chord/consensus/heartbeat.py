@@ -229,6 +229,8 @@ class Heartbeat:
         if heard or voted_epoch > message.epoch:  # else it is not known here yet that they lead
             reply = ClusterHeartbeatReply(message.key, message.epoch, message.number, voted_epoch)
             self.port.send(sender, reply)
+        if heard:
+            self.log.primary_heard(sender)
         if cluster.epoch > message.epoch:
             self.port.send(sender, Moved(cluster))
 

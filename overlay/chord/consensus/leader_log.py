@@ -43,6 +43,7 @@ from overlay.chord.events import (
 )
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
+from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id
 
 
@@ -293,6 +294,19 @@ class LeaderLog:
         follower.live, follower.needs_snapshot = True, False
         self._send(follower.peer, message.position, entries)
 
+    def dropped(self, event: MessageDropped) -> None:
+        """Something was not sent to a follower, for which the link had no room: it is greeted once
+        more with the next round of recruiting, and then gets what it lacks."""
+        message = event.message
+        if isinstance(message, ClusterHello):
+            key, epoch = message.cluster.key, message.cluster.epoch
+        elif isinstance(message, LogEntries | LogSnapshot):
+            key, epoch = message.key, message.epoch
+        else:
+            return
+        if self._follower(event.peer, key, epoch) is not None:
+            del self.followers[event.peer.id]
+
     def on_ack(self, sender: Peer, message: LogAck) -> None:
         """A follower has everything before `next`: commit what a majority has by now."""
         follower = self._follower(sender, message.key, message.epoch)
@@ -329,8 +343,10 @@ class LeaderLog:
         config: Configuration,
         entries: Sequence[bytes],
     ) -> None:
+        before = 0
         for run, first, last in snapshot_pieces(entries):
-            piece = LogSnapshot(key, epoch, position, config, run, first, last)
+            piece = LogSnapshot(key, epoch, position, config, run, first, last, before)
+            before += len(run)
             for peer in peers:
                 self.port.send(peer, piece)
 

@@ -56,6 +56,8 @@ class LogSnapshot(Message, frozen=True):
     entries: tuple[bytes, ...]
     first: bool
     last: bool
+    before: Uint53 | None = None
+    """Entries in the pieces before this one; None: the sender's release does not say."""
 
 
 class LogAck(Message, frozen=True):

@@ -47,6 +47,8 @@ class ObserverSnapshot(Message, frozen=True):
     entries: tuple[bytes, ...]
     first: bool
     last: bool
+    before: Uint53 | None = None
+    """Entries in the pieces before this one; None: the sender's release does not say."""
 
 
 class ObserverReleased(Message, frozen=True):

@@ -122,6 +122,10 @@ class ObservedLogs:
         self._heard(kept, awaited=False)
         if message.first:
             kept.arriving.clear()
+        if message.before is not None and message.before != len(kept.arriving):
+            self.port.count("observing_gaps")
+            kept.arriving.clear()
+            return  # a piece is missing; who is not answered sends all of it again
         kept.arriving += message.entries
         if not message.last:
             self._answer(kept, EMPTY)

@@ -43,6 +43,7 @@ from overlay.chord.recovery.messages import (
 )
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView
+from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id
 
 
@@ -159,6 +160,13 @@ class Observers:
             self._refused[node] = self.port.now + OBSERVER_AGAIN
             self.port.emit(ObserversProgressed())
 
+    def dropped(self, event: MessageDropped) -> None:
+        """The link to an observer had no room for something: its copy lacks that from now on, and
+        what it answers does not show it. It is asked anew after a while."""
+        message = event.message
+        if isinstance(message, Observe | ObserverEntries | ObserverSnapshot):
+            self.peer_lost(event.peer.id)
+
     def end(self) -> None:
         """This node leads no more; the next primary chooses its own observers."""
         if self.observers:
@@ -220,10 +228,10 @@ class Observers:
         if voter_log is None or not waiting or not self.role.is_primary:
             return
         key, position = voter_log.key, voter_log.position
-        pieces = [
-            ObserverSnapshot(key, self._epoch, position, run, first, last)
-            for run, first, last in snapshot_pieces(entries)
-        ]
+        pieces, before = [], 0
+        for run, first, last in snapshot_pieces(entries):
+            pieces.append(ObserverSnapshot(key, self._epoch, position, run, first, last, before))
+            before += len(run)
         for observer in waiting:
             for piece in pieces:
                 self.port.send(observer.peer, piece)
