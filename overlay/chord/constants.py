@@ -373,6 +373,24 @@ RING_LEADERLESS_AFTER: Final = 8.0
 """After so long without a word from any primary of its ring a node that serves nowhere goes over to
 the better one: longer than recovering a cluster takes. Guess."""
 
+BACKERS_MOST: Final = 3
+"""Voters that have to serve in a ring for it to be as good as any: what a cluster has at least that
+goes on without one of them. Of a ring with fewer the other one is better."""
+
+BACKING_HOLDS: Final = 10.0
+"""Seconds for which a node's word counts that it serves in a ring."""
+
+BACKING_AGAIN: Final = 2.0
+"""Seconds until a node is asked again whether it does. Guess: a few lookups' time."""
+
+RING_DOUBTED_FOR: Final = 30.0
+"""Seconds for which a ring that is not better is not looked at again, nor another one of the same
+primary: who founds rings without end has this node ask its own few nodes twice in a minute."""
+
+RING_UNBACKED_AFTER: Final = 45.0
+"""After so long who serves under another primary, or nowhere, leaves a ring that has fewer voters
+than one that is known. Longer than that ring takes to go over as a whole."""
+
 RING_END_FAN_OUT: Final = 8
 """Neighbours that each node informs of a ring's end: all but e^-8 of the nodes hear it. Guess."""
 

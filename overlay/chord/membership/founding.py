@@ -3,7 +3,8 @@
 There should be one ring. A node without seeds founds it at once. Others found one only after a time
 in which no node they reached knew of a ring, and then only the smallest id among those who see each
 other does, so that a group of new nodes does not found one each; a node that reached none founds
-alone and serves its local clients. The first cluster owns the whole ring.
+alone and serves its local clients. The first cluster owns the whole ring. Each smaller id has its
+turn for as long, then it is the next one's: one that does not found, or may not, holds up nobody.
 
 Slow starts and partitions still make several rings. Where two meet, the smaller id wins, so a
 ring's id begins with how little its founder knew: one that has no seeds comes before one that
@@ -40,6 +41,7 @@ class Founding:
 
     def __post_init__(self) -> None:
         self.port = self.role.port
+        self._turns = 0  # that have passed without a ring
 
     def start(self) -> Cluster | None:
         """The cluster to found at once, if this node is the founder."""
@@ -58,9 +60,14 @@ class Founding:
             return None
         self.wait()
         if self.role.cluster or self.role.is_reserved or self.ring.knows_ring():
+            self._turns = 0
             return None
         others = self.view.peers()
-        if any(peer.id < self.port.me.id for peer in others):
+        before = [
+            p for p in others if p.id < self.port.me.id and self.ring.votes(p.id) is not False
+        ]
+        self._turns += 1
+        if self._turns <= len(before):
             return None  # another node's turn
         return self._cluster(ITS_TURN if others else ALONE)
 

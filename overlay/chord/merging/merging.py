@@ -19,6 +19,11 @@ The first two phases are the work of `RegistryMerge` (overlay/upper_tree/owner/r
 one takes too long all go on as before, and begin anew after a while. A node that learns of the
 winning ring informs a primary of the losing one (RingMet). A node outside of all clusters goes over
 by itself if its ring has no leaders.
+
+Where nodes have keys an id alone wins nothing, since anybody can claim one (`backing`). A ring goes
+over to one in which more voters serve, counted up to three; of two with as many the smaller id
+wins. Each primary of the losing ring looks at that itself, whoever leads the merge, and so does who
+hears that its ring has ended.
 """
 
 from __future__ import annotations
@@ -29,20 +34,24 @@ from dataclasses import dataclass
 from overlay.bounded import BoundedDict
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.constants import (
+    BACKERS_MOST,
     MERGE_HEARD_WITHIN,
     MERGE_INFORM_EVERY,
     MERGE_PHASE_MOST,
     MERGE_REST,
     MERGE_ROUND,
+    RING_DOUBTED_FOR,
     RING_END_FAN_OUT,
     RING_END_WITNESSES,
     RING_LEADERLESS_AFTER,
     RING_MET_FAN_OUT,
+    RING_UNBACKED_AFTER,
     RINGS_MOST,
 )
 from overlay.chord.events import MergePhaseWanted, OtherRing, RingWalked
 from overlay.chord.membership.cluster_merge import OtherChanges
 from overlay.chord.membership.members import Members
+from overlay.chord.merging.backing import Backing
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
 from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster, Contact, Moved
@@ -79,6 +88,11 @@ class Merging:
         self._tree_users: tuple[Peer, ...] = ()  # who used the trees of this cluster
         # By ring, who has said that it has ended.
         self._end_heard: BoundedDict[str, dict[NodeId, None]] = BoundedDict(RINGS_MOST)
+        # Where nodes have keys: who serves in which ring, the primaries of rings that are not
+        # better and until when, and whether somebody believed says that the own ring has ended.
+        self._backing = Backing(self.port, self.state.votes)
+        self._doubted: BoundedDict[NodeId, float] = BoundedDict(RINGS_MOST)
+        self._end_said = False
         self._forget()
         self._stop_leading()
 
@@ -102,6 +116,58 @@ class Merging:
         """Whether this ring is about to end, as far as is known here."""
         return self.into is not None or self._wanted > MergePhase.NONE
 
+    # -- which ring is better ---------------------------------------------------------------------
+
+    def _is_better(self, ring: str) -> bool:
+        """Whether the own ring goes over to this one, by what is known now."""
+        if not self.ring.is_signed():
+            return ring < self.state.ring
+        theirs, ours = self._backing.backers(ring), self._own_backers()
+        return theirs > ours or (theirs == ours and ring < self.state.ring)
+
+    def _may_be_better(self, ring: str) -> bool:
+        """Whether it is worth asking."""
+        if ring == self.state.ring:
+            return False
+        return ring < self.state.ring or (
+            self.ring.is_signed() and self._own_backers() < BACKERS_MOST
+        )
+
+    def _own_backers(self) -> int:
+        """How many voters serve in the own ring, counted as for others: a primary knows it, others
+        go by what those say who are known to serve."""
+        own = self.role.cluster
+        if own is not None and self.role.is_primary:
+            return min(len(own.members()), BACKERS_MOST)
+        return min(self._backing.backers(self.state.ring) + (own is not None), BACKERS_MOST)
+
+    def _is_settled(self, into: Cluster) -> bool:
+        """Whether all have had the time to answer who serves in the other ring, and in the own one
+        if this node leads nothing. They are asked."""
+        if not self.ring.is_signed():
+            return True
+        rings = [into.ring]
+        self._backing.ask(into.ring, into.members())
+        if not self.role.is_primary:
+            rings.append(self.state.ring)
+            known = self.role.cluster or next(iter(self.state.clusters()), None)
+            hints = [hint.primary for hint in self.state.hints()][:1]
+            self._backing.ask(self.state.ring, hints if known is None else known.members())
+        wait = 2.0 * self.state.settings.lookup_timeout
+        enough = self._backing.backers(into.ring) == BACKERS_MOST and self.role.is_primary
+        return enough or all(self._backing.asked_for(ring) >= wait for ring in rings)
+
+    def _doubt(self, into: Cluster) -> None:
+        """The other ring is not better: look at it later."""
+        self.port.count("rings_doubted")
+        self._doubted.renew(into.primary.id, self.port.now + RING_DOUBTED_FOR)
+        for ring in (into.ring, self.state.ring):
+            self._backing.forget(ring)
+        self.into, self._alone, self._end_said = None, False, False
+
+    def _is_doubted(self, node: NodeId) -> bool:
+        return self.ring.is_signed() and self._doubted.get(node, 0.0) > self.port.now
+
     # -- the rings learn of each other -----------------------------------------------------------
 
     def on_other_ring(self, event: OtherRing) -> None:
@@ -111,6 +177,8 @@ class Merging:
             way = self._way()
             if event.cluster is None and way is not None:
                 self.port.send(event.peer, RingMet(event.ring, ring, way))
+        primary = event.peer if event.cluster is None else event.cluster.primary
+        if not self._may_be_better(event.ring) or self._is_doubted(primary.id):
             return
         if self.into is None or self.into.ring not in (event.ring, min(event.ring, self.into.ring)):
             self._met, self._led = self.port.now, self.port.now
@@ -123,8 +191,12 @@ class Merging:
 
     def _learn(self, cluster: Cluster) -> None:
         if self.into is None or cluster.ring <= self.into.ring:
+            is_known = self.into is not None and self.into.ring == cluster.ring
             self.into = cluster
-            self.port.set_timer(0.0 if self.role.is_primary else MERGE_ROUND, MergeRound())
+            if self.role.is_primary:
+                self.port.set_timer(0.0, MergeRound())
+            elif not is_known:  # it may be heard of more often than rounds are
+                self.port.set_timer(MERGE_ROUND, MergeRound())
 
     def _way(self) -> Peer | None:
         """A way into the own ring."""
@@ -149,7 +221,7 @@ class Merging:
         if message.ring == self.state.ring:
             if self.role.cluster is not None:
                 self.port.send(sender, Moved(self.role.cluster))
-            if message.better < message.ring:
+            if self._may_be_better(message.better):
                 self.state.ring_met(message.better, message.way)
         elif ended is not None:
             self.port.send(sender, RingEnded(message.ring, ended))
@@ -158,19 +230,29 @@ class Merging:
         """`sender` says who leads `cluster`: if itself, a primary of the own ring lives."""
         if cluster.ring == self.state.ring and cluster.primary.id == sender.id:
             self._led = self.port.now
+        if self.ring.is_signed():
+            self._backing.heard(sender, cluster)
 
     # -- rounds ----------------------------------------------------------------------------------
 
     def on_round(self, timer: MergeRound) -> None:
         """Lead the merge, follow it, or give it up."""
         into, now = self.into, self.port.now
-        if into is not None and into.ring >= self.state.ring:
+        if into is not None and not self._may_be_better(into.ring):
             self.into = into = None
+        settled = into is not None and self._is_settled(into)
+        if into is not None and settled and not self._is_better(into.ring):
+            if self._leading:
+                self._give_up()
+            self._doubt(into)
+            into = None
         self._check_part()
         if into is not None or self._wanted:
             self.port.set_timer(MERGE_ROUND * (0.75 + self.port.rng.random() / 2), MergeRound())
         if into is None:
             self._stop_leading()
+        elif not settled:
+            return
         elif self._may_take_part():
             if self._leading and now - self._since > MERGE_PHASE_MOST:
                 self._give_up()
@@ -178,13 +260,26 @@ class Merging:
                 self.ring.walk()
         elif self.role.cluster is None:
             self._switch_or_inform(into)
+        elif self._is_unbacked(into) and not self.role.is_primary:
+            self.members.leave_cluster("its ring has fewer voters than another")
+            self._switch_ring(into)
 
     def _switch_or_inform(self, into: Cluster) -> None:
         """Of a node that serves nowhere: go over if its ring has no leaders, else inform some."""
-        if self.port.now - max(self._met, self._led) > RING_LEADERLESS_AFTER:
+        is_leaderless = self.port.now - max(self._met, self._led) > RING_LEADERLESS_AFTER
+        if is_leaderless or self._end_said or self._is_unbacked(into):
             self._switch_ring(into)
         else:
             self._inform_primaries(into.ring, into.primary)
+
+    def _is_unbacked(self, into: Cluster) -> bool:
+        """Whether more voters serve in the other ring than in this one, and that one was to have
+        gone over by now."""
+        return (
+            self.ring.is_signed()
+            and self._backing.backers(into.ring) > self._own_backers()
+            and self.port.now - self._met > RING_UNBACKED_AFTER
+        )
 
     def _may_take_part(self) -> bool:
         """Whether this node leads a cluster that has nothing else to do."""
@@ -266,7 +361,7 @@ class Merging:
     def on_merge(self, sender: Peer, message: Merge) -> None:
         """The cluster that leads says how far this one is to go."""
         own = self.role.cluster
-        if own is None or message.into.ring >= own.ring or not self._may_take_part():
+        if own is None or not self._may_be_better(message.into.ring) or not self._may_take_part():
             return
         if self.ring.is_signed() and not self.state.leads(sender.id):
             self.port.count("claims_refused")
@@ -275,6 +370,8 @@ class Merging:
         if not message.phase:
             self._take_no_part()
             return
+        if self.ring.is_signed() and not self._follows(message.into):
+            return  # who leads says it again
         if self.into is not None and message.into.ring < self.into.ring and self._wanted:
             self._take_no_part()  # what was united is in a ring that ends itself
         if self.into is None or message.into.ring <= self.into.ring:
@@ -283,6 +380,17 @@ class Merging:
         self._wanted = message.phase
         self.port.set_timer(MERGE_ROUND, MergeRound())
         self._go_on()
+
+    def _follows(self, into: Cluster) -> bool:
+        """Whether the other ring is better by what this node has found itself. Else it is asked."""
+        if self._is_doubted(into.primary.id) or not self.ring.admits(into):
+            return False
+        if not self._is_settled(into):
+            return False
+        if not self._is_better(into.ring):
+            self._doubt(into)
+            return False
+        return True
 
     def reached(self, phase: MergePhase, tree_users: Iterable[Peer] = ()) -> None:
         """The registry has reached `phase`; `tree_users` used its trees and have to know at once
@@ -314,26 +422,52 @@ class Merging:
 
     def on_ended(self, sender: Peer, message: RingEnded) -> None:
         """A ring has ended; if it is ours, this node goes over."""
-        if message.into.ring >= message.ring:
+        signed = self.ring.is_signed()
+        if message.into.ring == message.ring or (message.into.ring > message.ring and not signed):
             return
         if message.ring not in self.state.ended and not self._believes(sender, message.ring):
             self.port.count("ring_ends_doubted")
             return
-        if message.ring not in self.state.ended:
-            self._spread(message.ring, message.into)
         if self.into is not None and self.into.ring == message.ring:
             self.into = message.into
-        if self.state.ring != message.ring:
+        if signed and message.ring == self.state.ring:
+            self._end_claimed(sender, message)
+            return
+        if signed and message.into.ring != self.state.ring:
+            return  # no business of this node's
+        if message.ring not in self.state.ended:
+            self._spread(message.ring, message.into)
+        if self.state.ring == message.ring:
+            self._go_over(sender, message.into)
+
+    def _end_claimed(self, sender: Peer, message: RingEnded) -> None:
+        """Where nodes have keys: that a ring has ended is looked at by those that are in it, as
+        whether another one is better is; nobody else needs to know."""
+        into = message.into
+        if self.state.ring != message.ring or self._is_doubted(into.primary.id):
+            return
+        if not self.ring.admits(into) or not self._may_be_better(into.ring):
             return
         own = self.role.cluster
+        if own is not None and not self.role.is_primary:
+            if sender.id == own.primary.id:
+                self._go_over(sender, into)
+            return
+        self._end_said, self._alone = True, own is not None
+        self._met = min(self._met, self.port.now)
+        self._learn(into)
+
+    def _go_over(self, sender: Peer, into: Cluster) -> None:
+        """The own ring has ended."""
+        own = self.role.cluster
         if own is None:
-            self._switch_ring(message.into)
+            self._switch_ring(into)
         elif self.role.is_primary:
             self._alone = True  # what is registered here goes the same way
-            self.state.ring_met(message.into.ring, message.into.primary, message.into)
+            self.state.ring_met(into.ring, into.primary, into)
         elif sender.id == own.primary.id or self.heartbeat.is_primary_silent():
             self.members.leave_cluster("its ring has ended")
-            self._switch_ring(message.into)
+            self._switch_ring(into)
 
     def _believes(self, sender: Peer, ring: str) -> bool:
         """Whether `sender` may say that this ring has ended: it serves in it as far as this node
@@ -354,6 +488,9 @@ class Merging:
             self.port.send(peer, RingEnded(ring, into))
 
     def _switch_ring(self, into: Cluster) -> None:
+        if self._end_said and self.state.ring not in self.state.ended:
+            self._spread(self.state.ring, into)
+        self._end_said = False
         self._forget()
         self._stop_leading()
         self.into, self._alone, self._tree_users = None, False, ()

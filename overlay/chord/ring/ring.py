@@ -231,7 +231,10 @@ class Ring(Machine):
         if not self.state.admits(message.cluster):
             return
         self.state.learn(message.cluster)
-        if message.cluster.primary.id != sender.id:
+        # One that serves in another ring stays known where nodes have keys: it may be the only way,
+        # and without one a node takes the first ring that it hears of.
+        is_other = self.is_signed() and message.cluster.ring != self.state.ring
+        if message.cluster.primary.id != sender.id and not is_other:
             self.state.known.forget_primary(sender.id)  # whatever we took it for the primary of
             self.stabilisation.peer_lost(sender.id)
         self.port.emit(ClusterMoved(message.cluster, sender))

@@ -380,12 +380,13 @@ class RingState:
 
     def _same_ring(self, ring: str, peer: Peer, cluster: Cluster | None = None) -> bool:
         """Whether `ring` is ours; the first that is heard of becomes ours."""
-        if self.own is None and not self.knows_ring():
-            self.ring = ""  # every way into the former one is gone
+        is_lost = self.own is None and not self.knows_ring()  # every way into it is gone
         if ring != self.ring and ring in self.ended:
             return False
-        if not self.ring:
-            self.ring = ring
+        if not self.ring or is_lost:
+            left, self.ring = self.ring, ring
+            if left and left != ring:
+                self.port.emit(RingLeft(left, ring))
             self.port.emit(RingKnown(ring))
         if ring == self.ring:
             return True

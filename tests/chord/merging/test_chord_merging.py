@@ -14,11 +14,11 @@ from tests.support.rings import RingNode, RingWorld, middle_of
 
 
 def two_rings(
-    clusters: int = 1, size: int = 3, nodes: int = 6
+    clusters: int = 1, size: int = 3, nodes: int = 6, signed: bool = False
 ) -> tuple[RingWorld, list[RingNode], list[RingNode]]:
     """Two overlays that do not know each other: the losing one, with so many clusters, and the
     winning one."""
-    world = RingWorld(seed=5, cluster=ClusterSettings(size=size))
+    world = RingWorld(seed=5, cluster=ClusterSettings(size=size), signed=signed)
     made = []
     for _ in range(2):
         side: list[RingNode] = []
@@ -57,12 +57,17 @@ def rings(world: RingWorld) -> list[str]:
     return list(dict.fromkeys(n.ring.id for n in world.members.values()))
 
 
-@pytest.mark.parametrize(("clusters", "size"), [(1, 3), (1, 1), (3, 3)])
-def test_the_smaller_ring_id_wins_and_all_nodes_go_over(clusters: int, size: int) -> None:
-    world, loser, winner = two_rings(clusters, size, nodes=12)
+@pytest.mark.parametrize(
+    ("clusters", "size", "signed"),
+    [(1, 3, False), (1, 1, False), (3, 3, False), (1, 3, True), (1, 1, True), (3, 3, True)],
+)
+def test_the_smaller_ring_id_wins_and_all_nodes_go_over(
+    clusters: int, size: int, signed: bool
+) -> None:
+    world, loser, winner = two_rings(clusters, size, nodes=12, signed=signed)
     won, arcs = winner[0].ring.id, len(leaders(winner))
     link(loser[0], winner[-1])
-    world.run(8)
+    world.run(12)
     assert rings(world) == [won]
     assert won < "1"
     assert len(world.arcs()) == arcs

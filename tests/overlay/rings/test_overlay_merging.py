@@ -15,6 +15,7 @@ from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from matching import compile_selector
 from overlay.client import GetIncidents, Incidents
+from overlay.rights import Role
 from overlay.settings import Settings
 from tests.support.overlays import acknowledged, settings, wait
 
@@ -26,9 +27,16 @@ class Apart:
     """Two overlays founded apart, each with subscribers and publishers of the same attributes."""
 
     def __init__(
-        self, seed: int, sizes: tuple[int, int], chosen: Settings, network: Conditions | None = None
+        self,
+        seed: int,
+        sizes: tuple[int, int],
+        chosen: Settings,
+        network: Conditions | None = None,
+        keys: bool = False,
     ) -> None:
         self.world = world = World(seed, WireCodec(), chosen)
+        if keys:
+            world.roles = {f"n{number}": Role.VOTER for number in range(sum(sizes) + 1)}
         world.network.conditions = network or Conditions()
         self.side: dict[str, int] = {}
         self.sides: list[list[str]] = []
@@ -147,6 +155,24 @@ def test_two_overlays_that_meet_become_one_and_no_subscriber_misses_an_event(
     apart.publish(100)
     apart.assert_one()
     assert {apart.world.node(n).ring.id for n in apart.side} == {min(before)}
+
+
+@pytest.mark.parametrize(("seed", "sizes"), [(1, (6, 6)), (8, (1, 5))])
+def test_so_they_do_where_nodes_have_keys_and_the_ring_of_more_voters_goes_on(
+    seed: int, sizes: tuple[int, int]
+) -> None:
+    """As far as they are fewer than three; else the smaller id."""
+    apart = Apart(seed, sizes, ONE, keys=True)
+    before = [apart.world.node(side[0]).ring.id for side in apart.sides]
+    apart.publish(50)
+    apart.meet()
+    for number in range(6):
+        apart.publish(60)
+        apart.subscribe(100 + number)
+    apart.publish(400)
+    apart.assert_one()
+    better = before[1] if sizes[0] == 1 else min(before)
+    assert {apart.world.node(n).ring.id for n in apart.side} == {better}
 
 
 def test_the_end_of_a_ring_is_an_incident_of_those_who_were_in_it() -> None:
