@@ -12,7 +12,8 @@ from canopy.cli.config import shown_token
 from canopy.wire import audit
 from canopy.wire.control.client_connection import is_own_user
 from canopy.wire.directory import kademlia_fixes
-from canopy.wire.keys.certificates import is_signed_by, read_der
+from canopy.wire.keys.certificates import is_signed_by
+from canopy.wire.keys.chains import read_chain_der
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.policies import _check_signer
@@ -20,7 +21,7 @@ from canopy.wire.keys.tokens import Invitation
 from canopy.wire.process.security import NodeSecurity, PolicyFile
 from canopy.wire.transport.accept_limits import AcceptLimits, whose
 from canopy.wire.transport.framing import FrameFormat, FrameReader
-from canopy.wire.transport.tls import new_context
+from canopy.wire.transport.tls import Chain, new_context
 from matching import Value
 from overlay.chord.consensus.election import Election
 from overlay.chord.consensus.messages import VoteReply
@@ -170,8 +171,8 @@ def security_asks_for_no_certificate() -> None:
 def security_ignores_revocations() -> None:
     """A certificate that the root vouches for is believed, though its node was revoked."""
 
-    def believing(self: NodeSecurity, certificate: bytes) -> Principal:
-        return read_der(certificate).principal
+    def believing(self: NodeSecurity, chain: Chain) -> Principal:
+        return read_chain_der(chain).node.principal
 
     replace(NodeSecurity.identify, believing)
 

@@ -30,6 +30,7 @@ CODES: Final = {
     "ConfigError": USAGE,
     "FolderError": FAILURE,
     "KeyFolderError": FAILURE,
+    "LimitError": FAILURE,
     "JoinError": FAILURE,
     "TokenError": USAGE,
     "CertificateError": USAGE,

@@ -299,10 +299,10 @@ class TrioDriver:
         expired, or been revoked. Those who are not believed any more are cut off."""
         for connection in list(self._connections.values()):
             tls = connection.tls
-            if self._security is None or tls is None or not tls.certificate:
+            if self._security is None or tls is None or not tls.chain:
                 continue
             try:
-                self._security.identify(tls.certificate)
+                self._security.identify(tls.chain)
             except TlsError as error:
                 self._log.warning("cut_off", address=connection.address, reason=error)
                 connection.cut_off(str(error))

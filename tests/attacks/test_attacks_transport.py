@@ -21,7 +21,7 @@ from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport import accepting
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import NODE_FRAMES
-from canopy.wire.transport.tls import TlsError, TlsPipe, new_context
+from canopy.wire.transport.tls import Chain, TlsError, TlsPipe, new_context
 from overlay.links.messages import PROTOCOL, Ack, Batch, Hello
 from overlay.machine import Peer
 from overlay.rights import Principal, Role
@@ -108,7 +108,7 @@ class Bare:
     def context(self, is_server: bool) -> ssl.SSLContext:
         return self._context
 
-    def identify(self, certificate: bytes) -> Principal:
+    def identify(self, chain: Chain) -> Principal:
         return Principal("", Role.LEAF, "")
 
 

@@ -19,6 +19,7 @@ from canopy.cli.doctor.finding import Finding
 
 if TYPE_CHECKING:
     from canopy.wire.config import NodeConfig
+    from canopy.wire.keys.key_folder import KeyFolder
 
 FILES: Final = 4_096 + 256 + 256
 """Open files of a busy node: its connections, its programs, and the newest segments of shards
@@ -37,6 +38,8 @@ VOLATILE: Final = ("tmpfs", "ramfs")
 DIAL: Final = 3.0  # seconds for a peer to accept a connection
 DAY: Final = 86_400.0
 SOON: Final = 2 * DAY
+ISSUER_SOON: Final = 14 * DAY
+"""Before an issuer's end: two lives of a certificate that it has signed."""
 
 
 def look_at_program() -> Iterator[Finding]:
@@ -217,6 +220,38 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
         )  # fmt: skip
     else:
         yield Finding("keys", "ok", f"{role} of {certificate.holder.overlay} until {until}")
+    if keys.is_issuer:
+        yield from _look_at_issuer(keys, now)
+
+
+def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:
+    """The issuer of this node."""
+    from canopy.wire.keys.authority import issuer_of
+    from canopy.wire.keys.key_folder import KeyFolderError
+    from canopy.wire.keys.ledger import Ledger, LimitError
+
+    try:
+        issuer = issuer_of(keys)
+        restriction = issuer.restriction
+        Ledger(keys.path).limits()
+        own = keys.certificate()
+        revoked = () if own is None else keys.revocations(own.holder.overlay)[0].ids
+    except (KeyFolderError, LimitError, ValueError) as error:
+        yield Finding("keys", "error", str(error))
+        return
+    ends = issuer.certificate.not_valid_after_utc.timestamp()
+    until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ends))
+    remedy = "canopy keys issuer, with the root's key, into this data folder"
+    may = "any node" if restriction is None else str(restriction)
+    if issuer.id in revoked:
+        yield Finding("keys", "error", f"this node's issuer {issuer.id} was revoked", remedy)
+    elif ends < now:
+        yield Finding("keys", "error", f"this node's issuer has ended, {until}", remedy)
+    elif ends - now < ISSUER_SOON:
+        reason = f"this node's issuer ends {until}, and with it all that it has signed"
+        yield Finding("keys", "warning", reason, remedy)
+    else:
+        yield Finding("keys", "ok", f"issuer of {may} until {until}")
 
 
 def look_at_port(config: NodeConfig) -> Iterator[Finding]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -60,14 +61,31 @@ def init(data: Path | None, overlay: str) -> None:
 @click.option("--uses", default=1, type=click.IntRange(1, 10_000), help="For so many nodes.")
 @click.option("--for", "term", default="1h", metavar="TIME", help="How long: 30m, 1h, 7d.")
 @click.option(
+    "--per-hour", default=0, type=click.IntRange(0, 10_000), help="For so many nodes an hour."
+)
+@click.option(
     "--address",
     "addresses",
     multiple=True,
     metavar="HOST:PORT",
     help="Where this node is reached; by default where it runs.",
 )
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Where new nodes meet the overlay besides; needed if this node is a leaf.",
+)
 def invite(
-    data: Path | None, role: str, tenant: str, uses: int, term: str, addresses: tuple[str, ...]
+    data: Path | None,
+    role: str,
+    tenant: str,
+    uses: int,
+    term: str,
+    per_hour: int,
+    addresses: tuple[str, ...],
+    peers: tuple[str, ...],
 ) -> None:
     """Print a token with which a new node gets a certificate from this one.
 
@@ -77,34 +95,132 @@ def invite(
     \b
     canopy keys invite
     canopy keys invite --role leaf --tenant acme --uses 10 --for 7d
+    canopy keys invite --role leaf --uses 500 --per-hour 20 --for 30d
     """
     from canopy.wire.keys.authority import invite as new_token
     from canopy.wire.keys.tokens import write_token
-    from overlay.rights import ROLES
+    from overlay.rights import ROLES, Role
 
     if role not in ROLES:
         raise click.UsageError(f"--role: expected one of {', '.join(ROLES)}")
     folder = key_folder(data)
     where = addresses or own_address(folder.path.parent)
-    token = new_token(folder, ROLES[role], tenant, uses, seconds_of(term), where)
+    own = folder.certificate_or_none()
+    if own is not None and own.principal.role is Role.LEAF and not peers:
+        raise click.UsageError(
+            "this node is a leaf, which names no others: give a node of the overlay that is none "
+            "with --peer HOST:PORT"
+        )
+    seconds = seconds_of(term)
+    token = new_token(folder, ROLES[role], tenant, uses, seconds, where, per_hour, peers)
     click.echo(write_token(token))
+
+
+@keys.command()
+@data_option
+@click.option(
+    "--into",
+    required=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The data folder of the issuer's node, new or of a restricted issuer to be replaced.",
+)
+@click.option("--role", "roles", multiple=True, required=True, help="What it may sign; repeatable.")
+@click.option("--tenant", "tenants", multiple=True, help="Nodes of this tenant; repeatable.")
+@click.option("--any-tenant", is_flag=True, help="Nodes of any tenant, and of none.")
+@click.option("--ids", default=0, type=click.IntRange(0, 1_000_000), help="So many at a time.")
+@click.option("--for", "term", default="90d", metavar="TIME", help="How long: 30d, 90d.")
+def issuer(
+    data: Path | None,
+    into: Path,
+    roles: tuple[str, ...],
+    tenants: tuple[str, ...],
+    any_tenant: bool,
+    ids: int,
+    term: str,
+) -> None:
+    """Make another issuer, which may sign certain nodes alone.
+
+    It needs root.key in the folder keys of --data. Every node refuses what such an issuer signs
+    beyond what its certificate says; without --tenant that is nodes of no tenant. Bring DIR to the
+    machine where the issuer's node is to run. With the DIR of a restricted issuer the new one takes
+    its place, and its nodes renew there: do that before its time is over.
+
+    \b
+    canopy keys issuer --role leaf --tenant acme --for 90d --into acme-issuer
+    canopy node --data acme-issuer --peer first.example:4470 --listen 0.0.0.0:4480
+    canopy keys invite --data acme-issuer --role leaf --tenant acme --peer first.example:4470
+    """
+    from canopy.wire.keys.authority import make_issuer
+    from canopy.wire.keys.certificates import DAY, check_name
+    from canopy.wire.keys.key_folder import KeyFolder
+    from canopy.wire.keys.restrictions import Restriction
+    from overlay.rights import ROLES
+
+    if unknown := [role for role in roles if role not in ROLES]:
+        raise click.UsageError(f"--role {unknown[0]}: expected one of {', '.join(ROLES)}")
+    if tenants and any_tenant:
+        raise click.UsageError("--tenant and --any-tenant exclude each other")
+    for name in tenants:
+        check_name("tenant", name)
+    whose = None if any_tenant else tuple(dict.fromkeys(tenants)) or ("",)
+    restriction = Restriction(tuple(dict.fromkeys(roles)), whose, ids)
+    target = KeyFolder(into)
+    target.check()
+    days = seconds_of(term) / DAY
+    made = make_issuer(key_folder(data), target, restriction, days, time.time())
+    own = target.certificate()
+    assert own is not None
+    console().print(f"issuer {made.id} in {into} may sign {restriction}", highlight=False)
+    console().print(f"its node is {own.principal.id}; until {when(ends_of(made))}", highlight=False)
+
+
+@keys.command()
+@data_option
+@click.option("--tenant", default="*", help="Nodes of this tenant; by default all together.")
+@click.option("--ids", default=0, type=click.IntRange(0), help="So many at a time; 0: any number.")
+@click.option("--per-hour", default=0, type=click.IntRange(0), help="So many new ones an hour.")
+def limit(data: Path | None, tenant: str, ids: int, per_hour: int) -> None:
+    """Bound how many ids this issuer signs, whoever has its tokens; renewals go on.
+
+    \b
+    canopy keys limit --per-hour 60
+    canopy keys limit --tenant acme --ids 20 --per-hour 5
+    canopy keys limit --tenant acme        # no limit any more
+    """
+    from canopy.wire.keys.certificates import check_name
+    from canopy.wire.keys.ledger import ALL, Ledger, Limit
+
+    folder = key_folder(data)
+    if not folder.is_issuer:
+        raise click.UsageError(f"{folder.path} has no issuer's key")
+    if tenant != ALL:
+        check_name("tenant", tenant)
+    Ledger(folder.path).set_limit(tenant, Limit(ids, per_hour))
+    folder.note("limit", tenant=tenant, ids=ids, per_hour=per_hour)
+    console().print(f"{limit_text(tenant, ids, per_hour)}", highlight=False)
 
 
 @keys.command()
 @data_option
 @json_option
 def ls(data: Path | None, as_json: bool) -> None:
-    """Show this node's certificate, open invitations and revoked nodes.
+    """Show this node's certificate and issuers, limits, open invitations and what is revoked.
 
     \b
     canopy keys ls
     """
+    from canopy.wire.keys.ledger import ALL, Ledger
+
     folder = key_folder(data)
     own = folder.certificate_or_none()
     revoked = () if own is None else folder.revocations(own.holder.overlay)[0].ids
     invitations = folder.invitations() if folder.is_issuer else {}
     rows: list[tuple[str, ...]] = []
-    found: dict[str, Any] = {"node": None, "invitations": [], "revoked": list(revoked)}
+    found: dict[str, Any] = {
+        "node": None, "issuers": [], "limits": {}, "signed": 0, "invitations": [],
+        "revoked": list(revoked),
+    }  # fmt: skip
     if own is not None:
         principal, ends = own.principal, when(own.ends)
         role = principal.role.name.lower()
@@ -113,6 +229,27 @@ def ls(data: Path | None, as_json: bool) -> None:
             "tenant": principal.tenant, "until": own.ends,
         }  # fmt: skip
         rows.append(("node", principal.id, role, principal.tenant, f"until {ends}"))
+    for made, restriction, is_present in issuers_of(folder):
+        found["issuers"].append(
+            {"id": made.id, "roles": list(restriction.roles) if restriction else None,
+             "tenants": restriction and restriction.tenants, "ids": restriction and restriction.ids,
+             "until": made.ends, "present": is_present}
+        )  # fmt: skip
+        name = "issuer" if is_present else "former issuer"
+        roles = ", ".join(restriction.roles) if restriction else "any"
+        tenants = "any" if restriction is None or restriction.tenants is None else ", ".join(
+            tenant or "none" for tenant in restriction.tenants
+        )  # fmt: skip
+        most = f", {restriction.ids} ids" if restriction and restriction.ids else ""
+        rows.append((name, made.id, roles, tenants, f"until {when(made.ends)}{most}"))
+    if folder.is_issuer:
+        ledger = Ledger(folder.path)
+        found["signed"] = len(ledger.live(time.time(), revoked))
+        rows.append(("signed", f"{found['signed']} ids", "", "", ""))
+        for name, most_of in ledger.limits().items():
+            found["limits"][name] = {"ids": most_of.ids, "per_hour": most_of.hour}
+            text = limit_text(name, most_of.ids, most_of.hour)
+            rows.append(("limit", "", "", "" if name == ALL else name, text))
     for name, each in invitations.items():
         left = each.uses - len(each.used_by)
         found["invitations"].append(
@@ -142,7 +279,8 @@ def ls(data: Path | None, as_json: bool) -> None:
 def revoke(data: Path | None, nodes: tuple[str, ...]) -> None:
     """Have no node believe these ids any more: signed here, and spread while the overlay runs.
 
-    Their links are closed within seconds, and their certificates are not renewed.
+    Their links are closed within seconds, and their certificates are not renewed. With the id of an
+    issuer, from `keys ls` there, all that it has signed is refused as well.
 
     \b
     canopy keys revoke 0f3c9a…
@@ -216,6 +354,40 @@ def rotate(data: Path | None, finish: bool) -> None:
     begin(folder, time.time())
     console().print("there is a new root; in a week: canopy keys rotate --finish")
     console().print(f"move {folder.path / 'root.key'} to a safe place, offline")
+
+
+def ends_of(made: Any) -> float:
+    """When an issuer's certificate ends."""
+    ends: float = made.certificate.not_valid_after_utc.timestamp()
+    return ends
+
+
+class ShownIssuer(NamedTuple):
+    """An issuer as `ls` shows it."""
+
+    id: str
+    ends: float
+
+
+def issuers_of(folder: Any) -> Iterator[tuple[ShownIssuer, Any, bool]]:
+    """Each issuer of a key folder, what it is restricted to, and whether it is the present one."""
+    from canopy.wire.keys.certificates import is_authority, path_length
+    from canopy.wire.keys.chains import authority_id
+    from canopy.wire.keys.restrictions import restriction_of
+
+    present = folder.chain("issuer")[:1]
+    for one in folder.issuers():
+        if is_authority(one) and path_length(one) == 0:  # no root that vouches for another
+            shown = ShownIssuer(authority_id(one), one.not_valid_after_utc.timestamp())
+            yield shown, restriction_of(one), one in present
+
+
+def limit_text(tenant: str, ids: int, per_hour: int) -> str:
+    """A limit, for people."""
+    whose = "" if tenant == "*" else f" of {tenant}"
+    parts = [f"{ids} ids{whose} at most"] if ids else []
+    parts += [f"{per_hour} new ids{whose} an hour"] if per_hour else []
+    return ", ".join(parts) or f"any number of ids{whose}"
 
 
 def key_folder(data: Path | None) -> Any:

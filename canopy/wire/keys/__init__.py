@@ -1,7 +1,9 @@
 """Keys and certificates of nodes (docs/design/security.md).
 
 Read in this order: ``certificates`` (what is in them, and the id that follows from a key),
-``key_folder`` (the files in a data folder), ``authority`` (who signs: root and issuer),
+``restrictions`` and ``chains`` (what an issuer may sign, and whether a chain keeps to that),
+``key_folder`` (the files in a data folder), ``ledger`` (what an issuer has signed, and how much it
+may), ``live_ids`` (the one id of a key), ``authority`` (who signs: root and issuer),
 ``revocations`` (the signed list of ids that are not believed any more),
 ``policies`` (the signed policy of tenants), ``tokens`` (invitations),
 ``enrolment`` (the words between a node without a valid certificate and its issuer), ``issuing``

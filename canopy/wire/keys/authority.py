@@ -1,7 +1,8 @@
 """Who signs: the root, its issuer, and what an issuer signs.
 
 The root signs issuers and nothing else, and is kept offline. An issuer is a node that has
-``issuer.key``; it signs nodes, invitations in the form of hashes, and the list of revocations.
+``issuer.key``; it signs nodes, invitations in the form of hashes, and the list of revocations. A
+*restricted* issuer signs certain nodes alone (`restrictions`), and nothing for the whole overlay.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from canopy.wire.keys.certificates import (
+    DAY,
+    CertificateError,
     Holder,
     authority_certificate,
     check_name,
     fingerprint,
     node_certificate,
+    raw_key,
 )
+from canopy.wire.keys.chains import authority_id
 from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.ledger import Ledger, LimitError
+from canopy.wire.keys.restrictions import Restriction, restriction_of
 from canopy.wire.keys.revocations import Revocations, sign
 from canopy.wire.keys.tokens import SECRET_BYTES, Invitation, Token, hashed
 from overlay.machine import NodeId
@@ -41,10 +48,24 @@ class Issuer:
         """That of its key."""
         return self.chain[0]
 
+    @property
+    def id(self) -> NodeId:
+        """What it is called, also in lists of revocations."""
+        return authority_id(self.certificate)
+
+    @property
+    def restriction(self) -> Restriction | None:
+        """What it may sign; None: any node, and documents of the whole overlay. Raises
+        RestrictionError."""
+        return restriction_of(self.certificate)
+
     def sign_node(
         self, holder: Holder, key: Ed25519PublicKey, now: float
     ) -> tuple[x509.Certificate, ...]:
-        """A node's chain: its certificate, and this issuer's."""
+        """A node's chain: its certificate, and this issuer's. Raises CertificateError if it may not
+        sign such a node, or not any more."""
+        if reason := holder.refusal(self.restriction):
+            raise CertificateError(reason)
         return node_certificate(holder, key, self.key, self.certificate, now), *self.chain
 
     def sign_revocations(self, revocations: Revocations) -> bytes:
@@ -60,6 +81,62 @@ def issuer_of(folder: KeyFolder) -> Issuer:
             f"{folder.path} has no issuer's key: this is done where `canopy keys init` was"
         )
     return Issuer(folder.key("issuer"), tuple(chain))
+
+
+def signer_of_all(folder: KeyFolder, what: str) -> Issuer:
+    """Who signs documents of the whole overlay: the root, if its key is here, else the issuer.
+    Raises KeyFolderError if that is a restricted one."""
+    roots = folder.chain("roots")
+    if roots and (folder.path / "root.key").exists():
+        key = folder.key("root")
+        if key.public_key() == roots[0].public_key():
+            return Issuer(key, (roots[0],))
+    issuer = issuer_of(folder)
+    if (restriction := issuer.restriction) is not None:
+        raise KeyFolderError(
+            f"{folder.path} has a restricted issuer ({restriction}), which does not {what}: do it "
+            "at an unrestricted one, or put the root's key there"
+        )
+    return issuer
+
+
+def make_issuer(
+    folder: KeyFolder, target: KeyFolder, restriction: Restriction, days: float, now: float
+) -> Issuer:
+    """Make a restricted issuer in the key folder `target`, signed with the root's key, which has to
+    be in `folder`; with a node of its own, if there is none yet. If there is a restricted issuer
+    already the new one takes its place, and renews what that has signed. Raises KeyFolderError."""
+    roots = folder.chain("roots")
+    if not roots or not (folder.path / "root.key").exists():
+        raise KeyFolderError(f"put the root's key back for this: {folder.path / 'root.key'}")
+    root_key = folder.key("root")
+    if root_key.public_key() != roots[0].public_key():
+        raise KeyFolderError(f"{folder.path / 'root.key'} is not the key of the root")
+    own, former = folder.certificate(), target.chain("issuer")
+    if own is None:
+        raise KeyFolderError(f"{folder.path} has no node's certificate")
+    if (former and restriction_of(former[0]) is None) or (not former and target.exists):
+        raise KeyFolderError(f"{target.path} has the keys of another node: give another folder")
+    overlay, key = own.holder.overlay, Ed25519PrivateKey.generate()
+    certificate = authority_certificate(
+        f"{overlay} issuer {int(now)}", key.public_key(), root_key, roots[0], now,
+        restriction=restriction, days=days,
+    )  # fmt: skip
+    if former:
+        target.write_chain("former", *target.issuers())
+        target.put_aside("issuer")
+    target.write_key("issuer", key)
+    target.write_chain("issuer", certificate, *folder.chain("issuer")[1:])
+    target.write_chain("roots", *roots)
+    if data := folder.revocations(overlay)[1]:
+        target.write_revocations(data)
+    issuer, node = issuer_of(target), target.certificate_or_none()
+    sign_self(target, overlay, 1 if node is None else node.holder.generation, now)
+    for each in (folder, target):
+        each.note(
+            "issuer made", issuer=issuer.id, may=str(restriction), until=int(now + days * DAY)
+        )
+    return issuer
 
 
 def found_overlay(folder: KeyFolder, overlay: str, now: float | None = None) -> NodeId:
@@ -85,7 +162,10 @@ def found_overlay(folder: KeyFolder, overlay: str, now: float | None = None) -> 
 def rotate(folder: KeyFolder, now: float) -> None:
     """Make another root and issuer. The former root, whose key has to be in the folder, vouches for
     the new one, so that both are believed until `finish_rotation`. Raises KeyFolderError."""
-    issuer_of(folder)
+    if issuer_of(folder).restriction is not None:
+        raise KeyFolderError(
+            "this is a restricted issuer: who has the root replaces it, with canopy keys issuer"
+        )
     own, roots = folder.certificate(), folder.chain("roots")
     if own is None or len(roots) != 1:
         raise KeyFolderError("the last rotation is not finished: canopy keys rotate --finish")
@@ -130,10 +210,19 @@ def _sign_list_again(folder: KeyFolder, overlay: str) -> None:
 
 
 def sign_self(folder: KeyFolder, overlay: str, generation: int, now: float) -> NodeId:
-    """An issuer signs the certificate of its own node. Returns the node's id."""
+    """An issuer signs the certificate of its own node: an admin's, or if it is restricted the
+    highest that it may sign. Returns the node's id. Raises KeyFolderError if it may not."""
     issuer, key = issuer_of(folder), folder.node_key().public_key()
-    holder = Holder(overlay, Role.ADMIN, "", generation)
-    folder.write_chain("node", *issuer.sign_node(holder, key, now))
+    restriction = issuer.restriction
+    role, tenant = (Role.ADMIN, "") if restriction is None else restriction.own()
+    try:
+        holder = Ledger(folder.path).enter(
+            Holder(overlay, role, tenant, generation), raw_key(key), now,
+            folder.revocations(overlay)[0].ids, restriction,
+        )  # fmt: skip
+        folder.write_chain("node", *issuer.sign_node(holder, key, now))
+    except (LimitError, CertificateError) as error:
+        raise KeyFolderError(f"{folder.path}: {error}") from None
     found = folder.certificate()
     assert found is not None
     return found.principal.id
@@ -146,31 +235,41 @@ def invite(
     uses: int,
     seconds: float,
     addresses: tuple[str, ...],
+    per_hour: int = 0,
+    peers: tuple[str, ...] = (),
 ) -> Token:
-    """A token for `uses` new nodes with this role. Raises KeyFolderError without an issuer."""
-    issuer_of(folder)
-    own = folder.certificate()
+    """A token for `uses` new nodes with this role, `per_hour` of them within an hour (0: all), who
+    meet the overlay at `peers` as well. Raises KeyFolderError without an issuer, or if it may not
+    sign such nodes."""
+    issuer, own = issuer_of(folder), folder.certificate()
     if own is None:
         raise KeyFolderError(f"{folder.path} has no node's certificate")
     if tenant:
         check_name("tenant", tenant)
+    restriction = issuer.restriction
+    wanted = Holder(own.holder.overlay, role, tenant, 1, 1)
+    if reason := wanted.refusal(restriction):
+        raise KeyFolderError(f"{folder.path}: {reason}")
     name, secret = secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES)
     until = time.time() + seconds
     folder.write_invitation(
-        name, Invitation(hashed(secret), role.name.lower(), tenant, uses, until)
+        name, Invitation(hashed(secret), role.name.lower(), tenant, uses, until, (), per_hour)
     )
     folder.note(
         "invited", name=name, role=role.name.lower(), tenant=tenant, uses=uses, until=int(until)
     )
     root = fingerprint(folder.chain("roots")[0])
-    return Token(own.holder.overlay, root, addresses, name, secret)
+    node = "" if restriction is None else own.principal.id
+    return Token(own.holder.overlay, root, addresses, name, secret, node, peers)
 
 
 def revoke(folder: KeyFolder, ids: tuple[NodeId, ...]) -> Revocations:
     """Sign the next list, with these ids as well, and keep it. Returns it."""
-    issuer, own = issuer_of(folder), folder.certificate()
+    issuer, own = signer_of_all(folder, "revoke"), folder.certificate()
     if own is None:
         raise KeyFolderError(f"{folder.path} has no node's certificate")
+    if issuer.id in ids:
+        raise KeyFolderError("an issuer cannot revoke itself: put the root's key into the folder")
     known, _ = folder.revocations(own.holder.overlay)
     both = tuple(dict.fromkeys((*known.ids, *ids)))
     changed = Revocations(own.holder.overlay, known.version + 1, both)

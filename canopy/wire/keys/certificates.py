@@ -1,14 +1,16 @@
 """What is in a node's certificate, and the id that follows from its key.
 
-A certificate names its holder by one URI, ``canopy://OVERLAY/ROLE/TENANT/GENERATION``. The node's
-id is BLAKE2b-128(key || generation): nobody else can have it, and a node that has lost its state
-becomes another node under the next generation, which its issuer has to sign.
+A certificate names its holder by one URI, ``canopy://OVERLAY/ROLE/TENANT/GENERATION``, with
+``/PLACE`` behind it where the issuer may sign so many ids only (`restrictions`). The node's id is
+BLAKE2b-128(key || generation): nobody else can have it, and a node that has lost its state becomes
+another node under the next generation, which its issuer has to sign.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Sequence
 from hashlib import blake2b, sha256
 from typing import Final, NamedTuple
 
@@ -23,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from canopy.wire.keys.restrictions import Restriction, extension
 from overlay.machine import NodeId
 from overlay.rights import ROLES, Principal, Role
 
@@ -40,6 +43,8 @@ was off comes back unaided."""
 AUTHORITY_DAYS: Final = 3650.0
 """Days for which root and issuer hold; `canopy keys rotate` replaces them earlier."""
 
+DAY: Final = 86_400.0
+
 SKEW: Final = datetime.timedelta(hours=1)
 """By which clocks may differ: certificates hold from so long before they are made."""
 
@@ -48,6 +53,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 _URI: Final = re.compile(
     r"canopy://([A-Za-z0-9._-]{1,64})/([a-z]{1,16})/([A-Za-z0-9._-]{0,64})/([0-9]{1,9})"
+    r"(?:/([1-9][0-9]{0,6}))?"
 )
 
 
@@ -62,11 +68,20 @@ class Holder(NamedTuple):
     role: Role
     tenant: str
     generation: int
+    place: int = 0
+    """Which of its issuer's ids it is, where these are bounded; 0: they are not."""
 
     @property
     def uri(self) -> str:
         """As it is in the certificate."""
-        return f"canopy://{self.overlay}/{self.role.name.lower()}/{self.tenant}/{self.generation}"
+        role, place = self.role.name.lower(), f"/{self.place}" if self.place else ""
+        return f"canopy://{self.overlay}/{role}/{self.tenant}/{self.generation}{place}"
+
+    def refusal(self, restriction: Restriction | None) -> str:
+        """Why an issuer with this restriction may not sign it; empty if it may."""
+        if restriction is None:
+            return ""
+        return restriction.refusal(self.role, self.tenant, self.place)
 
 
 class NodeCertificate(NamedTuple):
@@ -121,19 +136,23 @@ def authority_certificate(
     signed_by: x509.Certificate | None,
     now: float,
     is_root: bool = False,
+    restriction: Restriction | None = None,
+    days: float = AUTHORITY_DAYS,
 ) -> x509.Certificate:
-    """A certificate that may sign: a root if `signed_by` is None, else an issuer below it, or with
-    `is_root` another root, for which this one vouches."""
+    """A certificate that may sign: a root if `signed_by` is None, else an issuer below it, which
+    may be restricted, or with `is_root` another root, for which this one vouches."""
     subject = _name(name)
-    return (
-        _builder(subject, signed_by.subject if signed_by else subject, key, now, AUTHORITY_DAYS)
+    builder = (
+        _builder(subject, signed_by.subject if signed_by else subject, key, now, days)
         .add_extension(
             x509.BasicConstraints(ca=True, path_length=None if signed_by is None or is_root else 0),
             True,
         )
         .add_extension(_usage(signs=True), True)
-        .sign(signer, None)
     )
+    if restriction is not None:
+        builder = builder.add_extension(extension(restriction), True)
+    return builder.sign(signer, None)
 
 
 def node_certificate(
@@ -144,7 +163,11 @@ def node_certificate(
     now: float,
     days: float = NODE_DAYS,
 ) -> x509.Certificate:
-    """A node's certificate, signed by an issuer, for both sides of TLS."""
+    """A node's certificate, signed by an issuer, for both sides of TLS. It ends with its issuer's,
+    if that is earlier."""
+    days = min(days, (signed_by.not_valid_after_utc.timestamp() - now) / DAY)
+    if days <= 0.0:
+        raise CertificateError("the issuer's certificate has ended")
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     names = [x509.UniformResourceIdentifier(holder.uri)]
     return (
@@ -168,7 +191,7 @@ def read_node(certificate: x509.Certificate) -> NodeCertificate:
     key = certificate.public_key()
     if found is None or found[2] not in ROLES or not isinstance(key, Ed25519PublicKey):
         raise CertificateError(f"the certificate names no node: {uri[:200]!r}")
-    holder = Holder(found[1], ROLES[found[2]], found[3], int(found[4]))
+    holder = Holder(found[1], ROLES[found[2]], found[3], int(found[4]), int(found[5] or 0))
     raw = raw_key(key)
     return NodeCertificate(
         Principal(node_id(raw, holder.generation), holder.role, holder.tenant),
@@ -195,7 +218,12 @@ def is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def is_signed_by(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
+def path_length(certificate: x509.Certificate) -> int | None:
+    """How many authorities may be between an authority and a node; None: any number."""
+    return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length
+
+
+def is_signed_by(certificate: x509.Certificate, authorities: Sequence[x509.Certificate]) -> bool:
     """Whether one of these has signed it."""
     for authority in authorities:
         try:

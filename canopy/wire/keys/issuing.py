@@ -11,8 +11,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from canopy.wire.keys.authority import issuer_of
+from canopy.wire.keys.authority import Issuer, issuer_of
 from canopy.wire.keys.certificates import (
+    DAY,
     RENEW_UNTIL,
     CertificateError,
     Holder,
@@ -21,12 +22,13 @@ from canopy.wire.keys.certificates import (
     pem,
     read_node,
 )
+from canopy.wire.keys.chains import authority_id
 from canopy.wire.keys.enrolment import Denied, Enrol, Issued, Renew, Word, claim
 from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.keys.ledger import Ledger, LimitError
+from canopy.wire.keys.restrictions import restriction_of
 from canopy.wire.keys.tokens import hashed
 from overlay.rights import ROLES
-
-DAY = 86_400.0
 
 
 class RefusedError(Exception):
@@ -55,7 +57,7 @@ class Issuing:
             if isinstance(request, Enrol):
                 return self._enrol(request, key)
             return self._renew(request, key)
-        except (RefusedError, ValueError) as error:
+        except (RefusedError, CertificateError, LimitError, ValueError) as error:
             return Denied(str(error)[:400])
 
     def _enrol(self, request: Enrol, key: Ed25519PublicKey) -> Word:
@@ -68,12 +70,14 @@ class Issuing:
         holder = Holder(self._overlay, ROLES[found.role], found.tenant, 1)
         node = node_id(request.key, 1)
         self._check_revoked(node)
+        if node not in found.used_by and len(found.used_by) >= found.uses:
+            raise RefusedError("the token was used")
+        issuer = self._issuer()
+        holder = self._enter(issuer, holder, request.key, request.invitation, found.per_hour)
         if node not in found.used_by:  # who asks again has not heard the answer
-            if len(found.used_by) >= found.uses:
-                raise RefusedError("the token was used")
             used = msgspec.structs.replace(found, used_by=(*found.used_by, node))
             self._folder.write_invitation(request.invitation, used)
-        return self._issue(holder, key)
+        return self._issue(issuer, holder, key)
 
     def _renew(self, request: Renew, key: Ed25519PublicKey) -> Word:
         try:
@@ -81,8 +85,16 @@ class Issuing:
             known = read_node(certificate)
         except (ValueError, CertificateError) as error:
             raise RefusedError(f"no certificate: {error}") from None
-        if not is_signed_by(certificate, self._folder.issuers()):
+        revoked = self._folder.revocations(self._overlay)[0].ids
+        for former in self._folder.issuers():
+            if is_signed_by(certificate, [former]):
+                break
+        else:
             raise RefusedError("the certificate is not signed by this issuer")
+        if authority_id(former) in revoked:
+            raise RefusedError("the certificate is of an issuer that was revoked")
+        if reason := known.holder.refusal(restriction_of(former)):
+            raise RefusedError(reason)
         if known.key != request.key or known.holder.overlay != self._overlay:
             raise RefusedError("the certificate is of another key")
         if known.ends + RENEW_UNTIL * DAY < self._now():
@@ -92,13 +104,34 @@ class Issuing:
         if request.generation not in (known.holder.generation, known.holder.generation + 1):
             raise RefusedError("the generation is neither the present nor the next one")
         self._check_revoked(known.principal.id)
-        return self._issue(known.holder._replace(generation=request.generation), key)
+        issuer = self._issuer()
+        holder = known.holder._replace(generation=request.generation)
+        return self._issue(issuer, self._enter(issuer, holder, request.key), key)
 
     def _check_revoked(self, node: str) -> None:
         if node in self._folder.revocations(self._overlay)[0].ids:
             raise RefusedError("this node was revoked")
 
-    def _issue(self, holder: Holder, key: Ed25519PublicKey) -> Issued:
-        issuer, roots = issuer_of(self._folder), self._folder.chain("roots")
+    def _issuer(self) -> Issuer:
+        issuer, now = issuer_of(self._folder), self._now()
+        if issuer.id in self._folder.revocations(self._overlay)[0].ids:
+            raise RefusedError("this issuer was revoked")
+        if issuer.certificate.not_valid_after_utc.timestamp() <= now:
+            raise RefusedError("this issuer's certificate has ended")
+        return issuer
+
+    def _enter(
+        self, issuer: Issuer, holder: Holder, key: bytes, invitation: str = "", per_hour: int = 0
+    ) -> Holder:
+        """The node with its place, if one more may be signed. Raises LimitError."""
+        restriction, revoked = issuer.restriction, self._folder.revocations(self._overlay)[0].ids
+        if reason := holder._replace(place=1).refusal(restriction):
+            raise RefusedError(reason)  # before anything is noted
+        return Ledger(self._folder.path).enter(
+            holder, key, self._now(), revoked, restriction, invitation, per_hour
+        )
+
+    def _issue(self, issuer: Issuer, holder: Holder, key: Ed25519PublicKey) -> Issued:
+        roots = self._folder.chain("roots")
         chain = issuer.sign_node(holder, key, self._now())
         return Issued(pem(*chain), pem(*roots), self._folder.revocations(self._overlay)[1])

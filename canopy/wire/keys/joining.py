@@ -20,11 +20,12 @@ from canopy.wire.addresses import split_address
 from canopy.wire.keys.certificates import (
     CertificateError,
     fingerprint,
+    is_signed_by,
     pem,
     raw_key,
-    read_der,
     read_node,
 )
+from canopy.wire.keys.chains import path_of, read_chain, read_chain_der
 from canopy.wire.keys.enrolment import (
     FRAME_MOST,
     LENGTH,
@@ -39,10 +40,11 @@ from canopy.wire.keys.enrolment import (
     claim,
     frame,
 )
-from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
 from canopy.wire.keys.revocations import read as read_revocations
 from canopy.wire.keys.tokens import Token
-from canopy.wire.transport.tls import TlsError, TlsPipe, new_context, tls_fault
+from canopy.wire.transport.tls import Chain, TlsError, TlsPipe, new_context, tls_fault
+from overlay.machine import NodeId
 from overlay.rights import Principal, Role
 
 PATIENCE = 5.0
@@ -56,8 +58,11 @@ class JoinError(Exception):
 class _Side:
     """One connection to an issuer."""
 
-    def __init__(self, roots: Sequence[x509.Certificate]) -> None:
-        """`roots`: those to believe; none: whoever answers is heard, and told nothing."""
+    def __init__(self, roots: Sequence[x509.Certificate], issuer: NodeId | None = None) -> None:
+        """`roots`: those to believe; none: whoever answers is heard, and told nothing. `issuer`:
+        the only node that may hear what is said; "": any whose role is issuer or higher, None: any
+        node of the overlay."""
+        self._issuer = issuer
         self._context = new_context(False)
         self._believes = bool(roots)
         if roots:
@@ -72,14 +77,18 @@ class _Side:
         """For `TlsPipe`."""
         return self._context
 
-    def identify(self, certificate: bytes) -> Principal:
-        """Only an issuer may hear what is said here. Raises TlsError for others."""
+    def identify(self, chain: Chain) -> Principal:
+        """Only the issuer may hear a secret. Raises TlsError for others."""
+        if not self._believes:
+            return Principal("", Role.LEAF, "")
         try:
-            found = read_der(certificate).principal
+            found = read_chain_der(chain).node.principal
         except CertificateError as error:
             raise TlsError(str(error)) from None
-        if self._believes and found.role < Role.ISSUER:
+        if self._issuer == "" and found.role < Role.ISSUER:
             raise TlsError("the node there is no issuer")
+        if self._issuer and found.id != self._issuer:
+            raise TlsError("the node there is not the issuer that the token names")
         return found
 
     async def connect(self, address: str) -> Greeting:
@@ -143,7 +152,7 @@ async def join(folder: KeyFolder, token: Token, now: float) -> None:
         wanted = [root for root in roots if fingerprint(root) == token.root]
         if not wanted:
             raise JoinError(f"{address} is not of the overlay that the token names")
-        side = _Side(wanted)
+        side = _Side(wanted, token.node)
         try:
             greeting = await side.connect(address)
             signature = key.sign(claim(greeting.nonce, public, 1))
@@ -153,7 +162,7 @@ async def join(folder: KeyFolder, token: Token, now: float) -> None:
 
     issued = await _first(token.addresses, attempt)
     keep(folder, issued, token.overlay, now, token.root)
-    folder.write_issuer_place(token.addresses)
+    folder.write_issuer_place(token.addresses, token.peers)
 
 
 async def renew(folder: KeyFolder, generation: int, now: float) -> None:
@@ -165,7 +174,9 @@ async def renew(folder: KeyFolder, generation: int, now: float) -> None:
     public = raw_key(key.public_key())
 
     async def attempt(address: str) -> Issued:
-        side = _Side(folder.chain("roots"))
+        side = _Side(
+            folder.chain("roots")
+        )  # nothing secret is said, and `keep` looks at the answer
         try:
             greeting = await side.connect(address)
             signature = key.sign(claim(greeting.nonce, public, generation))
@@ -201,20 +212,41 @@ async def _first(addresses: Sequence[str], attempt: object) -> Issued:
 
 def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str = "") -> None:
     """Check what the issuer sent, and write it into the folder. Raises JoinError. `root`: the
-    fingerprint of the one that has to be among the roots."""
+    fingerprint of the one that has to be among the roots, of a token: with it the others that the
+    issuer names are believed; without one those count that are in the folder, and what they vouch
+    for."""
     try:
         chain = x509.load_pem_x509_certificates(issued.chain)
         roots = x509.load_pem_x509_certificates(issued.roots)
         found = read_node(chain[0])
+        known = [each for each in roots if fingerprint(each) == root] or folder.chain("roots")
+        read_chain(path_of(chain[0], chain[1:], known))
+        revoked = 0
         if issued.revocations:
-            read_revocations(issued.revocations, overlay, roots)
-    except (ValueError, CertificateError) as error:
+            revoked = read_revocations(issued.revocations, overlay, roots).version
+        newer = revoked > folder.revocations(overlay)[0].version
+    except (ValueError, CertificateError, KeyFolderError) as error:
         raise JoinError(f"the issuer sent no certificate: {error}") from None
     if found.key != folder.public_key() or found.holder.overlay != overlay or found.ends < now:
         raise JoinError("the issuer sent a certificate for something else")
     if root and root not in [fingerprint(each) for each in roots]:
         raise JoinError("the issuer sent other roots than the token's")
+    if not root and not all(_is_vouched_for(each, chain[1:], known) for each in roots):
+        raise JoinError(
+            "the issuer sent a root that none of those vouches for which are known here"
+        )
     folder.write_chain("roots", *roots)
     folder.write_chain("node", *chain)
-    if issued.revocations:
+    if newer:
         folder.write_revocations(issued.revocations)
+
+
+def _is_vouched_for(
+    root: x509.Certificate,
+    others: Sequence[x509.Certificate],
+    known: Sequence[x509.Certificate],
+) -> bool:
+    """Whether a root is known, or one that is has signed it: its certificate is among `others`."""
+    return root in known or any(
+        one.public_key() == root.public_key() and is_signed_by(one, known) for one in others
+    )

@@ -9,6 +9,7 @@
 ``policy``              what tenants may publish and subscribe to, signed
 ``issuer.key, .pem``    at an issuer: what signs nodes, and what vouches for it
 ``former.pem``          issuers before the last rotation, whose nodes may renew
+``signed, limits.json`` at an issuer: what it has signed, and how much it may
 ``root.key``            what signs issuers; to be kept elsewhere, offline
 ``invites/``            at an issuer: tokens that were not used up
 ======================= =============================================================
@@ -53,6 +54,8 @@ class IssuerPlace(msgspec.Struct, frozen=True):
     """Where a node renews its certificate."""
 
     addresses: tuple[str, ...]
+    peers: tuple[str, ...] = ()
+    """Nodes of the overlay that its token named besides."""
 
 
 class KeyFolder:
@@ -210,9 +213,10 @@ class KeyFolder:
             return msgspec.json.decode((self.path / "issuer.json").read_bytes(), type=IssuerPlace)
         return None
 
-    def write_issuer_place(self, addresses: tuple[str, ...]) -> None:
-        """Note where this node's issuer is reached."""
-        write_durably(self.path / "issuer.json", msgspec.json.encode(IssuerPlace(addresses)))
+    def write_issuer_place(self, addresses: tuple[str, ...], peers: tuple[str, ...] = ()) -> None:
+        """Note where this node's issuer is reached, and other nodes."""
+        place = IssuerPlace(addresses, peers)
+        write_durably(self.path / "issuer.json", msgspec.json.encode(place))
 
     def invitations(self) -> dict[str, Invitation]:
         """By name, the invitations that this issuer keeps."""

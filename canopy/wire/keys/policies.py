@@ -1,8 +1,8 @@
 """The policy as a file that people write, and as the document that an admin signs.
 
-The signer is an authority (root or issuer), or a node whose certificate has the role admin, held
-when the policy was signed, and was not revoked. The overlay keeps one policy, whose version only
-grows; what is in it is in overlay/tenants/policy.
+The signer is an authority (root or unrestricted issuer), or a node whose certificate has the role
+admin, held when the policy was signed, and was not revoked. The overlay keeps one policy, whose
+version only grows; what is in it is in overlay/tenants/policy.
 """
 
 from __future__ import annotations
@@ -17,13 +17,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from canopy.wire.keys.certificates import (
-    CertificateError,
-    check_name,
-    is_authority,
-    is_signed_by,
-    read_node,
-)
+from canopy.wire.keys.certificates import CertificateError, check_name
+from canopy.wire.keys.chains import check_signer
 from overlay.machine import NodeId
 from overlay.rights import Role
 from overlay.tenants.policy import FORMAT, Policy, PolicyError, check_policy
@@ -122,19 +117,10 @@ def _check_signer(
     roots: list[x509.Certificate],
     revoked: Collection[NodeId],
 ) -> None:
-    believed = list(roots)
-    for one in reversed(chain[1:]):
-        if is_authority(one) and is_signed_by(one, believed):
-            believed.append(one)
-    signer = chain[0]
-    if not is_signed_by(signer, believed):
-        raise PolicyError("nobody whom this overlay believes vouches for the policy's signer")
-    if is_authority(signer):
+    found = check_signer(chain, roots, revoked, body.signed)
+    if found is None:
         return
-    found = read_node(signer)
     if found.principal.role < Role.ADMIN:
         raise PolicyError(f"the policy is signed by a {found.principal.role.name.lower()}")
     if found.principal.id in revoked:
         raise PolicyError("the policy's signer was revoked")
-    if not found.begins <= body.signed <= found.ends:
-        raise PolicyError("the policy's signer had no valid certificate when it was signed")

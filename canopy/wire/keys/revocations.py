@@ -1,4 +1,6 @@
-"""The list of node ids that are not believed any more, signed by the overlay's root or issuer.
+"""The list of ids that are not believed any more, signed by the overlay's root or an unrestricted
+issuer. Ids are those of nodes, and of issuers (`chains.authority_id`), with whom all that they have
+signed is not believed.
 
 There is one list; each change makes the next version, with everything of the one before. A node
 takes a list with a higher version than its own, keeps it durably, and closes links with who is in
@@ -7,7 +9,7 @@ it (canopy/wire/process/security).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 import msgspec
@@ -16,7 +18,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from canopy.wire.keys.certificates import CertificateError, is_authority, is_signed_by
+from canopy.wire.keys.certificates import CertificateError
+from canopy.wire.keys.chains import check_signer
 from overlay.machine import NodeId, Uint53
 
 IDS_MOST = 10_000
@@ -25,7 +28,7 @@ when it cannot be renewed."""
 
 
 class Revocations(msgspec.Struct, frozen=True, array_like=True):
-    """The nodes whose certificates are revoked, as the authority signs them."""
+    """The nodes and issuers whose certificates are revoked, as the authority signs them."""
 
     overlay: str
     version: Uint53
@@ -56,19 +59,21 @@ def sign(
     return msgspec.msgpack.encode(SignedRevocations(body, key.sign(_CONTEXT + body), signers))
 
 
-def read(data: bytes, overlay: str, roots: list[x509.Certificate]) -> Revocations:
-    """A list that an authority below one of `roots` has signed. Raises CertificateError."""
+def read(
+    data: bytes,
+    overlay: str,
+    roots: list[x509.Certificate],
+    revoked: Collection[NodeId] = (),
+    at: float | None = None,
+) -> Revocations:
+    """A list that an authority below one of `roots` has signed, which is not among `revoked`, and
+    valid `at` that time, if one is given. Raises CertificateError."""
     try:
         signed = msgspec.msgpack.decode(data, type=SignedRevocations)
         found = msgspec.msgpack.decode(signed.body, type=Revocations)
-        signer, *others = map(x509.load_der_x509_certificate, signed.signers)
-        key = signer.public_key()
-        vouched = [one for one in others if is_authority(one) and is_signed_by(one, roots)]
-        if not (
-            isinstance(key, Ed25519PublicKey)
-            and is_authority(signer)
-            and is_signed_by(signer, [*roots, *vouched])
-        ):
+        chain = [x509.load_der_x509_certificate(one) for one in signed.signers]
+        key = chain[0].public_key()
+        if not isinstance(key, Ed25519PublicKey) or check_signer(chain, roots, revoked, at):
             raise CertificateError("the list of revocations is signed by no authority")
         key.verify(signed.signature, _CONTEXT + signed.body)
     except (msgspec.MsgspecError, ValueError, InvalidSignature) as error:

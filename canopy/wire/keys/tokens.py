@@ -35,6 +35,10 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     addresses: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=8)]
     invitation: Short
     secret: Annotated[bytes, msgspec.Meta(min_length=SECRET_BYTES, max_length=SECRET_BYTES)]
+    node: Short = ""
+    """The id of the node that may hear the secret; "": any whose role is issuer or higher."""
+    peers: Annotated[tuple[str, ...], msgspec.Meta(max_length=8)] = ()
+    """Where the overlay is met besides: an issuer that is a leaf names no other node."""
 
 
 class Invitation(msgspec.Struct, frozen=True):
@@ -47,6 +51,8 @@ class Invitation(msgspec.Struct, frozen=True):
     until: float
     used_by: tuple[str, ...] = ()
     """Ids of the nodes that have used it."""
+    per_hour: int = 0
+    """By how many within an hour; 0: any number."""
 
 
 def hashed(secret: bytes) -> str:

@@ -21,15 +21,16 @@ from canopy.wire.config import NodeConfig
 from canopy.wire.constants import CONNECTIONS
 from canopy.wire.keys.authority import sign_self
 from canopy.wire.keys.certificates import (
+    DAY,
     RENEW_AFTER,
     CertificateError,
-    NodeCertificate,
-    read_der,
 )
+from canopy.wire.keys.chains import Vouched, issuer_name, read_chain_der
 from canopy.wire.keys.enrolment import LENGTH, PREAMBLE, REQUEST_MOST, Greeting, frame, request
-from canopy.wire.keys.issuing import DAY, Issuing
+from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.joining import JoinError, join, renew
 from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.live_ids import LiveIds
 from canopy.wire.keys.policies import read_policy
 from canopy.wire.keys.revocations import read as read_revocations
 from canopy.wire.keys.signing import KeySigner
@@ -37,7 +38,7 @@ from canopy.wire.keys.tokens import TokenError, read_token
 from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
 from canopy.wire.transport.accept_limits import AcceptLimits
-from canopy.wire.transport.tls import Security, TlsError, TlsPipe, new_context
+from canopy.wire.transport.tls import Chain, Security, TlsError, TlsPipe, new_context
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
 from overlay.rights import Principal, Role
@@ -46,6 +47,15 @@ from overlay.tenants.policy import Policy, PolicyError
 LOOK: Final = 1.0
 """Seconds between two looks at the key folder, and at the certificates of live connections: a
 revocation closes links within 5."""
+
+ISSUER_SOON: Final = 14 * DAY
+"""Before its end an issuer's own node warns that long: it has to be replaced by who has the
+root."""
+
+NOTE_AGAIN: Final = 60.0
+"""Seconds until something that an issuer has signed wrongly is written down again."""
+
+ISSUERS_NOTED: Final = 256
 
 RENEW_AGAIN: Final = 60.0
 """Seconds until a renewal that failed is tried again."""
@@ -73,7 +83,9 @@ class NodeSecurity:
         self._issuing = Issuing(folder, overlay, now) if folder.is_issuer else None
         self._seen: dict[str, int] = {}
         self._renew_at = 0.0
-        self._read: BoundedDict[bytes, NodeCertificate] = BoundedDict(CONNECTIONS)
+        self._read: BoundedDict[Chain, Vouched] = BoundedDict(CONNECTIONS)
+        self._ids = LiveIds()
+        self._noted: BoundedDict[bytes, float] = BoundedDict(ISSUERS_NOTED)
         self._limits = AcceptLimits()
         self._local_limits = AcceptLimits(LOCAL_PER_SECOND, LOCAL_AWAITING)
         self.changed: Callable[[], None] = lambda: None
@@ -132,21 +144,42 @@ class NodeSecurity:
         """With the certificate that holds now."""
         return self._contexts[is_server]
 
-    def identify(self, certificate: bytes) -> Principal:
-        """Who presents this. The root's signature is TLS's business. Raises TlsError."""
-        found = self._read.get(certificate)
+    def identify(self, chain: Chain) -> Principal:
+        """Who presents this. The signatures are TLS's business. Raises TlsError."""
+        found = self._read.get(chain)
         if found is None:  # else it is looked at again and again, while its holder is connected
             try:
-                found = self._read[certificate] = read_der(certificate)
+                found = self._read[chain] = read_chain_der(chain)
             except CertificateError as error:
+                self._note_refused(chain, str(error))
                 raise TlsError(str(error)) from None
-        if found.holder.overlay != self.overlay:
-            raise TlsError(f"its certificate is of the overlay {found.holder.overlay!r}")
-        if found.principal.id in self._revoked:
+        node, now = found.node, self._now()
+        if node.holder.overlay != self.overlay:
+            raise TlsError(f"its certificate is of the overlay {node.holder.overlay!r}")
+        if node.principal.id in self._revoked:
             raise TlsError("its certificate was revoked")
-        if found.ends < self._now():
-            raise TlsError("its certificate has expired")
-        return found.principal
+        for issuer in found.issuers:
+            if issuer in self._revoked:
+                raise TlsError(f"its issuer {issuer} was revoked")
+        if found.ends < now:
+            raise TlsError(
+                "its certificate has expired" if node.ends < now else "its issuer's has expired"
+            )
+        if reason := self._ids.refusal(found, now, self._revoked):
+            self._note_refused(chain, reason)
+            raise TlsError(reason)
+        return node.principal
+
+    def _note_refused(self, chain: Chain, reason: str) -> None:
+        """Write down that an issuer of this overlay has signed what it may not, for the operators;
+        once in a while for each issuer, since one that lies can sign any number."""
+        issuer, now = chain[1] if len(chain) > 1 else b"", self._now()
+        if now - self._noted.get(issuer, 0.0) < NOTE_AGAIN:
+            return
+        self._noted.renew(issuer, now)
+        name = issuer_name(issuer)
+        self._log.warning("certificate_refused", issuer=name, reason=reason)
+        self._folder.note("certificate refused", issuer=name, reason=reason)
 
     def program_side(self) -> Security:
         """TLS with programs, which present no certificate."""
@@ -154,9 +187,9 @@ class NodeSecurity:
 
     @property
     def introducers(self) -> tuple[str, ...]:
-        """Addresses of nodes to join at: the issuer's."""
+        """Addresses of nodes to join at: those that the token named, and the issuer's."""
         place = self._folder.issuer_place()
-        return () if place is None else place.addresses
+        return () if place is None else (*place.peers, *place.addresses)
 
     def signer(self) -> KeySigner:
         """Signs what this node says of clusters. Raises KeyFolderError."""
@@ -178,7 +211,8 @@ class NodeSecurity:
         """Keep a list that is newer than the own one. Returns the version of the list that holds
         now."""
         try:
-            found = read_revocations(data, self.overlay, self._folder.chain("roots"))
+            roots = self._folder.chain("roots")
+            found = read_revocations(data, self.overlay, roots, self._revoked, self._now())
         except (CertificateError, KeyFolderError) as error:
             self._log.warning("revocations_refused", reason=error)
             return self.revocations.version
@@ -213,9 +247,15 @@ class NodeSecurity:
             self._log.warning("renewal_failed", reason=error, days_left=round(left, 1))
             return False
         self.reload()
+        left = 0.0 if self._issuing is None else self._issuer_ends() - self._now()
+        if self._issuing is not None and left < ISSUER_SOON:
+            self._log.warning("issuer_ends", days_left=round(left / DAY, 1))
         self._folder.note("renewed", node=self.own.principal.id, until=int(self.own.ends))
         self._log.info("renewed", node=self.own.principal.id, until=int(self.own.ends))
         return True
+
+    def _issuer_ends(self) -> float:
+        return self._folder.chain("issuer")[0].not_valid_after_utc.timestamp()
 
     def reload(self) -> None:
         """Read the folder again. What cannot be used is logged, and what holds goes on."""
@@ -324,7 +364,7 @@ class _JoinSide:
         """For `TlsPipe`."""
         return self._context
 
-    def identify(self, certificate: bytes) -> Principal:
+    def identify(self, chain: Chain) -> Principal:
         """It is nobody yet."""
         return Principal("", Role.LEAF, "")
 

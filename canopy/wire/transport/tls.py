@@ -27,6 +27,18 @@ BUFFER: Final = 64 * 1024
 for: 20 µs for 256 KiB, and 1.4 with one that is kept."""
 
 
+Chain = tuple[bytes, ...]
+"""Certificates (DER): a peer's, and those by which it was verified. Empty: it presented none."""
+
+IGNORE_CRITICAL: Final = ssl.VerifyFlags(0x10)
+"""OpenSSL's X509_V_FLAG_IGNORE_CRITICAL: extensions that it does not know are not its business.
+`identify` looks at all of them (canopy/wire/keys/chains.py)."""
+
+
+_DER: Final = 2
+"""How Python before 3.13 is asked for a certificate's bytes."""
+
+
 class TlsError(Exception):
     """The peer is refused, or does not speak TLS; says why."""
 
@@ -37,9 +49,10 @@ class Security(Protocol):
     def context(self, is_server: bool) -> ssl.SSLContext:
         """With the certificate that holds now."""
 
-    def identify(self, certificate: bytes) -> Principal:
-        """Who presents this certificate (DER), which the overlay's root vouches for. Raises
-        TlsError if it is not to be believed (any more)."""
+    def identify(self, chain: Chain) -> Principal:
+        """Who presents this certificate, the first one, with those that vouch for it up to a root
+        of the overlay: TLS has verified their signatures. Raises TlsError if it is not to be
+        believed (any more)."""
 
 
 class Doorkeeper(Security, Protocol):
@@ -66,8 +79,8 @@ class TlsPipe:
             self._incoming, self._outgoing, server_side=is_server
         )
         self._buffer = bytearray(BUFFER)
-        self.certificate = b""
-        """The peer's (DER), after the handshake."""
+        self.chain: Chain = ()
+        """The peer's, after the handshake."""
 
     async def handshake(self, stream: trio.SocketStream, first: bytes = b"") -> Principal:
         """Greet the peer; `first` was read already. Returns who it is. Raises TlsError if it is
@@ -84,8 +97,8 @@ class TlsPipe:
                 if not data:
                     raise TlsError("the peer closed it during the handshake")
                 self._incoming.write(data)
-            self.certificate = self._object.getpeercert(True) or b""
-            principal = self._security.identify(self.certificate)
+            self.chain = verified_chain(self._object)
+            principal = self._security.identify(self.chain)
         except ssl.SSLError as error:
             await self._tell(stream)
             raise TlsError(tls_fault(error)) from None
@@ -158,6 +171,16 @@ class SecureInlet:
                 return plain
 
 
+def verified_chain(connection: ssl.SSLObject) -> Chain:
+    """The certificates by which OpenSSL has verified the peer's, which is the first one, after the
+    handshake. Where it was told to verify nothing they prove nothing."""
+    found: Any = getattr(connection, "get_verified_chain", None)  # since Python 3.13
+    if found is not None:
+        return tuple(found())
+    inner: Any = connection._sslobj  # type: ignore[attr-defined]
+    return tuple([one.public_bytes(_DER) for one in inner.get_verified_chain() or ()])
+
+
 def new_context(is_server: bool) -> ssl.SSLContext:
     """TLS 1.3 alone, both sides with certificates, without resumption."""
     kind = ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT
@@ -165,6 +188,7 @@ def new_context(is_server: bool) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # a certificate names a node, not a machine
     context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= IGNORE_CRITICAL
     if is_server:
         context.num_tickets = 0
     return context

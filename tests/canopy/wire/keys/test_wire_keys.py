@@ -24,6 +24,7 @@ from canopy.wire.keys.joining import JoinError, keep
 from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
 from canopy.wire.keys.tokens import PREFIX, Token, TokenError, read_token, write_token
 from canopy.wire.process.security import NodeSecurity
+from canopy.wire.transport.tls import verified_chain
 from overlay.rights import Role
 from tests.support.real.keys import Keys
 
@@ -241,7 +242,7 @@ class Side:
             return False
         finally:
             self.peer.incoming.write(self.outgoing.read())
-        self.security.identify(self.object.getpeercert(True) or b"")
+        self.security.identify(verified_chain(self.object))
         return True
 
 

@@ -98,6 +98,36 @@ def test_a_node_that_was_off_for_sixty_days_comes_back_by_itself(overlay: Overla
     assert renewed.ends > time.time() + 6 * DAY
 
 
+def test_an_issuer_of_a_tenant_invites_and_is_revoked_with_all_that_it_signed(
+    overlay: Overlay,
+) -> None:
+    """Its node and the one that it has invited are leaves; both are cut off within seconds."""
+    keys(overlay, "init", 0, "--overlay", "acme")
+    first = overlay.start()
+    wait_ready(first)
+    at = (overlay.folder / "0" / "address").read_text().strip()
+    made = ("--role", "leaf", "--tenant", "t", "--ids", "5", "--into", str(overlay.folder / "1"))
+    keys(overlay, "issuer", 0, *made)
+    issuer = overlay.start(at)
+    wait_ready(issuer)
+    token = keys(overlay, "invite", 1, "--role", "leaf", "--tenant", "t", "--peer", at).strip()
+    os.environ["CANOPY_JOIN"] = token
+    try:
+        leaf = overlay.start()
+        wait_ready(leaf)
+    finally:
+        del os.environ["CANOPY_JOIN"]
+    ids = [status(client).node for client in (issuer, leaf)]
+    assert set(ids) <= set(connected(first))
+    (found,) = json.loads(keys(overlay, "ls", 1, "--json"))["issuers"]
+    keys(overlay, "revoke", 0, found["id"])
+    until = time.monotonic() + PATIENCE
+    while set(ids) & set(connected(first)):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert f"its issuer {found['id']} was revoked" in overlay.log(0)
+
+
 def connected(client: object) -> list[str]:
     """Ids of the nodes with which this one has a live link."""
     found = client.ask(GetPeers(0), Peers)  # type: ignore[attr-defined]

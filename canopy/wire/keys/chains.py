@@ -1,0 +1,173 @@
+"""Who vouches for a certificate, and whether they may: what is looked at beyond signatures.
+
+TLS verifies the signatures, times and path lengths of a chain; of a document's signer `path_of`
+does. Then `read_chain` looks at what neither knows: the restrictions of issuers
+(`restrictions`), and that no extension is critical which nobody here has looked at. (TLS is told
+to leave that to this, since it does not know the restriction's extension.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.x509.oid import ExtensionOID
+
+from canopy.wire.keys.certificates import (
+    CertificateError,
+    NodeCertificate,
+    is_authority,
+    is_signed_by,
+    node_id,
+    path_length,
+    raw_key,
+    read_node,
+)
+from canopy.wire.keys.restrictions import OID, RestrictionError, restriction_of
+from overlay.machine import NodeId
+
+UNDERSTOOD: Final = frozenset(
+    (
+        ExtensionOID.BASIC_CONSTRAINTS,
+        ExtensionOID.KEY_USAGE,
+        ExtensionOID.EXTENDED_KEY_USAGE,
+        ExtensionOID.SUBJECT_ALTERNATIVE_NAME,
+        ExtensionOID.NAME_CONSTRAINTS,
+        OID,
+    )
+)
+"""Extensions that may be critical: TLS looks at all of them but the last."""
+
+CHAIN_MOST: Final = 5
+"""Certificates from a node's to the root, with one by which a former root vouches for it."""
+
+
+class Vouched(NamedTuple):
+    """A node's certificate, and those that vouch for it."""
+
+    node: NodeCertificate
+    issuers: tuple[NodeId, ...]
+    """Ids of the keys that have signed, the node's issuer first and the root last."""
+    ends: float
+    """When the first of all these certificates ends: seconds since 1970."""
+
+
+def authority_id(certificate: x509.Certificate) -> NodeId:
+    """What an issuer or root is called in lists of revocations: as a node with its key would be in
+    generation 0, which nodes do not have. Raises CertificateError."""
+    key = certificate.public_key()
+    if not isinstance(key, Ed25519PublicKey):
+        raise CertificateError("who signed it has no Ed25519 key")
+    return node_id(raw_key(key), 0)
+
+
+def read_chain_der(chain: Sequence[bytes]) -> Vouched:
+    """`read_chain` of what TLS hands over. Raises CertificateError."""
+    try:
+        return read_chain([x509.load_der_x509_certificate(one) for one in chain])
+    except ValueError as error:
+        raise CertificateError(f"not a certificate: {error}") from None
+
+
+def issuer_name(certificate: bytes) -> NodeId:
+    """`authority_id` of a certificate (DER), for messages; "unknown" if there is none."""
+    try:
+        return authority_id(x509.load_der_x509_certificate(certificate))
+    except (CertificateError, ValueError):
+        return "unknown"
+
+
+def may_sign(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Whether this authority may sign such a certificate at all: an issuer signs no issuers."""
+    return is_authority(authority) and (
+        path_length(authority) is None or not is_authority(certificate)
+    )
+
+
+def path_of(
+    certificate: x509.Certificate,
+    others: Sequence[x509.Certificate],
+    roots: Sequence[x509.Certificate],
+) -> tuple[x509.Certificate, ...]:
+    """The certificate, and by whom it is signed up to one of `roots`, with the help of `others`.
+    Raises CertificateError if there is no such path."""
+    found = _path(certificate, tuple(others), tuple(roots))
+    if found is None:
+        raise CertificateError("nobody whom this overlay believes vouches for it")
+    return found
+
+
+def _path(
+    certificate: x509.Certificate,
+    others: tuple[x509.Certificate, ...],
+    roots: tuple[x509.Certificate, ...],
+) -> tuple[x509.Certificate, ...] | None:
+    if certificate in roots:
+        return (certificate,)
+    for root in roots:
+        if may_sign(root, certificate) and is_signed_by(certificate, [root]):
+            return certificate, root
+    for at, other in enumerate(others):
+        if may_sign(other, certificate) and is_signed_by(certificate, [other]):
+            rest = _path(other, others[:at] + others[at + 1 :], roots)
+            if rest is not None:
+                return certificate, *rest
+    return None
+
+
+def read_chain(chain: Sequence[x509.Certificate]) -> Vouched:
+    """What a chain of valid signatures says, the node's certificate first and the root last, if
+    those who signed it may sign such a node. Raises CertificateError."""
+    if not 2 <= len(chain) <= CHAIN_MOST:
+        raise CertificateError("nobody vouches for its certificate")
+    node = read_node(chain[0])
+    for below, authority in pairwise(chain):
+        if not may_sign(authority, below):
+            raise CertificateError("its issuer may not sign it")
+    for one in chain:
+        unknown = [e.oid.dotted_string for e in one.extensions if e.critical]
+        unknown = [oid for oid in unknown if x509.ObjectIdentifier(oid) not in UNDERSTOOD]
+        if unknown:
+            raise CertificateError(f"a critical extension is not known here: {unknown[0]}")
+    for authority in chain[1:]:
+        try:
+            restriction = restriction_of(authority)
+        except RestrictionError as error:
+            raise CertificateError(str(error)) from None
+        if reason := node.holder.refusal(restriction):
+            raise CertificateError(reason)
+    return Vouched(
+        node,
+        tuple(map(authority_id, chain[1:])),
+        min(one.not_valid_after_utc.timestamp() for one in chain),
+    )
+
+
+def check_signer(
+    chain: Sequence[x509.Certificate],
+    roots: Sequence[x509.Certificate],
+    revoked: Collection[NodeId],
+    at: float | None,
+) -> NodeCertificate | None:
+    """Who signed a document of the whole overlay, the signer's certificate first: None for an
+    authority, which has to be an unrestricted one. `at`: when all had to be valid. Raises
+    CertificateError."""
+    path = path_of(chain[0], chain[1:], roots)
+    try:
+        restricted = is_authority(path[0]) and restriction_of(path[0]) is not None
+    except RestrictionError:
+        restricted = True
+    if restricted:
+        raise CertificateError("it is signed by a restricted issuer, which signs nodes alone")
+    node = None if is_authority(path[0]) else read_chain(path).node
+    if any(authority_id(one) in revoked for one in path[node is not None :]):
+        raise CertificateError("its signer's issuer was revoked" if node else "it was revoked")
+    if at is not None and not all(
+        one.not_valid_before_utc.timestamp() <= at <= one.not_valid_after_utc.timestamp()
+        for one in path
+    ):
+        raise CertificateError("its signer had no valid certificate when it was signed")
+    return node
