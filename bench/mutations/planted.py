@@ -20,9 +20,15 @@ from bench.mutations import (
     turn_faults,
 )
 from bench.mutations.planting import FAULTS, PlantedFault, plant
-from bench.node import registering_faults
+from bench.node import dropped_faults, registering_faults
 from bench.processes import operating_faults
-from bench.security import lying_faults, program_faults, security_faults
+from bench.security import (
+    issuer_faults,
+    lying_faults,
+    program_faults,
+    ring_faults,
+    security_faults,
+)
 from bench.streams import (
     consuming_faults,
     directory_faults,
@@ -45,6 +51,7 @@ __all__ = [
     "chord_faults",
     "consuming_faults",
     "directory_faults",
+    "dropped_faults",
     "expiry_faults",
     "fork_faults",
     "gap_faults",
@@ -53,6 +60,7 @@ __all__ = [
     "health_faults",
     "host_faults",
     "hot_value_faults",
+    "issuer_faults",
     "lower_faults",
     "lying_faults",
     "mending_faults",
@@ -67,6 +75,7 @@ __all__ = [
     "region_faults",
     "registering_faults",
     "retention_faults",
+    "ring_faults",
     "security_faults",
     "spark_faults",
     "stream_faults",
