@@ -10,6 +10,8 @@
   its disk; then all three are. All nodes share one disk; in memory (/dev/shm) none waits for
   another's. Times of starting are from the process's begin, of which the
   interpreter takes some (`a node without a stream`).
+* `check`: how long single rows take, 1,000 a second, while the leader and a follower read all of
+  their logs as `canopy stream check` has it, beside no check, in turns of 5 s.
 * `memory`: what private memory of a node grows by for each shard: founded, with a leader and
   nothing to do; and after 16 MiB of rows for each.
 * `disk`: bytes of a replica's files for each byte of rows, with rows of about 190 bytes.
@@ -38,6 +40,7 @@ import psutil
 
 from bench.streams.contestants.canopy_stream import CanopyProgram
 from bench.streams.contestants.contestant import rows
+from bench.streams.volume.checking import WINDOW, WINDOWS, Checks
 from canopy.client.blocking import ControlClient
 from overlay.client import AppendEvents, Command, Draft, EventsAppended, GetStreams, Streams
 from overlay.info import ReplicaInfo
@@ -210,6 +213,42 @@ def _append_once(client: ControlClient) -> None:
     raise AssertionError("nothing could be appended")
 
 
+def check(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
+    """Single rows beside checks."""
+    nodes.add(STREAM)
+    program = nodes.program
+    program.rows, small = large_rows(1_024), program.rows
+    while (size := _size(nodes, 0)) < gigabytes * 1e9:
+        program.append(200, 4, 2.0)
+        say(f"  {size / 1e9:.1f} GB")
+    program.rows = small
+    program.pace(PACE, 5.0)
+    without: list[float] = []
+    during: list[float] = []
+    leader = nodes.ids.index(nodes.streams(STREAM).shards[0].leader)
+    read, took = 0, 0.0
+    for _ in range(WINDOWS):
+        without += program.pace(PACE, WINDOW)
+        with ExitStack() as stack:
+            both = [
+                stack.enter_context(Checks(ControlClient.connect(nodes.overlay.folder / str(n))))
+                for n in (leader, nodes.follower())
+            ]
+            began = time.monotonic()
+            during += program.pace(PACE, WINDOW)
+            took += time.monotonic() - began
+        read += sum(each.bytes for each in both)
+        assert not any(each.faults for each in both), "no log is damaged"
+    found = [
+        row("megabytes a second of each of two nodes that check their logs", read / took / 2e6),
+        row("50 % of single rows within, ms, without a check", statistics.median(without) * 1e3),
+        row("50 % of single rows within, ms, meanwhile", statistics.median(during) * 1e3),
+        row("99 % of single rows within, ms, without a check", p99(without) * 1e3),
+        row("99 % of single rows within, ms, meanwhile", p99(during) * 1e3, "1.5 times without"),
+    ]
+    return [{"gigabytes": round(size / 1e9, 1), **one} for one in found]
+
+
 def memory(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
     """What shards cost a node."""
     del gigabytes
@@ -295,7 +334,13 @@ def transactions(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
     return [row("transactions a second", done / (time.monotonic() - began), "", 0)]
 
 
-PARTS: Final = {"log": log, "memory": memory, "disk": disk, "transactions": transactions}
+PARTS: Final = {
+    "log": log,
+    "check": check,
+    "memory": memory,
+    "disk": disk,
+    "transactions": transactions,
+}
 
 
 def main(args: Sequence[str] | None = None) -> int:

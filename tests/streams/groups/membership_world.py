@@ -33,8 +33,8 @@ from streams.groups.members import Members
 from streams.groups.messages import ChangeGroup, Wanted
 from streams.log import shard_log
 from streams.log.batches import Batch, BatchHead, Row, rows_of
-from streams.log.chunk import DEAD, EVENTS, POSITIONS, read
-from streams.log.group_state import DeadLetter, GroupEdited, GroupFounded
+from streams.log.chunk import DEAD, EVENTS, POSITIONS, STATE, read
+from streams.log.group_state import DeadLetter, GroupEdited, GroupFounded, GroupKnown
 from streams.log.state import ShardState, entries_of
 from streams.replication import kept_chunks
 from streams.replication.replica import Replica
@@ -298,9 +298,13 @@ class MembershipWorld(GroupsWorld):
                     if one.offset in state.groups.groups[one.group].done:
                         raise WrongError(f"{one.group} is done with {one.offset}, which dies")
                     dead[one.group, one.offset] = None
-            for one in entries_of(chunk) if chunk.kind == POSITIONS else ():
+            for one in entries_of(chunk) if chunk.kind in (POSITIONS, STATE) else ():
                 if isinstance(one, GroupFounded):
-                    selectors.setdefault(one.name, []).append((0, one.options.selector))
+                    selectors.setdefault(one.name, [(0, one.options.selector)])
+                elif isinstance(one, GroupKnown):  # where the log's beginning is not kept any more
+                    ends = [former.below for former in one.former]
+                    texts = [*(former.selector for former in one.former), one.options.selector]
+                    selectors.setdefault(one.name, list(zip([0, *ends], texts, strict=True)))
                 elif isinstance(one, GroupEdited):
                     selectors[one.group].append((chunk.first, one.options.selector))
             state.apply(chunk)
