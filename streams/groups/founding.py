@@ -51,11 +51,12 @@ def fault_of_selector(selector: str) -> Refusal | None:
 def edited(known: GroupOptions, wanted: Wanted) -> GroupOptions | Refusal:
     """The options of a group that has others from now on: what is None stays."""
     if wanted.by is not None and wanted.by != known.by:
+        has = f"is in order by {known.by}" if known.by else "is in no order by a key"
         return Refusal(
             OPTIONS,
-            f"the group's by is {known.by!r}, and is for good: rows of one key may be with several "
-            "members by now, or be done with in another order, and no later promise could undo "
-            "that. Found another group",
+            f"by: the group {has}, which is for good: rows of one key may be with several members "
+            "by now, or be done with in another order, and no later promise could undo that. Found "
+            "another group",
         )
     return _with(known, wanted)
 

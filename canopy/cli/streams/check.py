@@ -114,7 +114,7 @@ def said(found: LogCheck) -> Iterator[object]:
     for shard in damaged:
         rows.add_row(
             *(label(shard.stream), f"{shard.shard}", shard.state, f"{shard.found:,}"),
-            *(f"{shard.mended:,} chunks" if shard.mended else "", f"{shard.refused:,}"),
+            *(counted(shard.mended, "chunk") if shard.mended else "", f"{shard.refused:,}"),
             f"{shard.left + shard.ended:,}",
         )
     yield rows

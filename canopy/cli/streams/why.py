@@ -57,7 +57,8 @@ def why_row(
         attributes = ", ".join(f"{name}={value}" for name, value in found.attributes.items())
         out.print(f"  {label(attributes)}", soft_wrap=True)
         when = datetime.fromtimestamp(found.time).isoformat(" ", "milliseconds")
-        out.print(f"  appended {when} in chunk {found.chunk}, epoch {found.epoch}, {_by(found)}")
+        said = f"  appended {when} in chunk {found.chunk}, epoch {found.epoch}, {_by(found)}"
+        out.print(said, soft_wrap=True)
     if not readers:
         out.print("there are no durable consumers" if not consumer else "there is no such consumer")
         return

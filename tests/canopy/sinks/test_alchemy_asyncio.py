@@ -309,4 +309,4 @@ def test_the_example_of_the_guide_runs(stream: ScriptedStream, tmp_path: Path) -
         timeout=60,
     )
     assert ended.returncode == 0, ended.stderr
-    assert orders(tmp_path / "bills.db", "(SELECT total FROM bills)") == [99.5] * len(EVERY)
+    assert orders(tmp_path / "ledger.db", "(SELECT total FROM bills)") == [99.5] * len(EVERY)

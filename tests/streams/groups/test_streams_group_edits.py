@@ -163,7 +163,7 @@ def test_what_cannot_be_changed_is_refused_with_the_reason() -> None:
     HandMember(world, 1).join(leader, by="n", selector="n > 1")
     state = replica.state.groups.groups["g"]
     for wrong, code, said in (
-        ({"by": "m"}, "options", "by is 'n', and is for good"),
+        ({"by": "m"}, "options", "in order by n, which is for good"),
         ({"by": ""}, "options", "for good"),
         ({"lease": 0.5}, "options", "lease: "),
         ({"selector": "n >"}, "selector", "n >"),
