@@ -23,7 +23,7 @@ from streams.forking.copied_rows import (
     parts,
 )
 from streams.forking.messages import CopyFork, ForkChunkCopied
-from streams.log.batches import MalformedChunkError, encode_rows, join_batches
+from streams.log.batches import MalformedChunkError, encode_rows, join_batches, rows_of
 from streams.log.chunk import CHUNK_MOST, EVENTS, HEAD, PRODUCERS, Chunk, read
 from streams.log.fork_name import parse_fork
 from streams.log.fork_state import ForkCopied
@@ -227,9 +227,11 @@ class ForkCopies(Machine):
             self.port.count("fork_chunks_malformed")
             return
         try:
-            copies.take(sender, message.fork, chunk)
+            rows_of(chunk)  # before anything waits for the disk
         except MalformedChunkError:
             self.port.count("fork_chunks_malformed")
+        else:
+            copies.take(sender, message.fork, chunk)
 
     def on_committed(self, event: ShardCommitted) -> None:
         """More of a shard's log is committed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from streams.log.chunk import EVENTS, Chunk, ChunkId, pack, read
 from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.receipt import Receipt
 from streams.log.verify import Verifier
+from streams.replication import kept_chunks
 from streams.replication.messages import ShardAppend
 from tests.streams.forking.fork_world import ForkWorld, trial_of_forks
 from tests.support.logs import SHARD
@@ -129,6 +131,22 @@ def test_a_fork_goes_only_when_the_leader_that_was_sent_its_chunk_says_that_it_i
     assert world.forks[node].status(SHARD)[0].state == "waits"
     assert world.ports[node].counters["stream_answers_refused"] == 1
     assert healed(world) > 0
+
+
+def test_a_chunk_of_a_fork_that_cannot_be_read_is_refused_before_the_disk_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_chunks, "RECENT_BYTES", 1)
+    world, program, _ = overlay()
+    leader = world.peers[0]
+    good = encode_batches([Batch(BatchHead("a", 1, 0, 1), (Row({"n": 1}),))])
+    for body in (good[:-1], good[:-1] + b"\xc1", good.replace(b"\xdd", b"\xdc")):
+        chunk = pack(EVENTS, 9, ChunkId(1, bytes(32)), 0, 1, 5, body)
+        world.send(world.peers[2], leader, CopyFork(SHARD, "9_0_00000001", chunk.data))
+    world.run(1.0)
+    assert world.ports[leader.id].counters["fork_chunks_malformed"] == 3
+    send(world, program, 2)
+    assert not program.requests, "the leader goes on"
 
 
 def test_events_of_programs_without_a_name_are_taken_by_a_fork_that_their_node_did_not_know() -> (
