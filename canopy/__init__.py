@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from canopy.client.frames import OpaqueEvent
     from canopy.client.notices import Disconnected, Gap
     from canopy.client.publishing import PublishResult
+    from canopy.client.seals import seal_of
     from canopy.client.streams.appending import AppendResult
     from canopy.client.synchronous import (
         Client,
@@ -84,6 +85,7 @@ __all__ = [
     "UnknownContextError",
     "UnreachableError",
     "connect",
+    "seal_of",
 ]
 
 _HOMES: Final = {
@@ -105,6 +107,7 @@ _HOMES: Final = {
     "canopy.client.frames": ("OpaqueEvent",),
     "canopy.client.notices": ("Disconnected", "Gap"),
     "canopy.client.publishing": ("PublishResult",),
+    "canopy.client.seals": ("seal_of",),
     "canopy.client.synchronous": (
         "Client",
         "Gathering",

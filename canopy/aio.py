@@ -125,7 +125,8 @@ def connect(
     context: str | None = None,
     timeout: float = 5.0,
     reconnect: float = math.inf,
+    seal: str | Path | None = None,
 ) -> Opening[AsyncClient]:
     """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
     client with `close`."""
-    return connecting(_Runtime(), node_of(where, context), timeout, reconnect)
+    return connecting(_Runtime(), node_of(where, context), timeout, reconnect, seal)

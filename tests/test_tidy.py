@@ -72,6 +72,7 @@ CLIENT = (
 CLIENT_SIDE = (
     *("canopy.wire.transport.framing", "canopy.wire.folder", "canopy.wire.constants"),
     "canopy.wire.keys.certificates",  # whose key it is that a node on another machine has
+    "canopy.wire.keys.sealing",  # payloads are sealed where the program is
 )
 
 # Longest prefix wins; a folder may always import itself. What is not named here may import nothing

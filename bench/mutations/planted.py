@@ -27,6 +27,7 @@ from bench.security import (
     lying_faults,
     program_faults,
     ring_faults,
+    sealing_faults,
     security_faults,
 )
 from bench.streams import (
@@ -76,6 +77,7 @@ __all__ = [
     "registering_faults",
     "retention_faults",
     "ring_faults",
+    "sealing_faults",
     "security_faults",
     "spark_faults",
     "stream_faults",

@@ -26,6 +26,9 @@ format_option = click.option(
     "--format", "format_", type=click.Choice(FORMATS), default="auto", help="The file's format."
 )
 
+SEAL: Final = "canopy.seal"
+"""In the context of a command: the seal file that it was given."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 timeout_option = click.option(
@@ -66,6 +69,30 @@ def connect_option(command: F) -> F:
     )(waiting(command))
 
 
+def _keep_seal(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    ctx.meta[SEAL] = value
+
+
+def seal_option(command: F) -> F:
+    """Add `--seal FILE` (environment CANOPY_SEAL), which `open_client` takes into account."""
+    return click.option(
+        "--seal",
+        envvar="CANOPY_SEAL",
+        metavar="FILE",
+        callback=_keep_seal,
+        expose_value=False,
+        help="Seal payloads that leave, and open those that come, with the keys of this file "
+        "(`canopy keys seal`). [env: CANOPY_SEAL]",
+    )(command)
+
+
+def seal_file() -> str | None:
+    """The seal file that the running command was given."""
+    ctx = click.get_current_context(silent=True)
+    found: str | None = None if ctx is None else ctx.meta.get(SEAL)
+    return found
+
+
 def node_options(command: F) -> F:
     """Add the options of a command that asks a node: `--json`, `--timeout`, and those of
     `connect_option`."""
@@ -92,7 +119,7 @@ def open_client(where: str | None, wait: float, reconnect: float = 0.0) -> Clien
     began, is_silent = time.monotonic(), True
     while True:
         try:
-            return connect(where, reconnect=reconnect)
+            return connect(where, reconnect=reconnect, seal=seal_file())
         except UnreachableError as error:
             waited = time.monotonic() - began
             if waited >= wait:

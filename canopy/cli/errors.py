@@ -31,6 +31,8 @@ CODES: Final = {
     "FolderError": FAILURE,
     "KeyFolderError": FAILURE,
     "LimitError": FAILURE,
+    "SealFileError": FAILURE,
+    "SealFileDeniedError": DENIED,
     "JoinError": FAILURE,
     "TokenError": USAGE,
     "CertificateError": USAGE,

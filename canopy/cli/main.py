@@ -38,7 +38,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         ),
         "sim": ("canopy.cli.sim.command:sim", "Run the overlay in a simulated network."),
         "keys": (
-            "canopy.cli.keys.command:keys",
+            "canopy.cli.keys.group:keys",
             "Make an overlay's keys, invite nodes, revoke them.",
         ),
         "policy": (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from canopy.cli.completion import attribute_names
-from canopy.cli.connect import node_options, open_client
+from canopy.cli.connect import node_options, open_client, seal_option
 from canopy.cli.constants import NAMES_TIMEOUT
 from canopy.cli.delivery.lines import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     help="Print each event as TEMPLATE says, with names in braces.",
 )
 @click.option("--raw", is_flag=True, help="Print whole events, which canopy pub reads unchanged.")
+@seal_option
 @node_options
 def sub(
     selector: str | None,

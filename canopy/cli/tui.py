@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from canopy.cli.connect import connect_option, open_client
+from canopy.cli.connect import connect_option, open_client, seal_file, seal_option
 from canopy.cli.extras import require
 
 
 @click.command()
 @click.option("--fresh", is_flag=True, help="Start without the subscriptions of the last time.")
+@seal_option
 @connect_option
 def tui(fresh: bool, connect: str | None, wait: float) -> int:
     """Subscribe, watch matching events and the overlay, and ask why an event was delivered.
@@ -27,4 +28,4 @@ def tui(fresh: bool, connect: str | None, wait: float) -> int:
     from canopy.tui.app import run
 
     open_client(connect, wait).close()
-    return run(connect, delivery_object, fresh)
+    return run(connect, delivery_object, fresh, seal_file())

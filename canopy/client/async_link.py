@@ -19,6 +19,7 @@ from canopy.client.errors import CommandTimeoutError, DeniedError, UnreachableEr
 from canopy.client.frames import OpaqueEvent
 from canopy.client.locating import connection_error, find_socket
 from canopy.client.remote import is_access_file, open_remote
+from canopy.client.seals import Sealer
 from canopy.client.session import (
     GOODBYE,
     READ_SIZE,
@@ -107,10 +108,17 @@ async def carry_out(steps: Steps[T]) -> T:
 class AsyncLink(ResumableConnection):
     """One connection to a node; tasks may share it."""
 
-    def __init__(self, runtime: Runtime, stream: Stream, where: str, credit: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        stream: Stream,
+        where: str,
+        credit: int,
+        sealer: Sealer | None = None,
+    ) -> None:
         self._runtime = runtime
         self._stream = stream
-        self._session = ControlSession(where, credit)
+        self._session = ControlSession(where, credit, sealer)
         self.notices = self._session.notices
         """What is no delivery: `Dropped`, in its place, and subscriptions that had a gap."""
         self._writing = runtime.lock()
@@ -120,7 +128,11 @@ class AsyncLink(ResumableConnection):
 
     @staticmethod
     async def connect(
-        runtime: Runtime, where: str | Path | None, timeout: float, credit: int
+        runtime: Runtime,
+        where: str | Path | None,
+        timeout: float,
+        credit: int,
+        sealer: Sealer | None = None,
     ) -> AsyncLink:
         """Connect to a node; arguments and errors as of `ControlClient.connect`."""
         path = find_socket(where)
@@ -137,7 +149,7 @@ class AsyncLink(ResumableConnection):
                 raise CommandTimeoutError(f"the node at {path} does not answer")
         except OSError as error:
             raise connection_error(error, path) from None
-        return AsyncLink(runtime, opened[0], str(path), credit)
+        return AsyncLink(runtime, opened[0], str(path), credit, sealer)
 
     async def request(self, command: Command, timeout: float) -> Reply:
         """Send `command` and wait for its reply. Raises as `ControlClient.request`."""

@@ -37,6 +37,7 @@ from canopy.client.resubscription import (
     Backoff,
     Wanted,
 )
+from canopy.client.seals import Sealer, open_seals
 from canopy.client.session import expected
 from canopy.client.streams.appending import Appending, AppendResult, batches_of
 from canopy.client.streams.membership import (
@@ -100,9 +101,15 @@ class AsyncClient:
     """A program's connection to its node; tasks may share it. Closing it ends its subscriptions."""
 
     def __init__(
-        self, runtime: Runtime, where: str | Path | None, timeout: float, reconnect: float
+        self,
+        runtime: Runtime,
+        where: str | Path | None,
+        timeout: float,
+        reconnect: float,
+        sealer: Sealer | None = None,
     ) -> None:
         self._runtime = runtime
+        self._sealer = sealer
         self._where = where
         self._timeout = timeout
         self._reconnect = reconnect
@@ -327,7 +334,8 @@ class AsyncClient:
         return self._is_closed
 
     async def _open_link(self, credit: int) -> AsyncLink:
-        return await AsyncLink.connect(self._runtime, self._where, self._timeout, credit)
+        opening = (self._runtime, self._where, self._timeout, credit, self._sealer)
+        return await AsyncLink.connect(*opening)
 
     async def _begin(self, command: Command | Publish, timeout: float) -> tuple[AsyncLink, int]:
         """Send a command on a connection that is opened where there is none, or none any more: what
@@ -611,8 +619,13 @@ class AsyncGathering(ManySelectors[AsyncLink], _AsyncConsumer[OpaqueEvent, Opaqu
 
 
 def connecting(
-    runtime: Runtime, where: str | Path | None, timeout: float, reconnect: float
+    runtime: Runtime,
+    where: str | Path | None,
+    timeout: float,
+    reconnect: float,
+    seal: str | Path | None,
 ) -> Opening[AsyncClient]:
     """The awaitable and context manager that `canopy.trio.connect` and `canopy.aio.connect`
     return."""
-    return Opening(AsyncClient(runtime, where, timeout, reconnect).open)
+    client = AsyncClient(runtime, where, timeout, reconnect, open_seals(seal))
+    return Opening(client.open)

@@ -29,6 +29,7 @@ from canopy.client.errors import CommandTimeoutError, ControlError
 from canopy.client.frames import OpaqueEvent, Sized
 from canopy.client.locating import connection_error, find_socket
 from canopy.client.remote import is_access_file, open_remote
+from canopy.client.seals import Sealer
 from canopy.client.session import (
     GOODBYE,
     READ_SIZE,
@@ -62,11 +63,13 @@ def carry_out(steps: Steps[T]) -> T:
 class ControlClient(ResumableConnection):
     """A connection to one node. A context manager; `close` may be called from any thread."""
 
-    def __init__(self, sock: socket.socket, where: str, credit: int = CREDIT) -> None:
+    def __init__(
+        self, sock: socket.socket, where: str, credit: int = CREDIT, sealer: Sealer | None = None
+    ) -> None:
         """`credit`: bytes of deliveries that may come before the program asks for them, at most
-        CREDIT; with less there is less in memory, and more is dropped."""
+        CREDIT; with less there is less in memory, and more is dropped. `sealer`: of payloads."""
         self.where = where
-        self._session = ControlSession(where, credit)
+        self._session = ControlSession(where, credit, sealer)
         self.notices = self._session.notices
         """What is no delivery: `Dropped` (at its place: after the deliveries that were handed out,
         before those to come), and subscriptions that had a gap."""
@@ -78,18 +81,22 @@ class ControlClient(ResumableConnection):
 
     @classmethod
     def connect(
-        cls, where: str | Path | None = None, timeout: float = 5.0, credit: int = CREDIT
+        cls,
+        where: str | Path | None = None,
+        timeout: float = 5.0,
+        credit: int = CREDIT,
+        sealer: Sealer | None = None,
     ) -> ControlClient:
         """Connect to the node of a data folder (None: the default one), to a socket's path, or to
         the node on another machine that an access file names (canopy/client/remote.py).
-        `timeout` in seconds; `credit` as for `ControlClient`.
+        `timeout` in seconds; `credit` and `sealer` as for `ControlClient`.
 
         Raises UnreachableError, DeniedError or CommandTimeoutError.
         """
         path = find_socket(where)
         if is_access_file(path):
             try:
-                return cls(open_remote(path, timeout), str(path), credit)
+                return cls(open_remote(path, timeout), str(path), credit, sealer)
             except OSError as error:
                 raise connection_error(error, path) from None
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -99,7 +106,7 @@ class ControlClient(ResumableConnection):
         except OSError as error:
             sock.close()
             raise connection_error(error, path) from None
-        return cls(sock, str(path), credit)
+        return cls(sock, str(path), credit, sealer)
 
     def __enter__(self) -> ControlClient:
         return self

@@ -26,6 +26,7 @@ from canopy.client.errors import (
     failure,
 )
 from canopy.client.frames import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Sized
+from canopy.client.seals import Sealer, opened, opened_delivery, opened_reply, sealed
 from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
 from overlay.client import (
     CREDIT,
@@ -78,10 +79,12 @@ def expected(reply: Reply, kind: type[R], where: str = "") -> R:
 class ControlSession:
     """The state of one connection: unanswered requests, arrivals, credit, and why it ended."""
 
-    def __init__(self, where: str, credit: int = CREDIT) -> None:
+    def __init__(self, where: str, credit: int = CREDIT, sealer: Sealer | None = None) -> None:
         """`where`: the socket's path, for messages; `credit`: bytes of deliveries that may come
-        before the program asks for them, at most CREDIT."""
+        before the program asks for them, at most CREDIT; `sealer`: seals the payloads that leave,
+        and opens those that come."""
         self.where = where
+        self._sealer = sealer
         self.gone: str | None = None
         """Why the connection has ended; None while it lasts."""
         self._refusal: Failed | None = None  # the node does not serve this program
@@ -131,11 +134,12 @@ class ControlSession:
         self._replies[self._last_request] = None
         return self._last_request
 
-    @staticmethod
-    def encode(command: Command, number: int) -> bytes:
+    def encode(self, command: Command, number: int) -> bytes:
         """The frame of `command` as request `number`. CommandFailed if it cannot be encoded, or is
         larger than a frame may be."""
         try:
+            if self._sealer is not None:
+                command = sealed(self._sealer, command)
             return COMMAND_FRAMES.encode(msgspec.structs.replace(command, request=number))
         except (ValueError, OverflowError, TypeError, UnicodeEncodeError) as error:
             raise CommandFailed("usage", f"this command cannot be sent: {error}") from None
@@ -232,16 +236,20 @@ class ControlSession:
             )
         if isinstance(reply, Failed):
             raise failure(reply.code, reply.reason)
-        return reply
+        return reply if self._sealer is None else opened_reply(self._sealer, reply)
 
     def take_deliveries(self) -> list[Delivery]:
         """The deliveries up to the next notice (`Arrivals.take_delivered`). UnreachableError when
         the connection has ended and nothing is left."""
-        return self._taken(*self.arrivals.take_delivered())
+        found = self._taken(*self.arrivals.take_delivered())
+        sealer = self._sealer
+        return found if sealer is None else [opened_delivery(sealer, each) for each in found]
 
     def take_gathered(self) -> list[OpaqueEvent]:
         """As `take_deliveries`, for a connection that gathers."""
-        return self._taken(*self.arrivals.take_gathered())
+        found = self._taken(*self.arrivals.take_gathered())
+        sealer = self._sealer
+        return found if sealer is None else [opened(sealer, each) for each in found]
 
     def _taken(self, found: list[T], is_notice: bool) -> list[T]:
         if self.gone is not None and not found and not is_notice:

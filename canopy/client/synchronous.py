@@ -27,6 +27,7 @@ from canopy.client.resubscription import (
     Backoff,
     Wanted,
 )
+from canopy.client.seals import open_seals
 from canopy.client.session import expected
 from canopy.client.streams.appending import Appending, AppendResult, batches_of
 from canopy.client.streams.membership import (
@@ -69,16 +70,20 @@ def connect(
     context: str | None = None,
     timeout: float = 5.0,
     reconnect: float = math.inf,
+    seal: str | Path | None = None,
 ) -> Client:
     """Connect to the node of the data folder `where` (None: the default one) or of a control
     socket; or to that of a named `context` of the user (`canopy context`), "": the current one.
 
-    `reconnect`: seconds for which a node that goes away is looked for; 0: not at all. Raises
-    UnreachableError where no node runs, DeniedError where it belongs to another user,
-    CommandTimeoutError after `timeout` seconds, and UnknownContextError.
+    `reconnect`: seconds for which a node that goes away is looked for; 0: not at all. `seal`: a
+    seal file (`canopy keys seal new`), by whose keys payloads are sealed before they leave, and
+    opened when they come (`canopy.seal_of`).
+
+    Raises UnreachableError where no node runs, DeniedError where it, or the seal file, belongs to
+    another user, CommandTimeoutError after `timeout` seconds, and UnknownContextError.
     """
-    node = node_of(where, context)
-    client = Client(lambda credit: ControlClient.connect(node, timeout, credit), reconnect)
+    node, sealer = node_of(where, context), open_seals(seal)
+    client = Client(lambda credit: ControlClient.connect(node, timeout, credit, sealer), reconnect)
     client.open()
     return client
 

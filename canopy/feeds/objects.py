@@ -9,7 +9,7 @@ from canopy.feeds.drafts import BadEventError, check_nested, id_text
 from canopy.feeds.jsontext import is_json_type, parse
 
 if TYPE_CHECKING:
-    from overlay.client import Delivery, StreamEvent
+    from overlay.client import Delivery, Event, StreamEvent
     from overlay.stream_client import GroupRow
 
 
@@ -26,9 +26,7 @@ def delivery_object(delivery: Delivery) -> dict[str, Any]:
         "hops": delivery.hops,
         "attributes": event.attributes,
     }
-    if event.payload or event.payload_type:
-        found |= payload_fields(event.payload, event.payload_type)
-    return found
+    return found | _payload(event)
 
 
 def stream_object(stream: str, event: StreamEvent | GroupRow) -> dict[str, Any]:
@@ -40,8 +38,16 @@ def stream_object(stream: str, event: StreamEvent | GroupRow) -> dict[str, Any]:
         "time": event.time,
         "attributes": event.attributes,
     }
+    return found | _payload(event)
+
+
+def _payload(event: Event | StreamEvent | GroupRow) -> dict[str, Any]:
+    """The fields of its payload, and of what became of it at a program with a seal file."""
+    found: dict[str, Any] = {}
     if event.payload or event.payload_type:
         found |= payload_fields(event.payload, event.payload_type)
+    if seal := getattr(event, "seal", None):
+        found["seal"] = seal
     return found
 
 

@@ -193,17 +193,19 @@ class CanopyApp(App[int]):
         )
 
 
-def run(connect: str | None, as_object: AsObject, fresh: bool = False) -> int:
+def run(
+    connect: str | None, as_object: AsObject, fresh: bool = False, seal: str | None = None
+) -> int:
     """Run the UI on the node of the data folder `connect` (None: the default one), if `fresh`
-    without the saved subscriptions. `as_object` makes JSON of a delivery.
+    without the saved subscriptions. `as_object` makes JSON of a delivery; `seal`: a seal file.
 
     Returns the exit code. Without a terminal or a running node it prints a message and returns.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("canopy tui: needs a terminal; use `canopy sub` in a pipe", file=sys.stderr)
         return USAGE
-    attach = connector(connect)
     try:
+        attach = connector(connect, seal)
         attach().close()
     except (ControlError, OSError) as error:
         print(f"canopy tui: {error}", file=sys.stderr)

@@ -268,3 +268,7 @@ DISKS: Final = 16
 
 INTERFACES: Final = 16  # network interfaces of a sample at most
 CORES: Final = 256  # processor cores of a sample at most
+
+SEALED: Final = "application/vnd.canopy.sealed"
+"""The payload type of a sealed payload (`canopy.wire.keys.sealing`): by it who has no key knows
+one."""

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import tempfile
+from base64 import b64encode
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import h11
 import mqtt5
+import msgspec
 
 from canopy.client.publishing import Drafting
 from canopy.feeds import read_feed
@@ -29,6 +31,14 @@ from canopy.traces.health_file import HealthFileError, decode_health
 from canopy.wire.config import ConfigError, load_config
 from canopy.wire.keys.certificates import CertificateError, read_der
 from canopy.wire.keys.policies import parse_policy
+from canopy.wire.keys.sealing import (
+    SEALED,
+    SealFile,
+    SealFileError,
+    SealKey,
+    Seals,
+    parse_seals,
+)
 from canopy.wire.keys.tokens import Token, TokenError, read_token, write_token
 from canopy.wire.token_file import TokenFile, TokensError
 from canopy.wire.transport.codec import ProtocolError, WireCodec
@@ -246,6 +256,32 @@ def _token_fields() -> list[object]:
 def policies(data: bytes) -> None:
     with contextlib.suppress(PolicyError):
         parse_policy(data.decode("utf-8", "replace"))
+
+
+@target(lambda: [_seal_file()])
+def seal_files(data: bytes) -> None:
+    with contextlib.suppress(SealFileError):
+        parse_seals(data)
+
+
+def _seal_file() -> bytes:
+    key = SealKey(b64encode(bytes(32)).decode(), 1.0)
+    return msgspec.json.encode(SealFile(1, key.id, (key,)))
+
+
+@cache
+def _seals() -> Seals:
+    path = _scratch() / "seals"
+    path.touch(0o600)
+    path.write_bytes(_seal_file())
+    return Seals(path)
+
+
+@target(lambda: [_seals().seal({"id": "1"}, b"payload", "text/plain")[0]])
+def envelopes(data: bytes) -> None:
+    """What is no envelope of these attributes comes as it is."""
+    found = _seals().open({"id": "1"}, data, SEALED)
+    assert found.seal == "opened" or found.payload == data
 
 
 @target(lambda: [b"0\x82\x01\x00" + bytes(256)])

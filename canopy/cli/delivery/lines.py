@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from canopy.cli.output import print_json, printable
+from canopy.client.seals import said_of, seal_of
 from canopy.feeds.objects import delivery_object
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ def _print(delivery: Delivery, first: tuple[str, ...]) -> None:
     ]
     identity = printable(event.attributes.get("id"))
     kind = printable(event.attributes.get("type"))
+    said = said_of(event) if seal_of(event) != "opened" else ""
+    if said:
+        fields.append(click.style(f"(the payload {said})", dim=True))
     _echo(
         f"{clock}  {click.style(identity, bold=True)}  {click.style(kind, fg='cyan')}  "
         f"{' '.join(fields)}"

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from canopy.cli.connect import connect_option, format_option, json_option, open_client
+from canopy.cli.connect import (
+    connect_option,
+    format_option,
+    json_option,
+    open_client,
+    seal_option,
+)
 from canopy.cli.constants import (
     PUB_BATCH,
 )
@@ -89,6 +95,7 @@ def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[s
     default=120.0,
     help="Seconds that a batch may wait for the node.",
 )
+@seal_option
 @json_option
 @connect_option
 def pub(

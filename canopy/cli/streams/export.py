@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from canopy.cli.bars import Bars
-from canopy.cli.connect import node_options, open_client
+from canopy.cli.connect import node_options, open_client, seal_option
 from canopy.cli.errors import CommandError
 from canopy.cli.extras import require
 from canopy.cli.output import print_json
@@ -40,6 +40,7 @@ LOOK: Final = 0.5
 @click.argument("name", metavar="STREAM")
 @click.argument("offset", type=click.IntRange(min=0))
 @click.option("--shard", default=0, help="The shard, of a stream that has several (0).")
+@seal_option
 @node_options
 def get(
     name: str, offset: int, shard: int, as_json: bool, timeout: float, connect: str | None,
@@ -104,6 +105,7 @@ def _bound(text: str | None) -> _Bound:
 @click.option(
     "--format", "kind", type=click.Choice(FORMATS), help="[default: by the file's name, or jsonl]"
 )
+@seal_option
 @node_options
 def export(
     name: str,

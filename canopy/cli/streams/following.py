@@ -78,10 +78,11 @@ class Following:
 
 def delivery_of(stream: str, event: StreamEvent | GroupRow) -> Any:
     """The event as what prints deliveries takes it: its identity is STREAM.SHARD.OFFSET."""
+    from canopy.client.seals import labelled, seal_of
     from overlay.client import Delivery, Event
 
     whole = Event(
         *(stream, event.shard, event.offset, event.time, event.attributes),
         *(event.payload, event.payload_type),
     )
-    return Delivery(stream, whole, "", "", "", 0)
+    return Delivery(stream, labelled(whole, seal_of(event)), "", "", "", 0)

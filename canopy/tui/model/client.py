@@ -12,7 +12,9 @@ from typing import TypeAlias
 
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
+from canopy.client.seals import open_seals
 from canopy.tui.constants import CONNECT_TIMEOUT
+from overlay.client import CREDIT
 
 LOST = (ControlError, OSError)
 """What a connection raises if it fails; CommandFailed has to be caught before."""
@@ -21,9 +23,11 @@ Connector: TypeAlias = Callable[[], ControlClient]
 """Opens a connection to the node, or raises a ControlError that says what to do about it."""
 
 
-def connector(where: str | None) -> Connector:
-    """Connections to the node whose data folder is `where` (None: the default one)."""
-    return lambda: ControlClient.connect(where, CONNECT_TIMEOUT)
+def connector(where: str | None, seal: str | None = None) -> Connector:
+    """Connections to the node whose data folder is `where` (None: the default one), on which
+    payloads are sealed and opened by the seal file `seal`. Raises a ControlError."""
+    sealer = open_seals(seal)
+    return lambda: ControlClient.connect(where, CONNECT_TIMEOUT, CREDIT, sealer)
 
 
 def reason_of(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.markup import escape
 
+from canopy.client.seals import labelled, seal_of
 from canopy.client.streams.reading import Start
 from canopy.client.streams.wording import bounds
 from canopy.tui.model.attachment import Attachment
@@ -219,7 +220,7 @@ class StreamsScreen(MainScreen):
         attributes = {PLACE: place, **event.attributes}
         identity = (self._read, event.shard, event.offset)
         whole = Event(*identity, event.time, attributes, event.payload, event.payload_type)
-        return Delivery("", whole, "", "", "", 0)
+        return Delivery("", labelled(whole, seal_of(event)), "", "", "", 0)
 
     def on_event_stream_opened(self) -> None:
         """Enter was pressed on a row."""

@@ -13,6 +13,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
 from textual.widgets import Static, TabbedContent, TabPane
 
+from canopy.client.seals import said_of, seal_of
 from canopy.tui.model.log import Row
 from canopy.tui.model.text import one_line, show_payload, show_time, show_value
 from canopy.tui.widgets.explanation import explanation
@@ -112,6 +113,8 @@ def _all(row: Row, name_of: Callable[[int], str]) -> RenderableType:
     for name, value in event.attributes.items():
         kind = {bool: "boolean", int: "number", float: "number", str: "string"}.get(type(value), "")
         table.add_row(Text(one_line(name)), Text(show_value(value)), kind)
+    if said := said_of(event):
+        head.append(f"the payload {said}\n", "bold red" if seal_of(event) == "false" else "")
     if not event.payload:
         return Group(head, table)
     kind = f" of type {one_line(event.payload_type)}" if event.payload_type else ""

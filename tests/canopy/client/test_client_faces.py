@@ -20,7 +20,9 @@ import canopy
 import canopy.aio
 import canopy.trio
 from canopy.client.asynchronous import AsyncClient, AsyncSubscription
-from overlay.client import GetStatus, Status
+from canopy.wire.keys.sealing import found_seals
+from overlay.client import GetStatus, Status, Streams
+from overlay.stream_client import AddStream
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 
 pytestmark = pytest.mark.process
@@ -388,6 +390,63 @@ class TestAsynchronous:
                 assert event.attributes["n"] == 3
 
         RUN[kind](main)
+
+
+class TestSeals:
+    """Payloads are sealed before they reach the node, and opened behind it, by every face."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        path = tmp_path / "acme.seal"
+        found_seals(path)
+        return path
+
+    @both
+    def test_payloads_of_one_face_are_opened_by_another(
+        self, kind: str, node: Node, file: Path
+    ) -> None:
+        async def main() -> None:
+            async with (
+                CONNECT[kind](node.data, seal=file) as client,
+                client.subscribe("n > 1") as some,
+                client.gather(["n > 1"]) as gathered,
+            ):
+                with canopy.connect(node.data, seal=file) as other:
+                    other.publish({"n": 2}, b"secret", "text/plain")
+                found = await next_event(some)
+                assert isinstance(found, canopy.Event)
+                assert (found.payload, canopy.seal_of(found)) == (b"secret", "opened")
+                (one,) = await gathered.receive()
+                assert (one.payload, canopy.seal_of(one)) == (b"secret", "opened")
+                with canopy.connect(node.data) as plain, plain.subscribe("n > 1") as marked:
+                    await client.publish({"n": 3}, b"secret", "text/plain")
+                    (bare,) = take(marked, 1)
+                assert isinstance(bare, canopy.Event)
+                assert bare.payload_type == "application/vnd.canopy.sealed"
+                assert b"secret" not in bare.payload
+                assert canopy.seal_of(bare) is None
+
+        RUN[kind](main)
+
+    def test_rows_of_streams_are_kept_sealed(self, node: Node, file: Path) -> None:
+        with canopy.connect(node.data, seal=file) as client, canopy.connect(node.data) as plain:
+            client.ask(AddStream(0, "sealed", replicas=1), Streams, PATIENCE)
+            draft = canopy.Draft({"id": "1", "n": 1}, b"secret", "text/plain")
+            client.append("sealed", [draft])
+            client.producer("sealed", "p").append([draft])
+            with client.transaction("sealed", "p") as transaction:
+                transaction.prepare([draft])
+                transaction.commit()
+            for reader, payload in ((client, b"secret"), (plain, None)):
+                with reader.read("sealed", start="first") as reading:
+                    rows = [row for _, row in zip(range(3), reading, strict=False)]
+                assert [row.payload == payload for row in rows] == [reader is client] * 3
+                assert not any(b"secret" in row.payload for row in rows if payload is None)
+            with client.group("sealed", "g", start="first", name="m") as member:
+                (taken, *_) = member.take(PATIENCE)
+                assert (taken.payload, canopy.seal_of(taken)) == (b"secret", "opened")
+        assert not [path for path in node.data.rglob("*") if path.is_file()
+                    and b"secret" in path.read_bytes()]  # fmt: skip
 
 
 def test_importing_the_library_loads_nothing_heavy() -> None:

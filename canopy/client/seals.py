@@ -1,0 +1,170 @@
+"""What a program with a seal file sends and gets: payloads are sealed and opened here (no IO).
+
+The cipher and the file are in canopy/wire/keys/sealing.py. An event that comes to a program with a
+seal file is one of the classes below, which say what became of its payload; nothing that cannot be
+opened is dropped, and nothing is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from canopy.client.errors import ControlError, DeniedError
+from canopy.client.frames import OpaqueEvent
+from canopy.wire.constants import SEALED
+from overlay.client import (
+    AppendEvents,
+    Command,
+    Delivery,
+    Draft,
+    Event,
+    EventsTaken,
+    Publish,
+    Reply,
+    StreamEvent,
+)
+from overlay.stream_client import GroupRow, PrepareEvents, RowsTaken
+
+if TYPE_CHECKING:
+    from canopy.wire.keys.sealing import Opened, Seal
+
+SEALING: Final = (Publish, AppendEvents, PrepareEvents)
+"""Commands whose events have payloads."""
+
+
+class Sealer(Protocol):
+    """`canopy.wire.keys.sealing.Seals`."""
+
+    def seal(
+        self, attributes: Mapping[str, Any], payload: bytes, payload_type: str
+    ) -> tuple[bytes, str]:
+        """The envelope of a payload, and its type."""
+
+    def open(self, attributes: Mapping[str, Any], payload: bytes, payload_type: str) -> Opened:
+        """What is in an envelope."""
+
+
+class UnsealedEvent(Event, frozen=True):
+    """An event as it came to a program with a seal file."""
+
+    seal: str = ""
+
+
+class UnsealedOpaque(OpaqueEvent, frozen=True):
+    """The same of an event whose attributes are decoded on demand."""
+
+    seal: str = ""
+
+
+class UnsealedRow(StreamEvent, frozen=True):
+    """The same of a stream's event."""
+
+    seal: str = ""
+
+
+class UnsealedGroupRow(GroupRow, frozen=True):
+    """The same of a group's row."""
+
+    seal: str = ""
+
+
+_KINDS: Final[dict[type, type]] = {
+    Event: UnsealedEvent,
+    OpaqueEvent: UnsealedOpaque,
+    StreamEvent: UnsealedRow,
+    GroupRow: UnsealedGroupRow,
+}
+
+WORDS: Final[dict[Seal, str]] = {
+    "opened": "was sealed, and is opened",
+    "no-key": "is sealed, and the seal file has not the key",
+    "false": "is false: not what was sealed with these attributes",
+    "none": "came without a seal",
+}
+"""For people, with "the payload" before it."""
+
+E = TypeVar("E", Event, OpaqueEvent, StreamEvent, GroupRow)
+
+
+def seal_of(event: Event | OpaqueEvent | StreamEvent | GroupRow) -> Seal | None:
+    """What became of the payload of an event: "opened": it was sealed, and belongs to these
+    attributes; "no-key": it is sealed with a key that the seal file has not; "false": it is not
+    what was sealed with these attributes; "none": it came without a seal. None: the program has no
+    seal file, and the payload is as it came."""
+    found: Seal | None = getattr(event, "seal", None)
+    return found
+
+
+def labelled(event: Event, seal: Seal | None) -> Event:
+    """The event with what became of its payload; None: as it is."""
+    if seal is None:
+        return event
+    fields = {name: getattr(event, name) for name in event.__struct_fields__}
+    return UnsealedEvent(**(fields | {"seal": seal}))
+
+
+def said_of(event: Event) -> str:
+    """What there is to say of the seal of an event's payload; "": nothing."""
+    seal = seal_of(event)
+    if seal is None and event.payload_type != SEALED:
+        return ""
+    if seal not in (None, "no-key"):
+        return WORDS[seal]
+    from canopy.wire.keys.sealing import key_named
+
+    key = key_named(event.payload) or "unknown"
+    return f"is sealed with the key {key}" + (", which the seal file has not" if seal else "")
+
+
+def open_seals(path: str | Path | None) -> Sealer | None:
+    """The keys of the seal file `path`; None without one. Raises DeniedError if others can read it
+    too, and ControlError if it is none."""
+    if path is None:
+        return None
+    from canopy.wire.keys.sealing import SealFileDeniedError, SealFileError, Seals
+
+    try:
+        return Seals(Path(path))
+    except SealFileDeniedError as error:
+        raise DeniedError(str(error)) from None
+    except SealFileError as error:
+        raise ControlError(str(error)) from None
+
+
+def sealed(sealer: Sealer, command: Command) -> Command:
+    """`command` with the payloads of its events sealed. Raises as `Sealer.seal`."""
+    if not isinstance(command, SEALING):
+        return command
+    return replace(command, events=tuple([_sealed(sealer, draft) for draft in command.events]))
+
+
+def _sealed(sealer: Sealer, draft: Draft) -> Draft:
+    payload, kind = sealer.seal(draft.attributes, draft.payload, draft.payload_type)
+    return Draft(draft.attributes, payload, kind, draft.time)
+
+
+def opened(sealer: Sealer, event: E) -> E:
+    """An event with its payload opened, if it can be, and with what became of it."""
+    found = sealer.open(event.attributes, event.payload, event.payload_type)
+    fields = {name: getattr(event, name) for name in event.__struct_fields__}
+    fields |= {"payload": found.payload, "payload_type": found.payload_type, "seal": found.seal}
+    made: E = _KINDS[type(event)](**fields)
+    return made
+
+
+def opened_delivery(sealer: Sealer, delivery: Delivery) -> Delivery:
+    """The same of a delivery's event."""
+    return replace(delivery, event=opened(sealer, delivery.event))
+
+
+def opened_reply(sealer: Sealer, reply: Reply) -> Reply:
+    """A reply with the payloads of its rows opened; packed ones stay as they are."""
+    if isinstance(reply, EventsTaken):
+        return replace(reply, events=tuple([opened(sealer, one) for one in reply.events]))
+    if isinstance(reply, RowsTaken):
+        return replace(reply, rows=tuple([opened(sealer, one) for one in reply.rows]))
+    return reply
