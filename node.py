@@ -60,6 +60,7 @@ from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.event_history import EventHistory
+from overlay.upper_tree.event_proofs import proofs_of
 from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.owner.owner import Owner
@@ -69,6 +70,7 @@ from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
+from overlay.upper_tree.proving import Proving
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
@@ -142,9 +144,11 @@ class Node:
         )
         counting = settings.tree.routing == "counting"
         self.policies = Policies(self, policy, tenant, counting, role is Role.LEAF)
+        self.history = EventHistory(settings.tree.history)
+        self.proofs = proofs_of(signer, settings.tree.sign, lambda: driver.wall() / 1e9)
         self.guard = Guard(
             me.id, role, tenant, {**RULES, **STREAM_RULES}, lambda: self.policies.confinement,
-            self.turns.dispatch, self.send, driver.clock, self.count, self.trace,
+            self._proven(self.turns.dispatch), self.send, driver.clock, self.count, self.trace,
         )  # fmt: skip
         self._build(codec, overlay, founder=not seeds, restored=restored)
 
@@ -183,17 +187,17 @@ class Node:
         self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)
         replicas = ReplicaSelector.configured(self.me, settings.tree, self.health)
         locations = LocationCache.configured(settings.tree, replicas)
-        history, copies = EventHistory(settings.tree.history), self.hosting.copies
         finding = (self, settings, self.crawl, self.ring, locations)
         self.finder = TreeFinder(*finding, is_keyed=self.guard.role is not None)
         self.publisher = Publisher(
-            self, settings, self.incarnation, self.finder, locations, points, history, copies
-        )
+            self, settings, self.incarnation, self.finder, locations, points, self.history,
+            self.hosting.copies, self.proofs,
+        )  # fmt: skip
         self.registrar = Registrar(self, settings, self.incarnation, self.ring)
-        self.receiver = Receiver(self, settings, history)
-        self.delegation = Delegation(self, copies, self.holding)
+        self.receiver = Receiver(self, settings, self.history)
+        self.delegation = Delegation(self, self.hosting.copies, self.holding)
         self.clients = LocalClients(
-            self, self.incarnation, self.registrar, self.receiver, self.publisher, history,
+            self, self.incarnation, self.registrar, self.receiver, self.publisher, self.history,
             self.policies,
         )  # fmt: skip
         self.reports = Reports(
@@ -239,6 +243,16 @@ class Node:
             self, settings, self.clusters, self.owner, self.registry, self.summaries
         )
         self.arc_merge = ArcMerge(self, self.clusters, self.owner, self.summaries)
+
+    def _proven(self, dispatch: Callable[[Peer, Message], None]) -> Callable[[Peer, Message], None]:
+        """`dispatch`, of what is left of messages without events that are not signed, where that is
+        wanted."""
+        if self.proofs is None:
+            return dispatch
+        return Proving(
+            self.proofs, self.history, self.driver.clock, dispatch, self.send, self.count,
+            self.trace, self.driver.note,
+        ).dispatch  # fmt: skip
 
     def _passes_on(self, node: NodeId) -> bool:
         return self.guard.takes_part(node) and not self.hosting.is_leaf(node)

@@ -31,8 +31,7 @@ from overlay.info import (
 from overlay.machine import NodeId, Uint53
 
 LEVELS = 5
-"""Latency levels (P6). The Phoenix paper (section 3) leaves L open; five, as in most scales that
-people use."""
+"""Latency levels (P6). The Phoenix paper (section 3) leaves L open; five, as in most scales."""
 
 CREDIT = 1 << 20
 """Bytes of deliveries that may be under way to a client that has granted nothing yet, and the most
@@ -67,9 +66,9 @@ LEAVING = "leaving"
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A published event. Its identity is (publisher, incarnation, sequence) (V7); a user's `id` is
-    an attribute. `time` is the publisher's wall clock in seconds, for people and for latency only.
-    (`gc=False`: attributes are plain values, so that the garbage collector need not look at
-    events.)"""
+    an attribute. `time` is the publisher's wall clock in seconds, for people and for latency only;
+    `proof`: that its node has signed it (upper_tree/event_proofs), None: it has not. (`gc=False`:
+    attributes are plain values, which no garbage collector need look at.)"""
 
     publisher: NodeId
     incarnation: Uint53
@@ -78,6 +77,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attributes: dict[str, Value | None]
     payload: bytes = b""
     payload_type: str = ""
+    proof: Annotated[bytes, msgspec.Meta(max_length=1_024)] | None = None
 
     @property
     def identity(self) -> str:

@@ -145,6 +145,10 @@ class Driver(LinkTransport, Protocol):
     def hybrid(self) -> HybridClock:
         """The clock of the trace records, whose time goes with each batch to other nodes."""
 
+    def note(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write down, for operators and for good, what another node has done: into the audit file.
+        Seldom, since it waits for the disk."""
+
     def reply(self, client: int, reply: Reply) -> None:
         """Send a client a reply, or a notice that it did not ask for."""
 

@@ -196,6 +196,8 @@ class TreeSettings(SettingsGroup, frozen=True):
     # publisher that may come over another host; 0: never. More than ways over different hosts
     # differ by, where no host is behind: two hops of up to 20 ms; guess
     history: Count = 2_000  # events that `canopy why` can explain; guess
+    sign: bool | Literal["lenient"] = False  # with keys: sign the events of this node, and take
+    # only events that are signed; lenient: take unsigned ones as well, while nodes are changed over
 
 
 class Settings(SettingsGroup, frozen=True):

@@ -29,6 +29,7 @@ from bench.security import (
     ring_faults,
     sealing_faults,
     security_faults,
+    signing_faults,
 )
 from bench.streams import (
     consuming_faults,
@@ -79,6 +80,7 @@ __all__ = [
     "ring_faults",
     "sealing_faults",
     "security_faults",
+    "signing_faults",
     "spark_faults",
     "stream_faults",
     "subscriber_faults",

@@ -95,6 +95,8 @@ class Surroundings:
     def wall(self) -> int:
         return int(self.now * 1e9)
 
+    def note(self, kind: str, fields: dict[str, Any]) -> None: ...
+
     def reply(self, client: int, reply: Reply) -> None:
         self.to_clients(client, reply)
 

@@ -16,7 +16,7 @@ from canopy.wire.keys import sealing
 from canopy.wire.keys.sealing import Opened, Seals, read_seals
 from overlay.client import Command
 
-SEALS = "tests/attacks/test_attacks_seals.py"
+SEALS = "tests/attacks/events/test_attacks_seals.py"
 
 
 class _NoAttributes:

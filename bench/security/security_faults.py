@@ -47,7 +47,7 @@ from overlay.upper_tree.owner.registrations.leaf_quota import LeafQuota
 from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
 from overlay.upper_tree.owner_claims import OwnerClaims
 
-EVENTS = "tests/attacks/test_attacks_events.py"
+EVENTS = "tests/attacks/events/test_attacks_events.py"
 INTEGERS = "tests/attacks/test_attacks_integers.py"
 KEYS = "tests/canopy/wire/keys/test_wire_keys.py"
 RECALLS = "tests/attacks/test_attacks_recalls.py"

@@ -32,7 +32,7 @@ from overlay.settings import Bytes, Count, Seconds, Settings, SettingsGroup
 
 ENVIRONMENT: Final = "CANOPY_"
 FROM_ENVIRONMENT: Final = "environment"
-OTHER_VARIABLES: Final = ("CONNECT", "DEBUG", "FAULT", "WAIT")
+OTHER_VARIABLES: Final = ("CONNECT", "DEBUG", "FAULT", "SEAL", "WAIT")
 """Variables of the commands and of the tests (bench/mutations) that are no keys."""
 
 DEFAULT_LISTEN: Final = "127.0.0.1:4470"  # a port that IANA has not assigned

@@ -195,6 +195,12 @@ class TrioDriver:
         """Queue for clients that gather, by number, the events at their places."""
         self._outputs.share(events, places)
 
+    def note(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write a line of the audit file, where the node has keys, and of the log."""
+        self._log.warning(kind.replace(" ", "_"), **fields)
+        if self._security is not None:
+            self._security.note(kind, **fields)
+
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """Write one trace record. `since` (the publisher's wall clock, seconds) becomes
         `latency_ms`: a machine has no wall clock."""

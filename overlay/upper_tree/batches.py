@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from matching import Value
+from overlay.client import Event
 from overlay.links.messages import MAX_BODY
 from overlay.upper_tree.messages import Registration
 
@@ -72,6 +73,12 @@ def weigh_event(attributes: dict[str, Value | None], payload: bytes) -> int:
         if isinstance(value, str):
             size += len(value) if value.isascii() else 4 * len(value)
     return size
+
+
+def weigh_whole(event: Event) -> int:
+    """Estimated bytes of an event with its proof."""
+    proof = 0 if event.proof is None else len(event.proof)
+    return weigh_event(event.attributes, event.payload) + proof
 
 
 @lru_cache(maxsize=KINDS)

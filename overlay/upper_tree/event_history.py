@@ -88,7 +88,18 @@ class ShownTo(NamedTuple):
     """The last change of the node's subscriptions before it, for clients that gather."""
 
 
-HistoryNote = PublishedHere | AcceptedAt | Skipped | ShownTo
+class Refused(NamedTuple):
+    """What came under the event's identity was refused: `reason`, which begins with "it"."""
+
+    sender: NodeId
+    reason: str
+
+    def lines(self, event: Event) -> list[str]:
+        """The lines of `canopy why` for this record."""
+        return [f"refused what {self.sender} sent as this event: {self.reason}"]
+
+
+HistoryNote = PublishedHere | AcceptedAt | Skipped | ShownTo | Refused
 """What is noted of several events at once."""
 
 
@@ -96,7 +107,7 @@ class Remembered(msgspec.Struct):
     """What this node remembers of one event."""
 
     event: Event
-    steps: list[PublishedHere | AcceptedAt | Skipped | EventArrival] = []
+    steps: list[PublishedHere | AcceptedAt | Skipped | EventArrival | Refused] = []
     arrival: EventArrival = EventArrival()  # the last one
     shown: Mapping[str | int, Delivery | None] = {}
     latest: int = 0
@@ -159,6 +170,10 @@ class EventHistory:
         """Note that these events arrived at this node and were delivered to its programs."""
         self._note(events, shown)
 
+    def refused(self, events: Sequence[Event], refused: Refused) -> None:
+        """Note what came under these events' identities and was refused."""
+        self._note(events, refused)
+
     def find(self, name: str) -> Remembered | None:
         """The event with this identity, or the newest one with this user's id."""
         for event in self._named(_has_identity, name):
@@ -177,7 +192,9 @@ class EventHistory:
     def latest(self) -> Iterator[Event]:
         """The events that are remembered, each once, the newest note first."""
         seen: set[tuple[NodeId, int, int]] = set()
-        for events, _ in reversed(self._notes):
+        for events, fact in reversed(self._notes):
+            if isinstance(fact, Refused):
+                continue
             for event in reversed(events):
                 name = (event.publisher, event.incarnation, event.sequence)
                 if name not in seen:
@@ -185,11 +202,12 @@ class EventHistory:
                     yield event
 
     def _named(self, is_named: Callable[[Event, str], bool], name: str) -> Iterator[Event]:
-        """Events of that name, the newest note first; an event comes with each of its notes."""
-        for events, _ in reversed(self._notes):
-            for event in reversed(events):
-                if is_named(event, name):
-                    yield event
+        """Events of that name, the newest note first; an event comes with each of its notes. What
+        was refused comes last: it may have other attributes than the event."""
+        for are_refused in (False, True):
+            for events, fact in reversed(self._notes):
+                if isinstance(fact, Refused) is are_refused:
+                    yield from (event for event in reversed(events) if is_named(event, name))
 
     def _recall(self, event: Event) -> Remembered:
         """All that is noted of an event, as steps in order."""

@@ -26,6 +26,7 @@ from canopy.gateway.events import drafts_of
 from canopy.gateway.mqtt.messages import draft_of
 from canopy.gateway.mqtt.packets import MalformedError, packet_size, read_packet
 from canopy.gateway.mqtt.topics import TopicFilterError, parse_filter
+from canopy.sim.world.signer import SimulatedSigner
 from canopy.traces.analysis.parsing.lines import LineParser
 from canopy.traces.health_file import HealthFileError, decode_health
 from canopy.wire.config import ConfigError, load_config
@@ -44,11 +45,12 @@ from canopy.wire.token_file import TokenFile, TokensError
 from canopy.wire.transport.codec import ProtocolError, WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, NODE_FRAMES, REPLY_FRAMES, FrameReader
 from matching import SelectorError, compile_selector
-from overlay.client import Draft, Publish, Subscribe
+from overlay.client import Draft, Event, Publish, Subscribe
 from overlay.links.messages import Hello
 from overlay.machine import Peer
 from overlay.records import pack_block, recover
 from overlay.tenants.policy import PolicyError
+from overlay.upper_tree.event_proofs import FALSE, EventProofs
 from streams.log.batches import (
     Batch,
     BatchHead,
@@ -282,6 +284,21 @@ def envelopes(data: bytes) -> None:
     """What is no envelope of these attributes comes as it is."""
     found = _seals().open({"id": "1"}, data, SEALED)
     assert found.seal == "opened" or found.payload == data
+
+
+def _event(proof: bytes | None = None) -> Event:
+    return Event("a" * 32, 1, 1, 1.0, {"a": 1}, b"payload", "text/plain", proof)
+
+
+@cache
+def _proofs() -> EventProofs:
+    return EventProofs(SimulatedSigner("a" * 32, "fuzz"), True, lambda: 1.0)
+
+
+@target(lambda: [one.proof or b"" for one in _proofs().sign([_event(), _event(), _event()])])
+def event_proofs(data: bytes) -> None:
+    """A proof that is none is a false one."""
+    assert _proofs().fault(_event(data)) in ("", FALSE)
 
 
 @target(lambda: [b"0\x82\x01\x00" + bytes(256)])

@@ -64,6 +64,7 @@ class Host(Protocol):
     traffic: Traffic
     happened: list[tuple[float, str]]
     copied: dict[str, None]
+    audit: list[tuple[str, str, dict[str, Any]]]
 
     def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
         """Run an action at a virtual time."""
@@ -413,6 +414,10 @@ class SimDriver:
     def wall(self) -> int:
         """What its wall clock shows, in nanoseconds since 1970."""
         return int(self._world.wall(self.name) * 1e9)
+
+    def note(self, kind: str, fields: dict[str, Any]) -> None:
+        """Into the audit file of this node, which the world keeps."""
+        self._world.audit.append((self.name, kind, fields))
 
     def reply(self, client: int, reply: Reply) -> None:
         """Answer a client, at the end of the turn."""

@@ -95,6 +95,8 @@ class World(Scheduler):
         self.tenants: dict[str, str] = {}
         """By node, where its certificate names a tenant."""
         self.policy_stores: dict[str, SimulatedPolicyStore] = {}
+        self.audit: list[tuple[str, str, dict[str, Any]]] = []
+        """What nodes have noted: the node, what it is about, and the fields."""
         """Region and tier of each node, by the node's name."""
         self._log_disks: dict[tuple[str, str], SimulatedLogDisk] = {}  # by node and address
         self._clocks: dict[str, float] = {}  # seconds that a node's wall clock is ahead

@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -137,6 +137,13 @@ class NodeSecurity:
             except OSError:
                 found[name] = 0
         return found
+
+    def note(self, kind: str, **fields: Any) -> None:
+        """Write a line of the audit file; one that cannot be written is logged."""
+        try:
+            self._folder.note(kind, **fields)
+        except OSError as error:
+            self._log.error("audit_failed", reason=error)
 
     # --- what connections ask ---
 
@@ -381,6 +388,8 @@ def prepare_keys(config: NodeConfig, log: Log) -> NodeSecurity | None:
             trio.run(join, folder, token, time.time())
             log.info("joined_overlay", node=node_of(folder), overlay=token.overlay)
         if not folder.exists:
+            if config.tree.sign:
+                raise StartError("tree.sign: a node signs with its key, and this one has none")
             return None
         security = NodeSecurity(folder, overlay_of(config, folder), log)
         if security.own.ends < time.time() and not trio.run(

@@ -58,6 +58,9 @@ class Security(Protocol):
 class Doorkeeper(Security, Protocol):
     """What the driver of a node with keys needs besides."""
 
+    def note(self, kind: str, **fields: Any) -> None:
+        """Write a line of the node's audit file."""
+
     def limits(self, host: str) -> AcceptLimits:
         """What connections from `host` count for."""
 

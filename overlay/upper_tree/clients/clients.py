@@ -473,7 +473,7 @@ class LocalClients(Machine):
             size += weigh_event(event.attributes, b"")
             if size > EVENTS_BYTES:
                 break
-            events.append(replace(event, payload=b"", payload_type=""))
+            events.append(replace(event, payload=b"", payload_type="", proof=None))
         self.port.reply(client, Events(command.request, tuple(events)))
 
     def get_subscriptions(self, client: int, command: GetSubscriptions) -> None:

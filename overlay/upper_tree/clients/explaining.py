@@ -26,7 +26,7 @@ from overlay.upper_tree.clients.constants import (
     WHY_TIMEOUT,
 )
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
-from overlay.upper_tree.event_history import Remembered
+from overlay.upper_tree.event_history import Refused, Remembered
 from overlay.upper_tree.inspection_messages import AskEvent, EventFacts
 from overlay.upper_tree.messages import DeliveriesGivenUp
 from overlay.upper_tree.partition import describe
@@ -226,7 +226,7 @@ def reason_for(
     if remembered is not None and shown:
         where, summary = way_to(mine, event, remembered)
     elif matches:
-        summary = why_not_shown(mine, event, missed)
+        summary = why_not_shown(mine, event, missed, remembered)
     elif explanation.verdict is False:
         summary = "the selector is not true for this event"
     else:
@@ -239,10 +239,16 @@ def reason_for(
 
 
 def why_not_shown(
-    mine: LocalSubscription, event: Event, missed: Iterable[DeliveriesGivenUp]
+    mine: LocalSubscription,
+    event: Event,
+    missed: Iterable[DeliveriesGivenUp],
+    remembered: Remembered | None = None,
 ) -> str:
     """What may have become of an event that the subscription matches and was not shown."""
     missed = list(missed)
+    for step in [] if remembered is None else remembered.steps:
+        if isinstance(step, Refused):
+            return f"it matches, but was refused: {step.reason}; {step.sender} has sent it"
     reported = [one for one in missed if one.count and one.since <= event.time <= one.until]
     if reported:
         return (

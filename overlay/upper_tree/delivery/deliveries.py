@@ -21,7 +21,7 @@ import msgspec
 from matching import EVERYTHING, Interval
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port
-from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
+from overlay.upper_tree.batches import HEAD, in_batches, weigh_text, weigh_whole
 from overlay.upper_tree.delivery.constants import SHARE_MOST
 from overlay.upper_tree.delivery.event_counts import by_source
 from overlay.upper_tree.delivery.fan_out import CopyBudget, Part, in_turn, rotation, share_out
@@ -297,7 +297,7 @@ def divide(parts: Sequence[tuple[str, Interval]]) -> tuple[tuple[str, Interval],
 
 def weigh_item(item: DeliveryItem) -> int:
     """Estimated bytes of an event with its registrations and shares."""
-    size = weigh_event(item.event.attributes, item.event.payload)
+    size = weigh_whole(item.event)
     size += sum(map(weigh_text, item.registrations))
     for share in item.onward:
         size += 8 * HEAD + sum(2 * HEAD + weigh_text(peer.address) for peer in share.peers)

@@ -18,7 +18,7 @@ import msgspec
 from matching import Interval
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.batches import weigh_event
+from overlay.upper_tree.batches import weigh_whole
 from overlay.upper_tree.delivery.constants import LOST_PEERS_MOST
 from overlay.upper_tree.messages import Deliver
 
@@ -165,8 +165,8 @@ class HeldDeliveries:
 
 
 def delivery_bytes(message: Deliver) -> int:
-    """Estimated bytes of a delivery's events (`weigh_event`)."""
-    return sum([weigh_event(event.attributes, event.payload) for event in message.events])
+    """Estimated bytes of a delivery's events (`weigh_whole`)."""
+    return sum(map(weigh_whole, message.events))
 
 
 def split_by_tree(message: Deliver) -> list[Deliver]:

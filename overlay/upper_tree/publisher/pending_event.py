@@ -15,7 +15,6 @@ import msgspec
 from matching import Cut, place
 from overlay.client import Event
 from overlay.machine import NodeId
-from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.messages import EVENT_TREE
 from overlay.upper_tree.publisher.constants import LATE_AT_ONCE, LATE_CHECK, MOVES
 from overlay.upper_tree.publisher.location_cache import LocationCache
@@ -148,8 +147,3 @@ def suspect_silent(
         else:
             waited_for.append(silent_from)
     return waited_for
-
-
-def event_bytes(event: Event) -> int:
-    """Estimated bytes of an event on the wire."""
-    return weigh_event(event.attributes, event.payload)

@@ -20,9 +20,10 @@ from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches
+from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches, weigh_whole
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, EventHistory, Skipped
+from overlay.upper_tree.event_proofs import PROOF_MOST, EventProofs
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, EventsRefused, SentBefore, TreeMoved
@@ -37,7 +38,7 @@ from overlay.upper_tree.publisher.constants import (
 from overlay.upper_tree.publisher.doubts import Doubts, Taken
 from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.location_cache import LocationCache
-from overlay.upper_tree.publisher.pending_event import PendingPair, event_bytes
+from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.route_queue import RouteQueue
 from overlay.upper_tree.publisher.routing_plan import RoutedEvents, plan_routing
@@ -75,8 +76,10 @@ class Publisher(Machine):
         access_points: AccessPoints,
         history: EventHistory,
         copies: CopyBudget,
+        proofs: EventProofs | None = None,
     ) -> None:
-        """`history` and `copies` are the node's: of all that it does with an event."""
+        """`history` and `copies` are the node's: of all that it does with an event; `proofs` signs
+        events, None: they are not signed."""
         super().__init__(port)
         self.settings = settings
         self.counting = settings.tree.routing == "counting"
@@ -87,6 +90,7 @@ class Publisher(Machine):
         self.access_points = access_points
         self.history = history
         self.copies = copies
+        self._proofs = proofs
         self.pending = PendingStore(
             port, settings.tree.pending, settings.tree.pending_bytes, locations, self._dispatch_all
         )
@@ -143,8 +147,12 @@ class Publisher(Machine):
             for number, d in enumerate(drafts, self._sequence + 1)
         ]
         self._sequence += len(events)
+        if self._proofs is not None and events:
+            events = self._proofs.sign(events)
         by_names = by_attributes(events) if alike is None else {alike.names: events}
-        largest = max(map(event_bytes, events), default=0) if alike is None else alike.largest
+        largest = max(map(weigh_whole, events), default=0) if alike is None else alike.largest
+        if alike is not None and self._proofs is not None:
+            largest += PROOF_MOST
         if events:
             self.history.published(events)
         for names in by_names:
@@ -338,7 +346,7 @@ class Publisher(Machine):
                 return (tuple(events),)  # a larger visit would become a delivery that no link takes
             if remote and largest:
                 return cut_evenly(events, largest)
-            return in_batches(events, event_bytes)
+            return in_batches(events, weigh_whole)
 
         if remote:
             for names, events in groups:

@@ -201,7 +201,7 @@ def test_keys_are_rotated_and_old_ones_go_on_opening(file: Path) -> None:
         open_seals(file)
 
 
-def test_no_number_is_used_twice(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_number_is_used_twice(file: Path) -> None:
     """By threads, by other programs, and by a process that was forked."""
     seals = Seals(file)
     heads: list[bytes] = []
@@ -214,11 +214,19 @@ def test_no_number_is_used_twice(file: Path, monkeypatch: pytest.MonkeyPatch) ->
         thread.start()
     for thread in threads:
         thread.join()
-    forked = os.getpid() + 1
-    monkeypatch.setattr(os, "getpid", lambda: forked)
+    there, here = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(here, seals.seal({}, b"", "")[0][:HEAD])
+        os._exit(0)
+    os.waitpid(child, 0)
+    heads.append(os.read(there, HEAD))
+    for end in (there, here):
+        os.close(end)
     work()
     heads.append(Seals(file).seal({}, b"", "")[0][:HEAD])
-    assert len(dict.fromkeys(heads)) == len(heads) == 2_501
+    assert len(dict.fromkeys(heads)) == len(heads) == 2_502
+    assert {len(head) for head in heads} == {HEAD}
 
 
 @contextmanager
