@@ -30,6 +30,7 @@ class OpaqueEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     encoded: msgspec.Raw
     payload: bytes = b""
     payload_type: str = ""
+    proof: bytes | None = None
 
     @property
     def attributes(self) -> dict[str, Value | None]:
@@ -51,6 +52,7 @@ class OpaqueEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.attributes,
             self.payload,
             self.payload_type,
+            self.proof,
         )
 
 
