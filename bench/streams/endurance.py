@@ -9,13 +9,14 @@ members of a consumer group, and one that folds all rows into a database, with i
 same transaction. Meanwhile nodes are killed (kill -9) and restarted, stopped (SIGSTOP), cut off in
 one or both directions, their disks fill up (each has a small file system, for which it takes root),
 and bits of their files are turned over while they run (bench/streams/hostile/injector.py says what
-is done together).
+is done together). `--minutes` bounds the time of faults: with fewer faults or rows than were asked
+for, the report says how many.
 
-In the end all is healed, what is under way ends, and the stream is read: each acknowledged row is
-there, once, in order and where its receipt says; transactions as their program was told; each row
-that the group wants was acknowledged once; the database has each row once; the files of all
-replicas are whole and prove receipts. `wrong` must be empty, else the exit code is 1; so must
-`ended`, nodes that ended by themselves. Progress goes to standard error.
+In the end all is healed, what was altered has been mended, what is under way ends, and the stream
+is read: each acknowledged row is there, once, in order and where its receipt says; transactions as
+their program was told; each row that the group wants was acknowledged once; the database has each
+row once; the files of all replicas are whole and prove receipts. `wrong` must be empty, else the
+exit code is 1; so must `ended`, nodes that ended by themselves. Progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from bench.streams.hostile.programs import (
     Producer,
     Program,
     Sharing,
-    wait,
+    wait_on,
 )
 from bench.tracing import group
 from canopy.client.blocking import ControlClient
@@ -58,7 +59,13 @@ CALM: Final = 3.0
 """Seconds of rows before the first fault."""
 
 SETTLED: Final = 240.0
-"""Seconds for everything to come to rest, on a busy machine; ample."""
+"""Seconds for everything to come to rest, on a busy machine, or without a step nearer; ample."""
+
+SWITCH: Final = 0.001
+"""Seconds after which a thread that computes lets others run: the proxy's is one of them."""
+
+SAY_EVERY: Final = 10.0
+"""Seconds between lines of progress."""
 
 
 class Endurance:
@@ -101,32 +108,67 @@ class Endurance:
     def run(self) -> dict[str, Any]:
         """Faults, then rest, then the account."""
         options, began = self.options, time.monotonic()
+        self.began = began
         for program in self.programs:
             program.start()
         time.sleep(CALM)
         ends = began + options.minutes * 60 if options.minutes else float("inf")
+        said = began
         while time.monotonic() < ends and (
             self.injector.counts.total() < options.faults or self.acknowledged < options.rows
         ):
             if self.injector.counts.total() < options.faults:
                 self.injector.step()
             self.injector.look()
-            self._say(f"{self.injector.counts.total()} faults, {self.acknowledged:,} rows")
+            if time.monotonic() > said + SAY_EVERY:
+                said = time.monotonic()
+                self._say(self._progress(ends))
             time.sleep(options.every)
+        took = time.monotonic() - began
+        self._say("no more faults")
         self.injector.heal()
         self._end(*self.producers, self.deciding)
-        whole = self.injector.is_whole(SETTLED)
-        return self._judged(whole, time.monotonic() - began)
+        return self._judged(took)
 
-    def _judged(self, whole: bool, took: float) -> dict[str, Any]:
+    def _progress(self, ends: float) -> str:
+        """How far it is, and about how long it still takes until the last fault and row."""
+        options, now = self.options, time.monotonic()
+        faults, rows = self.injector.counts.total(), self.acknowledged
+        parts = [faults / options.faults if options.faults else 1.0]
+        parts += [rows / options.rows] if options.rows else []
+        done = min(1.0, *parts, 1.0)
+        left = min((now - self.began) * (1 / done - 1) if done else float("inf"), ends - now)
+        about = f"about {left / 60:.0f} min" if left < float("inf") else "nobody knows how long"
+        altered = len(self.injector.altered())
+        return (
+            f"{faults} of {options.faults} faults ({altered} places not mended yet), {rows:,} of "
+            f"{options.rows:,} rows, {self.folding.position:,} folded; {about} left, and then the "
+            "account"
+        )
+
+    def _judged(self, took: float) -> dict[str, Any]:
+        whole = self.injector.is_whole(SETTLED)
         unknown = self.deciding.settle()
         account = Account()
-        account.read(self.node(0), self.producers)
-        self._say(f"{account.end:,} rows; waiting for the group and the database")
-        wait(lambda: self.folding.position >= account.end, SETTLED)
-        wait(lambda: account.shared <= set().union(*[each.got for each in self.members]), SETTLED)
+        ends = [each.next for each in self.injector.replicas() if each.state == "leads"]
+        self._say(f"{max(ends, default=0):,} rows are there: they are read")
+        account.read(self.node(0), self.producers, max(ends, default=0))
+        self._say("waiting for the group and the database")
+        wait_on(
+            lambda: self.folding.position >= account.end, lambda: self.folding.position, SETTLED
+        )
+        missing = account.shared.copy()
+
+        def shared() -> int:
+            for each in self.members:
+                missing.difference_update(each.got)
+            return len(missing)
+
+        wait_on(lambda: not shared(), shared, SETTLED)
         time.sleep(1.0)
         self._end(*self.members, self.folding)
+        self._say(f"{len(self.injector.altered())} altered places are to be mended")
+        account.wrong["altered places that nobody has mended"] = self.injector.unmended()
         account.producers(self.producers)
         account.transactions(self.deciding)
         account.group(self.members)
@@ -144,6 +186,7 @@ class Endurance:
             if node.is_up:
                 self.nodes.kill(node.name)
         there = [node.data for node in self.nodes.nodes.values() if node.id in replicas]
+        self._say("the replicas' files are read")
         account.files([data / "streams" / self.stream / "0" for data in there], self.producers)
         faults = [repr(each.fault) for each in self.programs if each.fault is not None]
         return {
@@ -191,6 +234,7 @@ def main(args: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--verbose", action="store_true", help="progress, also into a file")
     options = parser.parse_args(args)
+    sys.setswitchinterval(SWITCH)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # disks are unmounted
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-")))

@@ -21,9 +21,12 @@ ROUND: Final = 24 * 3_600.0
 """Seconds from the end of a round to the next one, at most. (ZFS's users scrub monthly; a shard is
 smaller, and reading it once a day costs nothing.)"""
 
-FIRST_ROUND: Final = 600.0
-"""Seconds from the start to the first round (a node that begins has other things to do), and from
-the end of a round to the next one, at least."""
+FIRST_ROUND: Final = 60.0
+"""Seconds from the start to the first round: a node that begins has other things to do, but one
+that is restarted again and again has to find damage as well."""
+
+LEAST_REST: Final = 600.0
+"""Seconds from the end of a round to the next one, at least."""
 
 REST: Final = 50.0
 """Times as long as a round has taken it rests: so small logs are read often, and reading takes a
@@ -83,4 +86,4 @@ class LogChecks(Machine):
             return
         rest = REST * (self.port.now - self._began)
         self._began = None
-        self.port.set_timer(min(max(FIRST_ROUND, rest), ROUND), timer)
+        self.port.set_timer(min(max(LEAST_REST, rest), ROUND), timer)

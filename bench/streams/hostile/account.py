@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +26,12 @@ from streams.log.receipt import Receipt
 from streams.log.shard_log import parse_name
 from streams.log.verify import Verifier
 
+SILENT: Final = 120.0
+"""Seconds without a row after which no more is read; ample."""
+
+SILENCE: Final = 5.0
+"""Seconds without a row after which there is none."""
+
 SLACK: Final = 2.0
 """Seconds for which a row may be on its way to a program, on a busy machine."""
 
@@ -34,18 +42,18 @@ class Account:
     def __init__(self) -> None:
         self.wrong: Counter[str] = Counter()
         self.facts: Counter[str] = Counter()
-        self.rows: dict[str, list[int]] = {}
+        self.rows: dict[str, array[int]] = {}
         """Of each producer the offsets of its rows, by number; -1: it is not there."""
         self.halves: Counter[str] = Counter()  # rows of each transaction
         self.shared: set[int] = set()  # offsets of the rows that the group wants
         self.end = 0
 
-    def read(self, data: Path, producers: Sequence[Producer]) -> None:
-        """Look at every row of the stream."""
-        self.rows = {each.name: [-1] * each.sent for each in producers}
+    def read(self, data: Path, producers: Sequence[Producer], end: int) -> None:
+        """Look at every row of the stream, which has those below `end` at least."""
+        self.rows = {each.name: array("q", [-1]) * each.sent for each in producers}
         with connect(data, reconnect=PATIENCE) as client:
             reading = client.read(STREAM, start="first")
-            while events := reading.take(timeout=10.0):
+            while events := reading.take(timeout=SILENT if self.end < end else SILENCE):
                 for event in events:
                     if event.offset != self.end:
                         self.wrong["offsets with a gap"] += 1
@@ -53,6 +61,7 @@ class Account:
                     self._note(event.offset, event.attributes)
             reading.close()
         self.facts["rows"] = self.end
+        self.wrong["rows that cannot be read"] = max(0, end - self.end)
 
     def _note(self, offset: int, attributes: dict[str, Any]) -> None:
         if "t" in attributes:
@@ -75,7 +84,7 @@ class Account:
             told = mine[: each.acknowledged]
             self.facts["acknowledged"] += len(told)
             self.wrong["acknowledged rows that are lost"] += told.count(-1)
-            there = [offset for offset in mine if offset >= 0]
+            there = (offset for offset in mine if offset >= 0)
             self.wrong["rows out of order"] += sum(a > b for a, b in pairwise(there))
             for number, receipt in each.receipts:
                 self.facts["receipts"] += 1
@@ -125,13 +134,18 @@ class Account:
         for folder in folders:
             for proof in proofs(folder, receipts):
                 names = sorted(p.name for p in folder.iterdir() if parse_name(p.name))
-                contents = {name: (folder / name).read_bytes() for name in names}
-                found = Verifier(proof.name, proof).run(names, contents.__getitem__)
+                load = partial(contents, folder)
+                found = Verifier(proof.name, proof).run(names, load)
                 self.facts["receipts proved offline"] += found.receipt == "proved"
                 if found.fault is not None:
                     self.wrong[f"a fault in a replica's files: {found.fault.what}"] += 1
                 elif found.receipt != "proved":
                     self.wrong[f"a receipt {found.receipt} by a replica's files"] += 1
+
+
+def contents(folder: Path, name: str) -> bytes:
+    """Of one file."""
+    return (folder / name).read_bytes()
 
 
 def proofs(folder: Path, receipts: Sequence[AppendReceipt]) -> Iterator[Receipt]:

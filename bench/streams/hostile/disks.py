@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
+
+from streams.log.chunk import CHUNK_MOST
 
 FILLER: Final = "filler"
 
@@ -56,17 +59,39 @@ def segments(data: Path) -> list[Path]:
     return sorted((data / "streams").glob("[!q]*/*/*.log"))
 
 
-def flip_bits(data: Path, rng: Random) -> str:
+class Altered(NamedTuple):
+    """A place in a segment of a node whose bits were turned over."""
+
+    node: str
+    path: Path
+    at: int
+    bytes: bytes
+    """What stands there since."""
+
+    def is_there(self) -> bool:
+        """Whether nobody has mended it yet."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.at)
+                return file.read(len(self.bytes)) == self.bytes
+        except FileNotFoundError:
+            return False
+
+
+def flip_bits(node: str, data: Path, rng: Random, avoid: Sequence[Altered]) -> Altered | None:
     """Turn some bits of the node's newest or another segment over, behind its beginning and before
-    its end; the file's name, "": there is none that is large enough."""
+    its end; None: there is no segment that is large enough, or the place is that of an alteration
+    of `avoid`: a chunk that is altered in all replicas cannot be mended."""
     large = [path for path in segments(data) if path.stat().st_size > 32 * 1024]
     if not large:
-        return ""
+        return None
     path = rng.choice([large[-1], rng.choice(large)])
     at = rng.randrange(8 * 1024, path.stat().st_size - 16 * 1024)
+    if any(each.path.name == path.name and abs(each.at - at) < 2 * CHUNK_MOST for each in avoid):
+        return None
     with path.open("r+b") as file:
         file.seek(at)
-        old = file.read(8)
+        altered = bytes(byte ^ 0x55 for byte in file.read(8))
         file.seek(at)
-        file.write(bytes(byte ^ 0x55 for byte in old))
-    return path.name
+        file.write(altered)
+    return Altered(node, path, at, altered)

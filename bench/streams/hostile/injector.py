@@ -1,9 +1,9 @@
 """What is done to the nodes of a stream, and undone.
 
-Each fault lasts for a while, and up to two do at a time. What alters a replica's files is
-different: it waits until all replicas have everything, and nothing else is altered until the
-replica is whole again. So what is acknowledged is always whole on a majority, or comes back
-(SIGCONT, a restart), which is what the stream promises to survive.
+Each fault lasts for a while, and up to two do at a time, while what was altered in files waits to
+be found and mended. No place is altered in two replicas at once. So what is acknowledged is always
+whole on some disk, and that comes back (SIGCONT, a restart), which is what the stream promises to
+survive.
 """
 
 from __future__ import annotations
@@ -16,17 +16,25 @@ from typing import Final, NamedTuple
 
 from bench.processes.fault_proxy import FaultProxy, Faults
 from bench.processes.nodes import ProxiedNodes
-from bench.streams.hostile.disks import SmallDisk, flip_bits
-from bench.streams.hostile.programs import STREAM, wait
+from bench.streams.hostile.disks import Altered, SmallDisk, flip_bits
+from bench.streams.hostile.programs import STREAM, wait, wait_on
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from overlay.client import GetStreams, Streams
 from overlay.info import ReplicaInfo
 
 AT_ONCE: Final = 2
-DISK_FAILED: Final = 7  # exit code
+NO_ROOM: Final = (6, 7)
+"""Exit codes of a node whose disk is full: at its start, and later."""
+ENDS_WITHIN: Final = 20.0
+"""Seconds from when there is room again until a node that found none has ended; ample."""
+
 WHOLE: Final = 60.0
 """Seconds for all replicas to have everything."""
+
+CHECKED: Final = 300.0
+"""Seconds without a place that was mended, after which the rest counts as not found. A node reads 2
+MB of its logs a second, after a minute."""
 
 
 class Lasting(NamedTuple):
@@ -50,8 +58,9 @@ class Injector:
         self.began = time.monotonic()
         self._lasting: list[Lasting] = []
         self._next: list[str] = []  # each kind once, then again
-        self._latent: set[str] = set()  # altered while they ran, and not read since
-        self._kinds: dict[str, Callable[[str], Callable[[], None]]] = {
+        self._altered: list[Altered] = []  # what was not mended when somebody looked last
+        self._full: dict[str, float] = {}  # until when its disk was full, by node
+        self._kinds: dict[str, Callable[[str], bool]] = {
             "kill": self._kill,
             "stop": self._stop,
             "isolate": self._isolate,
@@ -63,36 +72,37 @@ class Injector:
 
     def step(self) -> None:
         """End what is over, and begin one fault if there is room for it."""
+        self.look()
         now = time.monotonic()
         for each in [one for one in self._lasting if one.until <= now]:
             self._end(each)
-        if len(self._lasting) >= AT_ONCE or any(one.kind == "damage" for one in self._lasting):
+        if len(self._lasting) >= AT_ONCE:
             return
         free = [n for n in self.nodes.nodes if all(one.node != n for one in self._lasting)]
         self._next = self._next or self.rng.sample(list(self._kinds), len(self._kinds))
-        kind = self._next.pop()
-        node = self.rng.choice(free)
-        if kind == "damage":
-            for each in list(self._lasting):
-                self._end(each)
-            if not self.is_whole(WHOLE):
-                self._say("not whole: nothing is altered")
-                return
+        kind, node = self._next[-1], self.rng.choice(free)
         self._say(f"{kind} {node}")
-        undo = self._kinds[kind](node)
-        self.counts[kind] += 1
-        lasts = self.rng.uniform(0.5, 6.0)
-        self._lasting.append(Lasting(time.monotonic() + lasts, kind, node, undo))
+        if self._kinds[kind](node):
+            self.counts[kind] += 1
+            self._next.pop()
 
     def heal(self) -> None:
-        """End all faults. What was altered and read by nobody since is read: by processes that
-        begin anew."""
+        """End all faults, but for what was altered."""
         for each in list(self._lasting):
             self._end(each)
         self.proxy.heal()
-        for name in sorted(self._latent):
-            self._say(f"whole: {self.is_whole(WHOLE)}")
-            self._kill(name)()
+
+    def unmended(self) -> int:
+        """How many places are not mended in the end: nodes are given the time to find them."""
+        wait_on(lambda: not self.altered(), lambda: len(self._altered), CHECKED)
+        for each in self._altered:
+            self._say(f"not mended: {each.path.name} of {each.node} at {each.at}")
+        return len(self._altered)
+
+    def altered(self) -> list[Altered]:
+        """The places that nobody has mended yet."""
+        self._altered = [each for each in self._altered if each.is_there()]
+        return self._altered
 
     def replicas(self) -> tuple[ReplicaInfo, ...]:
         """Of the stream's only shard, as some node hears of them."""
@@ -110,6 +120,7 @@ class Injector:
         """Whether, within so many seconds, all replicas follow one leader and have what it has."""
 
         def whole() -> bool:
+            self.look()
             found = self.replicas()
             states = sorted(each.state for each in found)
             ends = [each.durable for each in found]
@@ -131,60 +142,69 @@ class Injector:
 
     # -- faults ----------------------------------------------------------------------------------
 
-    def _kill(self, name: str) -> Callable[[], None]:
+    def _for_a_while(self, kind: str, name: str, undo: Callable[[], None]) -> bool:
+        until = time.monotonic() + self.rng.uniform(0.5, 6.0)
+        self._lasting.append(Lasting(until, kind, name, undo))
+        return True
+
+    def _kill(self, name: str) -> bool:
         self.nodes.kill(name)
-        self._latent.discard(name)
-        return lambda: self.nodes.restart(name, wiped=False)
+        return self._for_a_while("kill", name, lambda: self.nodes.restart(name, wiped=False))
 
-    def _stop(self, name: str) -> Callable[[], None]:
+    def _stop(self, name: str) -> bool:
         self.nodes.pause(name)
-        return lambda: self.nodes.resume(name)
+        return self._for_a_while("stop", name, lambda: self.nodes.resume(name))
 
-    def _isolate(self, name: str) -> Callable[[], None]:
+    def _isolate(self, name: str) -> bool:
         self.proxy.isolate(name)
-        return lambda: self._join(name)
+        return self._for_a_while("isolate", name, lambda: self._join(name))
 
     def _join(self, name: str) -> None:
         for other in self.nodes.nodes:
             self.proxy.spoil(name, other, Faults())
             self.proxy.spoil(other, name, Faults())
 
-    def _one_way(self, name: str) -> Callable[[], None]:
+    def _one_way(self, name: str) -> bool:
         for other in self.nodes.nodes:
             if other != name:
                 self.proxy.spoil(name, other, Faults(hold=True))
-        return lambda: self._join(name)
+        return self._for_a_while("one-way", name, lambda: self._join(name))
 
-    def look(self) -> None:
-        """Count the nodes that ended by themselves, but for those whose disk was full when they had
-        to write more than rows: that is what they do (docs/guide/operate.md)."""
-        for node in self.nodes.nodes.values():
-            full = ("full-disk", node.name) in [(one.kind, one.node) for one in self._lasting]
-            if full and node.process is not None and node.process.poll() == DISK_FAILED:
-                node.is_meant_to_run = False
-            node.look()
-
-    def _fill(self, name: str) -> Callable[[], None]:
+    def _fill(self, name: str) -> bool:
+        self._full[name] = float("inf")
         self.disks[name].fill()
-        return lambda: self._free(name)
+        return self._for_a_while("full-disk", name, lambda: self._free(name))
 
     def _free(self, name: str) -> None:
-        self.look()
         self.disks[name].free()
-        node = self.nodes.nodes[name]
-        if not node.is_up and not node.ended:
-            self._say(f"{name} had ended, and begins anew")
+        self._full[name] = time.monotonic()
+
+    def look(self) -> None:
+        """Count the nodes that ended by themselves, but for those that had to write more than rows
+        when their disk was full: that is what they do (docs/guide/operate.md). These begin anew
+        when there is room."""
+        now = time.monotonic()
+        for name, node in self.nodes.nodes.items():
+            code = node.process.poll() if node.process is not None else None
+            full_until = self._full.get(name, float("-inf"))
+            if node.is_meant_to_run and code in NO_ROOM and now < full_until + ENDS_WITHIN:
+                if full_until < now:
+                    self._say(f"{name} had ended, and begins anew")
+                    node.is_meant_to_run = False
+                    self.nodes.kill(name)
+                    self.nodes.restart(name, wiped=False)
+            else:
+                node.look()
+
+    def _damage(self, name: str) -> bool:
+        """Alter a file, and have it found: by whoever reads it, or when the process begins anew.
+        Returns whether there was one to alter."""
+        done = flip_bits(name, self.nodes.nodes[name].data, self.rng, self.altered())
+        if done is None:
+            return False
+        self._altered.append(done)
+        self._say(f"altered {done.path.name} of {name} at {done.at}")
+        if self.nodes.nodes[name].is_up and self.rng.random() < 0.5:
+            self.nodes.kill(name)
             self.nodes.restart(name, wiped=False)
-
-    def _damage(self, name: str) -> Callable[[], None]:
-        """Alter a file, and have it found: by whoever reads it, or when the process begins anew."""
-        altered = flip_bits(self.nodes.nodes[name].data, self.rng)
-        self._say(f"altered {altered or 'nothing'} of {name}")
-        if not altered or self.rng.random() < 0.5:
-            self._kill(name)()
-        else:
-            self._latent.add(name)
-        return lambda: self._mended(name)
-
-    def _mended(self, name: str) -> None:
-        self._say(f"whole: {self.is_whole(WHOLE)}")
+        return True

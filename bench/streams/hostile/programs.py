@@ -205,3 +205,17 @@ def wait(what: Callable[[], bool], seconds: float, every: float = 0.2) -> bool:
             return False
         time.sleep(every)
     return True
+
+
+def wait_on(what: Callable[[], bool], moves: Callable[[], object], seconds: float) -> bool:
+    """Wait until something holds; whether it does. Given up when what `moves` returns has been the
+    same for so many seconds."""
+    seen, since = moves(), time.monotonic()
+    while not what():
+        now, found = time.monotonic(), moves()
+        if found != seen:
+            seen, since = found, now
+        elif now - since > seconds:
+            return False
+        time.sleep(1.0)
+    return True
