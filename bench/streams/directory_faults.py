@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import structs
 
 from bench.mutations.planting import fault, replace
@@ -13,7 +15,7 @@ from streams.directory.locator import StreamLocator
 from streams.directory.messages import FoundStream, StreamRefused
 from streams.directory.questions import Answer
 from streams.directory.stream_owner import StreamOwner
-from streams.directory.supervision import Supervision
+from streams.directory.supervision import GONE, Supervision
 from streams.hosting.shard_hosts import ShardHosts
 
 DIRECTORY = "tests/streams/directory/test_streams_directory.py"
@@ -143,3 +145,26 @@ def stream_that_its_owner_does_not_know_counts_as_removed() -> None:
         original(self, name, answer)
 
     replace(original, answered)
+
+
+@fault(LED, DIRECTORY, "test_who_has_lost_its_promises_is_replaced_or_begins_anew[4]")
+def shard_barred_replica_is_not_replaced() -> None:
+    """The owner of a stream takes a replica that has lost its promises for one that is there."""
+
+    def _is_gone(self: Supervision, node: NodeId, now: float) -> bool:
+        heard = self.heard.get(node)
+        return now - (self._begun if heard is None else heard.at) > GONE
+
+    replace(Supervision._is_gone, _is_gone)
+
+
+@fault(LED, DIRECTORY, "test_who_has_lost_its_promises_is_replaced_or_begins_anew[3]")
+def shard_barred_replica_waits_for_another_node() -> None:
+    """Where there is no other node, a replica that has lost its promises stays one."""
+    original = Supervision.wanted
+
+    def wanted(self: Supervision, place: ShardPlace, *others: Any) -> tuple[Peer, ...]:
+        found = original(self, place, *others)
+        return found if len(found) >= len(place.replicas) else place.replicas
+
+    replace(original, wanted)

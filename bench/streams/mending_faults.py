@@ -30,6 +30,20 @@ def shard_damaged_replica_leads() -> None:
     replace(original, _mend)
 
 
+@fault(
+    PROMISE,
+    MENDING,
+    "test_a_log_without_its_newest_segment_proves_nothing_by_what_it_lacks[killed]",
+)
+def shard_deleted_newest_segment_is_not_missed() -> None:
+    """A shard's replica takes a log without its newest segment for whole."""
+
+    def _has_lost(self: Replica, log: object) -> bool:
+        return False
+
+    replace(Replica._has_lost, _has_lost)
+
+
 @fault(PROMISE, MENDING, "test_a_damaged_range_is_not_served_and_is_said")
 def shard_damaged_range_is_served() -> None:
     """A shard's replica hands over chunks from its disk without a look at their CRC."""

@@ -116,7 +116,7 @@ class ShardOrder(msgspec.Struct, frozen=True, array_like=True):
     replicas: tuple[Peer, ...]
     """Which nodes are to have it: the leader adds who is missing, then removes who is too many."""
     removed: bool = False
-    """The stream is gone: destroy the shard."""
+    """Destroy the shard: the stream is gone, or the node is no replica any more."""
 
 
 class KeepShards(Message, frozen=True):
@@ -138,6 +138,8 @@ class ShardReport(msgspec.Struct, frozen=True, array_like=True):
     """If it leads: the replicas by its log, when that is committed; else none."""
     is_gone: bool = False
     """It has destroyed the shard."""
+    is_barred: bool = False
+    """It has lost its promises, and never takes part again with what it has."""
 
 
 class ShardsReport(Message, frozen=True):

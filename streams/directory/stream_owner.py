@@ -297,9 +297,13 @@ class StreamOwner(Machine):
                 if place is not None:
                     entry = entry.placed(number, place)
                 order = supervision.order(entry, partial(self._candidates, entry.options), now)
-                nodes = by_id((*entry.places[number].replicas, *order.replicas))
-                for peer in nodes.values():
-                    _give(orders, peer, order, entry)
+                inside = by_id(entry.places[number].replicas)
+                for node, peer in by_id((*inside.values(), *order.replicas)).items():
+                    if node not in inside and supervision.is_barred(node):
+                        # It was removed, and is to come again: not with what it has.
+                        _give(orders, peer, ShardOrder(shard, "", (), (), removed=True), entry)
+                    else:
+                        _give(orders, peer, order, entry)
             if entry is not found:
                 self._write(entry)
         for shard in [one for one in self._supervised if one not in alive]:
@@ -332,6 +336,8 @@ class StreamOwner(Machine):
             supervision = self._supervised.get(report.shard)
             if report.is_gone:
                 self._removing.get(report.shard, set()).add(sender.id)
+                if supervision is not None:
+                    supervision.destroyed(sender.id)
             elif supervision is not None:
                 supervision.reported(sender, report, now)
                 entry = self.entry(supervision.stream)

@@ -4,7 +4,9 @@ A leader that reports is left alone. When none has reported for `SILENT` seconds
 down, the owner nominates the furthest of those that answer; it asks all replicas before it
 nominates anybody, so that a new owner does not depose a leader that it has not heard of yet.
 
-Nodes that do not answer for `GONE` seconds are replaced, one by one, by the leader.
+Nodes that do not answer for `GONE` seconds are replaced, one by one, by the leader; at once those
+that have lost their promises (*barred*). Where there is no other node, such a one is removed first,
+and comes back with an empty log: it was no part of any majority, so none is lost.
 """
 
 from __future__ import annotations
@@ -150,11 +152,24 @@ class Supervision:
             others = {n: p for n, p in candidates.items() if n not in there}
             coming = next(iter(choose_replicas(stream, self.number, 1, others)), None)
         self._coming = coming
-        return place.replicas if coming is None else (*place.replicas, coming)
+        if coming is not None:
+            return (*place.replicas, coming)
+        barred = next((peer.id for peer in gone if self.is_barred(peer.id)), "")
+        return tuple(peer for node, peer in there.items() if node != barred)
+
+    def is_barred(self, node: NodeId) -> bool:
+        """Whether a node has said that it has lost its promises."""
+        heard = self.heard.get(node)
+        return heard is not None and heard.report.is_barred
+
+    def destroyed(self, node: NodeId) -> None:
+        """A node has the shard no more."""
+        self.heard.pop(node, None)
 
     def _is_gone(self, node: NodeId, now: float) -> bool:
         heard = self.heard.get(node)
-        return now - (self._begun if heard is None else heard.at) > GONE
+        since = self._begun if heard is None else heard.at
+        return self.is_barred(node) or now - since > GONE
 
     def order(
         self, entry: StreamEntry, candidates: Callable[[], dict[NodeId, Peer]], now: float

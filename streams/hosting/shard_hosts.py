@@ -253,6 +253,7 @@ class ShardHosts(Machine):
             *(replica.shard, 0 if leading is None else leading.epoch, replica.position),
             replica.ready and not replica.barred,
             replica.replicas if is_settled else (),
+            is_barred=replica.barred,
         )
 
     def on_opened(self, event: Opened) -> None:

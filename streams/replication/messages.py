@@ -112,3 +112,6 @@ class Promise(msgspec.Struct, frozen=True, array_like=True):
     epoch: Uint53
     candidate: NodeId
     suspect: bool
+    segment: Uint53 = 0
+    """Number of the first chunk of the newest segment that the log has had. A segment that was
+    deleted leaves no other trace."""

@@ -10,9 +10,10 @@ is that of the chunks that are left. It never decodes rows.
 Where something is damaged in the middle of its log, the replica takes part in nothing until others
 have sent what was there (streams/replication/mending.py).
 
-After a torn tail, or damage that nobody can mend, the replica is *suspect*, which is stored before
-the tail is cut off: it follows and acknowledges what it has, but in a takeover its log proves
-nothing by what it lacks, until a leader has brought it up to a chunk of the leader's own epoch.
+After a torn tail, damage that nobody can mend, or when the log ends before what was on disk once
+(its newest segment was deleted), the replica is *suspect*, which is stored before the tail is cut
+off: it follows and acknowledges what it has, but in a takeover its log proves nothing by what it
+lacks, until a leader has brought it up to a chunk of the leader's own epoch.
 
 When the disk fails, nothing that was not answered counts: the replica ends what it leads, and reads
 its folder again after `REOPEN` seconds.
@@ -25,6 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer, Version, by_id
 from streams.disk import DiskFailed, LogDisk, Opened, ReadDone, Written
@@ -224,11 +226,14 @@ class Replica(Machine):
         self.readings += 1
         self.chunks.clear()
         self._matched = self._first = 0
-        if found.torn:
-            self._suspect(found.surplus)
-        if found.holes:
-            self._mend(found.holes)
-            return
+        if not self.barred:  # else nothing is stored, which would count as its promise later
+            if found.torn or self._has_lost(found.log):
+                self._suspect(found.surplus)
+            elif self._newest_segment() != self.promise.segment:
+                self._note_segment(self._newest_segment())
+            if found.holes:
+                self._mend(found.holes)
+                return
         self.ready = True
         self._mends = 0
         self.durable = self.log.end.number
@@ -238,10 +243,23 @@ class Replica(Machine):
         if self.takeover is not None:
             self.takeover.go_on()
 
+    def _has_lost(self, log: ShardLog) -> bool:
+        """Whether a log that was read ends before what it has had on disk."""
+        newest = log.segments[-1].number if log.segments else 0
+        return newest < self.promise.segment or log.end.number < self.durable
+
+    def _newest_segment(self) -> int:
+        return self.log.segments[-1].number if self.log.segments else 0
+
+    def _note_segment(self, number: int) -> None:
+        """Store which segment is the newest. Nothing waits for that."""
+        self.promise = replace(self.promise, segment=number)
+        self.disk.put(self.shard, msgspec.msgpack.encode(self.promise))
+
     def _suspect(self, surplus: Sequence[str] = ()) -> None:
         """Store that the log may lack something, then cut off what is no log."""
         self.port.count("shard_logs_suspect")
-        self._put(Promise(self.promise.epoch, self.promise.candidate, True))
+        self._put(replace(self.promise, suspect=True, segment=self._newest_segment()))
         for name in surplus:
             self.disk.drop(self.shard, name)
         if self.log.segments:
@@ -265,7 +283,7 @@ class Replica(Machine):
     def damaged(self, holes: Sequence[FoundHole]) -> bool:
         """Holes were found in a log that was read before. Returns whether it mends them. A shard's
         only replica keeps what it has, and goes on: nobody can mend it."""
-        if self.ready and len(self.replicas) > 1:
+        if self.ready and not self.barred and len(self.replicas) > 1:
             self._mend(holes)
             return True
         self.port.count("shard_holes_left", len(holes))
@@ -279,6 +297,7 @@ class Replica(Machine):
         self._suspect()
         self.damage.ended += 1
         first = min(holes, key=lambda each: each.hole.first)
+        self.durable = min(self.durable, first.hole.first - 1)
         for segment in reversed(self.log.segments):
             if segment.name == first.segment and first.hole.at:
                 self.disk.cut(self.shard, segment.name, first.hole.at)
@@ -343,12 +362,12 @@ class Replica(Machine):
         """Promise `epoch` to `candidate`; `then` is called when that is durable."""
         if (epoch, candidate) != (self.promise.epoch, self.promise.candidate):
             self._matched = self._first = 0
-        self._put(Promise(epoch, candidate, self.promise.suspect), then)
+        self._put(replace(self.promise, epoch=epoch, candidate=candidate), then)
 
     def clear_suspicion(self) -> None:
         """The log has everything that was ever committed."""
         if self.promise.suspect:
-            self._put(Promise(self.promise.epoch, self.promise.candidate, False))
+            self._put(replace(self.promise, suspect=False))
 
     def _put(self, promise: Promise, then: Callable[[], None] | None = None) -> None:
         self.promise = promise
@@ -397,6 +416,8 @@ class Replica(Machine):
         self.chunks.add(chunk)
         ticket = self.disk.write(self.shard, line.segment, line.at, chunk.data)
         self._when_written.append((ticket, lambda: self._stored(chunk.id)))
+        if chunk.begins_segment:
+            self._note_segment(chunk.number)
 
     def _stored(self, chunk: ChunkId) -> None:
         if self.log.has(chunk):
@@ -440,7 +461,7 @@ class Replica(Machine):
         log has of it, and go on with `chunk`."""
         self.port.count("shard_logs_begun_anew")
         if self.log.segments:
-            self._put(Promise(self.promise.epoch, self.promise.candidate, True))
+            self._put(replace(self.promise, suspect=True, segment=0))
         for segment in reversed(self.log.segments):
             self.disk.drop(self.shard, segment.name)
         self.log, self.state = ShardLog(ChunkId(chunk.number - 1, chunk.previous)), ShardState()
@@ -454,6 +475,10 @@ class Replica(Machine):
         if number <= self.committed:
             self.port.count("shard_forks")  # two logs that both count as committed
             return
+        left = [segment.number for segment in self.log.segments if segment.number < number]
+        if self.promise.segment >= number:
+            self._note_segment(left[-1] if left else 0)
+        self.durable = min(self.durable, number - 1)
         for segment in reversed(self.log.segments):
             if segment.number >= number:
                 self.disk.drop(self.shard, segment.name)

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from canopy.wire.durable import write_durably
-from canopy.wire.shards.shard_list import sync_folder
+from canopy.wire.shards.shard_list import PROMISE, sync_folder
 from streams.log.recovery import Recovered, recover
 from streams.log.shard_log import parse_name
-
-PROMISE: Final = "promise"
 
 BLOCK: Final = 4096
 """Bytes that a disk fails to read together."""
@@ -38,7 +36,7 @@ LOOK: Final = 1.0
 
 
 class Found(NamedTuple):
-    """What a folder has. `damaged`: there is a promise, and it cannot be read."""
+    """What a folder has. `damaged`: its promise is gone, or cannot be read."""
 
     recovered: Recovered
     promise: bytes | None
@@ -72,7 +70,7 @@ class ShardFiles:
         try:
             promise = self._load(PROMISE)
         except FileNotFoundError:
-            return Found(recovered, None, False)
+            return Found(recovered, None, True)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
@@ -80,7 +78,7 @@ class ShardFiles:
         data = promise[DIGEST:]
         if promise[:DIGEST] != _digest(data):
             return Found(recovered, None, True)
-        return Found(recovered, data, False)
+        return Found(recovered, data or None, False)
 
     def write(self, segment: str, at: int, data: bytes) -> None:
         """Write into a segment; durable after `sync`, which also raises what the write fails

@@ -1,12 +1,13 @@
 """Which shards this node has: the file ``shards`` of its data folder, and the folders of `streams`.
 
-A shard's folder is ``streams/ID/NUMBER``. The list is written after a folder was made, and before
-anything is written into it. So
+A shard's folder is ``streams/ID/NUMBER``. The list is written after a folder was made, with an
+empty promise in it, and before anything else is written there. So
 
 - a shard that is listed and has no folder has lost what it had promised: it must not begin as one
-  that never promised anything (`is_missing`);
+  that never promised anything (`is_missing`); nor must one whose promise is gone;
 - a folder that is not listed is none of this node's, or was left by a crash in between: it is moved
-  to ``streams/quarantine``, with an alarm, and never deleted (an empty one has nothing to keep).
+  to ``streams/quarantine``, with an alarm, and never deleted (one without a promise has nothing to
+  keep).
 
 The list lies beside ``streams`` and not in it, so that it survives the loss of that folder. It
 names the node: under another id, which a node takes when it has lost its state, none of the shards
@@ -36,6 +37,11 @@ SHARD: Final = re.compile(r"([0-9a-z][0-9a-z_-]{0,63})/(0|[1-9][0-9]{0,5})")
 folder, and two names are two folders where case does not count."""
 
 QUARANTINE: Final = "quarantine"
+
+PROMISE: Final = "promise"
+
+NO_PROMISE: Final = bytes(4)
+"""The file of a shard that has promised nothing yet: the CRC-32 of no bytes, and these."""
 
 
 class _Listed(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,6 +99,7 @@ class ShardList:
             with contextlib.suppress(FileExistsError):
                 part.mkdir(mode=0o700)
                 sync_folder(part.parent)
+        write_durably(folder / PROMISE, NO_PROMISE)
         self._write([*self._listed.shards, shard], self._listed.removing)
 
     def remove(self, shard: str) -> None:
@@ -176,11 +183,19 @@ class ShardList:
                 folder.parent.rmdir()
         self._write(self._listed.shards, [])
 
+    def _has_nothing(self, folder: Path) -> bool:
+        """Whether nothing was promised there, and no log begun."""
+        promise = folder / PROMISE
+        if set(os.listdir(folder)) - {PROMISE, f"{PROMISE}.new"}:  # the latter: of a crash
+            return False
+        return not promise.exists() or promise.read_bytes() == NO_PROMISE
+
     def _set_aside(self, shard: str) -> None:
         folder, quarantine = self.folder(shard), self.root / QUARANTINE
         with contextlib.suppress(OSError):
-            folder.rmdir()  # a crash left it between the folder and the list: it is empty
-            return
+            if self._has_nothing(folder):  # a crash left it between the folder and the list
+                shutil.rmtree(folder)
+                return
         quarantine.mkdir(mode=0o700, exist_ok=True)
         name = shard.replace("/", ".")
         place, number = quarantine / name, 0

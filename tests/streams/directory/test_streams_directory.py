@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from canopy.sim.world.log_disk import PROMISE
 from canopy.sim.world.world import World
 from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.info import StreamInfo
@@ -116,6 +117,34 @@ def test_a_leader_that_is_lost_is_replaced_and_what_was_committed_stays() -> Non
     began = world.now
     wait(world, lambda: bool(leaders(world, shard)), 5.0, "another leads")
     assert world.now - began < 3.0
+    assert append(world, shard, 2) > number
+
+
+@pytest.mark.parametrize("nodes", [3, 4])
+def test_who_has_lost_its_promises_is_replaced_or_begins_anew(nodes: int) -> None:
+    world = grown(nodes)
+    shard = founded(world, "alarms")
+    number = append(world, shard, 1)
+    lost = next(name for name, replica in replicas(world, shard).items() if not replica.serves)
+    world.crash(lost)
+    del world.drivers[lost].logs.durable[shard][PROMISE]
+    world.restart(lost)
+
+    def whole() -> bool:
+        found = replicas(world, shard)
+        (leader,) = leaders(world, shard) or [""]
+        inside = {peer.id for peer in found[leader].replicas} if leader else set()
+        there = {r.port.me.id for r in found.values() if r.ready and not r.barred}
+        return len(inside) == 3 and inside <= there and min(committed(world, shard)[-3:]) >= number
+
+    wait(world, lambda: lost in replicas(world, shard), 5.0, "it is back")
+    wait(world, whole, 10.0, "three have it again")
+    wait(
+        world,
+        lambda: not any(replica.barred for replica in replicas(world, shard).values()),
+        20.0,
+        "nobody has what is of no use",
+    )
     assert append(world, shard, 2) > number
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.machine import Peer
+from overlay.machine import Peer, by_id
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.directory.messages import ShardReport
 from streams.directory.supervision import ASKING, SILENT, Supervision
@@ -46,6 +46,31 @@ def test_the_furthest_of_a_majority_is_nominated_after_a_while() -> None:
 def test_a_minority_is_waited_for_and_who_is_not_ready_is_none(ready: bool) -> None:
     supervision = reports((1, 9)) if ready else reports((0, 5), (1, 9), (2, 6), ready=False)
     assert supervision.nominee(PLACE, 1.0) == ""
+
+
+def barred(supervision: Supervision, who: int) -> Supervision:
+    report = ShardReport(ENTRY.shard(0), 0, (0, 0), False, (), is_barred=True)
+    supervision.reported(PEERS[who], report, 1.0)
+    return supervision
+
+
+def test_another_node_takes_the_place_of_one_that_has_lost_its_promises() -> None:
+    other = Peer("f" * 16, "n9")
+    supervision = barred(reports((0, 5), (1, 5), leads=0), 2)
+    known = by_id((*PEERS, other))
+    assert supervision.wanted(PLACE, "id", 3, known, 1.0) == (*PEERS, other)
+    four = ShardPlace((*PEERS, other), is_founded=True)
+    assert supervision.wanted(four, "id", 3, known, 1.0) == (*PEERS[:2], other)
+
+
+def test_where_there_is_no_other_node_it_is_removed_and_comes_again() -> None:
+    supervision = barred(reports((0, 5), (1, 5), leads=0), 2)
+    assert supervision.wanted(PLACE, "id", 3, by_id(PEERS), 1.0) == PEERS[:2]
+    two = ShardPlace(PEERS[:2], is_founded=True)
+    assert supervision.is_barred(PEERS[2].id)
+    supervision.destroyed(PEERS[2].id)
+    assert not supervision.is_barred(PEERS[2].id)
+    assert supervision.wanted(two, "id", 3, by_id(PEERS), 1.0) == PEERS
 
 
 def test_a_leader_that_reports_is_left_alone_until_it_is_silent() -> None:

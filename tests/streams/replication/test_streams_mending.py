@@ -96,6 +96,54 @@ def test_a_replica_with_a_hole_neither_answers_nor_leads_until_it_is_mended(
     assert world.bytes_of(node)[: len(before)] == before
 
 
+@pytest.mark.parametrize("runs", [False, True], ids=["killed", "running"])
+def test_a_log_without_its_newest_segment_proves_nothing_by_what_it_lacks(
+    world: ShardWorld, runs: bool
+) -> None:
+    """What two have acknowledged, of whom one has lost it, is not outvoted by the third, which
+    never had it."""
+    first, second, third = (peer.id for peer in world.peers)
+    isolate(world, third)
+    for _ in range(30):
+        world.append()
+        world.run(0.02)
+    world.run(0.5)
+    world.crash(first)
+    if not runs:
+        world.crash(second)
+    name = max(world.disks[second].durable[SHARD], key=lambda name: (name.endswith(".log"), name))
+    for held in (world.disks[second].durable, world.disks[second]._cached):
+        held.get(SHARD, {}).pop(name, None)
+    if runs:
+        world.alive[second]._open()
+    else:
+        world.boot(second)
+    world.cut.clear()
+    for node in (second, third, second, third):
+        world.elect(node)
+        world.run(1.0)
+        assert world.alive[node].leading is None
+    assert world.alive[second].promise.suspect
+    world.boot(first)
+    world.judge(world.heal())
+    assert not world.alive[second].promise.suspect
+
+
+def test_who_has_lost_its_promise_stays_barred_when_its_tail_is_torn(world: ShardWorld) -> None:
+    node = world.peers[1].id
+    world.crash(node)
+    stored = world.disks[node].durable[SHARD]
+    del stored["promise"]
+    name = max(name for name in stored if name.endswith(".log"))
+    del stored[name][-20:]
+    for _ in range(2):
+        world.boot(node)
+        world.run(0.5)
+        assert world.alive[node].barred
+        assert not world.alive[node].log.has(world.alive[world.peers[0].id].log.end)
+        world.crash(node)
+
+
 def test_two_replicas_with_holes_at_different_places_mend_each_other(world: ShardWorld) -> None:
     world.crash(world.peers[0].id)  # the third does not answer
     first, second = world.peers[1].id, world.peers[2].id

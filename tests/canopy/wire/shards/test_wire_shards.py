@@ -498,6 +498,21 @@ def test_a_shard_whose_folder_is_gone_is_damaged_and_not_new(
     assert (opened.promise, opened.damaged) == (b"promise", False)
 
 
+def test_a_shard_whose_files_are_gone_is_damaged_and_not_new(
+    tmp_path: Path, rigs: Callable[..., Rig]
+) -> None:
+    filled(tmp_path, rigs)
+    one = rigs(tmp_path)
+    assert not one.opened(OTHER).damaged, "one that has promised nothing yet"
+    assert not rigs(tmp_path).opened(OTHER).damaged
+    for shard in (SHARD, OTHER):
+        for path in (tmp_path / "streams" / shard).iterdir():
+            path.unlink()
+        for _ in range(2):
+            opened = rigs(tmp_path).opened(shard)
+            assert (opened.promise, opened.damaged) == (None, True)
+
+
 def test_a_folder_that_is_not_listed_is_set_aside_with_an_alarm(
     tmp_path: Path, rigs: Callable[..., Rig]
 ) -> None:
@@ -506,11 +521,14 @@ def test_a_folder_that_is_not_listed_is_set_aside_with_an_alarm(
         other = tmp_path / "streams" / "other" / "7"
         other.mkdir(parents=True)
         (other / "data").write_bytes(b"x")
-        (tmp_path / "streams" / "other" / "8").mkdir()
+        for number in (8, 9):
+            (tmp_path / "streams" / "other" / str(number)).mkdir()
+        (tmp_path / "streams" / "other" / "9" / "promise").write_bytes(bytes(4))
         one = rigs(tmp_path)
         assert list(one.disk.shards()) == [SHARD, OTHER]
         assert "shard_set_aside shard=other/7" in one.log.getvalue()
         assert "other/8" not in one.log.getvalue()
+        assert "other/9" not in one.log.getvalue()
         assert not list((tmp_path / "streams" / "other").iterdir())
     kept = tmp_path / "streams" / "quarantine"
     assert [(kept / name / "data").read_bytes() for name in ("other.7", "other.7.1")] == [b"x"] * 2
