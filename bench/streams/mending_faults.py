@@ -44,6 +44,16 @@ def shard_deleted_newest_segment_is_not_missed() -> None:
     replace(Replica._has_lost, _has_lost)
 
 
+@fault(PROMISE, MENDING, "test_oldest_segments_that_were_deleted_come_back[1]")
+def shard_deleted_oldest_segment_is_not_missed() -> None:
+    """A shard's replica takes the oldest segment that it finds for the one with its floor."""
+
+    def _wants_beginning(self: Replica) -> bool:
+        return False
+
+    replace(Replica._wants_beginning, _wants_beginning)
+
+
 @fault(PROMISE, MENDING, "test_a_damaged_range_is_not_served_and_is_said")
 def shard_damaged_range_is_served() -> None:
     """A shard's replica hands over chunks from its disk without a look at their CRC."""

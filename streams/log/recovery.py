@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from streams.log.chunk import genesis
+from streams.log.chunk import read as read_chunk
 from streams.log.scan import Hole, Scan, scan
 from streams.log.shard_log import Segment, ShardLog, parse_name
 from streams.log.state import ShardState
@@ -36,6 +37,9 @@ class Recovered(NamedTuple):
     torn: bool  # the bytes behind the end are no chunks, and are to be cut off
     holes: list[FoundHole]
     surplus: list[str]  # files that have no valid chunk at all, to be removed with the torn tail
+    beginning: FoundHole | None = None
+    """The log begins behind its floor: older segments were lost. Its `last` is the chunk before the
+    first one that is there, its `first` 0, since nobody knows where they began."""
 
     @property
     def intact(self) -> bool:
@@ -85,7 +89,20 @@ def recover(
             state.apply(chunk)
         segment.size = there.end
         before = (segment.name, there)
-    return Recovered(log, state, committed, state_at, torn, holes, surplus)
+    beginning = _lost_beginning(log, state, read)
+    return Recovered(log, state, committed, state_at, torn, holes, surplus, beginning)
+
+
+def _lost_beginning(
+    log: ShardLog, state: ShardState, read_file: Callable[[str], bytes]
+) -> FoundHole | None:
+    """What was deleted by others than retention, which keeps the segment that has the floor."""
+    if not log.segments or log.segments[0].offset <= state.floor:
+        return None
+    first = read_chunk(read_file(log.segments[0].name))
+    if first is None:
+        return None
+    return FoundHole("", Hole(0, 0, 0, first.number - 1, first.previous, is_last=True))
 
 
 def _missing(name: str, before: Scan, there: Scan) -> list[FoundHole]:

@@ -7,6 +7,9 @@ who sends it, whether it is committed, or under which epoch. (The idea, to repai
 its checksum and not to take it for missing: Alagappan et al., Protocol-Aware Recovery for
 Consensus-Based Storage, FAST 2018.)
 
+Where the oldest segments are gone, what comes before the first chunk is asked for in the same way,
+back to a segment that has the floor, and each segment is written when all of it is here.
+
 While it mends, a replica takes no chunks, promises nothing and does not lead. It hands over what it
 has to others that mend, so that two replicas with holes at different places help each other. If no
 other replica has the chunks, the log ends before the hole, and is suspect (`Replica._suspect`).
@@ -20,9 +23,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from overlay.machine import NodeId, Peer, by_id
-from streams.log.chunk import Chunk, number_of, read
+from streams.log.chunk import CHUNK_MOST, Chunk, number_of, read
 from streams.log.recovery import FoundHole
-from streams.log.shard_log import segment_name
+from streams.log.shard_log import SEGMENT_BYTES, segment_name
 from streams.replication.local import LocalReplica
 from streams.replication.messages import ShardMissing, ShardMissingSent
 
@@ -32,6 +35,9 @@ PIECE: Final = 512 * 1024
 HOLE_MOST: Final = 16 * 1024 * 1024
 """Bytes of a hole that is mended in place; they are in memory until all have come. A larger one is
 no flipped bit: then the log ends before it, and what follows comes from the leader."""
+
+SEGMENT_MOST: Final = SEGMENT_BYTES + CHUNK_MOST
+"""Bytes of a segment, which is in memory until all of it has come."""
 
 PATIENCE: Final = 10.0
 """Seconds for which those are waited for who do not answer, once another has said that it lacks the
@@ -71,7 +77,8 @@ class Mending:
         self._others.update(by_id(mine.replicas, besides=mine.port.me.id))
         rest = [peer for peer in self._others.values() if peer.id not in self._lacking]
         waited = mine.port.now - self._since if self._lacking else 0.0
-        if not rest or waited > PATIENCE or self._size > HOLE_MOST:
+        most = HOLE_MOST if self.holes[0].hole.first else SEGMENT_MOST
+        if not rest or waited > PATIENCE or self._size > most:
             self._hopeless()
             return
         self._turn += 1
@@ -103,6 +110,11 @@ class Mending:
             if chunk.number == self.holes[0].hole.first:
                 self._fill()
                 return
+            if not self.holes[0].hole.first and chunk.begins_segment:
+                self._write_segment(chunk)
+                if chunk.first <= self.replica.state.floor:
+                    self._mended()
+                    return
         if not taken:
             self._since = self._since if self._lacking else self.replica.port.now
             self._lacking[sender.id] = None
@@ -117,6 +129,19 @@ class Mending:
 
     def _is_wanted(self, chunk: Chunk) -> bool:
         return (chunk.number, chunk.hash) == self._wanted()
+
+    def _write_segment(self, first: Chunk) -> None:
+        """One of the segments that are gone is here."""
+        hole = self.holes[0].hole
+        at, name = 0, segment_name(first)
+        for chunk in self._got:
+            self.replica.disk.write(self.replica.shard, name, at, chunk.data)
+            at += len(chunk.data)
+            self.replica.port.count("shard_chunks_mended")
+        self.holes[0] = FoundHole("", hole._replace(last=first.number - 1, hash=first.previous))
+        self._got.clear()
+        self._size = 0
+        self._lacking.clear()
 
     def _fill(self) -> None:
         """Write the chunks of the first hole where they were."""
@@ -149,7 +174,7 @@ def send_missing(replica: LocalReplica, sender: Peer, message: ShardMissing) -> 
     """Answer a replica that mends: the chunks up to the one that it names, as many as fit into a
     message, or none if this log does not have that very chunk."""
     found: deque[bytes] = deque()
-    first = max(message.first, message.last - _SPAN + 1)
+    first = max(message.first, message.last - _SPAN + 1, 1)
     line = replica.log.line(message.last)
 
     def answer(chunks: Sequence[bytes]) -> None:
@@ -170,7 +195,7 @@ def send_missing(replica: LocalReplica, sender: Peer, message: ShardMissing) -> 
         else:
             answer(())
 
-    if line is not None and line.hash != message.hash:
+    if message.last < replica.log.start or (line is not None and line.hash != message.hash):
         answer(())
     else:
         replica.chunks.read(first, take)

@@ -130,6 +130,7 @@ class Replica(Machine):
         self._mends = 0  # that were tried since the log had no holes
         self.damage = Damage()
         """What was found, and what became of it."""
+        self._begins_late = False  # nobody has what comes before the first segment
         self._when_written: deque[tuple[int, Callable[[], None]]] = deque()
 
     def start(self) -> None:
@@ -231,8 +232,9 @@ class Replica(Machine):
                 self._suspect(found.surplus)
             elif self._newest_segment() != self.promise.segment:
                 self._note_segment(self._newest_segment())
-            if found.holes:
-                self._mend(found.holes)
+            beginning = [found.beginning] if found.beginning and self._wants_beginning() else []
+            if found.holes or beginning:
+                self._mend(found.holes or beginning)
                 return
         self.ready = True
         self._mends = 0
@@ -242,6 +244,9 @@ class Replica(Machine):
         self.removal.carry_out()
         if self.takeover is not None:
             self.takeover.go_on()
+
+    def _wants_beginning(self) -> bool:
+        return len(self.replicas) > 1 and not self._begins_late
 
     def _has_lost(self, log: ShardLog) -> bool:
         """Whether a log that was read ends before what it has had on disk."""
@@ -273,9 +278,9 @@ class Replica(Machine):
         self._stop()
         self.ready = False
         self._mends += 1
-        self.mending = Mending(self, holes, self._open, lambda: self._end_before(holes))
+        self.mending = Mending(self, holes, self._open, lambda: self._not_mended(holes))
         if self._mends > ATTEMPTS:
-            self._end_before(holes)
+            self._not_mended(holes)
         else:
             self.mending.ask()
             self.port.set_timer(RETRY, ReplicaRetry(self.shard))
@@ -290,6 +295,15 @@ class Replica(Machine):
         self.damage.found += len(holes)
         self.damage.left += len(holes)
         return False
+
+    def _not_mended(self, holes: Sequence[FoundHole]) -> None:
+        if holes[0].hole.first:
+            self._end_before(holes)
+        else:  # nobody has what comes before this log: it begins where it does
+            self.port.count("shard_holes_left")
+            self.damage.left += 1
+            self._begins_late = True
+            self._open()
 
     def _end_before(self, holes: Sequence[FoundHole]) -> None:
         """No replica has what was in a hole, and this one had: the log ends before it, may lack

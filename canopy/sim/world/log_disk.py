@@ -164,14 +164,16 @@ class SimulatedLogDisk:
         return place
 
     def shorten(self, shard: str) -> tuple[str, int] | None:
-        """An older segment loses its end."""
+        """An older segment loses its end, or the newest one is deleted."""
         place = self._somewhere(shard, newest=False)
-        names = sorted(self.durable.get(shard, {}))
-        if place is None or place[0] == max(n for n in names if n != PROMISE):
+        if place is None:
             return None
         name, at = place
+        names = self.durable.get(shard, {}).keys() | self._cached.get(shard, {}).keys()
         for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
-            if name in there:
+            if name == max(n for n in names if n != PROMISE):
+                there.pop(name, None)
+            elif name in there:
                 del there[name][at:]
         return place
 

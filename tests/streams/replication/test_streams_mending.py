@@ -129,6 +129,42 @@ def test_a_log_without_its_newest_segment_proves_nothing_by_what_it_lacks(
     assert not world.alive[second].promise.suspect
 
 
+@pytest.mark.parametrize("gone", [1, 3])
+def test_oldest_segments_that_were_deleted_come_back(world: ShardWorld, gone: int) -> None:
+    """Else who reads from this replica begins too late, and is not told."""
+    node = world.peers[1].id
+    before = world.bytes_of(node)
+    world.crash(node)
+    for name in list(files(world, node))[:gone]:
+        del world.disks[node].durable[SHARD][name]
+    world.boot(node)
+    world.run(0.001)
+    assert not world.alive[node].ready
+    world.run(2.0)
+    assert world.alive[node].ready
+    assert not world.alive[node].promise.suspect
+    assert world.bytes_of(node)[: len(before)] == before
+    assert world.alive[node].log.start == 1
+
+
+def test_a_log_goes_on_without_oldest_segments_that_nobody_has(world: ShardWorld) -> None:
+    for peer in world.peers:
+        world.crash(peer.id)
+        del world.disks[peer.id].durable[SHARD][min(files(world, peer.id))]
+    for peer in world.peers:
+        world.boot(peer.id)
+    world.run(3.0)
+    for peer in world.peers:
+        assert world.alive[peer.id].ready
+        assert counted(world, peer.id, "shard_holes_left") == 1
+    world.elect(world.peers[0].id)
+    world.run(1.0)
+    world.append()
+    end = world.alive[world.peers[0].id].log.end.number
+    world.run(1.0)
+    assert [world.alive[peer.id].committed for peer in world.peers] == [end] * 3
+
+
 def test_who_has_lost_its_promise_stays_barred_when_its_tail_is_torn(world: ShardWorld) -> None:
     node = world.peers[1].id
     world.crash(node)
