@@ -75,6 +75,8 @@ class Mending:
         """Ask another replica for what comes before what is here already."""
         mine = self.replica
         self._others.update(by_id(mine.replicas, besides=mine.port.me.id))
+        if not self._others and not mine.replicas:
+            return  # the log does not say who the others are: its leader will speak
         rest = [peer for peer in self._others.values() if peer.id not in self._lacking]
         waited = mine.port.now - self._since if self._lacking else 0.0
         most = HOLE_MOST if self.holes[0].hole.first else SEGMENT_MOST

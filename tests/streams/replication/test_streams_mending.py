@@ -10,7 +10,7 @@ from overlay.machine import Message, Peer
 from streams.hosting import log_checks
 from streams.hosting.log_checks import CheckLogs, LogChecks
 from streams.log import shard_log
-from streams.log.chunk import pack, read
+from streams.log.chunk import REPLICAS, STATE, pack, read
 from streams.replication.kept_chunks import DamageSeen
 from streams.replication.messages import ShardMissingSent
 from streams.replication.replica import Replica
@@ -381,4 +381,28 @@ def test_a_mending_replica_asks_whoever_speaks_of_the_shard(world: ShardWorld) -
     world.run(8.0)
     world.check_logs()
     world.run(3.0)
+    assert world.bytes_of(node)[: len(before)] == before
+
+
+def test_who_does_not_know_the_others_any_more_waits_for_its_leader(world: ShardWorld) -> None:
+    """Nothing is cut off because nobody can be asked."""
+    node = world.peers[1].id
+    before = world.bytes_of(node)
+    world.crash(node)
+    for data in files(world, node).values():
+        at = 0
+        while (chunk := read(bytes(data), at)) is not None:
+            if chunk.kind in (STATE, REPLICAS):
+                data[at + 60] ^= 1
+            at += len(chunk.data)
+    world.founders = ()
+    isolate(world, node)
+    world.boot(node)
+    world.run(3.0)
+    assert world.alive[node].mending is not None
+    assert not world.alive[node].replicas
+    world.cut.clear()
+    world.run(8.0)
+    assert world.alive[node].ready
+    assert counted(world, node, "shard_logs_suspect") == 0
     assert world.bytes_of(node)[: len(before)] == before
