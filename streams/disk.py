@@ -75,6 +75,9 @@ class LogDisk(Protocol):
     def drop(self, shard: str, segment: str) -> int:
         """Delete a segment: `Written`."""
 
+    def save(self, shard: str, segment: str) -> int:
+        """Keep a copy of a segment as it is, for people, which is no part of the log: `Written`."""
+
     def read(self, shard: str, segment: str, at: int, size: int) -> int:
         """Read at most `size` bytes: `ReadDone`."""
 
@@ -97,4 +100,4 @@ class NoLogDisk:
         self._ticket += 1
         return self._ticket
 
-    open = write = put = cut = drop = read = destroy = _ask
+    open = write = put = cut = drop = save = read = destroy = _ask

@@ -307,15 +307,20 @@ class Replica(Machine):
 
     def _end_before(self, holes: Sequence[FoundHole]) -> None:
         """No replica has what was in a hole, and this one had: the log ends before it, may lack
-        what was acknowledged, and is read again."""
+        what was acknowledged, and is read again. A shard's only replica keeps copies of what is cut
+        off: nobody else has that."""
         self._suspect()
         self.damage.ended += 1
         first = min(holes, key=lambda each: each.hole.first)
         self.durable = min(self.durable, first.hole.first - 1)
         for segment in reversed(self.log.segments):
+            if segment.name != first.segment and segment.number < first.hole.first:
+                break
+            if len(self.replicas) == 1:
+                self.disk.save(self.shard, segment.name)
             if segment.name == first.segment and first.hole.at:
                 self.disk.cut(self.shard, segment.name, first.hole.at)
-            elif segment.number >= first.hole.first or segment.name == first.segment:
+            else:
                 self.disk.drop(self.shard, segment.name)
         self._open()
 

@@ -119,6 +119,15 @@ class SimulatedLogDisk:
 
         return self._ask(shard, change, None)
 
+    def save(self, shard: str, segment: str) -> int:
+        """Keep a copy of a file, which is no segment."""
+
+        def change(files: dict[str, bytearray], share: float) -> None:
+            if share == 1 and segment in files:
+                files[f"{segment}.damaged"] = bytearray(files[segment])
+
+        return self._ask(shard, change, None)
+
     def read(self, shard: str, segment: str, at: int, size: int) -> int:
         """Read from a file."""
         ticket = self._ticket + 1

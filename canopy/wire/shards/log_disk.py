@@ -125,6 +125,15 @@ class FileLogDisk:
         """Delete a segment."""
         return self._ask(shard, lambda held, ticket: held.files.drop(segment))
 
+    def save(self, shard: str, segment: str) -> int:
+        """Copy a segment, and say so."""
+
+        def carry_out(held: _Shard, ticket: int) -> None:
+            kept = held.files.save(segment)
+            self._log.warning("segment_saved", shard=shard, kept=kept)
+
+        return self._ask(shard, carry_out)
+
     def read(self, shard: str, segment: str, at: int, size: int) -> int:
         """Read from a segment."""
 

@@ -155,6 +155,14 @@ class ShardFiles:
         self._path_of(segment).unlink(missing_ok=True)
         sync_folder(self.path)
 
+    def save(self, segment: str) -> Path:
+        """Copy a segment to another name, durably. Returns the copy's."""
+        self.sync()
+        path = self._path_of(segment)
+        kept = path.with_name(f"{segment}.damaged")
+        write_durably(kept, path.read_bytes())
+        return kept
+
     def read(self, segment: str, at: int, size: int) -> bytes:
         """At most `size` bytes of a segment; none if it is not there."""
         self._write_pieces()

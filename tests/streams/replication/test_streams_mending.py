@@ -406,3 +406,27 @@ def test_who_does_not_know_the_others_any_more_waits_for_its_leader(world: Shard
     assert world.alive[node].ready
     assert counted(world, node, "shard_logs_suspect") == 0
     assert world.bytes_of(node)[: len(before)] == before
+
+
+def test_an_only_replica_keeps_what_its_log_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_log, "SEGMENT_BYTES", 2_000)
+    world = ShardWorld(1, nodes=1, replicas=1)
+    world.run(0.1)
+    node = world.peers[0].id
+    world.elect(node)
+    for _ in range(30):
+        world.append()
+        world.run(0.02)
+    before = {name: bytes(data) for name, data in files(world, node).items()}
+    newest, end = max(before), world.alive[node].log.end.number
+    spoil(world, node, newest, 200)
+    changed = bytes(world.disks[node].durable[SHARD][newest])
+    restart(world, node)
+    world.run(1.0)
+    assert world.alive[node].ready
+    assert world.alive[node].log.end.number < end
+    assert world.disks[node].durable[SHARD][f"{newest}.damaged"] == changed
+    world.truth.clear()  # what was committed is lost
+    world.elect(node)
+    world.run(0.5)
+    assert world.alive[node].serves

@@ -468,6 +468,20 @@ def test_a_damaged_promise_is_not_taken_for_none(tmp_path: Path, rigs: Callable[
     assert one.opened().damaged
 
 
+def test_a_copy_of_a_segment_is_kept_and_is_none(tmp_path: Path, rigs: Callable[..., Rig]) -> None:
+    one = rigs(tmp_path)
+    one.opened()
+    log = small_log()
+    one.append(log)
+    name = min(log.files)
+    one.answer(one.disk.save(SHARD, name), Written)
+    one.answer(one.disk.cut(SHARD, name, 10), Written)
+    kept = tmp_path / "streams" / SHARD / f"{name}.damaged"
+    assert kept.read_bytes() == bytes(log.files[name])
+    assert f"kept={kept}" in one.log.getvalue()
+    assert f"{name}.damaged" not in {each.name for each in one.opened().found.log.segments}
+
+
 # --- which shards there are ---
 
 
