@@ -100,8 +100,8 @@ confinement: setup
 # A stream of real processes under 1,000 faults, until 10 million rows are acknowledged: hours.
 # STREAM_SOAK="--faults 100 --minutes 10".
 stream-soak: setup
-	$(BIN)/python -m bench.streams.endurance --faults 1000 --rows 10000000 --rate 100000 --batch 4000 \
-	  --every 0.5 --verbose \
+	$(BIN)/python -m bench.streams.endurance --faults 1000 --rows 10000000 --rate 100000 --batch 20000 \
+	  --every 0.8 --verbose \
 	  $(STREAM_SOAK)
 
 # Faults planted one at a time: does the soak, or the test that a fault names, find each?
