@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -84,13 +85,14 @@ class Account:
             told = mine[: each.acknowledged]
             self.facts["acknowledged"] += len(told)
             self.wrong["acknowledged rows that are lost"] += told.count(-1)
-            there = (offset for offset in mine if offset >= 0)
-            self.wrong["rows out of order"] += sum(a > b for a, b in pairwise(there))
-            for number, receipt in each.receipts:
+            order = (offset for offset in mine if offset >= 0)
+            self.wrong["rows out of order"] += sum(a > b for a, b in pairwise(order))
+            for first, end, receipt in each.receipts:
                 self.facts["receipts"] += 1
-                self.wrong["rows not where their receipt says"] += sum(
-                    mine[number + n] != receipt.first + n for n in range(receipt.count)
-                )
+                number = bisect_left(mine, receipt.first, first, end)
+                there = mine[number : min(number + receipt.count, end)].tolist()
+                if there != list(range(receipt.first, receipt.first + receipt.count)):
+                    self.wrong["receipts that name other rows"] += 1
 
     def transactions(self, program: Deciding) -> None:
         """All rows of a transaction that was committed, and none of another."""
@@ -130,7 +132,7 @@ class Account:
 
     def files(self, folders: Sequence[Path], programs: Sequence[Producer]) -> None:
         """Each replica's files are whole, and prove receipts."""
-        receipts = [receipt for each in programs for _, receipt in each.receipts]
+        receipts = [receipt for each in programs for _, _, receipt in each.receipts]
         for folder in folders:
             for proof in proofs(folder, receipts):
                 names = sorted(p.name for p in folder.iterdir() if parse_name(p.name))

@@ -77,8 +77,9 @@ class Producer(Program):
         self.most, self.rate = most, rate
         self.acknowledged = 0  # rows below this number are
         self.sent = 0  # rows below this number may be there
-        self.receipts: list[tuple[int, AppendReceipt]] = []
-        """Some of those that came, with the number of the first row."""
+        self.receipts: list[tuple[int, int, AppendReceipt]] = []
+        """Some of those that came, with the numbers of the rows of their request, from and below:
+        a batch of it that was appended already has none."""
 
     def work(self, client: Client) -> None:
         """The next rows, from the first that is not acknowledged."""
@@ -92,11 +93,11 @@ class Producer(Program):
                 for n in range(first, first + count)
             ]
             done = producer.append(rows, timeout=PATIENCE)
-            at = first + count - sum(receipt.count for receipt in done.receipts)
-            for receipt in done.receipts:
-                if len(self.receipts) < 1_000 or self.rng.random() < 0.01:
-                    self.receipts.append((at, receipt))
-                at += receipt.count
+            self.receipts += [
+                (first, first + count, receipt)
+                for receipt in done.receipts
+                if len(self.receipts) < 1_000 or self.rng.random() < 0.01
+            ]
             self.acknowledged = first + count
             self.ends.wait(count / self.rate)
 
