@@ -19,6 +19,7 @@ from streams.log.half_state import Half, HalfEntry, HalfStates
 from streams.replication.leading import Leading
 from streams.transactions.halves import Halves
 from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf, ReviewHalf
+from streams.transactions.questions import Questions
 from streams.transactions.transactors import Transactors
 
 HALVES = "tests/streams/transactions/test_streams_halves.py"
@@ -188,3 +189,16 @@ def outbox_task_does_not_wait_for_its_statement() -> None:
         return await asyncio.to_thread(job)
 
     replace(original, in_thread)
+
+
+@fault(PROMISE, THROUGH_NODES, "test_where_a_stream_of_fewer_shards_is_says_nothing_of_another")
+def half_questions_ask_of_any_stream() -> None:
+    """A node that hears where a stream is looks up the shards of all that it asks about in it."""
+
+    def located(self: Questions, stream: str) -> None:
+        for question in list(self._open.values()):
+            leader = self._locator.leader(stream, question.place)
+            if question.stream == stream and question.target is None and leader is not None:
+                self._send(question)
+
+    replace(Questions.located, located)

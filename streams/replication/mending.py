@@ -140,6 +140,7 @@ class Mending:
             self.replica.disk.write(self.replica.shard, name, at, chunk.data)
             at += len(chunk.data)
             self.replica.port.count("shard_chunks_mended")
+            self.replica.damage.mended += 1
         self.holes[0] = FoundHole("", hole._replace(last=first.number - 1, hash=first.previous))
         self._got.clear()
         self._size = 0

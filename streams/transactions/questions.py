@@ -154,8 +154,9 @@ class Questions:
     def located(self, stream: str) -> None:
         """It is known anew who leads a stream's shards."""
         for question in list(self._open.values()):
-            leader = self._locator.leader(stream, question.place)
-            if question.stream == stream and question.target is None and leader is not None:
+            if question.stream != stream or question.target is not None:
+                continue
+            if self._locator.leader(stream, question.place) is not None:
                 self._send(question)  # else it is asked again after a pause
 
     def link_down(self, peer: Peer) -> None:

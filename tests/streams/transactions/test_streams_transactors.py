@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from canopy.sim.world.world import World
 from overlay.client import BeginReading, Done, Draft, EventsTaken, Failed, GetStreams, TakeEvents
 from overlay.client import Streams as StreamsReply
+from overlay.machine import Peer
 from overlay.stream_client import (
     DecideTransaction,
     GetTransactions,
@@ -20,6 +22,7 @@ from overlay.stream_client import (
     TransactionState,
 )
 from streams.transactions import halves, transactors
+from streams.transactions.questions import Question, Questions
 from tests.streams.producing.test_streams_producers import ask, drafts, founded, leader
 from tests.streams.transactions.half_world import trial_of_transactions
 from tests.support.examples import seeds
@@ -62,6 +65,39 @@ def rows(world: World, node: str) -> list[Any]:
 def refused(reply: Any) -> str:
     assert isinstance(reply, Failed), reply
     return reply.code
+
+
+class Places:
+    """Who leads the shards of streams that have been located."""
+
+    def __init__(self, **known: tuple[Peer | None, ...]) -> None:
+        self.known = known
+
+    def locate(self, name: str) -> None:
+        pass
+
+    def leader(self, name: str, shard: int) -> Peer | None:
+        return self.known[name][shard] if name in self.known else None
+
+    def mistaken(self, name: str, shard: int, node: str) -> None:
+        raise AssertionError("nobody was asked")
+
+
+def test_where_a_stream_of_fewer_shards_is_says_nothing_of_another() -> None:
+    """A node ended when it heard of a stream with one shard while it looked for the third one of
+    another."""
+    sent: list[Any] = []
+    port: Any = SimpleNamespace(now=0.0, send=lambda peer, message: sent.append((peer, message)))
+    places = Places(single=(Peer("a" * 16, ""),))
+    questions = Questions(port, places, lambda: None)
+    made: Any = lambda number: number  # noqa: E731
+    questions.ask(Question(1, "orders", 2, "t", made, lambda answer: None))
+    questions.located("single")
+    assert not sent
+    leader = Peer("b" * 16, "")
+    places.known["orders"] = (None, None, leader)
+    questions.located("orders")
+    assert sent == [(leader, 1)]
 
 
 def test_a_transaction_in_several_shards_is_decided_anywhere() -> None:
