@@ -24,6 +24,12 @@ class Signature(msgspec.Struct, frozen=True, array_like=True):
     seal: Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
+Chain = Annotated[
+    tuple[Annotated[bytes, msgspec.Meta(max_length=1_024)], ...], msgspec.Meta(max_length=4)
+]
+"""A node's certificate, and those that vouch for it, as the driver has them."""
+
+
 class Signer(Protocol):
     """Signs as this node, and looks at what others have signed."""
 
@@ -31,7 +37,15 @@ class Signer(Protocol):
         """This node says so."""
 
     def holds(self, signature: Signature, statement: bytes) -> bool:
-        """Whether the node that is named has signed this statement."""
+        """Whether the node that is named has signed this statement. Anybody can make keys, and so
+        ids that sign: that there is such a node is another question."""
+
+    def chain(self) -> Chain:
+        """What shows others that this node is one of the overlay."""
+
+    def vouches(self, node: NodeId, chain: Chain) -> bool:
+        """Whether the overlay has certified this node, as one that others may rely on, and has not
+        revoked it."""
 
 
 def statement(kind: str, *parts: object) -> bytes:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from overlay.links.messages import AnyFrame
-from overlay.links.signing import Signature
+from overlay.links.signing import Chain, Signature
 from overlay.machine import Key, Message, NodeId, Peer, Uint53, Version
 
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
@@ -15,10 +15,11 @@ Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 class PeerRecord(msgspec.Struct, frozen=True, array_like=True):
     """Where nodes have keys: a node's signature over how it is reached, until a time in seconds
-    since 1970 (`peer_records`)."""
+    since 1970, and the certificates that say that there is such a node (`peer_records`)."""
 
     until: Uint53
     signature: Signature
+    chain: Chain = ()
 
 
 class Neighbour(msgspec.Struct, frozen=True, array_like=True):

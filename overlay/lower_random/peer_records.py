@@ -1,9 +1,11 @@
 """Where a node is, by its own signed word: what others say of its address is not believed.
 
 Where nodes have keys an entry of a view carries its node's signature over id, address, region and
-tier, with the time until when it holds. An entry without one, or whose signature is wrong or over,
-is neither taken from others, and so not dialled, nor passed on. A node that was met itself needs
-none until then. So nobody can send others to an address in a node's name, or keep an old one alive.
+tier, with the time until when it holds, and its certificate. An entry without one, or whose
+signature is wrong or over, is neither taken from others, and so not dialled, nor passed on. A node
+that was met itself needs none until then. So nobody can send others to an address in a node's name,
+or keep an old one alive; and as ids that sign can be made by thousands, those count that the
+overlay has certified.
 """
 
 from __future__ import annotations
@@ -38,14 +40,16 @@ class PeerRecords:
         """This node's record, signed anew when half of its time is over."""
         if self._signer is None:
             return None
-        now = self._wall()
-        if self._own is None or self._own.until < now + RECORD_HOLDS / 2:
+        now, chain, own = self._wall(), self._signer.chain(), self._own
+        if own is None or own.chain != chain or own.until < now + RECORD_HOLDS / 2:
             until = int(now + RECORD_HOLDS)
-            self._own = PeerRecord(until, self._signer.sign(signed_part(self._me, until)))
-        return self._own
+            own = PeerRecord(until, self._signer.sign(signed_part(self._me, until)), chain)
+            self._own = own
+        return own
 
     def is_good(self, entry: Neighbour) -> bool:
-        """Whether the node that this entry names has said so, and that holds still."""
+        """Whether the node that this entry names has said so, and that holds still, and there is
+        such a node."""
         record = entry.record
         if self._signer is None:
             return True
@@ -53,6 +57,8 @@ class PeerRecords:
             return False
         now = self._wall()
         if not now - RECORD_SKEW <= record.until <= now + RECORD_HOLDS + RECORD_SKEW:
+            return False
+        if not self._signer.vouches(entry.peer.id, record.chain):
             return False
         said, seal = signed_part(entry.peer, record.until), record.signature.seal
         if self._verified.get(seal) != said:

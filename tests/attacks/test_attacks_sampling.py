@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from random import Random
 
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from canopy.wire.keys.authority import revoke, rotate
+from canopy.wire.keys.certificates import node_id, raw_key
+from canopy.wire.keys.signing import KeySigner
 from overlay.links.events import LinkDown, SessionEnd
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import Neighbour, Shuffle, ShuffleReply
+from overlay.lower_random.peer_records import PeerRecords
 from overlay.lower_random.ranked_slots import RankedSlots
 from overlay.lower_random.view import ShuffleDue, View
 from overlay.machine import Peer
+from overlay.rights import Role
 from overlay.settings import ViewSettings
+from tests.support.real.keys import Keys
 from tests.support.world import WorldNode, one_node, peer
 
 SIZE = 20
@@ -95,3 +106,64 @@ def test_a_node_that_is_lost_gives_its_place_to_another() -> None:
     assert HONEST[30] in view.peers()
     assert len(view) == SIZE
     assert not port.sent_to(ShuffleReply)[0][1].rings
+
+
+def named(signer: KeySigner) -> Neighbour:
+    """As the node with this signer names itself."""
+    who = Peer(signer.sign(b"").signer, "127.0.0.1:1")
+    return Neighbour(who, 0, record=PeerRecords(who, signer, time.time).own())
+
+
+class MadeUp(KeySigner):
+    """Signs as a node that nobody has certified, with any key, and shows another's certificate."""
+
+    def __init__(self, key: Ed25519PrivateKey, generation: int, liar: KeySigner) -> None:
+        super().__init__(key, generation)
+        self._liar = liar
+
+    def chain(self) -> tuple[bytes, ...]:
+        return self._liar.chain()
+
+
+def test_ids_that_the_overlay_has_not_certified_enter_no_view(tmp_path: Path) -> None:
+    """A key makes as many ids as there are generations, and keys cost nothing: of what signs,
+    only what the issuer has signed is taken."""
+    keys = Keys(tmp_path)
+    folder = keys.folder("liar", Role.MEMBER)
+    liar, me = keys.security(folder).signer(), keys.security(keys.folder("me"))
+    records = PeerRecords(peer("me"), me.signer(), time.time)
+    assert records.is_good(named(liar))
+    own, another = folder.key(), Ed25519PrivateKey.generate()
+    for key, generation in ((own, 2), (own, 2**53), (another, 1)):
+        made_up = named(MadeUp(key, generation, liar))
+        assert made_up.peer.id == node_id(raw_key(key.public_key()), generation)
+        assert not records.is_good(made_up)
+    assert not records.is_good(named(KeySigner(own, 1)))  # without its certificate
+    leaf = keys.security(keys.folder("leaf", Role.LEAF)).signer()
+    assert not records.is_good(named(leaf))
+    stranger = Keys(tmp_path / "other").security().signer()
+    assert not records.is_good(named(stranger))
+
+
+def test_a_node_that_is_revoked_leaves_what_others_say_of_views(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    liar, me = keys.security(keys.folder("liar")).signer(), keys.security(keys.folder("me"))
+    records, entry = PeerRecords(peer("me"), me.signer(), time.time), named(liar)
+    assert records.is_good(entry)
+    revoke(keys.issuer, (entry.peer.id,))
+    me.accept(keys.issuer.revocations("canopy")[1])
+    assert not records.is_good(entry)
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_nodes_of_both_roots_are_in_views_while_one_takes_the_others_place(
+    tmp_path: Path, first: str
+) -> None:
+    keys = Keys(tmp_path)
+    before = keys.security(keys.folder("before"))
+    rotate(keys.issuer, time.time())
+    after = keys.security()
+    pairs = [(before, after), (after, before)]
+    me, other = pairs[first == "new"]
+    records = PeerRecords(peer("me"), me.signer(), time.time)
+    assert records.is_good(named(other.signer()))

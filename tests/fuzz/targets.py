@@ -15,6 +15,8 @@ from typing import NamedTuple
 import h11
 import mqtt5
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from canopy.client.publishing import Drafting
 from canopy.feeds import read_feed
@@ -30,8 +32,23 @@ from canopy.sim.world.signer import SimulatedSigner
 from canopy.traces.analysis.parsing.lines import LineParser
 from canopy.traces.health_file import HealthFileError, decode_health
 from canopy.wire.config import ConfigError, load_config
-from canopy.wire.keys.certificates import CertificateError, read_der
-from canopy.wire.keys.policies import parse_policy
+from canopy.wire.keys.certificates import (
+    CertificateError,
+    Holder,
+    authority_certificate,
+    is_authority,
+    is_signed_by,
+    load_der,
+    node_certificate,
+    read_der,
+)
+from canopy.wire.keys.enrolment import LENGTH, Denied, Enrol, Issued, Renew, Word, frame
+from canopy.wire.keys.enrolment import answer as read_answer
+from canopy.wire.keys.enrolment import request as read_request
+from canopy.wire.keys.policies import parse_policy, read_policy, sign_policy
+from canopy.wire.keys.revocations import Revocations
+from canopy.wire.keys.revocations import read as read_revocations
+from canopy.wire.keys.revocations import sign as sign_revocations
 from canopy.wire.keys.sealing import (
     SEALED,
     SealFile,
@@ -49,7 +66,8 @@ from overlay.client import Draft, Event, Publish, Subscribe
 from overlay.links.messages import Hello
 from overlay.machine import Peer
 from overlay.records import pack_block, recover
-from overlay.tenants.policy import PolicyError
+from overlay.rights import Role
+from overlay.tenants.policy import Policy, PolicyError, TenantPolicy
 from overlay.upper_tree.event_proofs import FALSE, EventProofs
 from streams.log.batches import (
     Batch,
@@ -301,10 +319,56 @@ def event_proofs(data: bytes) -> None:
     assert _proofs().fault(_event(data)) in ("", FALSE)
 
 
-@target(lambda: [b"0\x82\x01\x00" + bytes(256)])
+@cache
+def _signed() -> tuple[list[bytes], list[bytes]]:
+    """Certificates (DER), and documents that an issuer has signed."""
+    root, issuer = (Ed25519PrivateKey.from_private_bytes(bytes(31) + n) for n in (b"r", b"i"))
+    top = authority_certificate("root", root.public_key(), root, None, 1e9)
+    second = authority_certificate("issuer", issuer.public_key(), root, top, 1e9)
+    holder = Holder("o", Role.ADMIN, "t", 1)
+    node = node_certificate(holder, issuer.public_key(), issuer, second, 1e9)
+    revocations = sign_revocations(Revocations("o", 1, ("a" * 32,)), issuer, (second,))
+    policy = sign_policy(Policy(1, {"t": TenantPolicy()}), "o", issuer, (node, second), 1e9)
+    der = [each.public_bytes(Encoding.DER) for each in (node, second)]
+    return der, [revocations, policy]
+
+
+@target(lambda: _signed()[0])
 def certificates(data: bytes) -> None:
+    """What is asked of a certificate before anybody's signature under it was looked at."""
     with contextlib.suppress(CertificateError):
         read_der(data)
+    with contextlib.suppress(CertificateError):
+        found = load_der(data)
+        is_authority(found)
+        is_signed_by(found, [found])
+
+
+@target(lambda: _signed()[1])
+def signed_documents(data: bytes) -> None:
+    """Lists of revocations and policies, as members pass them on."""
+    roots = [load_der(_signed()[0][1])]
+    with contextlib.suppress(CertificateError):
+        read_revocations(data, "o", roots)
+    with contextlib.suppress(PolicyError):
+        read_policy(data, "o", roots)
+
+
+@target(lambda: [frame(word)[LENGTH.size :] for word in _words()])
+def enrolment(data: bytes) -> None:
+    """What anybody may ask an issuer, and what the issuer's side answers."""
+    for read in (read_request, read_answer):
+        with contextlib.suppress(msgspec.MsgspecError, ValueError):
+            read(data)
+
+
+def _words() -> tuple[Word, ...]:
+    return (
+        Renew(b"pem", 1, bytes(32), bytes(64)),
+        Enrol("a", b"s", bytes(32), bytes(64)),
+        Issued(b"pem", b"pem", b""),
+        Denied("no"),
+    )
 
 
 def _lines() -> list[bytes]:

@@ -49,6 +49,13 @@ def forged(kind: str) -> Neighbour:
         return Neighbour(elsewhere, 0, record=PeerRecord(true.record.until, signature))
     if kind == "longer":
         return replace(true, record=replace(true.record, until=true.record.until + 60))
+    if kind == "made up":  # whoever makes a key has an id that signs
+        own = entry("liar")
+        assert own.record is not None
+        signer = SimulatedSigner("made-up", "w")
+        invented = Peer("made-up", own.peer.address)
+        signature = signer.sign(signed_part(invented, own.record.until))
+        return Neighbour(invented, 0, record=replace(own.record, signature=signature))
     if kind == "over":
         return entry("victim", NOW - RECORD_HOLDS - RECORD_SKEW - 1)
     return entry("victim", NOW + 2 * RECORD_HOLDS)  # for longer than any honest node says
@@ -56,7 +63,7 @@ def forged(kind: str) -> Neighbour:
 
 KINDS = (
     *("unsigned", "another address", "another region", "signed by another", "longer", "over"),
-    "from the future",
+    *("from the future", "made up"),
 )
 
 

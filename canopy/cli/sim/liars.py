@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from canopy.sim.experiments.liars.report import LiarsExperiment
 
 NAMES = (
-    *("poisoning", "eclipse", "access-points", "black-hole", "push-and-drop", "nobody-there"),
-    *("owners", "voter"),
+    *("poisoning", "made-up", "eclipse", "access-points", "black-hole", "push-and-drop"),
+    *("nobody-there", "owners", "voter"),
 )
 """As in `canopy.sim.experiments.liars.attacks`, which would have to be imported for `--help`."""
 
@@ -51,7 +51,8 @@ def liars(
 
     \b
     poisoning      name only liars in exchanges of neighbours, pushed at everybody; drop walks
-    eclipse        the same at nodes that have just come
+    made-up        name nodes that do not exist, by thousands, at their own addresses
+    eclipse        the same as poisoning at nodes that have just come
     access-points  claim to be the access point of every tree; accept events and drop them
     black-hole     drop walks, lookups, events and copies that are to be passed on
     push-and-drop  both poisoning and black-hole

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from overlay.links.signing import Signature
+from overlay.links.signing import Chain, Signature
 from overlay.machine import NodeId
+
+AUTHORITY = "authority"
 
 
 class SimulatedSigner:
-    """Signs as one node, by a secret that follows from the world's: a `Signer`."""
+    """Signs as one node, by a secret that follows from the world's: a `Signer`. Its chain is only
+    for nodes that the world has; whoever lies may make a signer, and has no use of that."""
 
     def __init__(self, node: NodeId, world: str) -> None:
         self._node = node
@@ -22,6 +25,14 @@ class SimulatedSigner:
     def holds(self, signature: Signature, statement: bytes) -> bool:
         """Whether the node that is named has signed this statement."""
         return signature.seal == self._seal(signature.signer, statement)
+
+    def chain(self) -> Chain:
+        """The world's seal of this node, for its certificate."""
+        return (self._seal(AUTHORITY, self._node.encode()),)
+
+    def vouches(self, node: NodeId, chain: Chain) -> bool:
+        """Whether the world has certified this node."""
+        return chain == (self._seal(AUTHORITY, node.encode()),)
 
     def _seal(self, node: NodeId, said: bytes) -> bytes:
         return blake2b(node.encode() + said, digest_size=16, key=self._world).digest()

@@ -15,7 +15,7 @@ from hashlib import blake2b, sha256
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -55,6 +55,17 @@ _URI: Final = re.compile(
     r"canopy://([A-Za-z0-9._-]{1,64})/([a-z]{1,16})/([A-Za-z0-9._-]{0,64})/([0-9]{1,9})"
     r"(?:/([1-9][0-9]{0,6}))?"
 )
+
+
+UNREADABLE: Final = (
+    *(ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion),
+    *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType, x509.ExtensionNotFound),
+)
+"""What `cryptography` raises for a certificate that it does not understand, when it is loaded or
+when one of its parts is asked for. Strangers send certificates: whoever reads one catches these."""
+
+GENERATIONS_MOST: Final = 64
+"""Ids of one key that are looked at, from its newest back: those of some months at least."""
 
 
 class CertificateError(Exception):
@@ -103,6 +114,13 @@ def raw_key(key: Ed25519PublicKey) -> bytes:
 def node_id(key: bytes, generation: int) -> NodeId:
     """The id of the node that has this public key, in this generation: 32 hex digits."""
     return blake2b(key + generation.to_bytes(8, "big"), digest_size=16).hexdigest()
+
+
+def ids_of(key: bytes, generation: int) -> tuple[NodeId, ...]:
+    """The ids of this public key, from this generation back, at most `GENERATIONS_MOST`. Who
+    revokes one means whoever has the key."""
+    before = max(-1, generation - GENERATIONS_MOST)
+    return tuple([node_id(key, each) for each in range(generation, before, -1)])
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
@@ -185,36 +203,55 @@ def read_node(certificate: x509.Certificate) -> NodeCertificate:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         (uri,) = names.value.get_values_for_type(x509.UniformResourceIdentifier)
-    except (x509.ExtensionNotFound, ValueError):
+        begins = certificate.not_valid_before_utc.timestamp()
+        ends = certificate.not_valid_after_utc.timestamp()
+    except UNREADABLE:
         raise CertificateError("the certificate names no node") from None
     found = _URI.fullmatch(uri)
-    key = certificate.public_key()
-    if found is None or found[2] not in ROLES or not isinstance(key, Ed25519PublicKey):
+    key = key_of(certificate)
+    if found is None or found[2] not in ROLES or key is None:
         raise CertificateError(f"the certificate names no node: {uri[:200]!r}")
     holder = Holder(found[1], ROLES[found[2]], found[3], int(found[4]), int(found[5] or 0))
     raw = raw_key(key)
-    return NodeCertificate(
-        Principal(node_id(raw, holder.generation), holder.role, holder.tenant),
-        holder,
-        raw,
-        certificate.not_valid_before_utc.timestamp(),
-        certificate.not_valid_after_utc.timestamp(),
-    )
+    principal = Principal(node_id(raw, holder.generation), holder.role, holder.tenant)
+    return NodeCertificate(principal, holder, raw, begins, ends)
+
+
+def load_der(data: bytes) -> x509.Certificate:
+    """A certificate as TLS and signed documents have it. Raises CertificateError."""
+    try:
+        return x509.load_der_x509_certificate(data)
+    except UNREADABLE as error:
+        raise CertificateError(f"not a certificate: {error}") from None
+
+
+def load_pem(data: bytes) -> list[x509.Certificate]:
+    """One or more certificates as text. Raises CertificateError."""
+    try:
+        return x509.load_pem_x509_certificates(data)
+    except UNREADABLE as error:
+        raise CertificateError(f"no certificates: {error}") from None
+
+
+def key_of(certificate: x509.Certificate) -> Ed25519PublicKey | None:
+    """Its public key; None if that is none of Ed25519."""
+    try:
+        key = certificate.public_key()
+    except UNREADABLE:
+        return None
+    return key if isinstance(key, Ed25519PublicKey) else None
 
 
 def read_der(data: bytes) -> NodeCertificate:
     """`read_node` of what TLS hands over. Raises CertificateError."""
-    try:
-        return read_node(x509.load_der_x509_certificate(data))
-    except ValueError as error:
-        raise CertificateError(f"not a certificate: {error}") from None
+    return read_node(load_der(data))
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
     """Whether it may sign others."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
+    except UNREADABLE:
         return False
 
 
@@ -228,7 +265,7 @@ def is_signed_by(certificate: x509.Certificate, authorities: Sequence[x509.Certi
     for authority in authorities:
         try:
             certificate.verify_directly_issued_by(authority)
-        except (InvalidSignature, ValueError, TypeError):
+        except (InvalidSignature, *UNREADABLE):
             continue
         return True
     return False

@@ -13,14 +13,16 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.x509.oid import ExtensionOID
 
 from canopy.wire.keys.certificates import (
+    UNREADABLE,
     CertificateError,
     NodeCertificate,
     is_authority,
     is_signed_by,
+    key_of,
+    load_der,
     node_id,
     path_length,
     raw_key,
@@ -58,25 +60,22 @@ class Vouched(NamedTuple):
 def authority_id(certificate: x509.Certificate) -> NodeId:
     """What an issuer or root is called in lists of revocations: as a node with its key would be in
     generation 0, which nodes do not have. Raises CertificateError."""
-    key = certificate.public_key()
-    if not isinstance(key, Ed25519PublicKey):
+    key = key_of(certificate)
+    if key is None:
         raise CertificateError("who signed it has no Ed25519 key")
     return node_id(raw_key(key), 0)
 
 
 def read_chain_der(chain: Sequence[bytes]) -> Vouched:
     """`read_chain` of what TLS hands over. Raises CertificateError."""
-    try:
-        return read_chain([x509.load_der_x509_certificate(one) for one in chain])
-    except ValueError as error:
-        raise CertificateError(f"not a certificate: {error}") from None
+    return read_chain([load_der(one) for one in chain])
 
 
 def issuer_name(certificate: bytes) -> NodeId:
     """`authority_id` of a certificate (DER), for messages; "unknown" if there is none."""
     try:
-        return authority_id(x509.load_der_x509_certificate(certificate))
-    except (CertificateError, ValueError):
+        return authority_id(load_der(certificate))
+    except CertificateError:
         return "unknown"
 
 
@@ -128,7 +127,10 @@ def read_chain(chain: Sequence[x509.Certificate]) -> Vouched:
         if not may_sign(authority, below):
             raise CertificateError("its issuer may not sign it")
     for one in chain:
-        unknown = [e.oid.dotted_string for e in one.extensions if e.critical]
+        try:
+            unknown = [e.oid.dotted_string for e in one.extensions if e.critical]
+        except UNREADABLE:
+            raise CertificateError("a certificate that cannot be understood") from None
         unknown = [oid for oid in unknown if x509.ObjectIdentifier(oid) not in UNDERSTOOD]
         if unknown:
             raise CertificateError(f"a critical extension is not known here: {unknown[0]}")

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 import msgspec
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -17,7 +16,9 @@ from canopy.wire.keys.certificates import (
     RENEW_UNTIL,
     CertificateError,
     Holder,
+    ids_of,
     is_signed_by,
+    load_pem,
     node_id,
     pem,
     read_node,
@@ -69,7 +70,7 @@ class Issuing:
             raise RefusedError("the token has expired")
         holder = Holder(self._overlay, ROLES[found.role], found.tenant, 1)
         node = node_id(request.key, 1)
-        self._check_revoked(node)
+        self._check_revoked(request.key, 1)
         if node not in found.used_by and len(found.used_by) >= found.uses:
             raise RefusedError("the token was used")
         issuer = self._issuer()
@@ -81,10 +82,10 @@ class Issuing:
 
     def _renew(self, request: Renew, key: Ed25519PublicKey) -> Word:
         try:
-            certificate = x509.load_pem_x509_certificate(request.certificate)
+            certificate = load_pem(request.certificate)[0]
             known = read_node(certificate)
-        except (ValueError, CertificateError) as error:
-            raise RefusedError(f"no certificate: {error}") from None
+        except CertificateError as error:
+            raise RefusedError(str(error)) from None
         revoked = self._folder.revocations(self._overlay)[0].ids
         for former in self._folder.issuers():
             if is_signed_by(certificate, [former]):
@@ -103,13 +104,14 @@ class Issuing:
             )
         if request.generation not in (known.holder.generation, known.holder.generation + 1):
             raise RefusedError("the generation is neither the present nor the next one")
-        self._check_revoked(known.principal.id)
+        self._check_revoked(request.key, known.holder.generation)
         issuer = self._issuer()
         holder = known.holder._replace(generation=request.generation)
         return self._issue(issuer, self._enter(issuer, holder, request.key), key)
 
-    def _check_revoked(self, node: str) -> None:
-        if node in self._folder.revocations(self._overlay)[0].ids:
+    def _check_revoked(self, key: bytes, generation: int) -> None:
+        revoked = self._folder.revocations(self._overlay)[0].ids
+        if not set(ids_of(key, generation)).isdisjoint(revoked):
             raise RefusedError("this node was revoked")
 
     def _issuer(self) -> Issuer:

@@ -21,6 +21,8 @@ from canopy.wire.keys.certificates import (
     CertificateError,
     fingerprint,
     is_signed_by,
+    key_of,
+    load_pem,
     pem,
     raw_key,
     read_node,
@@ -126,7 +128,7 @@ class _Side:
                     body, self._buffer = self._buffer[LENGTH.size : end], self._buffer[end:]
                     return answer(body)
             data = await self._stream.receive_some()
-            if not data:
+            if not data or self._pipe.is_over:
                 raise JoinError("the issuer closed the connection")
             self._buffer += self._pipe.decrypt(data)
 
@@ -148,7 +150,7 @@ async def join(folder: KeyFolder, token: Token, now: float) -> None:
             greeting = await stranger.connect(address)
         finally:
             await stranger.close()
-        roots = x509.load_pem_x509_certificates(greeting.roots)
+        roots = load_pem(greeting.roots)
         wanted = [root for root in roots if fingerprint(root) == token.root]
         if not wanted:
             raise JoinError(f"{address} is not of the overlay that the token names")
@@ -203,7 +205,7 @@ async def _first(addresses: Sequence[str], attempt: object) -> Issued:
                 return found
             except (
                 JoinError, TlsError, OSError, ValueError, ssl.SSLError, trio.BrokenResourceError,
-                msgspec.MsgspecError,
+                msgspec.MsgspecError, CertificateError,
             ) as error:  # fmt: skip
                 reason = tls_fault(error) if isinstance(error, ssl.SSLError) else str(error)
         reasons.append(f"{address}: {reason}")
@@ -216,8 +218,7 @@ def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str 
     issuer names are believed; without one those count that are in the folder, and what they vouch
     for."""
     try:
-        chain = x509.load_pem_x509_certificates(issued.chain)
-        roots = x509.load_pem_x509_certificates(issued.roots)
+        chain, roots = load_pem(issued.chain), load_pem(issued.roots)
         found = read_node(chain[0])
         known = [each for each in roots if fingerprint(each) == root] or folder.chain("roots")
         read_chain(path_of(chain[0], chain[1:], known))
@@ -248,5 +249,5 @@ def _is_vouched_for(
 ) -> bool:
     """Whether a root is known, or one that is has signed it: its certificate is among `others`."""
     return root in known or any(
-        one.public_key() == root.public_key() and is_signed_by(one, known) for one in others
+        key_of(one) == key_of(root) is not None and is_signed_by(one, known) for one in others
     )

@@ -35,6 +35,7 @@ from canopy.wire.durable import write_durably
 from canopy.wire.keys.certificates import (
     CertificateError,
     NodeCertificate,
+    load_pem,
     pem,
     private_pem,
     raw_key,
@@ -142,10 +143,10 @@ class KeyFolder:
     def chain(self, name: str = "node") -> list[x509.Certificate]:
         """The certificates in ``NAME.pem``; none if there is no such file."""
         try:
-            return x509.load_pem_x509_certificates((self.path / f"{name}.pem").read_bytes())
+            return load_pem((self.path / f"{name}.pem").read_bytes())
         except FileNotFoundError:
             return []
-        except (OSError, ValueError) as error:
+        except (OSError, CertificateError) as error:
             raise KeyFolderError(f"cannot read {self.path / name}.pem: {error}") from None
 
     def write_chain(self, name: str, *certificates: x509.Certificate) -> None:

@@ -14,10 +14,16 @@ import msgspec
 import yaml
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from canopy.wire.keys.certificates import CertificateError, check_name
+from canopy.wire.keys.certificates import (
+    CertificateError,
+    check_name,
+    ids_of,
+    key_of,
+    load_der,
+)
 from canopy.wire.keys.chains import check_signer
 from overlay.machine import NodeId
 from overlay.rights import Role
@@ -98,9 +104,9 @@ def read_policy(
     try:
         signed = msgspec.msgpack.decode(data, type=SignedPolicy)
         body = msgspec.msgpack.decode(signed.body, type=PolicyBody)
-        chain = [x509.load_der_x509_certificate(one) for one in signed.signers]
-        key = chain[0].public_key()
-        if not isinstance(key, Ed25519PublicKey):
+        chain = [load_der(one) for one in signed.signers]
+        key = key_of(chain[0])
+        if key is None:
             raise PolicyError("the policy is signed by no admin")
         _check_signer(chain, body, roots, revoked)
         key.verify(signed.signature, CONTEXT + signed.body)
@@ -122,5 +128,5 @@ def _check_signer(
         return
     if found.principal.role < Role.ADMIN:
         raise PolicyError(f"the policy is signed by a {found.principal.role.name.lower()}")
-    if found.principal.id in revoked:
+    if not set(ids_of(found.key, found.holder.generation)).isdisjoint(revoked):
         raise PolicyError("the policy's signer was revoked")

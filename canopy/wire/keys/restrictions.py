@@ -85,6 +85,8 @@ def restriction_of(certificate: x509.Certificate) -> Restriction | None:
         found = certificate.extensions.get_extension_for_oid(OID).value
     except x509.ExtensionNotFound:
         return None
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+        raise RestrictionError(f"its issuer's certificate is not understood: {error}") from None
     value = found.value if isinstance(found, x509.UnrecognizedExtension) else b""
     try:
         restriction = msgspec.json.decode(_utf8_string(value), type=Restriction)

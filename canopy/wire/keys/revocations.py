@@ -15,10 +15,10 @@ from typing import Annotated
 import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from canopy.wire.keys.certificates import CertificateError
+from canopy.wire.keys.certificates import CertificateError, key_of, load_der
 from canopy.wire.keys.chains import check_signer
 from overlay.machine import NodeId, Uint53
 
@@ -71,9 +71,9 @@ def read(
     try:
         signed = msgspec.msgpack.decode(data, type=SignedRevocations)
         found = msgspec.msgpack.decode(signed.body, type=Revocations)
-        chain = [x509.load_der_x509_certificate(one) for one in signed.signers]
-        key = chain[0].public_key()
-        if not isinstance(key, Ed25519PublicKey) or check_signer(chain, roots, revoked, at):
+        chain = [load_der(one) for one in signed.signers]
+        key = key_of(chain[0])
+        if key is None or check_signer(chain, roots, revoked, at):
             raise CertificateError("the list of revocations is signed by no authority")
         key.verify(signed.signature, _CONTEXT + signed.body)
     except (msgspec.MsgspecError, ValueError, InvalidSignature) as error:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from canopy.wire.keys.certificates import node_id, raw_key
-from overlay.links.signing import Signature
+from overlay.links.signing import Chain, Signature
+from overlay.machine import NodeId
+
+
+class Vouching(Protocol):
+    """Whom the overlay has certified (canopy/wire/process/security)."""
+
+    def chain(self) -> Chain:
+        """The certificate of this node, and what vouches for it (DER)."""
+
+    def vouches(self, node: NodeId, chain: Chain) -> bool:
+        """As `overlay.links.signing.Signer`."""
 
 
 class KeySigner:
     """Signs with a node's Ed25519 key. Who a signature is of follows from the key in it, since ids
     are hashes of keys; no certificate is needed to look at it."""
 
-    def __init__(self, key: Ed25519PrivateKey, generation: int) -> None:
+    def __init__(
+        self, key: Ed25519PrivateKey, generation: int, vouching: Vouching | None = None
+    ) -> None:
+        """`vouching`: None where nobody's certificate is looked at."""
+        self._vouching = vouching
         self._key = key
         self._raw = raw_key(key.public_key())
         self._generation = generation
@@ -32,3 +49,11 @@ class KeySigner:
         except (InvalidSignature, ValueError):
             return False
         return True
+
+    def chain(self) -> Chain:
+        """This node's certificate, and what vouches for it."""
+        return () if self._vouching is None else self._vouching.chain()
+
+    def vouches(self, node: NodeId, chain: Chain) -> bool:
+        """Whether the overlay has certified this node, and has not revoked it."""
+        return self._vouching is not None and self._vouching.vouches(node, chain)

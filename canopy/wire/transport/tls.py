@@ -81,9 +81,11 @@ class TlsPipe:
         self._object = security.context(is_server).wrap_bio(
             self._incoming, self._outgoing, server_side=is_server
         )
-        self._buffer = bytearray(BUFFER)
+        self._buffer = bytearray()  # strangers, of whom there may be many, have none
         self.chain: Chain = ()
         """The peer's, after the handshake."""
+        self.is_over = False
+        """The peer has said that nothing more comes. What comes all the same is not kept."""
 
     async def handshake(self, stream: trio.SocketStream, first: bytes = b"") -> Principal:
         """Greet the peer; `first` was read already. Returns who it is. Raises TlsError if it is
@@ -132,10 +134,12 @@ class TlsPipe:
 
     def decrypt(self, data: bytes | bytearray) -> bytes:
         """What the peer has said in these bytes, and those before that were no whole record; b"" if
-        that is nothing yet. Raises TlsError if it cannot be, or the peer has ended the stream."""
+        that is nothing yet, or nothing any more (`is_over`). Raises TlsError if it cannot be."""
+        if self.is_over:
+            return b""
         self._incoming.write(data)
         found: list[bytes] = []
-        buffer = self._buffer
+        buffer = self._buffer = self._buffer or bytearray(BUFFER)
         # A read that finds nothing raises, which takes as long as decrypting 1 KiB.
         while self._incoming.pending or self._object.pending():
             try:
@@ -145,6 +149,7 @@ class TlsPipe:
             except ssl.SSLError as error:
                 raise TlsError(tls_fault(error)) from None
             if not count:
+                self.is_over = True
                 break
             found.append(bytes(memoryview(buffer)[:count]))
         return found[0] if len(found) == 1 else b"".join(found)
@@ -170,7 +175,7 @@ class SecureInlet:
                 plain = self._pipe.decrypt(data)
             except TlsError as error:
                 raise trio.BrokenResourceError(str(error)) from None
-            if plain:
+            if plain or self._pipe.is_over:
                 return plain
 
 

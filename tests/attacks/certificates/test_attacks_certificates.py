@@ -1,4 +1,5 @@
-"""Certificates that another tool has made, some of them signed by the overlay's own issuer."""
+"""Certificates that another tool has made, some of them signed by the overlay's own issuer, and
+what strangers and members send in their place."""
 
 from __future__ import annotations
 
@@ -7,9 +8,18 @@ import ssl
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
 
+from canopy.wire.keys.certificates import CertificateError, raw_key, read_der
+from canopy.wire.keys.enrolment import Renew, claim
+from canopy.wire.keys.joining import JoinError, _Side
+from canopy.wire.keys.policies import PolicyBody, SignedPolicy, read_policy
+from canopy.wire.keys.revocations import Revocations, SignedRevocations
 from canopy.wire.transport.tls import TlsPipe
+from overlay.tenants.policy import Policy, PolicyError
 from tests.attacks.test_attacks_transport import Bare, bare, refused
 from tests.support.real.keys import Keys
 from tests.support.real.wire_rig import rig
@@ -94,3 +104,68 @@ async def test_one_that_the_issuer_has_signed_is_believed_whatever_made_it(
         stream = await node.dial()
         await TlsPipe(Bare(context), False).handshake(stream)
         assert len((await node.has("accepted"))[2].id) == 32  # type: ignore[attr-defined]
+
+
+def altered(keys: Keys) -> dict[str, bytes]:
+    """The issuer's own node certificate (DER), changed so that its reader trips at another place
+    each time: `cryptography` has an exception of its own for each."""
+    whole = keys.issuer.chain()[0].public_bytes(Encoding.DER)
+    purpose, names = b"\x55\x1d\x25", b"\x55\x1d\x11"  # extended key usage, alternative names
+    algorithm = b"\x30\x05\x06\x03\x2b\x65\x70"  # Ed25519
+    before, _, after = whole.rpartition(b"\x30\x2a" + algorithm)  # of the key itself
+    found = {
+        "no certificate": b"\x30\x03\x02\x01\x00",
+        "an unknown version": whole.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x09", 1),
+        "an extension twice": whole.replace(purpose, names, 1),
+        "an unknown kind of key": before + b"\x30\x2a" + algorithm[:-1] + b"\x7f" + after,
+        "a name of no kind": whole.replace(b"\x86\x18canopy", b"\xa3\x18canopy", 1),
+        "no time": whole.replace(b"\x17\x0d2", b"\x17\x0dx", 1),
+    }
+    assert all(each != whole for each in found.values())
+    return found
+
+
+KINDS = (
+    *("no certificate", "an unknown version", "an extension twice"),
+    *("an unknown kind of key", "a name of no kind", "no time"),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_certificate_that_cannot_be_understood_is_refused_wherever_it_comes(
+    keys: Keys, kind: str
+) -> None:
+    """A member passes signed documents on; whoever has signed them, the node goes on."""
+    bad, security = altered(keys)[kind], keys.security()
+    with pytest.raises(CertificateError):
+        read_der(bad)
+    revocations = msgspec.msgpack.encode(Revocations("canopy", 9, ()))
+    policy = msgspec.msgpack.encode(PolicyBody("canopy", 0.0, Policy(9, {})))
+    for signers in ((bad,), (bad, bad), (keys.issuer.chain()[0].public_bytes(Encoding.DER), bad)):
+        assert (
+            security.accept(msgspec.msgpack.encode(SignedRevocations(revocations, b"", signers)))
+            == 0
+        )
+        forged = msgspec.msgpack.encode(SignedPolicy(policy, bytes(64), signers))
+        assert security.policy.accept(forged) == 0
+        with pytest.raises(PolicyError):
+            read_policy(forged, "canopy", keys.issuer.chain("roots"))
+
+
+async def test_a_strange_certificate_at_the_issuer_ends_its_connection_alone(
+    keys: Keys,
+) -> None:
+    """Anybody can ask, so that nothing of it is to be believed before its signature was looked
+    at."""
+    key = Ed25519PrivateKey.generate()
+    public = raw_key(key.public_key())
+    async with rig(security=keys.security()) as node:
+        for kind, bad in altered(keys).items():
+            side = _Side(())
+            greeting = await side.connect(node.address)
+            text = ssl.DER_cert_to_PEM_cert(bad).encode()
+            proof = key.sign(claim(greeting.nonce, public, 1))
+            with pytest.raises(JoinError, match=r"certificate"):
+                await side.ask(Renew(text, 1, public, proof))
+            await side.close()
+            assert not node.driver.connections, kind

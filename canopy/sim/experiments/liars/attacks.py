@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from canopy.sim.experiments.liars.lying_node import Attack, Band
+from canopy.sim.world.signer import SimulatedSigner
 from overlay.chord.consensus.messages import (
     ClusterHello,
     LogAck,
@@ -31,6 +32,7 @@ from overlay.lower_random.messages import (
     WalkHit,
     WalkMiss,
 )
+from overlay.lower_random.peer_records import signed_part
 from overlay.machine import Message, Peer
 from overlay.upper_tree.messages import Accepted, AskTree, Deliver, TreeAnswer, Visit
 from overlay.upper_tree.visits import groups_of
@@ -102,6 +104,24 @@ class Poisoning(Honest):
         """Some of the band, as young entries."""
         chosen = self.some(self.band.liars, NAMED)
         return tuple(self.band.entries.get(liar.id, Neighbour(liar, 0)) for liar in chosen)
+
+
+class MadeUp(Poisoning):
+    """Names and pushes nodes that do not exist, at the liars' addresses: anybody can make keys, and
+    so ids that sign. They show a liar's own certificate."""
+
+    def liars(self) -> tuple[Neighbour, ...]:
+        """Some new ids."""
+        return tuple(map(self._made_up, self.some(self.band.liars, NAMED)))
+
+    def _made_up(self, liar: Peer) -> Neighbour:
+        who = replace(liar, id=f"{self.band.rng.getrandbits(64):016x}")
+        known = self.band.entries.get(liar.id)
+        if known is None or known.record is None:  # where nodes have no keys nothing is signed
+            return Neighbour(who, 0)
+        signer = SimulatedSigner(who.id, self.band.world)
+        signature = signer.sign(signed_part(who, known.record.until))
+        return Neighbour(who, 0, record=replace(known.record, signature=signature))
 
 
 class Eclipse(Poisoning):
@@ -309,6 +329,7 @@ def swallow(node: Any, message: Message) -> Message | None:
 
 ATTACKS: dict[str, Callable[[Band], Attack]] = {
     "poisoning": Poisoning,
+    "made-up": MadeUp,
     "eclipse": Eclipse,
     "access-points": FalseAccessPoints,
     "black-hole": BlackHole,

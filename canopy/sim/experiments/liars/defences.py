@@ -44,6 +44,7 @@ MORE = Defence("keys, one more stores", True, {"cluster": {"commit": "more"}})
 
 DEFENCES: dict[str, tuple[Defence, ...]] = {
     "poisoning": (NONE, KEYS, RANKED),
+    "made-up": (NONE, KEYS, RANKED),
     "eclipse": (NONE, KEYS, RANKED),
     "access-points": (NONE, KEYS, CONFIRMED),
     "black-hole": (NONE, ANY_DELEGATES, ALL, NO_DELEGATES),

@@ -19,8 +19,10 @@ from overlay.machine import Message, NodeId, Peer
 class Band:
     """The liars of an overlay, and what they all know."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, world: str = "") -> None:
+        """`world`: by which keys are made in it."""
         self.rng = rng
+        self.world = world
         self.lies = False
         """Whether they have begun."""
         self.liars: list[Peer] = []

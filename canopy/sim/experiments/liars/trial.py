@@ -91,7 +91,7 @@ class Trial:
         self.plan, self.defence, self.share = plan, defence, share
         self.world = World(f"liars {plan.seed}", codec, self._settings(), build=self._build)
         self._rng = self.world.generator("liars")
-        self.band = Band(self.world.generator("band"))
+        self.band = Band(self.world.generator("band"), str(self.world.seed))
         self.band.attributes = tuple(f"t{number}" for number in range(plan.trees))
         self._attack = ATTACKS[plan.attack](self.band)
         names = [f"n{number}" for number in range(FOUNDERS, plan.nodes)]
@@ -202,10 +202,10 @@ class Trial:
 
     def _look(self) -> None:
         world = self.world
-        liars = dict.fromkeys(peer.id for peer in self.band.liars)
+        honest = dict.fromkeys(peer.id for peer in self.band.victims)
         entries = bad = isolated = 0
         for name in filter(self._is_honest, world.names()):
-            found = [peer.id in liars for peer in world.node(name).view.peers()]
+            found = [peer.id not in honest for peer in world.node(name).view.peers()]
             entries, bad = entries + len(found), bad + sum(found)
             isolated += all(found)
         share = round(bad / entries, 4) if entries else 0.0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from canopy.wire.keys.authority import (
     finish_rotation,
@@ -24,7 +25,7 @@ from canopy.wire.keys.joining import JoinError, keep
 from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
 from canopy.wire.keys.tokens import PREFIX, Token, TokenError, read_token, write_token
 from canopy.wire.process.security import NodeSecurity
-from canopy.wire.transport.tls import verified_chain
+from canopy.wire.transport.tls import TlsError, verified_chain
 from overlay.rights import Role
 from tests.support.real.keys import Keys
 
@@ -145,6 +146,21 @@ def test_the_next_generation_of_a_key_is_another_node(issuer: Issuer) -> None:
     assert after is not None
     assert before.principal.id != after.principal.id
     assert after.principal.id == node_id(folder.public_key(), 2)
+
+
+def test_who_is_revoked_is_so_under_every_later_id_of_its_key(issuer: Issuer) -> None:
+    folder = issuer.keys.folder("b")
+    first = folder.certificate()
+    issued = issuer.renew(folder, 2)  # while it was still believed
+    assert first is not None
+    assert isinstance(issued, Issued)
+    keep(folder, issued, "canopy", time.time())
+    revoke(issuer.keys.issuer, (first.principal.id,))
+    assert issuer.renew(folder, 2) == Denied("this node was revoked")
+    node = issuer.keys.security()
+    chain = (*folder.chain(), *folder.chain("roots"))
+    with pytest.raises(TlsError, match="revoked"):
+        node.identify(tuple(one.public_bytes(Encoding.DER) for one in chain))
 
 
 def test_what_an_issuer_sends_is_looked_at(issuer: Issuer, tmp_path: Path) -> None:
