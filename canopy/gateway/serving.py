@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import ssl
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,9 @@ from canopy.wire.process.listening import StartError, bind_fault, raise_file_lim
 from canopy.wire.token_file import TokenFile
 from canopy.wire.transport.accept_limits import AcceptLimits
 
-Serve = Callable[[trio.abc.Stream, str], Awaitable[None]]
+Serve = Callable[[trio.abc.Stream, str, Callable[[], None]], Awaitable[None]]
+"""Serves a connection; its address is for the log, and the call says that it may use the gateway:
+until then it makes room for others."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -124,6 +127,8 @@ class Doors:
         self._most = most
         self._log = log
         self._open = 0
+        self._unknown: OrderedDict[object, trio.CancelScope] = OrderedDict()
+        """Connections that have shown no good token yet, the oldest first."""
         self._limits = AcceptLimits(per_second=100.0, awaiting=most)
 
     async def open(self, nursery: trio.Nursery, address: str, serve: Serve) -> str:
@@ -151,27 +156,42 @@ class Doors:
             await trio.aclose_forcefully(stream)
             return
         is_local = is_loopback(host)
-        if self._open >= self._most or not (
-            is_local or self._limits.admits(host, trio.current_time())
-        ):
+        if not (self._has_room() and (is_local or self._limits.admits(host, trio.current_time()))):
             self._log.debug("turned_away", peer=where)
             await trio.aclose_forcefully(stream)
             return
         self._open += 1
+        place = object()
+
+        def welcome() -> None:
+            self._unknown.pop(place, None)
+
         try:
-            secured: trio.abc.Stream | None = stream
-            if self._context is not None:
-                secured = await self._secure(stream, where)
-            if secured is not None:
-                await serve(secured, where)
+            with trio.CancelScope() as scope:
+                self._unknown[place] = scope
+                secured: trio.abc.Stream | None = stream
+                if self._context is not None:
+                    secured = await self._secure(stream, where)
+                if secured is not None:
+                    await serve(secured, where, welcome)
         except Exception as error:  # one client's fault, or ours, ends its connection only
             cause = first_cause(error)
             self._log.warning("failed", peer=where, error=f"{type(cause).__name__}: {cause}")
         finally:
             self._open -= 1
+            welcome()
             if not is_local:
                 self._limits.done(host)
             await trio.aclose_forcefully(stream)
+
+    def _has_room(self) -> bool:
+        """Whether there is a place for one more; if need be the connection makes room that has
+        shown no good token for longest."""
+        if self._open >= self._most and self._unknown:
+            _, oldest = self._unknown.popitem(last=False)
+            oldest.cancel()
+            return True
+        return self._open < self._most
 
     async def _secure(self, stream: trio.SocketStream, peer: str) -> trio.abc.Stream | None:
         assert self._context is not None

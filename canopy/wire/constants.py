@@ -14,6 +14,13 @@ CONNECTIONS: Final = 4_096
 """Connections of one process, both directions; more are refused. Guess; to be measured by the
 memory of a node that this many others have dialled."""
 
+STRANGERS: Final = 512
+"""Accepted connections that are not authenticated, of all addresses together: some 20 MB. One more
+ends the oldest of them, so that in a flood from many addresses a newcomer has a place for as long
+as so many others take to come, which is longer than a handshake takes."""
+
+STRANGER_REASON: Final = "too many others came before it had authenticated itself"
+
 KEY_CONNECTIONS: Final = 4
 """Accepted connections of one key at a time. A node dials another once, and again when it believes
 that the connection is broken."""

@@ -21,6 +21,7 @@ import contextlib
 import math
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -37,12 +38,15 @@ from canopy.wire.constants import (
     KEY_CONNECTIONS,
     KEY_REASON,
     READ_SIZE,
+    STRANGER_REASON,
+    STRANGERS,
     TICK_LEAST,
 )
 from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.shards.log_disk import FileLogDisk
+from canopy.wire.sparing import Sparing
 from canopy.wire.transport.accepting import accept_all
 from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.outlet import Counters
@@ -131,7 +135,10 @@ class TrioDriver:
         self._traces = traces
         self._connect_timeout = connect_timeout
         self._security = security
+        self._sparing = Sparing(self.clock)
         self._strangers = 0  # who have dialled, and have not said anything yet
+        self._unknown: OrderedDict[object, Callable[[], None]] = OrderedDict()
+        """Those that are not authenticated, oldest first, and how each is ended."""
         self._node: DrivenNode | None = None
         self._nursery: trio.Nursery | None = None
         self._connections: dict[int, Connection] = {}
@@ -362,22 +369,25 @@ class TrioDriver:
         return False
 
     async def _accept(self, stream: trio.SocketStream, host: str, port: int) -> None:
-        security, waits = self._security, True
+        security, waits, place = self._security, True, object()
 
         def authenticated() -> None:
             nonlocal waits
             if waits and security is not None:
                 waits = False
+                self._unknown.pop(place, None)
                 security.limits(host).done(host)
 
         try:
             if len(self._connections) + self._strangers >= CONNECTIONS:
-                reason = "too many connections"
-                self._log.warning("refused", address=f"{host}:{port}", reason=reason)
+                if times := self._sparing.due("refused"):
+                    reason = "too many connections"
+                    where = f"{host}:{port}"
+                    self._log.warning("refused", address=where, reason=reason, times=times)
             elif security is None:
                 await self._serve(stream, f"{host}:{port}", b"")
             else:
-                await self._greet(stream, f"{host}:{port}", security, authenticated)
+                await self._greet(stream, f"{host}:{port}", security, authenticated, place)
         finally:
             authenticated()
 
@@ -387,21 +397,28 @@ class TrioDriver:
         address: str,
         security: Doorkeeper,
         authenticated: Callable[[], None],
+        place: object,
     ) -> None:
-        """A stranger, until it has authenticated itself."""
+        """A stranger, until it has authenticated itself; `place` is its own among `_unknown`."""
         first = b""
-        self._strangers += 1
-        try:
-            with trio.move_on_after(self._connect_timeout), suppress(trio.BrokenResourceError):
-                first = await stream.receive_some(READ_SIZE)
-        finally:
-            self._strangers -= 1
+        with trio.CancelScope() as scope:
+            self._unknown[place] = scope.cancel
+            if len(self._unknown) > STRANGERS:
+                _, end_oldest = self._unknown.popitem(last=False)
+                end_oldest()
+            self._strangers += 1
+            try:
+                with trio.move_on_after(self._connect_timeout), suppress(trio.BrokenResourceError):
+                    first = await stream.receive_some(READ_SIZE)
+            finally:
+                self._strangers -= 1
+            if first and security.is_join(first):
+                await security.serve_join(stream, first)
+                return
         if not first:
             self.counters.tls_refused += 1
-        elif security.is_join(first):
-            await security.serve_join(stream, first)
-        else:
-            await self._serve(stream, address, first, authenticated)
+        elif place in self._unknown:  # else it was ended in the moment in which it said something
+            await self._serve(stream, address, first, authenticated, place)
 
     async def _serve(
         self,
@@ -409,6 +426,7 @@ class TrioDriver:
         address: str,
         first: bytes,
         authenticated: Callable[[], None] = lambda: None,
+        place: object = None,
     ) -> None:
         async def connect() -> trio.SocketStream:
             return stream
@@ -420,6 +438,8 @@ class TrioDriver:
 
         connection = self._connection(address, is_server=True)
         connection.first, connection.is_server = first, True
+        if place is not None:
+            self._unknown[place] = partial(connection.cut_off, STRANGER_REASON)
         self._ended(connection, await connection.run(connect, accepted, self._connect_timeout))
 
     def _bound_key(self, new: Connection) -> None:

@@ -13,11 +13,13 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from canopy.wire.constants import QUEUE_LIMIT
+from canopy.wire import driver
+from canopy.wire.constants import QUEUE_LIMIT, READ_SIZE
 from canopy.wire.driver import TrioDriver
 from canopy.wire.keys.authority import revoke
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.process.security import NodeSecurity
+from canopy.wire.sparing import Sparing
 from canopy.wire.transport import accepting
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import NODE_FRAMES
@@ -400,3 +402,74 @@ async def test_an_address_has_so_many_accepts_in_a_second() -> None:
     assert sum(limits.admits("a", 1.0) for _ in range(100)) == 20
     assert limits.admits("b", 1.0)
     assert sum(limits.admits("a", 1.5) for _ in range(100)) == 10
+
+
+async def test_what_comes_after_a_goodbye_is_not_kept(keys: Keys) -> None:
+    """TLS has a word for *nothing more comes*. OpenSSL reads nothing behind it, so what a peer
+    sends all the same would wait for ever, a gigabyte a second."""
+    server = TlsPipe(keys.security().program_side(), True)
+    client = TlsPipe(Bare(bare()), False)
+    for _ in range(3):  # a handshake by hand
+        for here, there in ((client, server), (server, client)):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                here._object.do_handshake()
+            there._incoming.write(here._outgoing.read())
+    said = client.encrypt([b"last words"])
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client._object.unwrap()
+    assert server.decrypt(said + client._outgoing.read()) == b"last words"
+    assert server.is_over
+    for _ in range(3):
+        assert server.decrypt(bytes(READ_SIZE)) == b""
+    assert server._incoming.pending == 0
+
+
+async def test_a_goodbye_ends_a_connection_as_its_end_does(keys: Keys) -> None:
+    folder = keys.folder("b")
+    async with rig(security=keys.security()) as node:
+        stream = await node.dial()
+        pipe = TlsPipe(keys.security(folder), False)
+        await pipe.handshake(stream)
+        await node.has("accepted")
+        with contextlib.suppress(ssl.SSLWantReadError):
+            pipe._object.unwrap()
+        await stream.send_all(pipe._outgoing.read())
+        assert "closed it" in str((await node.has("closed"))[2])
+        await stream.aclose()
+
+
+async def test_in_a_flood_from_many_addresses_the_oldest_stranger_goes(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each address is within its limits; together they may not take all places."""
+    monkeypatch.setattr(driver, "STRANGERS", 4)
+    async with rig(security=keys.security(), connect_timeout=PATIENCE) as node:
+        silent = [await node.dial() for _ in range(3)]
+        half = [await node.dial() for _ in range(3)]
+        for stream in half:  # the beginning of a handshake
+            await stream.send_all(b"\x16\x03\x01")
+        await believed(node, keys.folder("b"), keys)
+        assert await closed(silent[0]) == b""
+        assert await closed(silent[1]) == b""
+        node.node.inputs.clear()
+        await believed(node, keys.folder("c"), keys)
+        with trio.fail_after(PATIENCE):
+            while len(node.driver._unknown) > 3:
+                await trio.sleep(0.01)
+        for stream in (*silent, *half):
+            await stream.aclose()
+        with trio.fail_after(PATIENCE):
+            while node.driver._unknown or node.driver._strangers:
+                await trio.sleep(0.01)
+        assert len(node.driver._connections) <= 2
+
+
+async def test_what_strangers_do_is_written_down_sparingly() -> None:
+    now = [0.0]
+    sparing = Sparing(lambda: now[0])
+    found = []
+    for step in range(200):  # 20 s
+        now[0] = step / 10
+        found.append((sparing.due("refused"), sparing.due("another") if step == 5 else 0))
+    assert [times for times, _ in found if times] == [1, 100]
+    assert sum(times for _, times in found) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from email.utils import formatdate
 from typing import Any, Final
@@ -48,10 +48,11 @@ class Exchange:
         path, _, query = target.partition("?")
         self.path = unquote(path)
         self.target = target
-        self.query = {
-            name: values[-1]
-            for name, values in parse_qs(query, keep_blank_values=True, max_num_fields=32).items()
-        }
+        try:
+            fields = parse_qs(query, keep_blank_values=True, max_num_fields=32)
+        except ValueError:
+            raise Refused(400, "a query with more than 32 fields") from None
+        self.query = {name: values[-1] for name, values in fields.items()}
         self.headers: dict[str, str] = {}
         for raw, value in request.headers:
             name = raw.decode("ascii")
@@ -75,6 +76,10 @@ class Exchange:
         """The token in the header `Authorization`, else ""."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
         return token.strip() if scheme.lower() == "bearer" else ""
+
+    def welcome(self) -> None:
+        """Who asks may use the gateway: its connection makes no room for others any more."""
+        self._wire.welcome()
 
     async def body(self) -> bytes:
         """The request's body. Raises Refused if it is too large or does not come."""
@@ -144,8 +149,10 @@ class Exchange:
 class HttpConnection:
     """One connection, whose requests are answered one after another."""
 
-    def __init__(self, stream: trio.abc.Stream) -> None:
+    def __init__(self, stream: trio.abc.Stream, welcome: Callable[[], None] = lambda: None) -> None:
         self.stream = stream
+        self.welcome = welcome
+        """To be called when it has shown that it may use the gateway."""
         self.h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import trio
@@ -32,9 +33,12 @@ class HttpDoor:
         self._log = log
         self._drafting = Drafting()
 
-    async def serve(self, stream: trio.abc.Stream, peer: str) -> None:
-        """Answer the requests of one connection; `peer` is for the log."""
-        connection = HttpConnection(stream)
+    async def serve(
+        self, stream: trio.abc.Stream, peer: str, welcome: Callable[[], None] = lambda: None
+    ) -> None:
+        """Answer the requests of one connection; `peer` is for the log, and `welcome` is called
+        when it has shown that it may publish or follow."""
+        connection = HttpConnection(stream, welcome)
         try:
             async for exchange in connection.requests():
                 await self._answer(exchange, peer)
@@ -102,6 +106,7 @@ class HttpDoor:
     async def _publish(self, exchange: Exchange) -> None:
         grant = self._access.grant(exchange.bearer())
         grant.check("publish")  # before the body is taken
+        exchange.welcome()
         body = await exchange.body()
         drafts = drafts_of(exchange.headers, body, self._drafting)
         told = await self._send(grant, drafts, exchange.query)
@@ -115,6 +120,7 @@ class HttpDoor:
         as_socket = is_upgrade(exchange)
         secret = exchange.bearer() or (protocol_token(exchange) if as_socket else "")
         grant = self._access.grant(secret)
+        exchange.welcome()
         wanted = wanted_of(exchange)
         if as_socket:
             await self._serve_socket(exchange, grant, wanted)

@@ -7,6 +7,7 @@ is answered and disconnected.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -18,7 +19,8 @@ import trio
 from canopy.wire.log import Log
 
 CALLERS: Final = 32
-"""Connections at a time; one more is closed at once. Guess: a few Prometheus servers and probes."""
+"""Connections at a time. One more ends the one that has been silent for longest, so that who opens
+some and says nothing keeps no probe out. Guess: a few Prometheus servers and probes."""
 
 HEAD_LIMIT: Final = 8 * 1024  # bytes of a request's line and headers: what servers commonly accept
 
@@ -65,6 +67,8 @@ class AdminServer:
         self._routes = routes
         self._log = log
         self._callers = 0
+        self._silent: OrderedDict[trio.SocketStream, trio.CancelScope] = OrderedDict()
+        """Those of which nothing comes, since the longest first."""
 
     async def serve(
         self,
@@ -78,8 +82,11 @@ class AdminServer:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         if self._callers >= CALLERS:
-            await trio.aclose_forcefully(stream)
-            return
+            if not self._silent:
+                await trio.aclose_forcefully(stream)
+                return
+            _, oldest = self._silent.popitem(last=False)
+            oldest.cancel()
         self._callers += 1
         try:
             connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT)
@@ -125,7 +132,11 @@ class AdminServer:
                 return None
             elif event is h11.NEED_DATA:
                 with trio.move_on_at(deadline) as scope:
-                    data = await stream.receive_some(READ)
+                    self._silent[stream] = scope
+                    try:
+                        data = await stream.receive_some(READ)
+                    finally:
+                        self._silent.pop(stream, None)
                 if scope.cancelled_caught:
                     return None
                 if request is None and not connection.trailing_data[0]:
