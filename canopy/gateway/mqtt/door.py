@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -25,7 +26,7 @@ from canopy.gateway.constants import (
 )
 from canopy.gateway.following import Feed, Item, Wanted, follow
 from canopy.gateway.http.exchange import Gone
-from canopy.gateway.mqtt.messages import draft_of, publish_packet, topic_of
+from canopy.gateway.mqtt.messages import FORBIDDEN, draft_of, publish_packet, topic_of
 from canopy.gateway.mqtt.packets import MalformedError, PacketStream
 from canopy.gateway.mqtt.topics import GAP, Filter, TopicFilterError, parse_filter
 from canopy.gateway.publishing import publish, publish_each
@@ -67,8 +68,11 @@ class MqttDoor:
         self._log = log
         self._drafting = Drafting()
 
-    async def serve(self, stream: trio.abc.Stream, peer: str) -> None:
-        """Serve one connection; `peer` is for the log."""
+    async def serve(
+        self, stream: trio.abc.Stream, peer: str, welcome: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serve one connection; `peer` is for the log, and `welcome` is called when it has shown
+        that it may be here."""
         wire = PacketStream(stream)
         try:
             session: _Session | None = None
@@ -77,6 +81,7 @@ class MqttDoor:
                 if isinstance(connect, mqtt5.ConnectPacket):
                     session = await self._welcome(wire, connect, peer)
             if session is not None:
+                welcome()
                 await session.run()
         except MalformedError as error:
             self._log.debug("malformed", peer=peer, reason=str(error))
@@ -351,8 +356,10 @@ class _Session:
         packet = publish_packet(item.data, subscription.qos, number, subscription.id).write()
         if len(packet) <= self._most:  # a client never gets more than it takes (3.1.2.11.4)
             await self._wire.send_raw(packet)
-        elif number is not None:
+            return
+        if number is not None:
             self._acknowledged(number)
+        await self._pass_on(Item("gap", "", {"cause": "too-large", "event": item.id}), subscription)
 
     def _free_number(self) -> int:
         """A packet's number that is not in use."""
@@ -373,5 +380,5 @@ def _disconnect(code: mqtt5.DisconnectReasonCode, reason: str) -> mqtt5.Disconne
 
 
 def one_line(text: str) -> str:
-    """A reason as MQTT may carry it: clients refuse control characters (MQTT 5.0, 1.5.4)."""
-    return " ".join(text.split())[:1000]
+    """A reason as MQTT may carry it."""
+    return FORBIDDEN.sub("_", " ".join(text.split())[:1000])

@@ -3,7 +3,7 @@
 Attributes are, where names meet the first wins: ``topic``; the user properties; the scalar fields
 of a payload that is a JSON object. The payload itself stays as it is. A user property is a text, so
 one that is a JSON number, true, false or null is that value, and one in double quotes a JSON text:
-`"5"` is the text 5.
+`"5"` is the text 5, and a text with line ends comes so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from matching import Value
 from overlay.client import Draft, Event
 
 JSON_VALUE: Final = re.compile(r'-?\d[\d.eE+-]*|true|false|null|".*"', re.DOTALL)
-BAD_TOPIC: Final = re.compile("[+#\0]")
+NO_CHARACTERS: Final = "\ufdd0-\ufdef" + "".join(
+    chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF)
+)
+FORBIDDEN: Final = re.compile(f"[\0-\x1f\x7f-\x9f\ud800-\udfff{NO_CHARACTERS}]")
+"""What a text of MQTT must not or should not have (MQTT 5.0, 1.5.4): control characters, halves of
+characters, and code points that are none. mosquitto's clients disconnect when they meet one."""
+
+BAD_TOPIC: Final = re.compile(f"[+#]|{FORBIDDEN.pattern}")
+TEXT_MOST: Final = 65_535
+"""Bytes of a text of MQTT."""
+
 PROPERTIES: Final = 128
 """User properties of one message. Guess."""
 
@@ -63,24 +73,27 @@ def topic_of(event: Event) -> str:
 
 def properties_of(event: Event) -> list[tuple[str, str]]:
     """An event's attributes as user properties. Those of a JSON payload are among them, since
-    clients look at one or the other."""
-    return [
+    clients look at one or the other. What MQTT cannot carry is left out: a text that is too long, a
+    name with characters that it forbids."""
+    found = [
         (name, _text(value))
         for name, value in event.attributes.items()
         if name != TOPIC and value is not None
     ]
+    return [(name, text) for name, text in found if _fits(name) and _fits(text)]
 
 
 def publish_packet(
     event: Event, qos: mqtt5.QoS, packet_id: int | None, subscription_id: int | None
 ) -> mqtt5.PublishPacket:
     """The message for an event."""
+    kind = event.payload_type
     return mqtt5.PublishPacket(
         topic_of(event),
         event.payload,
         qos=qos,
         packet_id=packet_id,
-        content_type=event.payload_type or None,
+        content_type=kind if kind and _fits(kind) else None,
         subscription_ids=[] if subscription_id is None else [subscription_id],
         user_properties=properties_of(event),
     )
@@ -116,5 +129,12 @@ def _value(text: str) -> Value | None:
 
 def _text(value: Value) -> str:
     if isinstance(value, str):
+        if FORBIDDEN.search(value):  # as a JSON text, in which they are escaped
+            return json.dumps(value).replace("\x7f", "\\u007f")
         return json.dumps(value, ensure_ascii=False) if JSON_VALUE.fullmatch(value) else value
     return json.dumps(value)
+
+
+def _fits(text: str) -> bool:
+    """Whether MQTT carries this text as it is."""
+    return not FORBIDDEN.search(text) and len(text.encode()) <= TEXT_MOST

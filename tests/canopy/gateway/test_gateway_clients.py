@@ -73,7 +73,8 @@ def test_curl_and_mosquitto_hear_each_other(gateway: Gateway) -> None:
         running(["curl", "-sN", *bearer, f"{url}?where=mag%3E%3D5"]) as curl,
     ):
         await_subscriptions(gateway, before + 2)
-        flat = ["-H", "Content-Type: application/json", "-d", '{"mag": 5, "unit": "C", "id": "a"}']
+        flat = ["-H", "Content-Type: application/json", "-d"]
+        flat += ['{"mag": 5, "unit": "C", "id": "a", "note": "two\\nlines"}']  # as MQTT forbids
         posted = subprocess.run(["curl", "-s", *bearer, url, *flat], capture_output=True, text=True)
         assert json.loads(posted.stdout)["published"] == 1
         for unit, text in (("K", '{"mag": 7}'), ("C", '{"mag": 4}'), ("C", '{"mag": 6}')):

@@ -19,7 +19,7 @@ from canopy.gateway.access import Access, Refused
 from canopy.gateway.events import drafts_of
 from canopy.gateway.following import Item, positions_of
 from canopy.gateway.http.sse import written
-from canopy.gateway.mqtt.messages import draft_of, publish_packet
+from canopy.gateway.mqtt.messages import FORBIDDEN, draft_of, publish_packet
 from canopy.gateway.mqtt.packets import packet_size
 from canopy.gateway.mqtt.topics import TopicFilterError, parse_filter
 from canopy.wire.token_file import TokenFile, TokensError
@@ -76,8 +76,10 @@ VALUES = st.one_of(
     st.booleans(),
     st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8),
-    st.sampled_from(["5", "true", '"x"', "-1e3", "null", ""]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    st.sampled_from(
+        ["5", "true", '"x"', "-1e3", "null", "", "two\nlines", "\0\x7f\x9f\ufdd0\uffff"]
+    ),
 )
 
 
@@ -93,12 +95,25 @@ def test_attributes_survive_a_round_trip_as_user_properties(
     packet, size = mqtt5.read(memoryview(sent))
     assert size == len(sent)
     assert isinstance(packet, mqtt5.PublishPacket)
+    assert not any(FORBIDDEN.search(text) for pair in packet.user_properties for text in pair)
     got = draft_of(packet.topic, packet.payload, packet.content_type, packet.user_properties)
     assert got.attributes == attributes
     assert {name: type(value) for name, value in got.attributes.items()} == {
         name: type(value) for name, value in attributes.items()
     }
     assert (got.payload, got.payload_type) == (payload, "application/octet-stream")
+
+
+def test_what_mqtt_cannot_carry_is_left_out_and_ends_no_subscriber() -> None:
+    fields = {"long": "x" * 65_536, "bad\nname": 1, "b": 2, "topic": "a\0+#\n/b", "type": "t"}
+    event = Event("n", 1, 1, 0.0, fields, b"", "text/plain; x=" + "y" * 65_536)
+    packet, _ = mqtt5.read(
+        memoryview(publish_packet(event, mqtt5.QoS.AT_MOST_ONCE, None, None).write())
+    )
+    assert isinstance(packet, mqtt5.PublishPacket)
+    assert packet.topic == "a____/b"
+    assert packet.user_properties == [("b", "2"), ("type", "t")]
+    assert packet.content_type is None
 
 
 def test_fields_of_a_json_payload_are_attributes_and_user_properties_win() -> None:
