@@ -104,6 +104,15 @@ class Guard:
             self._count("quota_refused", over.refused)
             reason = f"quota: {type(message).__name__}"
             self._trace("drop", peer=principal.id, reason=reason, size=0)
+        elif principal.role is Role.LEAF:
+            left, cut = self._quotas.shortened(principal, message)
+            if cut:
+                self._count("quota_refused", cut)
+                reason = "quota: long selectors"
+                self._trace("drop", peer=principal.id, reason=reason, size=0)
+            if left is None:
+                return
+            message = left
         found = over or self._outcome(principal, message)
         if found.message is not None:
             self._dispatch(peer, found.message)

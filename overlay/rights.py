@@ -122,7 +122,11 @@ its own name."""
 
 
 def _register(sender: NodeId, message: Register) -> bool:
-    return all(each.subscriber.id == sender for each in message.registrations)
+    """Ids of registrations begin with their subscriber's: else it would replace another's."""
+    own = f"{sender}."
+    return all(
+        each.subscriber.id == sender and each.id.startswith(own) for each in message.registrations
+    )
 
 
 RULES: Final[dict[type[Message], Callable[[NodeId, Any], bool]]] = {Register: _register}

@@ -3,7 +3,10 @@
 A tenant reads and appends: what it reads is intersected with what it may see, by the leader of each
 shard, and each row that it appends has to match what it may publish. Streams are founded, changed
 and erased by the operators. Groups and transactions are not for tenants: a group's rows are shared
-by all of its members, and a half that is not decided stands in the way of others.
+shared by all of its members, and a half that is not decided stands in the way of others.
+
+Durable consumers and producers have names by which a later program ends an earlier one. A tenant's
+are its own: ``TENANT/NAME`` at the leaders of shards, whatever name its programs use.
 """
 
 from __future__ import annotations
@@ -18,7 +21,14 @@ from overlay.machine import Message
 from overlay.rights import Principal
 from overlay.tenants.confining import Outcome, Rule, refuse
 from overlay.tenants.policy import Confinement
-from streams.consuming.messages import SELECTOR, AskRow, ReadingRefused, ReadShard
+from streams.consuming.messages import (
+    NAME_MOST,
+    SELECTOR,
+    AskRow,
+    CommitPosition,
+    ReadingRefused,
+    ReadShard,
+)
 from streams.directory.messages import ChangeStream, EraseStream, FoundStream, StreamRefused
 from streams.groups.messages import (
     AskGroups,
@@ -33,7 +43,16 @@ from streams.groups.messages import (
     SettleLeases,
 )
 from streams.log.batches import decode_rows
-from streams.producing.messages import MALFORMED, POLICY, AppendRefused, AppendRows
+from streams.producing.messages import (
+    FORKED,
+    MALFORMED,
+    NODE_PREFIX,
+    POLICY,
+    AppendRefused,
+    AppendRows,
+    JoinFork,
+    OpenProducer,
+)
 from streams.transactions.messages import (
     AskHalves,
     DecideHalf,
@@ -53,7 +72,39 @@ def _read(known: Confinement, sender: Principal, message: ReadShard) -> Outcome:
     except SelectorError as error:
         refusal = ReadingRefused(message.shard, message.reading, SELECTOR, str(error)[:500])
         return Outcome(None, (refusal,), 1)
-    return Outcome(msgspec.structs.replace(message, permitted=permitted))
+    durable = message.durable
+    if durable is not None:
+        durable = msgspec.structs.replace(durable, name=named(sender, durable.name))
+        if len(durable.name) > NAME_MOST:
+            reason = f"a tenant's durable consumer is named by {NAME_MOST} characters at most"
+            refusal = ReadingRefused(message.shard, message.reading, SELECTOR, reason)
+            return Outcome(None, (refusal,), 1)
+    return Outcome(msgspec.structs.replace(message, permitted=permitted, durable=durable))
+
+
+def named(sender: Principal, name: str) -> str:
+    """The name of a tenant's durable consumer or producer, where others have theirs as well. What
+    a node appends by itself has its own name, which nobody else may use."""
+    is_own = name.partition(FORKED)[0] == NODE_PREFIX + sender.id
+    return name if is_own else f"{sender.tenant}/{name}"
+
+
+def _commit(known: Confinement, sender: Principal, message: CommitPosition) -> Outcome:
+    durable = named(sender, message.durable)
+    if len(durable) > NAME_MOST:
+        return Outcome(None, (), 1)  # there is none of that name
+    return Outcome(msgspec.structs.replace(message, durable=durable))
+
+
+def _produce(
+    known: Confinement, sender: Principal, message: AppendRows | JoinFork | OpenProducer
+) -> Outcome:
+    producer = named(sender, message.producer)
+    if len(producer) > NAME_MOST:
+        reason = f"the name of a tenant's producer has at most {NAME_MOST} characters, with its own"
+        refusal = AppendRefused(message.shard, message.request, MALFORMED, reason)
+        return Outcome(None, (refusal,), 1)
+    return Outcome(msgspec.structs.replace(message, producer=producer))
 
 
 def _append(known: Confinement, sender: Principal, message: AppendRows) -> Outcome:
@@ -66,7 +117,7 @@ def _append(known: Confinement, sender: Principal, message: AppendRows) -> Outco
             code, denial = MALFORMED, str(error)[:500]
         else:
             if all(allowed):
-                return Outcome(message)
+                return _produce(known, sender, message)
             may = known.of(sender.tenant).publish or "nothing"
             denial = f"policy {known.version} permits {sender.tenant} to append only: {may}"
     refusal = AppendRefused(message.shard, message.request, code, denial[:500])
@@ -95,7 +146,9 @@ OPERATORS: Final = "this is for nodes without a tenant: tenants read and append"
 
 STREAM_RULES: Final[Mapping[type[Message], Rule]] = {
     ReadShard: _read,
+    CommitPosition: _commit,
     AppendRows: _append,
+    **dict.fromkeys((OpenProducer, JoinFork), _produce),
     **dict.fromkeys((FoundStream, ChangeStream, EraseStream), _stream),
     JoinGroup: _join,
     **dict.fromkeys((AskGroups, EndDeadLetters, ForgetGroup, ChangeGroup), _groups),

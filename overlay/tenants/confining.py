@@ -40,9 +40,8 @@ Rule = Callable[[Confinement, Principal, Any], Outcome]
 HARMLESS_NAMES: Final = (
     "RevocationsKnown DocumentVersion AskClock ClockTold Shuffle Walk Find Contact "
     "AskNeighbourhood Unregister Renew AskTree "
-    "Invalidated CacheReport FindHosts EventFacts AskStream AskStreams AskShards OpenProducer "
-    "AskFork JoinFork "
-    "KeepReadings EndReadings CommitPosition"
+    "Invalidated CacheReport FindHosts EventFacts AskStream AskStreams AskShards AskFork "
+    "KeepReadings EndReadings"
 )
 HARMLESS: Final = frozenset(HARMLESS_NAMES.split())
 """What a tenant may say as it is: it brings no events, and asks for none. (`EventFacts` answers a

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from overlay.bounded import BoundedDict
 from overlay.machine import Message, NodeId
 from overlay.rights import Principal
@@ -40,9 +42,23 @@ START: Final = 20.0
 KEYS_MOST: Final = 65_536
 """Leaves whose buckets are kept."""
 
-QUESTION_NAMES: Final = frozenset(
-    ("Walk", "Find", "AskTree", "FindHosts", "AskTrees", "AskMatches", "AskEvent", "AskStream")
-)
+LONG_FROM: Final = 256
+"""Bytes of a selector beyond which it counts as long: compiling takes up to 4 ms per KiB
+(measured)."""
+
+LONG_BYTES: Final = 32.0 * 1024
+LONG_BURST: Final = 2.0
+"""Bytes of long selectors per second of one leaf at one node: an eighth of a processor; so that
+what comes at once takes less than `election.suspect_after`, also where it is narrowed as well."""
+
+QUESTION_COSTS: Final = {
+    **dict.fromkeys(("Walk", "Find", "AskTree", "FindHosts", "AskMatches", "AskEvent"), 1),
+    **dict.fromkeys(("AskStream", "AskStreams", "AskShards", "AskNeighbourhood", "Contact"), 1),
+    **dict.fromkeys(("AskClock", "Shuffle", "CacheReport"), 1),
+    **dict.fromkeys(("AskTrees", "Renew"), 10),  # all registrations of a tree are gone through
+    **dict.fromkeys(("DocumentVersion", "RevocationsKnown"), 20),  # answered by up to 1 MB
+}
+"""For how many questions one counts, by the name of the message."""
 
 
 class Quotas:
@@ -61,11 +77,31 @@ class Quotas:
             count = len(message.registrations)
             if not self._takes(sender, "registrations", count, REGISTRATIONS, START):
                 return Outcome(None, (), count)
-        elif type(message).__name__ in QUESTION_NAMES and not self._takes(
-            sender, "questions", 1, QUESTIONS, BURST
-        ):
+        cost = QUESTION_COSTS.get(type(message).__name__, 0)
+        if cost and not self._takes(sender, "questions", cost, QUESTIONS, BURST):
             return Outcome(None, (), 1)
         return None
+
+    def shortened(self, sender: Principal, message: Message) -> tuple[Message | None, int]:
+        """A leaf's message without long selectors that are over its quota, and how many these are;
+        None: nothing is left. It is sent again while its programs want it."""
+        if isinstance(message, Register):
+            taken = tuple(
+                [one for one in message.registrations if self._compiles(sender, one.selector)]
+            )
+            cut = len(message.registrations) - len(taken)
+            if not cut:
+                return message, 0
+            left = msgspec.structs.replace(message, registrations=taken)
+            return (left if taken else None), cut
+        if type(message).__name__ == "ReadShard":
+            selector: str = getattr(message, "selector", "")
+            return (message, 0) if self._compiles(sender, selector) else (None, 1)
+        return message, 0
+
+    def _compiles(self, sender: Principal, selector: str) -> bool:
+        beyond = len(selector) - LONG_FROM
+        return beyond <= 0 or self._takes(sender, "selectors", beyond, LONG_BYTES, LONG_BURST)
 
     def _visit(self, sender: Principal, message: Visit) -> Outcome | None:
         known = self._confinement()

@@ -31,7 +31,14 @@ from overlay.machine import (
     ProtocolError,
     Timer,
 )
-from overlay.upper_tree.messages import Assign, Install, Register, Uninstall, Unregister
+from overlay.upper_tree.messages import (
+    Assign,
+    Install,
+    Register,
+    Registration,
+    Uninstall,
+    Unregister,
+)
 
 AT_ONCE: Final = 128
 """Registrations that are taken in one turn: 12 ms, or 40 if each is of another shape (measured)."""
@@ -45,6 +52,11 @@ costs its handler some microseconds."""
 
 TREE: Final = 32
 """For so many counts one that plants a tree at its owner, with what follows from it (measured)."""
+
+LONG_FROM: Final = 256
+LONG_PER: Final = 32
+"""Characters of a selector, beyond so many, that count for another registration (measured: up to
+4 ms per 1,024)."""
 
 ASSIGNED: Final = 16
 """For so many counts a tree that is assigned to a host (measured)."""
@@ -149,13 +161,23 @@ class SlicedInbox(Machine):
 def parts(message: Message) -> Iterator[Message]:
     """The message in parts that fit into a turn."""
     match message:
-        case Install(registrations=many) | Register(registrations=many) if len(many) > PART:
+        case Install(registrations=many) | Register(registrations=many) if len(many) > 1:
             tree = many[0].attribute
             is_alike = all(one.attribute == tree for one in many)
             size = PART_OF_TREE if is_alike else PART
-            for at in range(0, len(many), size):
-                some = many[at : at + size]
-                yield msgspec.structs.replace(message, registrations=some)
+            some: list[Registration] = []
+            cost = 0
+            for one in many:
+                each = registration_cost(one)
+                if some and (len(some) >= size or cost + each > AT_ONCE):
+                    yield msgspec.structs.replace(message, registrations=tuple(some))
+                    some, cost = [], 0
+                some.append(one)
+                cost += each
+            whole = len(some) == len(many)
+            yield (
+                message if whole else msgspec.structs.replace(message, registrations=tuple(some))
+            )
         case Uninstall(ids=ids) | Unregister(ids=ids) if len(ids) > AT_ONCE * ENDS:
             for at in range(0, len(ids), AT_ONCE * ENDS):
                 yield msgspec.structs.replace(message, ids=ids[at : at + AT_ONCE * ENDS])
@@ -163,11 +185,16 @@ def parts(message: Message) -> Iterator[Message]:
             yield message
 
 
+def registration_cost(registration: Registration) -> int:
+    """How many of usual length cost as much to compile: one of 16 KiB takes up to 70 ms."""
+    return 1 + max(0, len(registration.selector) - LONG_FROM) // LONG_PER
+
+
 def turn_cost(message: Message) -> int:
     """The registrations whose taking costs as much as this part."""
     match message:
         case Install(registrations=many) | Register(registrations=many):
-            return len(many)
+            return min(sum(map(registration_cost, many)), AT_ONCE)
         case Uninstall(ids=ids) | Unregister(ids=ids):
             return -(-len(ids) // ENDS)
         case Assign():

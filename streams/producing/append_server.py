@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from overlay.machine import LocalEvent, Peer, Port, Timer
+from overlay.machine import LocalEvent, Peer, Port, ProtocolError, Timer
 from streams.disk import DiskFailed, Written
 from streams.log.fork_name import split_shard
 from streams.producing.appender import Appender, Join
 from streams.producing.messages import (
     DISK_FULL,
+    FORKED,
     MOVED,
+    NODE_PREFIX,
     AppendRefused,
     AppendRows,
     JoinFork,
@@ -70,7 +72,9 @@ class AppendServer(ShardServer[Appender]):
         appender.end(DISK_FULL if shard in self._full else MOVED, leader)
 
     def on_append_rows(self, sender: Peer, message: AppendRows) -> None:
-        """Append a producer's rows, or name the node that leads the shard."""
+        """Append a producer's rows, or name the node that leads the shard. Raises ProtocolError,
+        as those below, for the own producer of another node."""
+        _check(sender, message.producer)
         appender = self.appender(message.shard)
         if appender is None:
             self._refuse(sender, message.shard, message.request)
@@ -79,6 +83,7 @@ class AppendServer(ShardServer[Appender]):
 
     def on_open_producer(self, sender: Peer, message: OpenProducer) -> None:
         """A producer's session begins."""
+        _check(sender, message.producer)
         appender = self.appender(message.shard)
         if appender is None:
             self._refuse(sender, message.shard, message.request)
@@ -87,6 +92,7 @@ class AppendServer(ShardServer[Appender]):
 
     def on_join_fork(self, sender: Peer, message: JoinFork) -> None:
         """A producer goes on in a fork."""
+        _check(sender, message.producer)
         appender = self.appender(message.shard)
         if appender is None or self._join is None or not split_shard(message.shard)[1]:
             self._refuse(sender, message.shard, message.request)
@@ -141,3 +147,9 @@ class AppendServer(ShardServer[Appender]):
         for appender in self._led.each():
             appender.look()
         self.port.set_timer(LOOK, timer)
+
+
+def _check(sender: Peer, producer: str) -> None:
+    own = NODE_PREFIX + sender.id
+    if producer.startswith(NODE_PREFIX) and producer.partition(FORKED)[0] != own:
+        raise ProtocolError("the producer of another node")

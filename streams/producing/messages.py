@@ -48,6 +48,10 @@ POLICY: Final = "policy"
 MALFORMED: Final = "malformed"
 """The rows cannot be read. Not appended."""
 
+NODE_PREFIX: Final = "@"
+"""Begins the name of a node's own producer, which its id follows. Names of programs' producers
+do not."""
+
 FORKED: Final = "~"
 """In a fork, stands between the name of a node's own producer and that of the fork, if it began
 there: its numbers mean nothing in the main log."""

@@ -40,6 +40,7 @@ from streams.producing.messages import (
     IN_DOUBT,
     MALFORMED,
     NAME_MOST,
+    NODE_PREFIX,
     TOO_LARGE,
     AppendRefused,
     ForkIsOpen,
@@ -52,9 +53,6 @@ from streams.producing.sending import PAUSE, Sending
 
 IDLE_MOST: Final = 1_024
 """Sessions of the node itself that are kept without anything to send."""
-
-NODE_PREFIX: Final = "@"
-"""Begins the name of a node's own producer. Names of programs' producers do not."""
 
 LEAVING: Final = "leaving"
 

@@ -35,8 +35,8 @@ from overlay.stream_client import (
 from streams.directory.entry import StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
 from streams.log.batches import Row, encode_rows
-from streams.producing.messages import BATCH_MOST, FULL, NAME_MOST, TOO_LARGE, RowBatch
-from streams.producing.producers import NODE_PREFIX, by_shard, closed, fault_of
+from streams.producing.messages import BATCH_MOST, FULL, NAME_MOST, NODE_PREFIX, TOO_LARGE, RowBatch
+from streams.producing.producers import by_shard, closed, fault_of
 from streams.transactions.messages import (
     COMMITTED,
     CONFLICT,

@@ -115,7 +115,7 @@ def test_a_leaf_speaks_for_itself_alone() -> None:
 
 
 def test_nobody_registers_another_node() -> None:
-    registration = Registration("s/0", "x", VICTIM, "x > 1", EVERYTHING)
+    registration = Registration(f"{VICTIM.id}.1.1/0", "x", VICTIM, "x > 1", EVERYTHING)
     message = Register(1, (registration,))
     for role in Role:
         assert refusal(Principal(LIAR.id, role, ""), message)

@@ -12,6 +12,7 @@ from canopy.sim.world.clients import SimulatedSubscription
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from matching import EVERYTHING
+from overlay.lower_random.messages import DocumentVersion
 from overlay.machine import Peer, ProtocolError
 from overlay.rights import LEAST, Principal, Role
 from overlay.tenants import leaf_share
@@ -25,16 +26,38 @@ from overlay.tenants.policy import (
     TenantPolicy,
     check_policy,
 )
-from overlay.upper_tree.messages import Confined, EventsRefused, Register, Registration, Visit
+from overlay.tenants.quotas import Quotas
+from overlay.upper_tree.messages import (
+    Confined,
+    EventsRefused,
+    Register,
+    Registration,
+    Renew,
+    Visit,
+)
 from overlay.upper_tree.owner.registrations import leaf_quota
 from overlay.upper_tree.visits import groups_of
 from streams.confining import STREAM_RULES
-from streams.consuming.messages import ReadFrom, ReadingRefused, ReadShard
+from streams.consuming.messages import (
+    CommitPosition,
+    Durable,
+    ReadFrom,
+    ReadingRefused,
+    ReadShard,
+)
 from streams.directory.messages import EraseStream, StreamRefused
 from streams.log.batches import Row, encode_rows
-from streams.producing.messages import AppendRefused, AppendRows, RowBatch
+from streams.producing.append_server import AppendServer
+from streams.producing.messages import (
+    AppendRefused,
+    AppendRows,
+    JoinFork,
+    OpenProducer,
+    RowBatch,
+)
 from tests.support.overlays import READY, acknowledged, settings, wait
 from tests.support.trees import event
+from tests.support.world import one_node, peer
 
 ACME = TenantPolicy("type LIKE 'acme.%'", "region = 'eu' AND secret = FALSE")
 POLICY = Policy(1, {"acme": ACME, "mute": TenantPolicy("", "TRUE")})
@@ -200,7 +223,8 @@ def test_a_new_primary_narrows_by_the_policy_that_it_knows() -> None:
 
 def test_claims_about_a_tenant_are_written_by_the_owner_alone() -> None:
     me = Peer("aa", "aa:1")
-    liar = Registration("s/0", "x", me, "x > 1", EVERYTHING, 0, Confined("operators", "TRUE"))
+    claimed = Confined("operators", "TRUE")
+    liar = Registration("aa.1.1/0", "x", me, "x > 1", EVERYTHING, 0, claimed)
     found = confine(KNOWN, "acme", liar)
     assert found.confined == Confined("acme", "x > 1")
     assert found.selector == f"x > 1 AND {ACME.subscribe}"
@@ -262,7 +286,8 @@ def test_streams_are_read_and_appended_to_as_the_policy_says() -> None:
     assert stranger.message is None
     assert isinstance(stranger.answers[0], ReadingRefused)
     good = AppendRows("s", 1, "p", 1, 0, (rows({"type": "acme.1"}, {"type": "acme.2"}),))
-    assert outcome(rules, KNOWN, sender, good).message == good
+    appended = msgspec.structs.replace(good, producer="acme/p")
+    assert outcome(rules, KNOWN, sender, good).message == appended
     for batch, code in (
         (rows({"type": "acme.1"}, {"type": "b"}), "policy"),
         (RowBatch(1, b"garbage"), "malformed"),
@@ -274,6 +299,65 @@ def test_streams_are_read_and_appended_to_as_the_policy_says() -> None:
     erased = outcome(rules, KNOWN, sender, EraseStream(1, "s"))
     assert erased.message is None
     assert isinstance(erased.answers[0], StreamRefused)
+
+
+def test_names_by_which_programs_end_one_another_are_each_tenant_s_own() -> None:
+    """Who reads as the operators' durable consumer would move its position, and with it past rows
+    that nobody has read; who opens a producer ends its session."""
+    rules, sender = {**RULES, **STREAM_RULES}, Principal("aa", Role.LEAF, "acme")
+
+    def heard(message: Any) -> Any:
+        return outcome(rules, KNOWN, sender, message).message
+
+    durable = Durable("billing", "t", False, 0)
+    read = ReadShard("s", 1, ReadFrom("first"), "", 10, durable)
+    assert heard(read).durable == msgspec.structs.replace(durable, name="acme/billing")
+    assert heard(CommitPosition("s", 1, "billing", 1, 9)).durable == "acme/billing"
+    assert heard(OpenProducer("s", 1, "meter", "t")).producer == "acme/meter"
+    assert heard(OpenProducer("s", 1, "@aa", "t")).producer == "@aa"  # the node's own
+    assert heard(JoinFork("s", 1, "meter", 1, 1)).producer == "acme/meter"
+    long = "x" * 128
+    for message in (
+        ReadShard("s", 1, ReadFrom("first"), "", 10, Durable(long, "t", False, 0)),
+        CommitPosition("s", 1, long, 1, 9),
+        OpenProducer("s", 1, long, "t"),
+    ):
+        assert heard(message) is None
+
+
+@pytest.mark.parametrize("kind", [OpenProducer, AppendRows, JoinFork])
+def test_nobody_appends_as_another_node(kind: Any) -> None:
+    """It would end what that node appends: what its streams capture, and its traces."""
+    server = AppendServer(one_node("me"), lambda shard: None, lambda shard: None, lambda: 0)
+    more = {AppendRows: (1, 0, (rows({"a": 1}),)), OpenProducer: ("t",), JoinFork: (1, 1)}
+    handler: Any = {
+        OpenProducer: server.on_open_producer,
+        AppendRows: server.on_append_rows,
+        JoinFork: server.on_join_fork,
+    }[kind]
+    with pytest.raises(ProtocolError, match="another node"):
+        handler(peer("liar"), kind("s", 1, "@victim", *more[kind]))
+    handler(peer("victim"), kind("s", 1, "@victim", *more[kind]))
+
+
+def test_a_registration_replaces_no_other_node_s() -> None:
+    """Their ids can be guessed: node, incarnation and a number."""
+    world = overlay("acme", "acme")
+    victim = world.subscribe("n1", "x > 1")
+    acknowledged(world)
+    liar = world.node("n3")
+    forged = Registration(f"{victim.identity}/0", "x", liar.me, "x > 99", EVERYTHING)
+    for name in ("n0", "n1", "n2"):
+        liar.turns.begin()
+        liar.links.send(world.node(name).me, Register(liar.incarnation, (forged,)))
+        liar.links.flush()
+    world.run(1)
+    world.publish("n0", {"x": 5})
+    world.run(2)
+    assert victim.failed == ""
+    assert seen(world, "n1") == [5]
+    refused = [world.node(name).counters.get("rights_refused", 0) for name in ("n0", "n1", "n2")]
+    assert refused == [1, 1, 1]
 
 
 def test_leaves_get_what_they_want_and_pass_nothing_on() -> None:
@@ -310,6 +394,52 @@ def test_a_leaf_over_its_quota_is_refused_and_hears_why() -> None:
     asked = world.subscribe("n3", "x = 1 OR y = 2 OR z = 3")
     world.run(1)
     assert "gives a node of acme 2 registrations" in asked.failed
+
+
+def test_long_selectors_of_a_leaf_are_taken_a_few_at_a_time() -> None:
+    """A megabyte of them at once would have its owner stand still for seconds."""
+    now = [0.0]
+    quotas = Quotas(lambda: KNOWN, lambda: now[0])
+    leaf = Principal("aa", Role.LEAF, "")
+
+    def of(length: int, count: int) -> Register:
+        text = "x LIKE '" + "y" * (length - 9) + "'"
+        me = Peer("aa", "aa:1")
+        made = [Registration(f"aa.1.{n}/0", "x", me, text, EVERYTHING) for n in range(count)]
+        return Register(1, tuple(made))
+
+    short, long = of(200, 64), of(16_000, 64)
+    assert quotas.shortened(leaf, short) == (short, 0)
+    left, cut = quotas.shortened(leaf, long)
+    assert isinstance(left, Register)
+    assert (len(left.registrations), cut) == (4, 60)
+    assert quotas.shortened(leaf, of(16_000, 1)) == (None, 1)
+    read = ReadShard("s", 1, ReadFrom("first"), "x = 1 OR " * 1_000 + "x = 2", 10)
+    assert quotas.shortened(leaf, read) == (None, 1)
+    now[0] = 1.0
+    assert quotas.shortened(leaf, read) == (read, 0)  # it is asked for again
+    assert quotas.shortened(leaf, short) == (short, 0)
+
+
+@pytest.mark.parametrize("question", [Renew(1, ()), DocumentVersion("policy", 0)])
+def test_what_costs_much_to_answer_counts_for_many_questions(question: Any) -> None:
+    quotas = Quotas(lambda: KNOWN, lambda: 0.0)
+    leaf = Principal("aa", Role.LEAF, "")
+    taken = sum(quotas.outcome(leaf, question) is None for _ in range(1_000))
+    assert 20 <= taken <= 80
+
+
+def test_a_renewal_names_each_tree_once() -> None:
+    """An owner goes through a tree's registrations for each: 30,000 times, if they say so."""
+    world = overlay("acme")
+    world.subscribe("n3", "x > 1")
+    acknowledged(world)
+    owner = next(n for n in world.names() if "x" in world.node(n).owner.trees)
+    node, leaf = world.node(owner), world.node("n3").me
+    node.turns.begin()
+    node.guard.dispatch(leaf, Renew(1, (("x", 1, 1), ("y", 1, 1))))
+    with pytest.raises(ProtocolError, match="twice"):
+        node.guard.dispatch(leaf, Renew(1, (("x", 1, 1), ("y", 1, 1)) * 15_000))
 
 
 def share(monkeypatch: pytest.MonkeyPatch, registrations: int, trees: int, at_once: int) -> None:

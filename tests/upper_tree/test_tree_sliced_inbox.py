@@ -153,3 +153,15 @@ def test_a_host_serves_by_no_lease_before_it_has_done_what_was_said_before() -> 
     node.port.advance(0.0)
     assert "x" not in node.hosting.trees
     assert len(node.port.take(ServingReply)) == 3
+
+
+def test_a_long_selector_counts_for_as_many_as_it_costs() -> None:
+    """32 of 16 KiB were one part, which took two seconds: longer than a primary may be silent."""
+    host = Host()
+    long = "x > 1 AND z LIKE '%" + "y" * 16_000 + "'"
+    made = [registration(f"x/{n}", "x", long if n % 2 else "x > 1", S) for n in range(8)]
+    host.port.hear(Install("x", 1, tuple(made)), OWNER)
+    turns = [host.installed()]
+    while len(host.machine):
+        turns.append(host.turn())
+    assert turns == [1] * 8

@@ -287,7 +287,7 @@ class SummaryServer(Machine):
         Raises ProtocolError if there are more than it was asked for."""
         if len(message.attributes) > MAX_BATCH:
             raise ProtocolError("too many summaries that were dropped in one message")
-        for attribute in message.attributes:
+        for attribute in dict.fromkeys(message.attributes):  # each is looked at once
             self.table.invalidated(attribute, sender.id, message.number)
             owned = self.trees.get(attribute)
             if owned is not None:
