@@ -11,6 +11,7 @@ from overlay.client import Command
 from overlay.info import IntakeInfo
 from overlay.machine import Machine, Peer, Port
 from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.owner_claims import ClaimsDue, OwnerClaims
 from streams.capturing.captures import Captures
 from streams.consuming.explaining import RowExplaining
 from streams.consuming.read_server import ReadServer
@@ -18,6 +19,7 @@ from streams.consuming.readers import Readers
 from streams.copying.copies import Copies
 from streams.directory.commands import StreamCommands
 from streams.directory.locator import StreamLocator
+from streams.directory.messages import KeepShards
 from streams.directory.questions import OwnerQuestions
 from streams.directory.stream_owner import StreamOwner
 from streams.disk import LogDisk
@@ -38,6 +40,10 @@ from streams.transactions.transaction_server import TransactionServer
 from streams.transactions.transactors import Transactors
 
 
+class ShardOrdersDue(ClaimsDue, frozen=True):
+    """As `ClaimsDue`, of a node that has shards."""
+
+
 class Streams:
     """All that a node has to do with streams."""
 
@@ -52,13 +58,18 @@ class Streams:
         wall: Callable[[], int],
         ask: Callable[[int, Command], None],
         close: Callable[[int], None],
+        is_keyed: bool = False,
     ) -> None:
         """`neighbours`: nodes that may have shards, beside the members of the own cluster;
         `incarnation` grows with each start of the node; `wall`: nanoseconds since 1970;
         `ask` carries out a command of a client inside of the node (overlay/inner.py), `close` ends
-        one."""
+        one; `is_keyed`: nodes have keys, so that orders are of those who may give them."""
         wall = SteadyClock(lambda: port.now, wall)
-        self.hosts = ShardHosts(port, disk, ring, wall)
+        self.hosts = ShardHosts(port, disk, ring, wall, is_keyed)
+        orders = OwnerClaims(
+            *(port, ring, self.hosts.on_keep_shards, {KeepShards: None}, ShardOrdersDue()),
+            keys_of=self.hosts.keys_of,
+        )
         self.owner = StreamOwner(port, owner, ring, neighbours)
         self.questions = OwnerQuestions(port, ring)
         self.locator = StreamLocator(port, self.questions)
@@ -100,6 +111,7 @@ class Streams:
             *(self.explaining, records, self.captures, self.copies, self.checks),
             self._asked_checks,
             *(halves, self.transactors, self.forks, fork_copies),
+            *((orders,) if is_keyed else ()),
         )
 
     def _intake(self, shard: str) -> IntakeInfo | None:

@@ -141,7 +141,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.upper_tree.clients": (*TREE, "overlay.upper_tree"),
     **dict.fromkeys(shared("overlay.upper_tree"), TREE),
     "streams": (*COMMON, "matching", "overlay.links", "overlay.chord"),
-    "streams.machines": (*STREAMS, "streams"),
+    "streams.machines": (*STREAMS, "streams", "overlay.upper_tree.owner_claims"),
     "streams.confining": (*STREAMS, "streams", "overlay.tenants.confining", "overlay.rights"),
     "streams.tracing": STREAMS,
     "streams.directory": STREAMS,

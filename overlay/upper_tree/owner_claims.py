@@ -14,8 +14,8 @@ waits until the publisher's copy has expired.)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from overlay.chord.events import OwnerFound, OwnerUnknown
 from overlay.chord.keys import attribute_key
@@ -60,17 +60,20 @@ class OwnerClaims(Machine):
         self,
         port: Port,
         ring: Ring,
-        take: Callable[[Peer, Message], None],
-        kinds: Mapping[type[Message], object],
+        take: Callable[[Peer, Any], None],
+        kinds: Mapping[Any, object],
         due: ClaimsDue,
+        keys_of: Callable[[Any], Iterable[Key]] | None = None,
     ) -> None:
         """`take` takes what is let through, of these `kinds` of messages; `due`: each of a node's
-        machines of this kind has a timer of its own."""
+        machines of this kind has a timer of its own; `keys_of`: of what an order is about, of trees
+        where it is None."""
         super().__init__(port)
         self._ring = ring
         self._take = take
+        self._keys_of: Callable[[Any], Iterable[Key]] = keys_of or keys_of_order
         self._kinds = tuple(kinds)
-        self._waiting: dict[NodeId, deque[tuple[float, Peer, Order]]] = {}
+        self._waiting: dict[NodeId, deque[tuple[float, Peer, Message]]] = {}
         self._due = due
         self._again = Alarm(port, due)
 
@@ -80,7 +83,7 @@ class OwnerClaims(Machine):
         found[type(self._due)] = found.pop(ClaimsDue)
         return {**found, **dict.fromkeys(self._kinds, self.take)}
 
-    def take(self, sender: Peer, message: Order) -> None:
+    def take(self, sender: Peer, message: Message) -> None:
         """Take an order, or keep it until the ring has said who owns the key."""
         waiting = self._waiting.get(sender.id)
         key = self._unknown(sender.id, message)
@@ -97,10 +100,10 @@ class OwnerClaims(Machine):
             self._ring.find(key)
         self._again.within(CLAIM_AGAIN)
 
-    def _unknown(self, node: NodeId, message: Order, found: Cluster | None = None) -> Key | None:
+    def _unknown(self, node: NodeId, message: Message, found: Cluster | None = None) -> Key | None:
         """The first key of this order whose cluster `node` is not known to lead; None: it
         leads all of them. `found`: a cluster that the ring has just named."""
-        for key in keys_of_order(message):
+        for key in self._keys_of(message):
             is_named = found is not None and found.owns(key)
             if not self._is_known(node, found if is_named else self._ring.covering(key)):
                 return key
@@ -112,7 +115,7 @@ class OwnerClaims(Machine):
     def on_owner_found(self, event: OwnerFound) -> None:
         """Decide about the orders for the arc that was found."""
         for node, waiting in list(self._waiting.items()):
-            left: deque[tuple[float, Peer, Order]] = deque()
+            left: deque[tuple[float, Peer, Message]] = deque()
             for since, sender, message in waiting:
                 unknown = self._unknown(node, message, event.cluster)
                 if unknown is None:
@@ -140,7 +143,7 @@ class OwnerClaims(Machine):
     def on_owner_unknown(self, event: OwnerUnknown) -> None:
         """Nobody answers just now: `ClaimsDue` asks again."""
 
-    def _keep(self, node: NodeId, left: deque[tuple[float, Peer, Order]]) -> None:
+    def _keep(self, node: NodeId, left: deque[tuple[float, Peer, Message]]) -> None:
         if left:
             self._waiting[node] = left
         else:

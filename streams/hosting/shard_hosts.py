@@ -11,7 +11,7 @@ owners of the streams' names what it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from overlay.chord.events import OwnerFound
@@ -19,11 +19,13 @@ from overlay.chord.ring.ring import Ring
 from overlay.info import ConsumerInfo, ForkInfo, HeldShard, IntakeInfo
 from overlay.machine import (
     Handlers,
+    Key,
     Machine,
     Message,
     NodeId,
     Peer,
     Port,
+    ProtocolError,
     Timer,
     handlers_by_name,
     handlers_of,
@@ -35,6 +37,7 @@ from streams.directory.entry import (
     StreamOptions,
     decode_entry,
     encode_entry,
+    fault_in_options,
     stream_key,
 )
 from streams.directory.messages import (
@@ -64,6 +67,10 @@ LOOK: Final = 2.0
 """Seconds between looks at what is orphaned, and at what has changed."""
 
 
+EPOCHS_AHEAD: Final = 1 << 32
+"""By which an epoch may be higher than the one that was promised: more than there are elections,
+and a small part of those that there can be."""
+
 SHOWN: Final = 256
 """Shards that a node's status lists: more than a person looks at, and 100 KiB."""
 
@@ -89,14 +96,25 @@ class Held:
         """The highest epoch that others have promised, as far as they said so."""
         self.entry: StreamEntry | None = None
         """The stream, as the owner described it last."""
+        self.named: frozenset[NodeId] = frozenset()
+        """The nodes that the owner has named for it last: who has it, and who is to lead it."""
 
 
 class ShardHosts(Machine):
     """All shards of this node."""
 
-    def __init__(self, port: Port, disk: LogDisk, ring: Ring, wall: Callable[[], int]) -> None:
-        """`wall`: nanoseconds since 1970."""
+    def __init__(
+        self,
+        port: Port,
+        disk: LogDisk,
+        ring: Ring,
+        wall: Callable[[], int],
+        is_keyed: bool = False,
+    ) -> None:
+        """`wall`: nanoseconds since 1970. `is_keyed`: nodes have keys, so that it can be looked at
+        who speaks: owners' orders come by `take_orders` from who lets them through."""
         super().__init__(port)
+        self._is_keyed = is_keyed
         self._wall = wall
         self.disk = disk
         self.ring = ring
@@ -116,11 +134,28 @@ class ShardHosts(Machine):
             found[kind] = (
                 self._passing_message(name) if issubclass(kind, Message) else (self._passing(name))
             )
-        return {**found, **handlers_of(self)}
+        found |= handlers_of(self)
+        if self._is_keyed:
+            del found[KeepShards]
+        return found
+
+    def _may_speak(self, held: Held, node: NodeId, message: Any) -> bool:
+        """Whether a node has a part in a shard's replication, by the log or by the owner's word,
+        and names no epoch from which there would soon be no higher one. Another member could
+        promise a shard away, or have its log cut off."""
+        if not self._is_keyed or node == self.port.me.id:
+            return True
+        if node not in held.named and all(node != peer.id for peer in held.replica.replicas):
+            return False
+        ahead = getattr(message, "epoch", 0) - held.replica.promise.epoch
+        return bool(ahead <= EPOCHS_AHEAD)
 
     def _passing_message(self, name: str) -> Callable[..., None]:
         def handle(sender: Peer, message: Any) -> None:
             if held := self.held.get(message.shard):
+                if not self._may_speak(held, sender.id, message):
+                    self.port.count("shard_messages_refused")
+                    return
                 if isinstance(message, ShardFenced):
                     held.fenced = max(held.fenced, message.epoch)
                 getattr(held.replica, name)(sender, message)
@@ -176,8 +211,22 @@ class ShardHosts(Machine):
 
     # -- orders ----------------------------------------------------------------------------------
 
+    def keys_of(self, message: KeepShards) -> Iterator[Key]:
+        """The keys of the streams that these orders are about: whose owner gives them. What a
+        stream is called this node knows, or is told with the orders."""
+        told = {entry.id: entry for entry in message.entries}
+        ids = dict.fromkeys([*told, *(order.shard.rpartition("/")[0] for order in message.orders)])
+        for id_ in ids:
+            entry = self.entries.get(id_) or told.get(id_)
+            if entry is None:
+                raise ProtocolError("an order about a stream that nobody has named")
+            yield stream_key(entry.name)
+
     def on_keep_shards(self, sender: Peer, message: KeepShards) -> None:
-        """The owner's word on some shards: carry it out, and report."""
+        """The owner's word on some shards: carry it out, and report. Raises ProtocolError for
+        options of a stream that no owner has let pass."""
+        if any(fault_in_options(entry.options) for entry in message.entries):
+            raise ProtocolError("a stream with options that contradict one another")
         for entry in message.entries:
             if self.entries.get(entry.id) != entry:
                 self.entries[entry.id] = entry
@@ -198,6 +247,8 @@ class ShardHosts(Machine):
         elif mine:
             held.replica.found(order.founders)
         held.ordered_at, held.owner = self.port.now, owner
+        named = (*(peer.id for peer in (*order.founders, *order.replicas)), order.leader)
+        held.named = frozenset(filter(None, named))
         entry = self.entries.get(order.shard.rpartition("/")[0])
         if entry is not None and held.entry is not entry:
             held.entry, held.replica.stream = entry, encode_entry(entry)
