@@ -116,7 +116,7 @@ class Node:
         self.incarnation = incarnation
         self.name = name
         self.driver = driver
-        self.turns = Turns(driver.clock)
+        self.turns = Turns(driver.clock, lambda: self.count("refused_late"))
         # What a Port offers and others do: bound here, not wrapped.
         self.processors = driver.processors
         self.set_timer, self.cancel_timer = self.turns.set_timer, self.turns.cancel_timer
@@ -210,6 +210,7 @@ class Node:
         self.streams = Streams(
             self, self.driver.logs, self.ring, self.owner, view.peers, self.incarnation,
             self.driver.wall, self._carry_out, self.clients.client_closed,
+            self.guard.role is not None,
         )  # fmt: skip
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.relaying, self.ring, self.clusters,
@@ -421,9 +422,9 @@ class Node:
         self._finish_turn()
 
     def _finish_turn(self) -> None:
-        self.turns.run()
+        self.turns.settle()
         self.links.flush()
-        while self.turns.run():  # a flush can find a link broken
+        while self.turns.settle():  # a flush can find a link broken
             self.links.flush()
         if self._ring_known and not self._ready and self.view.is_filled:
             self._ready = True

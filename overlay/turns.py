@@ -24,9 +24,13 @@ longest turn of a node that hosts every tree itself."""
 class Turns:
     """Dispatch tables, timers, and what waits within the present turn."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` returns monotonic seconds; it is read once per turn."""
+    def __init__(
+        self, clock: Callable[[], float], refused: Callable[[], None] = lambda: None
+    ) -> None:
+        """`clock` returns monotonic seconds; it is read once per turn. `refused` is called when a
+        peer is found to have said what is none of the protocol after its message was taken."""
         self._clock = clock
+        self._refused = refused
         self.now = clock()
         self._owners: dict[type, Handler] = {}
         self._listeners: dict[type, list[Handler]] = {}
@@ -111,6 +115,17 @@ class Turns:
                 self._owners[type(message)](peer, message)
         return True
 
+    def settle(self) -> bool:
+        """`run`, where no message is being handled whose sender could be held to it: what a handler
+        refuses then is left out, and the rest goes on."""
+        was_any = False
+        while True:
+            try:
+                return self.run() or was_any
+            except ProtocolError:
+                self._refused()
+                was_any = True
+
     def deadline(self) -> float | None:
         """When the next timer is due (monotonic seconds), None if there is none."""
         while self._timers:
@@ -130,9 +145,11 @@ class Turns:
             _, sequence, timer = heapq.heappop(self._timers)
             if self._armed.get(timer) == sequence:
                 del self._armed[timer]
-                self._owners[type(timer)](timer)
-                if self._events or self._inbox:
-                    self.run()
+                try:
+                    self._owners[type(timer)](timer)
+                except ProtocolError:
+                    self._refused()
+                self.settle()
         self._latest = max(self._latest, late)
         return late
 

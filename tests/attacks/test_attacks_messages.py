@@ -9,14 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import inspect
+from msgspec.structs import replace
 
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import MESSAGES, WireCodec
 from matching import Interval
 from overlay.chord.messages import Cluster
+from overlay.client import Event
 from overlay.links.messages import PROTOCOL, Hello
 from overlay.lower_random.messages import Relayed
 from overlay.machine import Message, Peer, ProtocolError
+from overlay.upper_tree.messages import DelegateShare, Deliver
 from tests.attacks.test_attacks_owners import overlay
 from tests.support.overlays import acknowledged, assert_exact
 
@@ -133,6 +136,25 @@ def test_no_message_of_a_voter_ends_a_node(seed: int) -> None:
     assert decoded > 0.9 * len(MESSAGES)
     world.run(3)
     assert all(not world.node(name).draining for name in names)
+
+
+def test_a_delivery_that_fits_nothing_is_refused_before_anything_is_done_with_it() -> None:
+    """What its delegate should have passed on was looked at after the message was refused for
+    something else, where nobody caught it, and the node ended."""
+    world, liar = overlay()
+    victim = next(name for name in world.names() if name != liar)
+    other = world.node(next(n for n in world.names() if n not in (liar, victim))).me
+    where = Interval((1, 1.0, 0), (1, 5.0, 0))
+    share = DelegateShare("x", where, (other, other), (1,))
+    event = Event(world.node(liar).me.id, 1, 1, 0.0, {"x": 2})
+    good = Deliver("x", where, 2, (event,), onward=((share,),))
+    node = world.node(victim)
+    for message in (good, replace(good, apart=(("y", where, (7,)),))):
+        node.turns.begin()
+        with pytest.raises(ProtocolError):
+            node.guard.dispatch(world.node(liar).me, message)
+        node._finish_turn()
+        assert "refused_late" not in node.counters
 
 
 def test_nothing_is_relayed_where_nodes_have_keys() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overlay import turns as turns_module
-from overlay.machine import LocalEvent, Machine, Message, Peer, handlers_of
+from overlay.machine import LocalEvent, Machine, Message, Peer, ProtocolError, handlers_of
 from overlay.turns import Turns
 
 
@@ -71,3 +71,25 @@ def test_two_handlers_that_answer_each_other_for_ever_are_stopped(
     turns.dispatch(Peer("a", ""), Ping(100))
     with pytest.raises(RuntimeError, match="without end: Ping"):
         turns.dispatch(Peer("a", ""), Ping(101))
+
+
+def test_what_is_refused_late_ends_nothing_else() -> None:
+    """An event of a message whose handler has refused it afterwards, or a timer: no sender is at
+    hand to whom it could be held."""
+    late: list[str] = []
+    turns = Turns(lambda: 0.0, lambda: late.append("refused"))
+    turns.build([Echo(turns)])
+    heard: list[str] = []
+
+    def refuse(event: Rang) -> None:
+        raise ProtocolError("no")
+
+    turns.listen(Rang, refuse)
+    turns.listen(Stopped, lambda event: heard.append("stopped"))
+    for event in (Rang(), Stopped(), Rang()):
+        turns.emit(event)
+    assert turns.settle()
+    assert (heard, late) == (["stopped"], ["refused", "refused"])
+    turns.emit(Rang())
+    with pytest.raises(ProtocolError):
+        turns.dispatch(Peer("a", ""), Ping(0))

@@ -262,9 +262,16 @@ class Receiver(Machine):
         if message.onward:
             if len(message.onward) != len(message.events):
                 raise ProtocolError("recipients do not fit the events")
-            self.port.emit(Delegated(sender, message))
+            if any(
+                share.previous and len(share.previous) != len(share.peers)
+                for shares in message.onward
+                for share in shares
+            ):
+                raise ProtocolError("previous events do not fit the recipients")
         if message.apart:
             check_places(len(message.events), [places for _, _, places in message.apart])
+        if message.onward:
+            self.port.emit(Delegated(sender, message))
         lookup: ArrivalLookup = DeliveredLookup(message, sender.id)
         if sender.id != self.port.me.id:
             for event in self.port.sampled(message.events):
