@@ -24,6 +24,13 @@ use up the 63 bits that a trace record has."""
 
 NANOSECONDS: Final = 1e9  # per second
 
+MOST_AHEAD: Final = 86_400 * 10**9
+"""Nanoseconds by which others may be ahead of this node's own wall clock, if that is set at all: so
+that one that lies cannot take all clocks to `LATEST`, where they would part."""
+
+SET: Final = 1_700_000_000 * 10**9
+"""Of an earlier time, in 2023, a machine's clock has not been set yet, and follows any other."""
+
 
 class HybridClock:
     """The hybrid logical clock of one process of a node."""
@@ -34,6 +41,8 @@ class HybridClock:
         self._monotonic = monotonic
         now = int(wall * NANOSECONDS)
         self._offset = (now if 0 < now < LATEST else 0) - int(monotonic() * NANOSECONDS)
+        self._own = self._offset if SET < now < LATEST else None
+        """The offset by its own wall clock; None: that is not set."""
         self._last = 0
 
     def read(self) -> int:
@@ -47,7 +56,10 @@ class HybridClock:
     def observe(self, seen: int) -> None:
         """A batch came whose sender's clock showed `seen`."""
         if self._last < seen <= LATEST:
-            ahead = seen - int(self._monotonic() * NANOSECONDS) - self._offset
+            now = int(self._monotonic() * NANOSECONDS)
+            if self._own is not None and seen > now + self._own + MOST_AHEAD:
+                return
+            ahead = seen - now - self._offset
             if ahead > 0:
                 self._offset += ahead
             self._last = seen

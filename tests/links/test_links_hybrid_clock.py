@@ -69,6 +69,20 @@ def test_a_damaged_time_uses_nothing_up() -> None:
     assert HybridClock(lambda: 7.0, -1e30).read() == 1
 
 
+def test_who_lies_takes_nobody_further_than_a_day_ahead_of_its_own_clock() -> None:
+    """Beyond the latest time the clocks would hear of each other no more, until all are started
+    again."""
+    today = 1_800_000_000.0
+    machines = Machines(today, today + 30.0, 0.0)
+    for seen in (LATEST, int(today + 3 * 86_400) * SECOND):
+        machines.clocks[0].observe(seen)
+    assert machines.clocks[0].read() < int(today + 2) * SECOND
+    machines.clocks[0].observe(int(today + 86_000) * SECOND)  # some machine's clock is wrong
+    assert machines.clocks[0].read() > int(today + 85_000) * SECOND
+    machines.send(0, 2)  # whose clock is not set
+    assert machines.clocks[2].read() > int(today + 85_000) * SECOND
+
+
 @pytest.mark.parametrize("ahead", ["a", "b"])
 def test_a_batch_brings_its_senders_time(ahead: str) -> None:
     """Also to who dials and to who is dialled, before the first batch."""
