@@ -30,6 +30,7 @@ from bench.security import (
     sealing_faults,
     security_faults,
     signing_faults,
+    stranger_faults,
 )
 from bench.streams import (
     consuming_faults,
@@ -82,6 +83,7 @@ __all__ = [
     "security_faults",
     "signing_faults",
     "spark_faults",
+    "stranger_faults",
     "stream_faults",
     "subscriber_faults",
     "sync_faults",
