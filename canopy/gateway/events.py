@@ -6,6 +6,7 @@ request is taken whole or not at all: one bad event refuses it, and nothing is p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from typing import Any, Final
@@ -23,19 +24,25 @@ from overlay.client import Draft
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
 LINES: Final = ("application/x-ndjson", "application/jsonl", "application/json-seq")
+TRACEPARENT: Final = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+"""The header of W3C Trace Context by which a request belongs to a trace."""
+
 TAKEN: Final = f"application/json, application/x-ndjson, {STRUCTURED} and {BATCH}"
 
 
 def drafts_of(headers: Mapping[str, str], body: bytes, drafting: Drafting) -> list[Draft]:
-    """The events of a request; `headers` by lower-case names. Raises Refused."""
-    content = headers.get("content-type", "")
+    """The events of a request; `headers` by lower-case names. Events that name no trace are of the
+    request's own, if its header does. Raises Refused."""
+    content, context = headers.get("content-type", ""), headers.get("traceparent", "")
+    traced = {"traceparent": context} if TRACEPARENT.fullmatch(context) else {}
     kind = content.partition(";")[0].strip().lower()
     found: list[Draft] = []
     try:
         for draft in _read(headers, content, kind, body):
             if weight(draft) > EVENT_LIMIT:
                 raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
-            found.append(drafting.draft(draft.attributes, draft.payload, draft.payload_type))
+            attributes = {**traced, **draft.attributes}
+            found.append(drafting.draft(attributes, draft.payload, draft.payload_type))
     except BadEventError as error:
         place = f"event {len(found) + 1}: " if found or kind == BATCH or kind in LINES else ""
         raise Refused(400, f"{place}{error}; nothing of this request is published") from None

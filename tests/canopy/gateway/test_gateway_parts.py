@@ -264,3 +264,14 @@ def test_positions_of_a_stream_are_checked() -> None:
     for text in ("x", "0:", "0:1,", "0:1;1:2", "0:99999999999999999999"):
         with pytest.raises(Refused):
             positions_of(text)
+
+
+def test_events_belong_to_the_trace_of_their_request_unless_they_name_another() -> None:
+    one, other = (f"00-{digit * 32}-{digit * 16}-01" for digit in "12")
+    body = json.dumps([{"a": 1}, {"a": 2, "traceparent": other}]).encode()
+    headers = {"content-type": "application/json", "traceparent": one}
+    found = drafts_of(headers, body, Drafting())
+    assert [each.attributes["traceparent"] for each in found] == [one, other]
+    for bad in ("", "00-xyz", f"{one}-more"):
+        (plain,) = drafts_of(headers | {"traceparent": bad}, b'{"a": 1}', Drafting())
+        assert "traceparent" not in plain.attributes
