@@ -209,8 +209,7 @@ class Node:
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
         self.streams = Streams(
             self, self.driver.logs, self.ring, self.owner, view.peers, self.incarnation,
-            self.driver.wall, self._carry_out, self.clients.client_closed,
-            self.guard.role is not None,
+            self.driver.wall, self._carry_out, self.clients.client_closed, self.guard.is_keyed,
         )  # fmt: skip
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.relaying, self.ring, self.clusters,

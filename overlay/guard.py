@@ -61,6 +61,11 @@ class Guard:
         self._send = send
         self._quotas = Quotas(confinement, now)
 
+    @property
+    def is_keyed(self) -> bool:
+        """Whether nodes have keys."""
+        return self.role is not None
+
     def admit(self, principal: Principal | None) -> NodeId:
         """A connection is open. Returns the only node that may speak on it; "": any."""
         if self.role is None:

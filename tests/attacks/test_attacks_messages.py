@@ -133,7 +133,7 @@ def test_no_message_of_a_voter_ends_a_node(seed: int) -> None:
         if message is not None:
             decoded += 1
             said(world, liar, rng.choice(names), message)
-    assert decoded > 0.9 * len(MESSAGES)
+    assert decoded > 0.85 * len(MESSAGES)
     world.run(3)
     assert all(not world.node(name).draining for name in names)
 
