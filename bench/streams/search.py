@@ -7,6 +7,7 @@
     python -m bench.streams.search --groups              # of those that share rows
     python -m bench.streams.search --groups --edits 0.3  # … in groups whose options change
     python -m bench.streams.search --tables              # of those that read newest rows
+    python -m bench.streams.search --liars --seeds 50    # of overlays whose leaders lie
     python -m bench.streams.search --forks               # of those at both sides of a cut
     make stream-search SEARCH="--seeds 2000"
 
@@ -37,6 +38,7 @@ def main() -> int:
     parser.add_argument("--groups", action="store_true", help="at programs that share rows")
     parser.add_argument("--edits", type=float, default=0.0, help="how often options change")
     parser.add_argument("--tables", action="store_true", help="at programs that read newest rows")
+    parser.add_argument("--liars", action="store_true", help="at leaders that answer anything")
     parser.add_argument("--forks", action="store_true", help="at programs, through partitions")
     arguments = parser.parse_args()
     if os.environ.get(VARIABLE):
@@ -50,6 +52,8 @@ def main() -> int:
     if arguments.groups:
         seeds = range(arguments.seed, arguments.seed + arguments.seeds)
         return search_groups(seeds, arguments.rounds, arguments.edits)
+    if arguments.liars:
+        return search_liars(range(arguments.seed, arguments.seed + arguments.seeds))
     if arguments.tables:
         return search_tables(arguments.seed, arguments.seeds, arguments.rounds)
     if arguments.forks:
@@ -97,6 +101,25 @@ def search_groups(seeds: range, rounds: int, edits: float) -> int:
     print(
         f"{len(seeds)} seeds, none bad: {taken} rows delivered, {done} acknowledgements confirmed, "
         f"{dead} dead letters, {changed} changes of options; "
+        f"{time.process_time() - began:.1f} s of CPU"
+    )
+    return 0
+
+
+def search_liars(seeds: range) -> int:
+    """Overlays in which answers are others now and then (tests/streams/lying_world.py)."""
+    from tests.streams.lying_world import trial_of_liars
+
+    began, lies, refused = time.process_time(), 0, 0
+    for seed in seeds:
+        try:
+            found = trial_of_liars(seed)
+        except WrongError as error:
+            print(f"seed {seed}: {error}")
+            return 1
+        lies, refused = lies + found[0], refused + found[1]
+    print(
+        f"{len(seeds)} seeds, none bad: {lies} answers were others, {refused} of them refused; "
         f"{time.process_time() - began:.1f} s of CPU"
     )
     return 0

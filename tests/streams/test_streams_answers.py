@@ -49,6 +49,7 @@ from streams.transactions import messages as halves
 from streams.transactions.transactors import LookAtTransactions, Transactors
 from tests.streams.consuming.reading_world import Life, ReadingWorld
 from tests.streams.groups.membership_world import KINDS, Hold, MembershipWorld, settle
+from tests.streams.lying_world import trial_of_liars
 from tests.support.mutated import mutated
 from tests.support.shards.shard_world import WrongError
 
@@ -649,3 +650,8 @@ def run_on(world: Any, seconds: float) -> None:
     while world.scheduler.now < until:
         with suppress(WrongError):
             world.run(until - world.scheduler.now)
+
+
+def test_liars_end_no_node_of_an_overlay() -> None:
+    lies, _ = trial_of_liars(2)
+    assert lies > 50
