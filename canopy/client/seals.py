@@ -21,6 +21,7 @@ from overlay.client import (
     Command,
     Delivery,
     Draft,
+    DryRun,
     Event,
     EventsTaken,
     Publish,
@@ -32,7 +33,7 @@ from overlay.stream_client import GroupRow, PrepareEvents, RowsTaken
 if TYPE_CHECKING:
     from canopy.wire.keys.sealing import Opened, Seal
 
-SEALING: Final = (Publish, AppendEvents, PrepareEvents)
+SEALING: Final = (Publish, DryRun, AppendEvents, PrepareEvents)
 """Commands whose events have payloads."""
 
 

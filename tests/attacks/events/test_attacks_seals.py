@@ -14,7 +14,7 @@ import pytest
 
 from canopy.client.errors import CommandFailed, ControlError, DeniedError
 from canopy.client.frames import OpaqueEvent
-from canopy.client.seals import labelled, open_seals, said_of, seal_of
+from canopy.client.seals import SEALING, labelled, open_seals, said_of, seal_of
 from canopy.client.session import ControlSession
 from canopy.wire.keys import sealing
 from canopy.wire.keys.sealing import (
@@ -31,9 +31,11 @@ from canopy.wire.keys.sealing import (
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import (
     AppendEvents,
+    Command,
     Delivered,
     Delivery,
     Draft,
+    DryRun,
     Event,
     EventsTaken,
     Gathered,
@@ -169,6 +171,19 @@ def test_rows_and_gathered_events_and_groups_are_opened(file: Path) -> None:
     for one in (replies[0].events[0], replies[1].rows[0], gathered):
         assert (one.payload, one.payload_type, seal_of(one)) == (SECRET, "text/plain", "opened")
         assert one.attributes == ATTRIBUTES
+
+
+def test_every_command_with_payloads_is_sealed(file: Path) -> None:
+    """Also one that only asks who would get an event."""
+    carrying = [
+        kind
+        for kind in Command.__subclasses__()
+        if any("Draft" in str(field.type) for field in msgspec.structs.fields(kind))
+    ]
+    assert set(carrying) == set(SEALING)
+    session = ControlSession("here", sealer=open_seals(file))
+    frame = session.encode(DryRun(0, (Draft(ATTRIBUTES, SECRET),)), 1)
+    assert SECRET not in frame
 
 
 def test_keys_are_rotated_and_old_ones_go_on_opening(file: Path) -> None:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def overlay(tmp_path: Path) -> Iterator[Overlay]:
-    found = Overlay(tmp_path)
+    found = Overlay(tmp_path, "tree: {sign: true}")  # events are signed by these keys, too
     yield found
     found.stop()
 
