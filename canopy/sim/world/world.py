@@ -92,6 +92,8 @@ class World(Scheduler):
         self.places: dict[str, tuple[str, int]] = {}
         self.roles: dict[str, Role] | None = None
         """By node, where nodes have keys: what their certificates say."""
+        self.certified = True
+        """Whether nodes look at certificates in what others say of who there is."""
         self.tenants: dict[str, str] = {}
         """By node, where its certificate names a tenant."""
         self.policy_stores: dict[str, SimulatedPolicyStore] = {}
@@ -361,7 +363,7 @@ class World(Scheduler):
                 role=self.roles[name],
                 tenant=self.tenants.get(name, ""),
                 policy=self.policy_stores.setdefault(name, SimulatedPolicyStore()),
-                signer=SimulatedSigner(disk.node, str(self.seed)),
+                signer=SimulatedSigner(disk.node, str(self.seed), self.certified),
             )
         driver.run(
             build(

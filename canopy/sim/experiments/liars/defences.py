@@ -11,11 +11,13 @@ from overlay.settings import Settings
 
 class Defence(msgspec.Struct, frozen=True):
     """How honest nodes are set up (liars, too). `keys`: they have certificates, and those of liars
-    say *member*, so that liars are no voters."""
+    say *member*, so that liars are no voters. `certified`: an entry of a view needs its node's
+    certificate, and not a signature alone."""
 
     name: str
     keys: bool
     settings: dict[str, dict[str, Any]] = {}
+    certified: bool = True
 
     def chosen(self) -> Settings:
         """All settings."""
@@ -32,6 +34,7 @@ KEYS = Defence("keys", True, {"view": NOT_RANKED, "walk": BELIEVING})
 """With roles, and what follows from these."""
 
 RANKED = Defence("ranked views", True, {"walk": BELIEVING})
+SIGNED = Defence("ranked views, signed", True, {"walk": BELIEVING}, certified=False)
 CONFIRMED = Defence("confirmed hosts", True, {"view": NOT_RANKED})
 ALL = Defence("all", True)
 """What nodes with keys do by default."""
@@ -44,7 +47,7 @@ MORE = Defence("keys, one more stores", True, {"cluster": {"commit": "more"}})
 
 DEFENCES: dict[str, tuple[Defence, ...]] = {
     "poisoning": (NONE, KEYS, RANKED),
-    "made-up": (NONE, KEYS, RANKED),
+    "made-up": (NONE, SIGNED, RANKED),
     "eclipse": (NONE, KEYS, RANKED),
     "access-points": (NONE, KEYS, CONFIRMED),
     "black-hole": (NONE, ANY_DELEGATES, ALL, NO_DELEGATES),
