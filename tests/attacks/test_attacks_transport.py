@@ -443,7 +443,7 @@ async def test_in_a_flood_from_many_addresses_the_oldest_stranger_goes(
 ) -> None:
     """Each address is within its limits; together they may not take all places."""
     monkeypatch.setattr(driver, "STRANGERS", 4)
-    async with rig(security=keys.security(), connect_timeout=PATIENCE) as node:
+    async with rig(security=keys.security(), connect_timeout=10 * PATIENCE) as node:
         silent = [await node.dial() for _ in range(3)]
         half = [await node.dial() for _ in range(3)]
         for stream in half:  # the beginning of a handshake
