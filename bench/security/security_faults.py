@@ -12,6 +12,7 @@ from canopy.cli.config import shown_token
 from canopy.wire import audit
 from canopy.wire.control.client_connection import is_own_user
 from canopy.wire.directory import kademlia_fixes
+from canopy.wire.driver import TrioDriver
 from canopy.wire.keys.certificates import is_signed_by
 from canopy.wire.keys.chains import read_chain_der
 from canopy.wire.keys.issuing import Issuing
@@ -20,6 +21,7 @@ from canopy.wire.keys.policies import _check_signer
 from canopy.wire.keys.tokens import Invitation
 from canopy.wire.process.security import NodeSecurity, PolicyFile
 from canopy.wire.transport.accept_limits import AcceptLimits, whose
+from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.framing import FrameFormat, FrameReader
 from canopy.wire.transport.tls import Chain, new_context
 from matching import Value
@@ -466,3 +468,13 @@ def security_shows_tokens() -> None:
         return join
 
     replace(shown_token, as_it_is)
+
+
+@fault("keys", TRANSPORT, "test_keys_of_one_address_or_tenant_leave_room_for_others")
+def connections_of_one_address_unbounded() -> None:
+    """Who has many keys may have all connections of a node."""
+
+    def nothing(self: TrioDriver, new: Connection, host: str) -> None:
+        return None
+
+    replace(TrioDriver._bound_shared, nothing)

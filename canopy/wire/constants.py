@@ -27,6 +27,11 @@ that the connection is broken."""
 
 KEY_REASON: Final = f"more than {KEY_CONNECTIONS} connections of one key"
 
+SHARED_CONNECTIONS: Final = CONNECTIONS // 4
+"""Accepted connections of one address (but this machine's), and of one tenant, at a time: whoever
+has ids by hundreds leaves room for others. More nodes than stand behind one address translator that
+all want links with one node. Guess."""
+
 TICK_LEAST: Final = 0.001
 """Between two ticks with no other input in between: bounds what a timer that is always due can
 cost. Where there was other input, or the tick itself took longer, the next tick may follow at once:

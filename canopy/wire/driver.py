@@ -30,7 +30,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from canopy.traces.writer import TraceWriter
-from canopy.wire.addresses import split_address
+from canopy.wire.addresses import is_loopback, split_address
 from canopy.wire.admin.turn_times import TurnTimes
 from canopy.wire.bell import Bell
 from canopy.wire.constants import (
@@ -38,6 +38,7 @@ from canopy.wire.constants import (
     KEY_CONNECTIONS,
     KEY_REASON,
     READ_SIZE,
+    SHARED_CONNECTIONS,
     STRANGER_REASON,
     STRANGERS,
     TICK_LEAST,
@@ -47,6 +48,7 @@ from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.shards.log_disk import FileLogDisk
 from canopy.wire.sparing import Sparing
+from canopy.wire.transport.accept_limits import whose
 from canopy.wire.transport.accepting import accept_all
 from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.outlet import Counters
@@ -434,6 +436,7 @@ class TrioDriver:
         def accepted(number: int) -> None:
             authenticated()
             self._bound_key(connection)
+            self._bound_shared(connection, address.rpartition(":")[0])
             self._opened(connection, self.node.on_accepted, number)
 
         connection = self._connection(address, is_server=True)
@@ -457,6 +460,27 @@ class TrioDriver:
             self.counters.key_refused += 1
             self._log.warning("cut_off", address=former.address, reason=KEY_REASON)
             former.cut_off(KEY_REASON)
+
+    def _bound_shared(self, new: Connection, host: str) -> None:
+        """Of those that share an address or a tenant and have `SHARED_CONNECTIONS`, another one is
+        cut off, whatever keys they have."""
+        if new.principal is None:
+            return
+        whose_host, tenant = whose(host), new.principal.tenant
+        of_host = of_tenant = 0
+        for one in self._connections.values():
+            if one.is_server and one.was_open and one.principal is not None:
+                of_host += whose(one.address.rpartition(":")[0]) == whose_host
+                of_tenant += one.principal.tenant == tenant
+        reason = ""
+        if of_host > SHARED_CONNECTIONS and not is_loopback(host):
+            reason = f"more than {SHARED_CONNECTIONS} connections of one address"
+        elif tenant and of_tenant > SHARED_CONNECTIONS:
+            reason = f"more than {SHARED_CONNECTIONS} connections of the tenant {tenant}"
+        if reason:
+            self.counters.shared_refused += 1
+            self._log.warning("cut_off", address=new.address, reason=reason)
+            new.cut_off(reason)
 
     def _ended(self, connection: Connection, reason: str | None) -> None:
         del self._connections[connection.number]

@@ -380,6 +380,42 @@ async def test_a_key_has_four_connections_and_the_newest_stay(keys: Keys) -> Non
         assert node.driver.counters.key_refused == 2
 
 
+@pytest.mark.parametrize("shared", ["address", "tenant"])
+async def test_keys_of_one_address_or_tenant_leave_room_for_others(
+    keys: Keys, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever role they have: here a leaf of a tenant, elsewhere a member of none."""
+    monkeypatch.setattr(driver, "SHARED_CONNECTIONS", 3)
+    if shared == "address":
+        monkeypatch.setattr(driver, "is_loopback", lambda host: False)
+    tenant, role = ("acme", Role.LEAF) if shared == "tenant" else ("", Role.MEMBER)
+    folders = [keys.folder(f"n{number}", role, tenant=tenant) for number in range(5)]
+    async with rig(security=keys.security()) as node:
+        for folder in folders[:3]:
+            await believed(node, folder, keys)
+        assert not [found for found in node.node.inputs if found[0] == "closed"]
+        for folder in folders[3:]:
+            await refused_later(node, folder, keys)
+        with trio.fail_after(PATIENCE):
+            while len([found for found in node.node.inputs if found[0] == "closed"]) < 2:
+                await trio.sleep(0.01)
+        assert node.driver.counters.shared_refused == 2
+        reasons = {str(found[2]) for found in node.node.inputs if found[0] == "closed"}
+        whose = "the tenant acme" if tenant else "one address"
+        assert reasons == {f"more than 3 connections of {whose}"}
+        if shared == "tenant":
+            await believed(node, keys.folder("other"), keys)
+            assert node.driver.counters.shared_refused == 2
+
+
+async def refused_later(node: Rig, folder: KeyFolder, keys: Keys) -> None:
+    """A node with these keys is known, and cut off for that."""
+    stream = await node.dial()
+    pipe = TlsPipe(keys.security(folder), False)
+    await pipe.handshake(stream)
+    await closed(stream)
+
+
 async def test_a_peer_that_never_reads_is_cut_off_at_a_bound(keys: Keys) -> None:
     async with rig(security=keys.security()) as node:
         await believed(node, keys.folder("b"), keys)

@@ -30,11 +30,12 @@ class Keys:
         begins: float = 0.0,
         days: float = 7.0,
         overlay: str = "",
+        tenant: str = "",
     ) -> KeyFolder:
         """The keys of another node; its certificate begins so many seconds from now, less the hour
         that clocks may differ by."""
         folder, issuer = KeyFolder(self.path / name), issuer_of(self.issuer)
-        holder = Holder(overlay or self.overlay, role, "", 1)
+        holder = Holder(overlay or self.overlay, role, tenant, 1)
         key = folder.node_key().public_key()
         now = time.time() + begins
         certificate = node_certificate(holder, key, issuer.key, issuer.certificate, now, days)
