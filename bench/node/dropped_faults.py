@@ -16,7 +16,7 @@ DROPPED = "tests/chord/consensus/test_chord_dropped.py"
 
 
 @fault("P1", DROPPED, "test_a_voter_gets_what_the_link_had_no_room_for")
-def primary_forgets_what_was_dropped() -> None:
+def unsent_primary_forgets_what_was_dropped() -> None:
     """Entries and greetings for which a link had no room are not sent again."""
 
     def nothing(self: LeaderLog, event: MessageDropped) -> None:
@@ -26,7 +26,7 @@ def primary_forgets_what_was_dropped() -> None:
 
 
 @fault("P1", DROPPED, "test_a_voter_gets_what_the_link_had_no_room_for")
-def voter_forgets_what_was_dropped() -> None:
+def unsent_voter_forgets_what_was_dropped() -> None:
     """A voter does not say again how far it is when the link had no room for that."""
 
     def nothing(self: FollowerLog, event: MessageDropped) -> None:
@@ -36,7 +36,7 @@ def voter_forgets_what_was_dropped() -> None:
 
 
 @fault("P1", DROPPED, "test_a_whole_state_of_which_a_piece_is_missing_does_not_count")
-def voter_takes_a_state_with_a_gap() -> None:
+def unsent_voter_takes_a_state_with_a_gap() -> None:
     """A whole state counts when its last piece has come, whatever came between."""
     original = FollowerLog.on_copy
 
@@ -48,7 +48,7 @@ def voter_takes_a_state_with_a_gap() -> None:
 
 
 @fault("P5", DROPPED, "test_nor_does_an_observers")
-def observer_takes_a_state_with_a_gap() -> None:
+def unsent_observer_takes_a_state_with_a_gap() -> None:
     """An observer's copy counts when the last piece has come, whatever came between."""
     original = ObservedLogs.on_copy
 
@@ -60,7 +60,7 @@ def observer_takes_a_state_with_a_gap() -> None:
 
 
 @fault("P5", DROPPED, "test_nor_does_an_observers")
-def observer_copies_for_ever() -> None:
+def unsent_observer_copies_for_ever() -> None:
     """An observer for whose copy a link had no room is waited for."""
 
     def nothing(self: Observers, event: MessageDropped) -> None:

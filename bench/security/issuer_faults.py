@@ -27,7 +27,7 @@ BEYOND = "test_what_an_issuer_signs_beyond_its_right_is_refused"
 
 
 @fault("keys", ISSUERS, BEYOND)
-def issuer_restriction_ignored() -> None:
+def issuers_restriction_ignored() -> None:
     """What a restricted issuer has signed is believed like anybody's."""
 
     def nothing(self: Restriction, role: Role, tenant: str, place: int) -> str:
@@ -37,7 +37,7 @@ def issuer_restriction_ignored() -> None:
 
 
 @fault("keys", ISSUERS, BEYOND)
-def issuer_tenants_ignored() -> None:
+def issuers_tenants_ignored() -> None:
     """Of a restriction only the roles are looked at."""
     original = Restriction.refusal
 
@@ -49,7 +49,7 @@ def issuer_tenants_ignored() -> None:
 
 
 @fault("keys", ISSUERS, BEYOND)
-def issuer_restriction_not_understood_is_none() -> None:
+def issuers_restriction_not_understood_is_none() -> None:
     """A restriction that is not understood restricts nothing."""
     original = restriction_of
 
@@ -63,7 +63,7 @@ def issuer_restriction_not_understood_is_none() -> None:
 
 
 @fault("keys", ISSUERS, BEYOND)
-def critical_extensions_ignored() -> None:
+def issuers_critical_extensions_ignored() -> None:
     """Extensions that are critical and not known are passed over, as TLS was told to."""
 
     class Everything(frozenset[x509.ObjectIdentifier]):
@@ -74,7 +74,7 @@ def critical_extensions_ignored() -> None:
 
 
 @fault("keys", ISSUERS, "test_it_signs_no_documents_of_the_overlay")
-def issuer_below_an_issuer_signs_documents() -> None:
+def issuers_below_an_issuer_signs_documents() -> None:
     """The signer of a document may be an issuer that an issuer has signed."""
 
     def any_authority(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
@@ -84,7 +84,7 @@ def issuer_below_an_issuer_signs_documents() -> None:
 
 
 @fault("keys", ISSUERS, "test_with_an_issuer_all_that_it_has_signed_is_revoked")
-def revoked_issuer_goes_on() -> None:
+def issuers_revoked_issuer_goes_on() -> None:
     """A revoked issuer signs nothing more, and what it has signed is believed."""
     original = NodeSecurity.identify
 
@@ -100,7 +100,7 @@ def revoked_issuer_goes_on() -> None:
 
 
 @fault("keys", ISSUERS, "test_a_revoked_issuer_takes_nothing_back")
-def revoked_issuer_signs_lists() -> None:
+def issuers_revoked_issuer_signs_lists() -> None:
     """Documents are believed of an issuer that was revoked."""
     original = check_signer
 
@@ -116,7 +116,7 @@ def revoked_issuer_signs_lists() -> None:
 
 
 @fault("keys", ISSUERS, "test_an_issuer_holds_for_its_time_and_so_does_what_it_signed")
-def ended_issuer_is_believed_while_connected() -> None:
+def issuers_ended_issuer_is_believed_while_connected() -> None:
     """Of a chain only the node's certificate has to hold while a connection is open."""
     original = chains.read_chain
 
@@ -128,7 +128,7 @@ def ended_issuer_is_believed_while_connected() -> None:
 
 
 @fault("keys", ISSUERS, "test_of_two_ids_in_one_place_a_node_believes_one")
-def places_are_not_kept() -> None:
+def issuers_places_are_not_kept() -> None:
     """Two ids of an issuer may have the same place."""
     original = LiveIds.refusal
 
@@ -140,13 +140,13 @@ def places_are_not_kept() -> None:
 
 
 @fault("keys", ISSUERS, "test_of_two_ids_in_one_place_a_node_believes_one")
-def a_key_has_many_ids() -> None:
+def issuers_a_key_has_many_ids() -> None:
     """Earlier generations of a key are believed beside the latest."""
     replace_constant(live_ids, "REMEMBERED", 0)
 
 
 @fault("keys", ISSUERS, "test_a_newcomer_keeps_nothing_that_the_issuer_may_not_sign")
-def issuer_replaces_roots() -> None:
+def issuers_replaces_roots() -> None:
     """At a renewal a node takes any root that its issuer sends."""
 
     def any_root(
@@ -160,7 +160,7 @@ def issuer_replaces_roots() -> None:
 
 
 @fault("keys", ISSUERS, "test_the_token_of_a_restricted_issuer_is_for_its_node_alone")
-def secret_is_told_to_any_node() -> None:
+def issuers_secret_is_told_to_any_node() -> None:
     """A newcomer tells the token's secret to any node of the overlay that answers."""
     original = _Side.__init__
 
@@ -173,7 +173,7 @@ def secret_is_told_to_any_node() -> None:
 
 
 @fault("keys", ISSUERS, "test_it_invites_and_renews_nobody_beyond_its_right")
-def issuer_signs_beyond_its_right() -> None:
+def issuers_signs_beyond_its_right() -> None:
     """An issuer signs what others will refuse."""
 
     def signed(
@@ -185,7 +185,7 @@ def issuer_signs_beyond_its_right() -> None:
 
 
 @fault("keys", LEDGER, "test_new_ids_are_bounded_in_all_and_by_the_hour")
-def issuer_limits_ignored() -> None:
+def issuers_limits_ignored() -> None:
     """An issuer signs any number of ids, whatever limit was set."""
 
     def nothing(self: Ledger, *arguments: object) -> None:
@@ -195,7 +195,7 @@ def issuer_limits_ignored() -> None:
 
 
 @fault("keys", LEDGER, "test_what_was_signed_is_there_after_a_crash_and_does_not_grow")
-def ledger_grows() -> None:
+def issuers_ledger_grows() -> None:
     """What an issuer has signed is never written anew."""
     from canopy.wire.keys import ledger
 

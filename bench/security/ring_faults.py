@@ -15,7 +15,7 @@ RINGS = "tests/attacks/test_attacks_rings.py"
 
 
 @fault("keys", RINGS, "test_a_ring_of_one_voter_has_nobody_come_over")
-def smaller_ring_id_wins_alone() -> None:
+def lured_smaller_ring_id_wins_alone() -> None:
     """Of two rings the smaller id wins, however many voters serve in each."""
 
     def smaller(self: Merging, ring: str) -> bool:
@@ -25,7 +25,7 @@ def smaller_ring_id_wins_alone() -> None:
 
 
 @fault("keys", RINGS, "test_nor_by_the_word_of_who_serves_in_the_ring")
-def ring_is_backed_by_whom_it_names() -> None:
+def lured_ring_is_backed_by_whom_it_names() -> None:
     """All members that a description names count as voters that serve there."""
     original = Backing.heard
 
@@ -37,7 +37,7 @@ def ring_is_backed_by_whom_it_names() -> None:
 
 
 @fault("keys", RINGS, "test_nor_by_the_word_of_who_serves_in_the_ring")
-def merge_is_followed_unseen() -> None:
+def lured_merge_is_followed_unseen() -> None:
     """A cluster goes over because the one that leads the merge says so."""
 
     def always(self: Merging, into: Cluster) -> bool:
@@ -47,7 +47,7 @@ def merge_is_followed_unseen() -> None:
 
 
 @fault("keys", RINGS, "test_nor_by_the_word_of_who_serves_in_the_ring")
-def end_of_a_ring_is_believed_unseen() -> None:
+def lured_end_of_a_ring_is_believed_unseen() -> None:
     """That the ring has ended is believed of who serves in it."""
 
     def believed(self: Merging, sender: Peer, message: RingEnded) -> None:
@@ -57,13 +57,13 @@ def end_of_a_ring_is_believed_unseen() -> None:
 
 
 @fault("keys", RINGS, "test_who_was_caught_in_such_a_ring_comes_back")
-def who_was_caught_stays() -> None:
+def lured_who_was_caught_stays() -> None:
     """Who serves under the primary of a ring of few voters stays there."""
     replace_constant(merging, "RING_UNBACKED_AFTER", float("inf"))
 
 
 @fault("keys", RINGS, "test_an_honest_founder_alone_goes_over_whatever_its_id")
-def smaller_ring_never_gives_way() -> None:
+def lured_smaller_ring_never_gives_way() -> None:
     """A ring of few voters goes over to none with a larger id."""
 
     def smaller(self: Merging, ring: str) -> bool:
@@ -73,7 +73,7 @@ def smaller_ring_never_gives_way() -> None:
 
 
 @fault("keys", RINGS, "test_a_smaller_id_that_does_not_found_holds_up_nobody")
-def smallest_id_founds_or_nobody() -> None:
+def lured_smallest_id_founds_or_nobody() -> None:
     """A new node waits for a smaller id to found a ring, for ever."""
     original = Founding.due
 
