@@ -13,13 +13,17 @@ from canopy.cli.doctor.machine import look_at_keys
 from canopy.cli.main import canopy
 from canopy.wire.audit import verify
 from canopy.wire.config import NodeConfig
-from canopy.wire.keys.authority import issuer_of, make_issuer
-from canopy.wire.keys.certificates import DAY, Holder
+from canopy.wire.keys.authority import finish_rotation, invite, issuer_of, make_issuer, rotate
+from canopy.wire.keys.certificates import DAY, Holder, pem
+from canopy.wire.keys.enrolment import Enrol, Issued, Renew, claim
+from canopy.wire.keys.issuing import Issuing
+from canopy.wire.keys.joining import keep
 from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
 from canopy.wire.keys.ledger import ALL, COMPACT_AFTER, HOUR, KEPT_FOR, Ledger, Limit, LimitError
 from canopy.wire.keys.restrictions import Restriction, RestrictionError, extension
 from canopy.wire.keys.tokens import read_token
 from overlay.rights import Role
+from tests.canopy.wire.keys.test_wire_keys import NONCE, greets
 from tests.support.real.keys import Keys
 
 NOW = 1_800_000_000.0
@@ -217,3 +221,40 @@ def test_an_issuer_that_means_nothing_is_refused(
     assert done.exit_code != 0
     assert reason in done.output + str(done.exception)
     assert not into.exists()
+
+
+def test_a_restricted_issuer_goes_over_to_another_root(tmp_path: Path) -> None:
+    """Made anew before the former root is dropped; its nodes renew as others do."""
+    keys, acme, leaf = Keys(tmp_path), KeyFolder(tmp_path / "acme"), KeyFolder(tmp_path / "leaf")
+    wanted = Restriction(("leaf",), ("acme",), 9)
+
+    def made() -> None:
+        make_issuer(keys.issuer, acme, wanted, 90.0, time.time())
+
+    def ask(word: Enrol | Renew) -> None:
+        answer = Issuing(acme, "canopy").answer(NONCE, word)
+        assert isinstance(answer, Issued), answer
+        keep(leaf, answer, "canopy", time.time(), token.root if isinstance(word, Enrol) else "")
+
+    def renew() -> None:
+        signature = leaf.key().sign(claim(NONCE, leaf.public_key(), 1))
+        ask(Renew(pem(leaf.chain()[0]), 1, leaf.public_key(), signature))
+
+    made()
+    token = invite(acme, Role.LEAF, "acme", 1, 60.0, ("a:1",))
+    signature = leaf.node_key().sign(claim(NONCE, leaf.public_key(), 1))
+    ask(Enrol(token.invitation, token.secret, leaf.public_key(), signature))
+    before = keys.security(keys.folder("b"))
+    rotate(keys.issuer, time.time())
+    assert greets(keys.security(leaf), before)
+    assert greets(keys.security(leaf), keys.security())
+    made()
+    renew()
+    assert len(leaf.chain("roots")) == 2
+    for other in (before, keys.security()):
+        assert greets(keys.security(leaf), other)
+    finish_rotation(keys.issuer)
+    made()
+    renew()
+    assert greets(keys.security(leaf), keys.security())
+    assert not greets(keys.security(leaf), before)
