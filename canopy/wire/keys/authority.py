@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -83,21 +84,23 @@ def issuer_of(folder: KeyFolder) -> Issuer:
     return Issuer(folder.key("issuer"), tuple(chain))
 
 
-def signer_of_all(folder: KeyFolder, what: str) -> Issuer:
-    """Who signs documents of the whole overlay: the root, if its key is here, else the issuer.
-    Raises KeyFolderError if that is a restricted one."""
-    roots = folder.chain("roots")
-    if roots and (folder.path / "root.key").exists():
-        key = folder.key("root")
-        if key.public_key() == roots[0].public_key():
-            return Issuer(key, (roots[0],))
+def signer_of_all(folder: KeyFolder, what: str, revoked: Collection[NodeId] = ()) -> Issuer:
+    """Who signs documents of the whole overlay: an unrestricted issuer that is not `revoked`, else
+    the root, if its key is here. Raises KeyFolderError if neither is."""
     issuer = issuer_of(folder)
-    if (restriction := issuer.restriction) is not None:
-        raise KeyFolderError(
-            f"{folder.path} has a restricted issuer ({restriction}), which does not {what}: do it "
-            "at an unrestricted one, or put the root's key there"
-        )
-    return issuer
+    restriction = issuer.restriction
+    if restriction is None and issuer.id not in revoked:
+        return issuer
+    root = folder.chain("roots")[0]
+    if (folder.path / "root.key").exists() and folder.key("root").public_key() == root.public_key():
+        return Issuer(folder.key("root"), (root, *issuer.chain[1:]))
+    why = "an issuer that is revoked"
+    if restriction is not None:
+        why = f"a restricted issuer ({restriction})"
+    raise KeyFolderError(
+        f"{folder.path} has {why}, which does not {what}: do it at another one, or put the root's "
+        "key there"
+    )
 
 
 def make_issuer(
@@ -265,13 +268,12 @@ def invite(
 
 def revoke(folder: KeyFolder, ids: tuple[NodeId, ...]) -> Revocations:
     """Sign the next list, with these ids as well, and keep it. Returns it."""
-    issuer, own = signer_of_all(folder, "revoke"), folder.certificate()
+    own = folder.certificate()
     if own is None:
         raise KeyFolderError(f"{folder.path} has no node's certificate")
-    if issuer.id in ids:
-        raise KeyFolderError("an issuer cannot revoke itself: put the root's key into the folder")
     known, _ = folder.revocations(own.holder.overlay)
     both = tuple(dict.fromkeys((*known.ids, *ids)))
+    issuer = signer_of_all(folder, "revoke", both)
     changed = Revocations(own.holder.overlay, known.version + 1, both)
     folder.write_revocations(issuer.sign_revocations(changed))
     folder.note("revoked", version=changed.version, nodes=list(ids))

@@ -17,7 +17,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from canopy.wire.keys.authority import Issuer, invite, issuer_of, make_issuer, revoke, signer_of_all
+from canopy.wire.keys.authority import (
+    Issuer,
+    invite,
+    issuer_of,
+    make_issuer,
+    revoke,
+    rotate,
+    signer_of_all,
+)
 from canopy.wire.keys.certificates import (
     DAY,
     CertificateError,
@@ -409,14 +417,17 @@ def test_a_revoked_issuer_takes_nothing_back(overlay: Overlay) -> None:
     node = keys.security(keys.folder("b"))
     main = issuer_of(keys.issuer)
     (keys.issuer.path / "root.key").rename(overlay.path / "drawer")
-    with pytest.raises(KeyFolderError, match="cannot revoke itself"):
+    with pytest.raises(KeyFolderError, match="an issuer that is revoked, which does not revoke"):
         revoke(keys.issuer, (main.id,))
     (overlay.path / "drawer").rename(keys.issuer.path / "root.key")
     revoke(keys.issuer, (main.id,))  # signed by the root
     assert node.accept(keys.issuer.revocations("canopy")[1]) == 1
-    later = sign(Revocations("canopy", 2, ()), main.key, main.chain)
-    assert node.accept(later) == 1
-    assert node.revocations.ids == (main.id,)
+    rotate(keys.issuer, time.time())  # which the former root vouches for
+    revoke(keys.issuer, (issuer_of(keys.issuer).id,))
+    assert node.accept(keys.issuer.revocations("canopy")[1]) == 3
+    later = sign(Revocations("canopy", 9, ()), main.key, main.chain)
+    assert node.accept(later) == 3
+    assert node.revocations.ids == (main.id, issuer_of(keys.issuer).id)
     store = PolicyFile(keys.folder("c"), Log("debug", io.StringIO()))
     store.load("canopy")
     store._folder.write_revocations(keys.issuer.revocations("canopy")[1])
