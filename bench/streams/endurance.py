@@ -64,6 +64,9 @@ SETTLED: Final = 240.0
 SWITCH: Final = 0.001
 """Seconds after which a thread that computes lets others run: the proxy's is one of them."""
 
+LULL: Final = 6.0
+"""Seconds without an acknowledged row after which a fault follows on another all the same."""
+
 SAY_EVERY: Final = 10.0
 """Seconds between lines of progress."""
 
@@ -114,12 +117,17 @@ class Endurance:
         time.sleep(CALM)
         ends = began + options.minutes * 60 if options.minutes else float("inf")
         said = began
+        acknowledged, last = -1, began  # when the last fault began
         while time.monotonic() < ends and (
             self.injector.counts.total() < options.faults or self.acknowledged < options.rows
         ):
-            if self.injector.counts.total() < options.faults:
-                self.injector.step()
             self.injector.look()
+            is_alive = self.acknowledged > acknowledged
+            if self.injector.counts.total() < options.faults and (
+                is_alive or time.monotonic() > last + LULL
+            ):
+                acknowledged, last = self.acknowledged, time.monotonic()
+                self.injector.step()
             if time.monotonic() > said + SAY_EVERY:
                 said = time.monotonic()
                 self._say(self._progress(ends))

@@ -64,6 +64,22 @@ def shard_damaged_range_is_served() -> None:
     replace(chunks._crc, same)
 
 
+@fault(PROMISE, MENDING, "test_a_hole_waits_for_who_may_have_what_was_in_it")
+def shard_hole_is_given_up_after_a_while() -> None:
+    """A shard's replica ends its log before a hole when one lacks the chunks and others are
+    silent."""
+    original = Mending.ask
+
+    def ask(self: Mending) -> None:
+        since = self.replica.port.now - 5.0
+        if any(at < since for at in self._lacking.values()):
+            self._hopeless(self.holes[0])
+        else:
+            original(self)
+
+    replace(original, ask)
+
+
 @fault(PROMISE, MENDING, "test_what_is_sent_for_a_hole_is_proved_by_its_hash_before_it_is_written")
 def shard_repair_takes_bytes_unproved() -> None:
     """A shard's replica mends a hole with any valid chunk of the right number."""

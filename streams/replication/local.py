@@ -37,6 +37,10 @@ class LocalReplica(Protocol):
     damage: Damage
 
     @property
+    def serves(self) -> bool:
+        """Whether this node leads the shard, and a chunk of its own epoch is committed."""
+
+    @property
     def replicas(self) -> tuple[Peer, ...]:
         """By the newest entry of the log, committed or not."""
 

@@ -11,8 +11,13 @@ Where the oldest segments are gone, what comes before the first chunk is asked f
 back to a segment that has the floor, and each segment is written when all of it is here.
 
 While it mends, a replica takes no chunks, promises nothing and does not lead. It hands over what it
-has to others that mend, so that two replicas with holes at different places help each other. If no
-other replica has the chunks, the log ends before the hole, and is suspect (`Replica._suspect`).
+has to others that mend, so that two replicas with holes at different places help each other.
+
+The log ends before the hole, and is suspect (`Replica._suspect`), only if all others have said that
+they lack the chunks, or the shard's leader has. Who does not answer may have them: it is waited
+for, however long. (To give up after a while gained nothing, since a suspect log elects no leader
+without those others; and it took copies of all that stood behind the hole, and in the end the last
+ones.)
 """
 
 from __future__ import annotations
@@ -32,20 +37,19 @@ from streams.replication.messages import ShardMissing, ShardMissingSent
 PIECE: Final = 512 * 1024
 """Bytes of chunks in one message, unless one chunk has more: as `kept_chunks.PIECE`."""
 
-HOLE_MOST: Final = 16 * 1024 * 1024
-"""Bytes of a hole that is mended in place; they are in memory until all have come. A larger one is
-no flipped bit: then the log ends before it, and what follows comes from the leader."""
-
-SEGMENT_MOST: Final = SEGMENT_BYTES + CHUNK_MOST
-"""Bytes of a segment, which is in memory until all of it has come."""
-
-PATIENCE: Final = 10.0
-"""Seconds for which those are waited for who do not answer, once another has said that it lacks the
-chunks: above a restart. As long as nobody answers, there is nobody to lead or follow either."""
+HOLE_MOST: Final = SEGMENT_BYTES + CHUNK_MOST
+"""Bytes of what is missing in one segment; they are in memory until all have come."""
 
 ATTEMPTS: Final = 3
 """Times that the log is read and mended until it counts as a disk that does not keep what is
-written."""
+written, which is tried `SELDOM` only."""
+
+ASK_AGAIN: Final = 10.0
+"""Seconds after which one that has said that it lacks the chunks is asked again: it may have come
+by them, and another one that has them may be lost."""
+
+SELDOM: Final = 10.0
+"""Seconds between attempts at such a disk."""
 
 
 class Mending:
@@ -56,10 +60,11 @@ class Mending:
         replica: LocalReplica,
         holes: Sequence[FoundHole],
         mended: Callable[[], None],
-        hopeless: Callable[[], None],
+        hopeless: Callable[[FoundHole], None],
+        begins: float = 0.0,
     ) -> None:
         """`mended` is called when everything has been asked of the disk, `hopeless` when no replica
-        has the chunks of a hole."""
+        has the chunks of a hole. Nobody is asked before the Port's time `begins`."""
         self.replica = replica
         self.holes = deque(holes)
         self._mended = mended
@@ -68,8 +73,8 @@ class Mending:
         self._turn = 0  # whom to ask next
         self._got: deque[Chunk] = deque()  # of the first hole, up to its last chunk
         self._size = 0
-        self._lacking: dict[NodeId, None] = {}  # who said that they do not have them
-        self._since = 0.0  # when the first of them said so
+        self._lacking: dict[NodeId, float] = {}  # when who said that they do not have them
+        self._begins = begins
 
     def ask(self) -> None:
         """Ask another replica for what comes before what is here already."""
@@ -77,11 +82,12 @@ class Mending:
         self._others.update(by_id(mine.replicas, besides=mine.port.me.id))
         if not self._others and not mine.replicas:
             return  # the log does not say who the others are: its leader will speak
-        rest = [peer for peer in self._others.values() if peer.id not in self._lacking]
-        waited = mine.port.now - self._since if self._lacking else 0.0
-        most = HOLE_MOST if self.holes[0].hole.first else SEGMENT_MOST
-        if not rest or waited > PATIENCE or self._size > most:
-            self._hopeless()
+        if mine.port.now < self._begins:
+            return
+        since, never = mine.port.now - ASK_AGAIN, float("-inf")
+        rest = [p for p in self._others.values() if self._lacking.get(p.id, never) < since]
+        if not rest or self._size > HOLE_MOST:
+            self._hopeless(self.holes[0])
             return
         self._turn += 1
         number, digest = self._wanted()
@@ -109,17 +115,19 @@ class Mending:
             self._got.appendleft(chunk)
             self._size += len(data)
             taken += 1
-            if chunk.number == self.holes[0].hole.first:
+            segment, hole = self.holes[0]
+            if chunk.begins_segment and segment_name(chunk) != segment:
+                self._write_segment(chunk)
+            if chunk.number == hole.first or (
+                not hole.first and chunk.begins_segment and chunk.first <= self.replica.state.floor
+            ):
                 self._fill()
                 return
-            if not self.holes[0].hole.first and chunk.begins_segment:
-                self._write_segment(chunk)
-                if chunk.first <= self.replica.state.floor:
-                    self._mended()
-                    return
         if not taken:
-            self._since = self._since if self._lacking else self.replica.port.now
-            self._lacking[sender.id] = None
+            self._lacking[sender.id] = self.replica.port.now
+            if message.leads >= max(self.replica.promise.epoch, 1):
+                self._hopeless(self.holes[0])
+                return
         self.ask()
 
     def _wanted(self) -> tuple[int, bytes]:
@@ -134,35 +142,32 @@ class Mending:
 
     def _write_segment(self, first: Chunk) -> None:
         """One of the segments that are gone is here."""
-        hole = self.holes[0].hole
+        of, hole = self.holes[0]
         at, name = 0, segment_name(first)
         for chunk in self._got:
             self.replica.disk.write(self.replica.shard, name, at, chunk.data)
             at += len(chunk.data)
             self.replica.port.count("shard_chunks_mended")
             self.replica.damage.mended += 1
-        self.holes[0] = FoundHole("", hole._replace(last=first.number - 1, hash=first.previous))
+        self.holes[0] = FoundHole(of, hole._replace(last=first.number - 1, hash=first.previous))
         self._got.clear()
         self._size = 0
         self._lacking.clear()
 
     def _fill(self) -> None:
-        """Write the chunks of the first hole where they were."""
+        """Write the chunks of the first hole where they were, but for those of other segments."""
         segment, hole = self.holes[0]
         at = hole.at
         if not hole.is_last and sum(len(chunk.data) for chunk in self._got) != hole.end - at:
-            self._hopeless()  # these bytes were not where the hole is
+            self._hopeless(self.holes[0])  # these bytes were not where the hole is
             return
         self.holes.popleft()
         for chunk in self._got:
-            if chunk.begins_segment and segment_name(chunk) != segment:
-                self.replica.disk.cut(self.replica.shard, segment, at)
-                segment, at = segment_name(chunk), 0
             self.replica.disk.write(self.replica.shard, segment, at, chunk.data)
             at += len(chunk.data)
             self.replica.port.count("shard_chunks_mended")
             self.replica.damage.mended += 1
-        if hole.is_last:  # of its segment: there may be more bytes than there were
+        if hole.is_last and segment:  # of its segment: there may be more bytes than there were
             self.replica.disk.cut(self.replica.shard, segment, at)
         self._got.clear()
         self._size = 0
@@ -181,7 +186,8 @@ def send_missing(replica: LocalReplica, sender: Peer, message: ShardMissing) -> 
     line = replica.log.line(message.last)
 
     def answer(chunks: Sequence[bytes]) -> None:
-        sent = ShardMissingSent(replica.shard, message.last, tuple(chunks))
+        epoch = replica.promise.epoch if replica.serves else 0
+        sent = ShardMissingSent(replica.shard, message.last, tuple(chunks), epoch)
         replica.port.send(sender, sent)
 
     def take(chunks: tuple[bytes, ...]) -> None:

@@ -103,6 +103,9 @@ class ShardMissingSent(Message, frozen=True):
     shard: Shard
     last: Uint53
     chunks: tuple[bytes, ...]
+    leads: Uint53 = 0
+    """The epoch under which the sender leads: its log has all that was committed before, and is
+    kept. 0: it does not lead."""
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True):

@@ -37,7 +37,7 @@ from streams.log.state import ShardState
 from streams.replication.damage import Damage
 from streams.replication.kept_chunks import KeptChunks
 from streams.replication.leading import Leading
-from streams.replication.mending import ATTEMPTS, Mending, send_missing
+from streams.replication.mending import ATTEMPTS, SELDOM, Mending, send_missing
 from streams.replication.messages import (
     Promise,
     ShardAck,
@@ -278,12 +278,10 @@ class Replica(Machine):
         self._stop()
         self.ready = False
         self._mends += 1
-        self.mending = Mending(self, holes, self._open, lambda: self._not_mended(holes))
-        if self._mends > ATTEMPTS:
-            self._not_mended(holes)
-        else:
-            self.mending.ask()
-            self.port.set_timer(RETRY, ReplicaRetry(self.shard))
+        begins = self.port.now + (SELDOM if self._mends > ATTEMPTS else 0.0)
+        self.mending = Mending(self, holes, self._open, self._not_mended, begins)
+        self.mending.ask()
+        self.port.set_timer(RETRY, ReplicaRetry(self.shard))
 
     def damaged(self, holes: Sequence[FoundHole]) -> bool:
         """Holes were found in a log that was read before. Returns whether it mends them. A shard's
@@ -296,22 +294,22 @@ class Replica(Machine):
         self.damage.left += len(holes)
         return False
 
-    def _not_mended(self, holes: Sequence[FoundHole]) -> None:
-        if holes[0].hole.first:
-            self._end_before(holes)
+    def _not_mended(self, first: FoundHole) -> None:
+        """Nobody has what was in a hole, the first of those that are left."""
+        if first.hole.first:
+            self._end_before(first)
         else:  # nobody has what comes before this log: it begins where it does
             self.port.count("shard_holes_left")
             self.damage.left += 1
             self._begins_late = True
             self._open()
 
-    def _end_before(self, holes: Sequence[FoundHole]) -> None:
+    def _end_before(self, first: FoundHole) -> None:
         """No replica has what was in a hole, and this one had: the log ends before it, may lack
         what was acknowledged, and is read again. A shard's only replica keeps copies of what is cut
         off: nobody else has that."""
         self._suspect()
         self.damage.ended += 1
-        first = min(holes, key=lambda each: each.hole.first)
         self.durable = min(self.durable, first.hole.first - 1)
         for segment in reversed(self.log.segments):
             if segment.name != first.segment and segment.number < first.hole.first:

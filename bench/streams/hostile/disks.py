@@ -69,11 +69,12 @@ class Altered(NamedTuple):
     """What stands there since."""
 
     def is_there(self) -> bool:
-        """Whether nobody has mended it yet."""
+        """Whether nobody has mended it yet; a file that was cut before it lacks what was there."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.at)
-                return file.read(len(self.bytes)) == self.bytes
+                found = file.read(len(self.bytes))
+                return found == self.bytes or len(found) < len(self.bytes)
         except FileNotFoundError:
             return False
 

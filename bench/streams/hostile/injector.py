@@ -71,11 +71,7 @@ class Injector:
             self._kinds["full-disk"] = self._fill
 
     def step(self) -> None:
-        """End what is over, and begin one fault if there is room for it."""
-        self.look()
-        now = time.monotonic()
-        for each in [one for one in self._lasting if one.until <= now]:
-            self._end(each)
+        """Begin one fault, if there is room for it."""
         if len(self._lasting) >= AT_ONCE:
             return
         free = [n for n in self.nodes.nodes if all(one.node != n for one in self._lasting)]
@@ -180,10 +176,12 @@ class Injector:
         self._full[name] = time.monotonic()
 
     def look(self) -> None:
-        """Count the nodes that ended by themselves, but for those that had to write more than rows
-        when their disk was full: that is what they do (docs/guide/operate.md). These begin anew
-        when there is room."""
+        """End what is over. Count the nodes that ended by themselves, but for those that had to
+        write more than rows when their disk was full: that is what they do (docs/guide/operate.md).
+        These begin anew when there is room."""
         now = time.monotonic()
+        for each in [one for one in self._lasting if one.until <= now]:
+            self._end(each)
         for name, node in self.nodes.nodes.items():
             code = node.process.poll() if node.process is not None else None
             full_until = self._full.get(name, float("-inf"))

@@ -430,3 +430,70 @@ def test_an_only_replica_keeps_what_its_log_loses(monkeypatch: pytest.MonkeyPatc
     world.elect(node)
     world.run(0.5)
     assert world.alive[node].serves
+
+
+def test_a_hole_waits_for_who_may_have_what_was_in_it(world: ShardWorld) -> None:
+    """One replica lacks the chunks since it was behind, one is away: nothing is cut off, since what
+    stands behind the hole may be on no other disk."""
+    first, second, third = (peer.id for peer in world.peers)
+    isolate(world, third)
+    for _ in range(10):
+        world.append()
+        world.run(0.02)
+    at = len(files(world, second)[max(files(world, second))])
+    for _ in range(10):
+        world.append()
+        world.run(0.02)
+    world.run(0.5)
+    before = world.bytes_of(second)
+    world.crash(first)
+    newest = max(files(world, second))
+    spoil(world, second, newest, min(at, len(files(world, second)[newest]) // 2))
+    replica = restart(world, second)
+    world.cut.clear()
+    world.run(60.0)
+    assert replica.mending is not None
+    assert len(world.bytes_of(second)) == len(before)
+    world.boot(first)
+    world.run(12.0)
+    assert replica.ready
+    assert counted(world, second, "shard_logs_suspect") == 0
+    assert world.bytes_of(second)[: len(before)] == before
+    world.judge(world.heal())
+
+
+def test_what_the_leader_lacks_was_never_committed_and_is_not_waited_for(
+    world: ShardWorld,
+) -> None:
+    first, second, third = (peer.id for peer in world.peers)
+    isolate(world, first)
+    for _ in range(10):  # of a leader that reaches nobody
+        world.append()
+        world.run(0.02)
+    world.elect(second)
+    world.run(1.0)
+    newest = max(files(world, first))
+    spoil(world, first, newest, len(files(world, first)[newest]) // 2)
+    replica = restart(world, first)
+    world.run(1.0)
+    assert replica.mending is not None
+    world.cut = dict.fromkeys(((first, third), (third, first)))
+    world.elect(second)
+    world.run(3.0)
+    assert replica.ready
+    world.judge(world.heal())
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_deleted_segments_in_the_middle_come_back(world: ShardWorld, gone: int) -> None:
+    node = world.peers[1].id
+    before = world.bytes_of(node)
+    world.crash(node)
+    for name in list(files(world, node))[1 : 1 + gone]:
+        del world.disks[node].durable[SHARD][name]
+    world.boot(node)
+    world.run(1.0)
+    world.check_logs()
+    world.run(1.0)
+    assert world.bytes_of(node)[: len(before)] == before
+    assert counted(world, node, "shard_logs_suspect") == 0
