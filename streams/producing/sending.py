@@ -2,8 +2,13 @@
 
 Batches get their numbers when they are sent first, and keep them: a request whose answer does not
 come (the leader has changed, a link was lost) is sent again with the same numbers, together with
-all that follow it, since a leader refuses what does not follow on the row before (go-back-N). A few
+all that follow it, since a leader refuses what does not follow on the row before (go-back-N). Two
 requests are under way at once; what comes meanwhile goes together into the next.
+
+A request costs its turns and syncs at four processes whether it has one batch or fifty. So a second
+one waits until it has as many as the first, or the first is answered, and takes half of all that
+are not answered: batches of a row each share two requests of one size. Otherwise the first rows
+that follow on an answer would go by themselves, and the rest would wait for them.
 
 A batch that is refused for good leaves a gap, which must not be closed while a copy of it may still
 be somewhere on its way: a new session is opened first, after which no leader takes anything of the
@@ -231,18 +236,27 @@ class Sending:
             return
         if self._is_joining:
             return
-        while self._queue and len(self._flight) < IN_FLIGHT:
-            request = self._next_request()
+        while self._queue and (most := self._most()):
+            request = self._next_request(most)
             if request is not None:
                 if not self._flight:
                     self._heard = self.port.now
                 self._flight.append(request)
                 self._send_request(request)
 
-    def _next_request(self) -> _Request | None:
+    def _most(self) -> int:
+        """How many batches the next request has at most; 0: it waits."""
+        if not self._flight:
+            return BATCHES_MOST
+        under_way, waiting = sum([len(r.batches) for r in self._flight]), len(self._queue)
+        if waiting < under_way or len(self._flight) >= IN_FLIGHT:
+            return 0
+        return min((under_way + waiting + 1) // 2, BATCHES_MOST)
+
+    def _next_request(self, most: int) -> _Request | None:
         batches: list[_Batch] = []
         size = 0
-        while self._queue and len(batches) < BATCHES_MOST:
+        while self._queue and len(batches) < most:
             batch = self._queue[0]
             is_alone = batch.is_alone or bool(batches and batches[0].is_alone)
             if batches and (is_alone or size + len(batch.rows) > CHUNK_TARGET):
@@ -373,15 +387,15 @@ class Sending:
             while run is not None and run.sequence + run.count <= batch.sequence:
                 run = next(runs, None)
             found = None
-            end = batch.sequence + batch.count
+            first, count = batch.sequence, batch.count
             if (
                 run is not None
-                and run.sequence <= batch.sequence
-                and end <= run.sequence + run.count
+                and run.sequence <= first
+                and first + count <= run.sequence + run.count
             ):
-                offset = run.offset + batch.sequence - run.sequence
-                place = (batch.sequence, batch.count, offset, run.chunk, run.epoch)
-                found = Run(*place, run.hash, run.replicas, run.fork)
+                offset = run.offset + first - run.sequence
+                chunk, epoch, holders = run.chunk, run.epoch, run.replicas
+                found = Run(first, count, offset, chunk, epoch, run.hash, holders, run.fork)
             self._appended = max(self._appended, batch.sequence + batch.count)
             batch.then(found, "", "")
         self.pump()

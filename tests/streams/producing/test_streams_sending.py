@@ -103,3 +103,66 @@ def test_only_the_batch_that_is_at_fault_is_refused(code: str, appended: list[st
     assert outcomes["x"] == code
     assert [places[row] for row in appended] == list(range(len(appended)))
     assert b"".join(here.log).decode() == "".join(appended)
+
+
+class Requests:
+    """A session that is open, the requests that it sends, and answers to them."""
+
+    def __init__(self) -> None:
+        self.here = Here("")
+        self.sending = Sending(
+            *(self.here, "s/0", "@n", "t", self.here, self.here.send),  # type: ignore[arg-type]
+            lambda following: None,
+        )
+        self.sending.pump()
+        self.here.answer(self.sending, self.here.sent[0])
+
+    def add(self, count: int) -> None:
+        """One row after the other comes, each in a turn of its own."""
+        for _ in range(count):
+            self.sending.add(b"r", 1, lambda run, code, reason: None)
+            self.sending.pump()
+
+    def answer(self, request: int) -> None:
+        """One request is answered, by its place among all."""
+        self.here.answer(self.sending, self.here.sent[1 + request])
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each request so far."""
+        return [m.batches[0].count for m in self.here.sent[1:]]
+
+
+def test_a_row_that_comes_alone_is_sent_at_once() -> None:
+    one = Requests()
+    one.add(1)
+    assert one.sizes == [1]
+    one.add(1)
+    assert one.sizes == [1, 1]
+    one.answer(0)
+    one.add(1)
+    assert one.sizes == [1, 1, 1]
+
+
+def test_rows_that_come_one_by_one_share_two_requests_of_one_size() -> None:
+    """As many rows come as are answered, as if programs had 64 under way."""
+    one = Requests()
+    one.add(64)
+    for request in range(40):
+        one.answer(request)
+        one.add(one.sizes[request])
+    assert set(one.sizes[-10:]) == {32}
+
+
+def test_what_waits_for_a_larger_request_is_sent_when_that_is_answered() -> None:
+    one = Requests()
+    one.add(12)
+    one.answer(0)
+    one.answer(1)
+    assert one.sizes[-1] == 6
+    one.answer(2)
+    assert one.sizes == [1, 1, 6, 4]
+    one.add(3)
+    assert one.sizes == [1, 1, 6, 4]
+    one.answer(3)
+    assert one.sizes == [1, 1, 6, 4, 3]
