@@ -1,5 +1,8 @@
 """`streams.disk.LogDisk` over files: requests are queued, and one thread carries them out.
 
+What a turn of the node asks for is handed to the thread at its end (`hand_over`), when its frames
+have left: the thread needs Python's lock for its part, and the node for each of its writes.
+
 Group commit: the thread takes all that was asked for while it was busy, carries that out in order,
 and then makes every file durable that was written, one fdatasync for each. Then it answers. So a
 busy node has as many writes in an fdatasync as come during the one before, and an idle one waits
@@ -13,6 +16,8 @@ is answered by `DiskFailed`, until it is opened again. Other shards go on.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -65,7 +70,9 @@ class FileLogDisk:
         self._list = ShardList(path, node, log)
         self._found = self._list.shards
         self._ticket = 0
-        self._asked: SimpleQueue[_Request | None] = SimpleQueue()  # None: no more come
+        self._asked: list[_Request] = []  # and not handed over
+        self._handed: SimpleQueue[list[_Request] | None] = SimpleQueue()  # None: no more come
+        self._rope = self._end = -1  # of the pipe by which the thread is woken
         self._answered = threading.Lock()
         self._answers: list[LocalEvent] = []
         self._error: BaseException | None = None  # a fault of this program in the thread
@@ -89,15 +96,41 @@ class FileLogDisk:
             answers, self._answers = self._answers, []
         return answers
 
+    def hand_over(self) -> None:
+        """Have the thread carry out what was asked for since the last call."""
+        if self._asked:
+            asked, self._asked = self._asked, []
+            self._hand(asked)
+
+    def _hand(self, requests: list[_Request] | None) -> None:
+        """Wake the thread by a write, which lets go of Python's lock: a thread that is woken by a
+        queue would wait for that at once, and has to be woken a second time."""
+        if self._thread is None:
+            self._end, self._rope = os.pipe()
+            os.set_blocking(self._rope, False)
+            self._thread = threading.Thread(target=self._run, name="shards", daemon=True)
+            self._thread.start()
+        self._handed.put(requests)
+        with contextlib.suppress(BlockingIOError):  # it has been woken often enough
+            os.write(self._rope, b"\a")
+
     def close(self, timeout: float) -> bool:
         """Carry out what was asked for and end the thread; what is asked for later is not answered.
         Returns whether all of it was done within `timeout` seconds."""
         if not self._closing:
+            self.hand_over()
             self._closing = True
-            self._asked.put(None)
-        if self._thread is not None:
-            self._thread.join(timeout)
-            return not self._thread.is_alive()
+            if self._thread is not None:
+                self._hand(None)
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return False
+        if self._rope >= 0:
+            os.close(self._rope)
+            os.close(self._end)
+            self._rope = self._end = -1
         return True
 
     def shards(self) -> Sequence[str]:
@@ -160,10 +193,7 @@ class FileLogDisk:
     ) -> int:
         self._ticket += 1
         if not self._closing:
-            self._asked.put(_Request(self._ticket, shard, carry_out, begins))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="shards", daemon=True)
-                self._thread.start()
+            self._asked.append(_Request(self._ticket, shard, carry_out, begins))
         return self._ticket
 
     # -- the disk's thread -----------------------------------------------------------------------
@@ -172,11 +202,14 @@ class FileLogDisk:
         try:
             ends = False
             while not ends:
-                requests = [self._asked.get()]
-                while not self._asked.empty():
-                    requests.append(self._asked.get())
-                ends = requests[-1] is None
-                answers = self._carry_out([each for each in requests if each is not None])
+                os.read(self._end, 4096)
+                asked = []
+                while not self._handed.empty():
+                    asked.append(self._handed.get())
+                if not asked:  # they were taken with those before
+                    continue
+                ends = asked[-1] is None
+                answers = self._carry_out([each for some in asked for each in some or ()])
                 with self._answered:
                     self._answers += answers
                 self._wake()
@@ -192,11 +225,13 @@ class FileLogDisk:
         refused: list[LocalEvent] = []
         used: dict[str, _Shard] = {}
         for request in requests:
-            if not is_shard_name(request.shard):
-                reason = f"{request.shard!r} is no name of a shard"
-                refused.append(DiskFailed(request.shard, request.ticket, reason, False))
-                continue
-            held = used[request.shard] = self._shard(request.shard)
+            held = used.get(request.shard)
+            if held is None:
+                if not is_shard_name(request.shard):
+                    reason = f"{request.shard!r} is no name of a shard"
+                    refused.append(DiskFailed(request.shard, request.ticket, reason, False))
+                    continue
+                held = used[request.shard] = self._shard(request.shard)
             self._carry_out_one(held, request)
         for held in used.values():
             self._sync(held)

@@ -31,6 +31,7 @@ def main() -> None:
             assert line is not None
             asked[disk.write(SHARD, line.segment, line.at, chunk.data)] = chunk.number
             sent = chunk.number
+        disk.hand_over()
         if len(asked) >= 8:
             answered.wait()
             answered.clear()

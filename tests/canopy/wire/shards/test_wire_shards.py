@@ -43,6 +43,7 @@ class Rig:
 
     def look(self) -> list[LocalEvent]:
         """All answers so far."""
+        self.disk.hand_over()
         self.events += self.disk.take()
         return self.events
 
@@ -66,6 +67,7 @@ class Rig:
             line = log.log.line(chunk.number)
             assert line is not None
             ticket = self.disk.write(shard, line.segment, line.at, chunk.data)
+        self.disk.hand_over()
         return ticket
 
 
@@ -186,11 +188,13 @@ def test_what_comes_during_a_sync_shares_the_next_one(
         one.opened(shard)
     gate = Gate(monkeypatch)
     one.disk.write(SHARD, *_place(logs[SHARD], 1))
+    one.disk.hand_over()
     gate.entered()
     last = 0
     for shard, log in logs.items():
         for number in range(2, 40):
             last = one.disk.write(shard, *_place(log, number))
+            one.disk.hand_over()
     gate.open()
     one.answer(last, Written)
     assert gate.calls == 1 + len(logs)
@@ -234,6 +238,7 @@ def test_what_a_read_has_handed_to_the_system_is_synced_too(
     gate = Gate(monkeypatch)  # so that the requests below are carried out together
     first = _place(log, 1)
     one.disk.write(SHARD, *first)
+    one.disk.hand_over()
     gate.entered()
     monkeypatch.setattr(os, "fdatasync", noted)
     one.disk.write(SHARD, *_place(log, 2))
@@ -265,6 +270,7 @@ def test_what_comes_before_a_promise_is_durable_before_it_and_the_promise_before
 
     gate = Gate(monkeypatch)  # so that the requests below are carried out together
     one.disk.write(SHARD, *_place(log, 1))
+    one.disk.hand_over()
     gate.entered()
     for name in ("pwritev", "rename", "replace", "fsync"):
         note(name)
@@ -666,10 +672,10 @@ async def test_a_driver_hands_the_answers_that_are_there_to_its_node_in_one_turn
         await nursery.start(driver.run, listeners)
         await answered(1)
         gate = Gate(monkeypatch)
-        driver.logs.write(SHARD, *_place(log, 1))
+        driver.turn(driver.logs.write, SHARD, *_place(log, 1))
         await trio.to_thread.run_sync(gate.entered)
         for number in range(2, 5):
-            driver.logs.write(SHARD, *_place(log, number))
+            driver.turn(driver.logs.write, SHARD, *_place(log, number))
         gate.open()
         turns = await answered(5)
         nursery.cancel_scope.cancel()
