@@ -300,16 +300,14 @@ class Producers(Machine):
     def _receipt(
         self, stream: str, shard: int, run: Run, places: tuple[int, ...], is_traced: bool
     ) -> AppendReceipt:
+        epoch, offset, count = run.epoch, run.offset, run.count
         if is_traced:
             name = f"{stream}/{shard}"
             name = fork_shard(name, run.fork) if run.fork else name
-            place = {"offset": run.offset, "size": run.count, "epoch": run.epoch}
-            self.port.trace("append", shard=name, **place)
+            self.port.trace("append", shard=name, offset=offset, size=count, epoch=epoch)
+        digest, holders = run.hash.hex(), run.replicas
         return AppendReceipt(
-            *(shard, run.epoch, run.offset, run.count, run.chunk, run.hash.hex()),
-            run.replicas,
-            places,
-            run.fork,
+            shard, epoch, offset, count, run.chunk, digest, holders, places, run.fork
         )
 
     def _refuse(self, client: int, command: Command, code: str, reason: str) -> None:

@@ -60,9 +60,8 @@ class FrameFormat(Generic[T]):
 
     def encode(self, frame: T) -> bytes:
         """`frame` with its length before it. Raises ValueError if it exceeds the limit."""
-        buffer = bytearray(PREFIX)
-        self._encoder.encode_into(frame, buffer, PREFIX)
-        return self._seal(buffer)
+        payload = self._encoder.encode(frame)
+        return LENGTH.pack(self._checked(len(payload))) + payload
 
     def join(self, parts: Sequence[bytes], size: int) -> bytes:
         """An already encoded frame, in `parts` of `size` bytes altogether, with its length before
@@ -75,10 +74,6 @@ class FrameFormat(Generic[T]):
     def decode(self, payload: bytes | memoryview) -> T:
         """The frame in `payload`. Raises one of `MALFORMED` if it is not one."""
         return self._decoder.decode(payload)
-
-    def _seal(self, buffer: bytearray) -> bytes:
-        LENGTH.pack_into(buffer, 0, self._checked(len(buffer) - PREFIX))
-        return bytes(buffer)
 
     def _checked(self, length: int) -> int:
         if length > self.limit:
