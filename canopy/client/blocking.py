@@ -21,7 +21,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -216,14 +216,25 @@ class ControlClient(ResumableConnection):
 
         When this raises an error, the node has not got the whole command and carries nothing out.
         """
-        with self._changed:
-            number = self._session.number()
+        return self.begin_many((command,), timeout)[0]
+
+    def begin_many(self, commands: Sequence[Command], timeout: float = 30.0) -> list[int]:
+        """`begin` each, and send them together: one call of the system, and one turn of the node,
+        for all. When this raises an error, the node may carry out the first ones."""
+        numbers: list[int] = []
+        frames: list[bytes] = []
         try:
-            self._send(self._session.encode(command, number), time.monotonic() + timeout)
+            for command in commands:
+                with self._changed:
+                    number = self._session.number()
+                numbers.append(number)
+                frames.append(self._session.encode(command, number))
+            self._send(b"".join(frames), time.monotonic() + timeout)
         except ControlError:
-            self.abandon(number)
+            for number in numbers:
+                self.abandon(number)
             raise
-        return number
+        return numbers
 
     def finish(self, number: int, timeout: float = 30.0) -> Reply:
         """Wait for the reply to what `begin` has sent. Raises as `request` does."""
@@ -232,6 +243,9 @@ class ControlClient(ResumableConnection):
     def is_answered(self, number: int, timeout: float) -> bool:
         """Whether there is a reply to what `begin` has sent, or will be none, since the connection
         has ended; waits at most so many seconds for it."""
+        with self._changed:
+            if self._session.is_answered(number):
+                return True
         self._wait(time.monotonic() + timeout if timeout < math.inf else None, number)
         with self._changed:
             return self._session.is_answered(number) or self._session.gone is not None
@@ -242,6 +256,9 @@ class ControlClient(ResumableConnection):
             self._session.forget(number)
 
     def _reply(self, number: int, until: float, timeout: float) -> Reply:
+        with self._changed:
+            if self._session.is_answered(number):
+                return self._session.answer(number, timeout)
         try:
             self._wait(until, number)
         except BaseException:

@@ -27,22 +27,31 @@ class CanopyProgram:
         self.rows = rows
 
     def _begin(self, place: int, batch: int) -> int:
-        place %= len(self.rows) - batch + 1
-        return self.client.begin(AppendEvents(0, "bench", tuple(self.rows[place : place + batch])))
+        return self._begin_many(place, batch, 1)[0]
+
+    def _begin_many(self, place: int, batch: int, count: int) -> list[int]:
+        most = len(self.rows) - batch + 1
+        places = [(place + n * batch) % most for n in range(count)]
+        return self.client.begin_many(
+            [AppendEvents(0, "bench", tuple(self.rows[n : n + batch])) for n in places]
+        )
 
     def _finish(self, number: int) -> None:
         reply = self.client.finish(number, PATIENCE)
         assert isinstance(reply, EventsAppended), reply
 
     def append(self, batch: int, ahead: int, seconds: float) -> int:
-        """Append for so long."""
+        """Append for so long. When some batches are answered, as many are sent together."""
         waiting: deque[int] = deque()
         done = place = 0
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            waiting.append(self._begin(place, batch))
-            place += batch
-            if len(waiting) >= ahead:
+            count = ahead - len(waiting)
+            waiting += self._begin_many(place, batch, count)
+            place += batch * count
+            self._finish(waiting.popleft())
+            done += batch
+            while waiting and self.client.is_answered(waiting[0], 0.0):
                 self._finish(waiting.popleft())
                 done += batch
         for number in waiting:

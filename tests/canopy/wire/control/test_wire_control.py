@@ -83,6 +83,19 @@ def count_pauses(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     return pauses
 
 
+def note_turns(one: Rig) -> list[list[str]]:
+    """A list that grows with the kinds of the commands of each turn."""
+    turns: list[list[str]] = []
+    carry_out = one.node.commands
+
+    def noted(client: int, commands: Sequence[Command]) -> None:
+        turns.append([type(command).__name__ for command in commands])
+        carry_out(client, commands)
+
+    one.node.commands = noted  # type: ignore[method-assign]
+    return turns
+
+
 async def test_the_socket_is_private(tmp_path: Path) -> None:
     async with rig(socket=tmp_path / "control.sock") as one:
         assert stat.S_IMODE(os.stat(one.path).st_mode) == 0o600
@@ -157,14 +170,7 @@ async def test_publications_that_are_read_together_are_one_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with rig(socket=tmp_path / "control.sock") as one:
-        turns: list[list[str]] = []
-        carry_out = one.node.commands
-
-        def noted(client: int, commands: Sequence[Command]) -> None:
-            turns.append([type(command).__name__ for command in commands])
-            carry_out(client, commands)
-
-        monkeypatch.setattr(one.node, "commands", noted)
+        turns = note_turns(one)
         monkeypatch.setattr(control_client, "CLIENT_EVENTS", 6)
         stream = await raw(one)
         asked = [Publish(1, drafts(2)), Publish(2, drafts(2)), GetStatus(3), Subscribe(4, "a = 1")]
@@ -354,6 +360,25 @@ async def test_many_requests_ahead_are_answered_in_order(tmp_path: Path) -> None
 
         await outside(work)
         assert one.control._clients == {} or not next(iter(one.control._clients.values())).is_full
+
+
+async def test_what_is_begun_together_is_sent_together(tmp_path: Path) -> None:
+    async with rig(socket=tmp_path / "control.sock") as one:
+        turns = note_turns(one)
+        unfit = Draft({"a": object()})  # type: ignore[dict-item]
+
+        def work() -> None:
+            with ControlClient.connect(tmp_path) as client:
+                numbers = client.begin_many([Publish(0, drafts(n)) for n in (1, 2, 3)])
+                found = [client.finish(number, PATIENCE) for number in numbers]
+                assert [len(r.identities) for r in found if isinstance(r, Published)] == [1, 2, 3]
+                with pytest.raises(CommandFailed, match="cannot be sent"):
+                    client.begin_many([GetStatus(0), Publish(0, (unfit,))])
+                assert client._session._replies == {}
+                assert client.ask(GetStatus(0), Status).counters == {"data_messages": 7}
+
+        await outside(work)
+        assert turns == [["Publish"] * 3, ["GetStatus"]]
 
 
 async def test_threads_share_one_client(tmp_path: Path) -> None:
