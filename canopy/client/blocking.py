@@ -221,14 +221,11 @@ class ControlClient(ResumableConnection):
     def begin_many(self, commands: Sequence[Command], timeout: float = 30.0) -> list[int]:
         """`begin` each, and send them together: one call of the system, and one turn of the node,
         for all. When this raises an error, the node may carry out the first ones."""
-        numbers: list[int] = []
-        frames: list[bytes] = []
+        session = self._session
+        with self._changed:
+            numbers = [session.number() for _ in commands]
         try:
-            for command in commands:
-                with self._changed:
-                    number = self._session.number()
-                numbers.append(number)
-                frames.append(self._session.encode(command, number))
+            frames = list(map(session.encode, commands, numbers))
             self._send(b"".join(frames), time.monotonic() + timeout)
         except ControlError:
             for number in numbers:
