@@ -64,9 +64,7 @@ class Rig:
         """Write the chunks of `log` from `first` on; the ticket of the last."""
         ticket = 0
         for chunk in log.chunks[first - 1 :]:
-            line = log.log.line(chunk.number)
-            assert line is not None
-            ticket = self.disk.write(shard, line.segment, line.at, chunk.data)
+            ticket = self.disk.write(shard, *_place(log, chunk.number))
         self.disk.hand_over()
         return ticket
 
