@@ -26,8 +26,6 @@ from streams.log.group_state import (
     GroupStates,
 )
 
-SOAK = "tests/streams/groups/test_streams_groups_soak.py"
-UNDER_FAULTS = "test_groups_are_done_with_every_row_once_through_faults"
 GROUPS = "tests/streams/groups/test_streams_groups.py"
 EDITS = "tests/streams/groups/test_streams_group_edits.py"
 RUNS = "tests/streams/groups/test_streams_group_runs.py"
@@ -177,7 +175,7 @@ def groups_do_not_hold_the_log() -> None:
     replace(GroupStates.floor, floor)
 
 
-@fault(KEY, SOAK, UNDER_FAULTS)
+@fault(KEY, GROUPS, "test_what_comes_behind_a_dead_letter_waits_until_that_is_committed")
 def groups_keys_go_on_before_a_dead_letter_is_committed() -> None:
     """The next row of a key is given while the dead letter before it may be lost."""
     original = Window.settle
@@ -188,7 +186,11 @@ def groups_keys_go_on_before_a_dead_letter_is_committed() -> None:
     replace(original, settle)
 
 
-@fault(KEY, SOAK, UNDER_FAULTS)
+@fault(
+    KEY,
+    "tests/streams/test_streams_answers.py",
+    "test_members_of_a_node_that_starts_again_have_numbers_that_no_leader_knows",
+)
 def groups_numbers_of_members_are_used_again() -> None:
     """A node that starts again gives its members numbers which leaders know from before."""
 

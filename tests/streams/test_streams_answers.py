@@ -345,6 +345,20 @@ def test_leases_are_not_extended_from_the_future_on() -> None:
     assert program.take(2) == [], "its lease is over"
 
 
+def test_members_of_a_node_that_starts_again_have_numbers_that_no_leader_knows() -> None:
+    numbers = []
+    for incarnation in (1, 2):
+        here = Here()
+        members = Members(here, incarnation, here)  # type: ignore[arg-type]
+        for request in range(1, 100):
+            members.attach(1, AttachGroup(request, "s", "g"))
+        members.on_located(here.known["s"])
+        joined = [m.member for _, m in here.sent if isinstance(m, groups.JoinGroup)]
+        assert len(set(joined)) == 99
+        numbers.append(joined)
+    assert max(numbers[0]) < min(numbers[1])
+
+
 # -- producers -------------------------------------------------------------------------------------
 
 

@@ -191,6 +191,21 @@ def test_a_new_leader_waits_until_keys_of_the_former_one_are_free() -> None:
     assert two.offsets() == [0]
 
 
+def test_what_comes_behind_a_dead_letter_waits_until_that_is_committed() -> None:
+    world, leader, replica = led_world()
+    world.put(replica, {"k": 1}, {"k": 1})
+    one = HandMember(world, 1).join(leader, by="k")
+    assert one.offsets() == [0]
+    for peer in world.peers[1:3]:
+        world.cut.update({(leader.id, peer.id): None, (peer.id, leader.id): None})
+    one.settle(leader, "reject", one.rows[0])
+    one.keep(leader, 2.0)
+    assert one.offsets() == [0], "another leader would deliver the row again"
+    world.cut.clear()
+    one.keep(leader, 4.0)
+    assert one.offsets() == [0, 1]
+
+
 def test_a_leader_that_is_cut_off_gives_no_row_of_a_key() -> None:
     world, leader, replica = led_world()
     one = HandMember(world, 1).join(leader, by="k", lease=2.0)
