@@ -39,7 +39,7 @@ ROOTS_KEPT: Final = 16_384
 comes over several trees and hosts."""
 
 AGE_MOST: Final = 7_200.0
-"""Seconds after which a signed event is refused: one that an earlier process has sent, or somebody
+"""Seconds after which what was signed is refused: what an earlier process has sent, or somebody
 has kept. Clocks of nodes may differ by an hour (certificates); nothing waits for the other one."""
 
 UNSIGNED: Final = "its publisher's node has not signed it"
@@ -66,6 +66,7 @@ class EventProof(msgspec.Struct, frozen=True, array_like=True):
     key: Annotated[bytes, msgspec.Meta(max_length=32)]
     generation: Uint53
     seal: Annotated[bytes, msgspec.Meta(max_length=64)]
+    at: Uint53  # when it was signed, seconds since 1970: an event's time may be its program's
     count: Annotated[int, msgspec.Meta(ge=1, le=BATCH_MOST)]
     place: Annotated[int, msgspec.Meta(ge=0, lt=BATCH_MOST)]
     path: Annotated[bytes, msgspec.Meta(max_length=PATH_MOST)]
@@ -132,8 +133,8 @@ def root_of(leaf: bytes, count: int, place: int, path: bytes) -> bytes | None:
     return found if at == len(path) else None
 
 
-def _signed(publisher: NodeId, incarnation: int, count: int, root: bytes) -> bytes:
-    return statement("events", publisher, incarnation, count, root)
+def _signed(publisher: NodeId, incarnation: int, at: int, count: int, root: bytes) -> bytes:
+    return statement("events", publisher, incarnation, at, count, root)
 
 
 class EventProofs:
@@ -154,13 +155,13 @@ class EventProofs:
         return found
 
     def _sign(self, events: Sequence[Event]) -> list[Event]:
-        one, count = events[0], len(events)
+        one, count, at = events[0], len(events), int(self._wall())
         levels = levels_of([leaf_of(event) for event in events])
         (root,) = levels[-1]
-        said = _signed(one.publisher, one.incarnation, count, root)
+        said = _signed(one.publisher, one.incarnation, at, count, root)
         signature = self._signer.sign(said)
         self._known[signature.key, signature.generation, signature.seal, said] = True
-        whose = (signature.key, signature.generation, signature.seal, count)
+        whose = (signature.key, signature.generation, signature.seal, at, count)
         return [
             Event(
                 *(event.publisher, event.incarnation, event.sequence, event.time),
@@ -181,11 +182,11 @@ class EventProofs:
         root = root_of(leaf_of(event), proof.count, proof.place, proof.path)
         if root is None or not self._holds(event, proof, root):
             return FALSE
-        return OLD if event.time < self._wall() - AGE_MOST else ""
+        return OLD if proof.at < self._wall() - AGE_MOST else ""
 
     def _holds(self, event: Event, proof: EventProof, root: bytes) -> bool:
         """Whether the event's publisher has signed this root."""
-        said = _signed(event.publisher, event.incarnation, proof.count, root)
+        said = _signed(event.publisher, event.incarnation, proof.at, proof.count, root)
         name = (proof.key, proof.generation, proof.seal, said)
         known = self._known.get(name)
         if known is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,11 @@ def test_no_part_of_a_proof_can_be_altered_or_taken_for_another_s() -> None:
         *(replace(first, count=6), replace(first, count=1, path=b""), replace(first, path=b"")),
         *(replace(first, path=first.path + bytes(16)), replace(first, path=first.path[:-1])),
         *(replace(first, generation=4), replace(first, key=key), replace(first, key=b"")),
-        *(replace(first, seal=bytes(64)), replace(first, seal=b"")),
+        *(
+            replace(first, seal=bytes(64)),
+            replace(first, seal=b""),
+            replace(first, at=first.at + 1),
+        ),
     ]
     looking = proofs()
     for proof in wrong:
@@ -156,6 +161,8 @@ def test_what_is_not_signed_or_was_long_ago() -> None:
     (signed,) = proofs(key=KEY).sign([bare])
     assert proofs(at=NOW + AGE_MOST - 1).fault(signed) == ""
     assert proofs(at=NOW + AGE_MOST + 1).fault(signed) == OLD
+    (ancient,) = proofs(key=KEY).sign([replace(bare, time=5.0)])
+    assert proofs().fault(ancient) == "", "a program may say when it was"
 
 
 def test_messages_lose_what_is_refused_and_nothing_else() -> None:
@@ -295,7 +302,7 @@ def test_who_publishes_in_another_s_name_gets_no_further_than_the_first_host() -
         forged = Event(victim.id, 1, 1, world.wall("n5"), {"x": 5})
         if sign:
             signer = SimulatedSigner(forger.me.id, str(world.seed))
-            (forged,) = EventProofs(signer, True, lambda: 0.0).sign([forged])
+            (forged,) = EventProofs(signer, True, partial(world.wall, "n5")).sign([forged])
         forger.turns.begin()
         for host in hosts:
             forger.send(world.node(host).me, Visit(victim, 1, ("x",), (forged,)))
