@@ -45,7 +45,7 @@ from overlay.lower_random.peer_records import PeerRecords
 from overlay.lower_random.policies import POLICY, Policies, PolicyStore
 from overlay.lower_random.relaying import Relaying, RelayPorts
 from overlay.lower_random.view import View
-from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer
+from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Stored
 from overlay.operating.clock_offsets import ClockOffsets
 from overlay.reports import Reports
 from overlay.rights import Principal, Role
@@ -122,7 +122,8 @@ class Node:
         self.set_timer, self.cancel_timer = self.turns.set_timer, self.turns.cancel_timer
         self.emit = self.turns.emit
         self.reply, self.share = divided(driver.reply, self.turns.emit), driver.share
-        self.store, self.sampled = driver.store, driver.sampled
+        self.store, self.store_later = driver.store, driver.store_later
+        self.sampled = driver.sampled
         self.counters: dict[str, int] = {}
         self.health = Health(self)
         self.signer = signer
@@ -404,6 +405,10 @@ class Node:
         for event in events:
             self.emit(event)
         self._finish_turn()
+
+    def on_stored(self, ticket: int) -> None:
+        """What was to be stored behind the turns is durable, up to this ticket."""
+        self._turn(self.emit, Stored(ticket))
 
     def on_documents(self) -> None:
         """The list of revoked nodes, or the policy, has perhaps changed on disk."""

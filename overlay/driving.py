@@ -111,6 +111,11 @@ class DrivenNode(Protocol):
     def on_disk(self, events: Sequence[LocalEvent]) -> None:
         """Answers of `Driver.logs` that came together, in order."""
 
+    # --- its own disk ---
+
+    def on_stored(self, ticket: int) -> None:
+        """What `Driver.store_later` was given up to this ticket is durable."""
+
     # --- keys ---
 
     def on_documents(self) -> None:
@@ -164,6 +169,10 @@ class Driver(LinkTransport, Protocol):
     def store(self, *records: bytes, anew: bool = False) -> None:
         """Append to the node's state file, or replace it (`anew`), durable before what is written
         later leaves."""
+
+    def store_later(self, *records: bytes, anew: bool = False) -> int:
+        """As `store`, behind the turn: `DrivenNode.on_stored` follows with this ticket, or a later
+        one. Tickets grow."""
 
     @property
     def logs(self) -> Any:

@@ -103,6 +103,12 @@ class LocalEvent(msgspec.Struct, frozen=True):
     wire."""
 
 
+class Stored(LocalEvent, frozen=True):
+    """All that `Port.store_later` was given up to this ticket is durable."""
+
+    ticket: int
+
+
 Handler = Callable[..., None]
 Handlers = Mapping[type[Message] | type[Timer] | type[LocalEvent], Handler]
 """Message handlers take (sender: Peer, message); timer and event handlers take the one struct."""
@@ -173,6 +179,11 @@ class Port(Protocol):
         to clients; `anew`: instead of all that is stored already. What was stored is handed to the
         node at its next start, and perhaps a turn's that was not yet durable (overlay/records.py
         has the whole contract)."""
+
+    def store_later(self, *records: bytes, anew: bool = False) -> int:
+        """As `store`, but nothing waits for it: the records are durable, in their order among all
+        that is stored, when `Stored` comes with a ticket that is not below the one returned. That
+        is in a later turn; what rests on the records may be said from then on."""
 
     def trace(self, kind: str, **fields: Any) -> None:
         """Write one flat trace record (canopy/traces/schema.py). Costs little when tracing is

@@ -9,6 +9,8 @@ simulated one:
 * What a turn stores becomes durable, together and in order, at the end of the turn (fdatasync).
   Only after that do the turn's frames and replies leave: persist before reply. What a node has said
   it still knows after a crash.
+* What is stored *behind* a turn (`Port.store_later`) becomes durable while the node goes on, in the
+  same order as all else. The node hears when it is, and says until then nothing that rests on it.
 * Of a turn that was not yet durable when the process or its machine died, the next start finds all
   or nothing. So a node may know what it has never said.
 * What is stored *anew* replaces the whole file atomically: a crash leaves the old or the new one.

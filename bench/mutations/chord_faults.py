@@ -39,6 +39,8 @@ from overlay.upper_tree.owner.registrations.arc_merge import ArcMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.owner.registrations.tree_stop import TreeStop
 
+BEHIND_TESTS = "tests/chord/consensus/test_chord_stored.py"
+
 
 @fault("P2")
 def successors_beyond_first_not_adopted() -> None:
@@ -190,7 +192,7 @@ def voter_acknowledges_before_storing() -> None:
     """A voter acknowledges entries of the log without writing them to its disk."""
     original = FollowerLog.on_entries
 
-    def append(self: Journal, items: Sequence[LogEntry]) -> None:
+    def append(self: Journal, items: Sequence[LogEntry], at_once: bool = False) -> None:
         pass
 
     def on_entries(self: FollowerLog, sender: Peer, message: LogEntries) -> None:
@@ -198,6 +200,42 @@ def voter_acknowledges_before_storing() -> None:
             original(self, sender, message)
 
     replace(original, on_entries)
+
+
+@fault("P1", BEHIND_TESTS, "test_a_voter_acknowledges_what_its_disk_has")
+def voter_acknowledges_before_the_disk() -> None:
+    """A voter acknowledges entries while its disk is still writing them."""
+
+    def _acknowledge(self: FollowerLog, primary: Peer, epoch: int) -> None:
+        assert self.voter_log is not None
+        self.vote(self.voter_log.key, epoch, primary.id)
+        self.port.send(primary, LogAck(self.voter_log.key, epoch, self.next))
+
+    replace(FollowerLog._acknowledge, _acknowledge)
+
+
+@fault("P1", BEHIND_TESTS, "test_a_primary_counts_its_own_copy_when_its_disk_has_it")
+def primary_counts_itself_before_the_disk() -> None:
+    """A primary takes an entry for stored at itself while its disk is still writing it."""
+
+    def _reached(self: LeaderLog, node: NodeId) -> int:
+        if node == self.port.me.id:
+            return 0 if self.local.fenced else self.local.next
+        follower = self.followers.get(node)
+        return 0 if follower is None else follower.acknowledged
+
+    replace(LeaderLog._reached, _reached)
+
+
+@fault("P1", BEHIND_TESTS, "test_who_votes_is_on_disk_before_anybody_hears_of_it")
+def voters_changed_behind_the_turn() -> None:
+    """A primary sends an entry that changes the voters before its own disk has it."""
+    original = Journal.append
+
+    def append(self: Journal, items: Sequence[LogEntry], at_once: bool = False) -> None:
+        original(self, items)
+
+    replace(original, append)
 
 
 @fault("P1")
@@ -302,14 +340,15 @@ def suback_ignores_observers() -> None:
 )
 def compaction_drops_votes() -> None:
     """A journal that is written anew lacks the votes that this node has given."""
-    original = Journal._rewrite
+    original = Journal._whole
 
-    def _rewrite(self: Journal, *log: Snapshot) -> None:
+    def _whole(self: Journal, *log: Snapshot) -> list[bytes]:
         votes, self.votes = self.votes, BoundedDict[Key, VoteRecord](1)
-        original(self, *log)
+        found = original(self, *log)
         self.votes = votes
+        return found
 
-    replace(original, _rewrite)
+    replace(original, _whole)
 
 
 @fault(

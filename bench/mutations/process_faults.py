@@ -19,6 +19,7 @@ from canopy.wire.control.replay_buffer import ReplayBuffer
 from canopy.wire.control.server import ControlServer
 from canopy.wire.durable import require_room
 from canopy.wire.folder import DataFolder
+from canopy.wire.state_commits import StateCommits
 from canopy.wire.state_file import NodeIdentity, StateFile
 from node import Node
 from overlay.incidents import IncidentLog
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from canopy.client.frames import Sized
 
 COPY_TESTS = "tests/links/test_links_copies.py"
+COMMIT_TESTS = "tests/canopy/wire/test_wire_state_commits.py"
 DISK_TESTS = "tests/canopy/wire/test_wire_disk.py"
 SESSION_TESTS = "tests/canopy/wire/control/test_wire_sessions.py"
 LOSS_TEST = (
@@ -147,15 +149,41 @@ def incident_with_each_dial() -> None:
 @fault("persist before reply", DISK_TESTS, "test_nothing_of_a_turn_leaves_that_could_not_be_stored")
 def failed_write_forgotten() -> None:
     """A node whose disk has refused a record goes on with the next turn as if it had it."""
-    original = StateFile.sync
+    original = StateCommits.sync
 
-    def sync(self: StateFile) -> None:
+    def sync(self: StateCommits) -> None:
         try:
             original(self)
         finally:
-            self._pending, self._error = [], None
+            self._error = None
 
     replace(original, sync)
+
+
+@fault(
+    "persist before reply", COMMIT_TESTS, "test_what_is_stored_at_once_takes_along_what_was_before"
+)
+def later_records_wait_on() -> None:
+    """What a node stores at once is on disk before what it stored earlier behind a turn."""
+    original = StateCommits.store
+
+    def store(self: StateCommits, *records: bytes, anew: bool = False) -> None:
+        later, self._waiting = self._waiting, []
+        original(self, *records, anew=anew)
+        self._waiting += later
+
+    replace(original, store)
+
+
+@fault("persist before reply", COMMIT_TESTS, "test_a_ticket_is_taken_when_its_records_are_durable")
+def tickets_taken_before_the_disk() -> None:
+    """A node hears that records are durable while its disk is still writing them."""
+
+    def take(self: StateCommits) -> int:
+        taken, self._taken = self._taken, self._ticket
+        return 0 if taken == self._ticket else self._ticket
+
+    replace(StateCommits.take, take)
 
 
 @fault("persist before reply", DISK_TESTS, "test_a_state_file_that_was_replaced_is_noticed")

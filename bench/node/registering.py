@@ -97,11 +97,13 @@ class Registering:
 
     def until(self, is_done: Callable[[], bool]) -> None:
         """Let time pass, from timer to timer."""
+        self.world.answer(self.node)
         while not is_done():
             due = self.node.deadline()
             assert due is not None, "a node has timers as long as it lives"
             self.world.now = max(self.world.now, due)
             self.node.on_tick()
+            self.world.answer(self.node)
 
     def register(self, batches: Sequence[Sequence[bytes]], stages: Stages | None = None) -> None:
         """Register what these frames ask for, a batch in a turn, each after the SUBACKs of the

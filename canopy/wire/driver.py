@@ -3,7 +3,8 @@
 Every input of the node goes through `TrioDriver.turn`, in the one trio thread: the node's handlers
 run to completion, queue their output, and flush. Then, in this order:
 
-1. what the node stored becomes durable,
+1. what the node stored becomes durable, but for what it stores behind the turn
+   (canopy/wire/state_commits.py), of which it hears in a later one,
 2. replies and deliveries of the turn go to the control clients, coalesced,
 3. the frames of the turn go to the peers,
 4. the disk of its shards is handed what was asked of it,
@@ -229,7 +230,13 @@ class TrioDriver:
     def store(self, *records: bytes, anew: bool = False) -> None:
         """Append to the state file; durable before the frames of this turn leave."""
         assert self._folder is not None, "this driver has no data folder"
-        self._folder.store(*records, anew=anew)
+        self._folder.state.store(*records, anew=anew)
+
+    def store_later(self, *records: bytes, anew: bool = False) -> int:
+        """Append to the state file behind the turn; the node's `on_stored` follows with the ticket
+        that this returns, or a later one."""
+        assert self._folder is not None, "this driver has no data folder"
+        return self._folder.state.store_later(*records, anew=anew)
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
         """Announce in the directory under which addresses `name` is reached."""
@@ -261,7 +268,7 @@ class TrioDriver:
         handler(*arguments)
         try:
             if self._folder is not None:
-                self._folder.sync()
+                self._folder.state.sync()
             self._outputs.end_turn()
         except FolderError:
             self._silence()
@@ -301,10 +308,27 @@ class TrioDriver:
             self.longest_turn = self.longest_turn_cpu = 0.0  # nobody has waited: it did not listen
             task_status.started()
             nursery.start_soon(self._tick)
+            if self._folder is not None:
+                nursery.start_soon(self._hear_of_stores, self._folder)
             if self._shards is not None:
                 nursery.start_soon(self._take_from_disk, self._shards)
             for listener in listeners:
                 nursery.start_soon(accept_all, listener, self._admits, self._accept, nursery)
+
+    async def _hear_of_stores(self, folder: DataFolder) -> None:
+        """Let the node know what has become durable behind its turns."""
+        with contextlib.closing(Bell()) as bell:
+            folder.state.on_durable(bell.ring)
+            bell.ring()  # for what became so before
+            while True:
+                await bell.heard()
+                try:
+                    ticket = folder.state.take()
+                except FolderError:
+                    self._silence()
+                    raise
+                if ticket:
+                    self.turn(self.node.on_stored, ticket)
 
     async def _take_from_disk(self, shards: FileLogDisk) -> None:
         """Hand the node what the disk of its shards has done: all that is there in one turn."""

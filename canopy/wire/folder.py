@@ -4,10 +4,10 @@
   one with a copy of the folder on the same machine (canopy/wire/id_lock.py).
 - ``node.json`` has the node's id, drawn once, and its incarnation, which is raised and made durable
   before the process sends anything, so that no event id is ever used twice (V7).
-- ``state`` has the records that the node stored (canopy/wire/state_file.py). A damaged file is kept
-  as ``state.damaged``, and the node starts under another id, since it may have lost votes and
-  registrations that others rely on; so it does if the file is missing. Where ``node.json`` is
-  missing, or the two are not of one node, the start is refused.
+- ``state`` has the records that the node stored (canopy/wire/state_file.py, state_commits.py). A
+  damaged file is kept as ``state.damaged``, and the node starts under another id, since it may have
+  lost votes and registrations that others rely on; so it does if the file is missing. Where
+  ``node.json`` is missing, or the two are not of one node, the start is refused.
 - ``address`` and ``control.sock`` say where the running node is.
 
 The folder is private (0700). A Unix socket's path has room for 107 bytes; where the folder's path
@@ -30,6 +30,7 @@ from typing import Final
 from canopy.wire.constants import SOCKET_PATH_LIMIT, START_ROOM
 from canopy.wire.durable import FolderError, refused, require_room, write_durably
 from canopy.wire.id_lock import IdLock
+from canopy.wire.state_commits import StateCommits
 from canopy.wire.state_file import NodeIdentity, StateFile, StoredState, read_state
 
 NODE_ID: Final = re.compile(r"[0-9a-f]{16}(?:[0-9a-f]{16})?")
@@ -98,7 +99,8 @@ class DataFolder:
             raise FolderError(f"cannot use the data folder {path}: {refused(error)}") from None
         try:
             self._take_lock()
-            self._state = self._open_state()
+            self.state = StateCommits(self._open_state())
+            """The records that the node stores from now on."""
         except OSError as error:
             self._unlock()
             raise FolderError(f"cannot use the data folder {path}: {refused(error)}") from None
@@ -195,23 +197,9 @@ class DataFolder:
         self.lost = self.node
         self.node, self.incarnation = self._identify(read_state(path))
 
-    def store(self, *records: bytes, anew: bool = False) -> None:
-        """Append records, which are durable after `sync`; with `anew` they replace all stored ones.
-
-        Raises DiskError if the file would become too large.
-        """
-        self._state.store(*records, anew=anew)
-
-    def sync(self) -> None:
-        """Make everything that was stored durable; returns at once if nothing was.
-
-        A DiskError is fatal for the caller, see canopy/wire/state_file.py.
-        """
-        self._state.sync()
-
     def check(self) -> None:
         """Raise DiskError if the folder's files were deleted or replaced, or a write has failed."""
-        self._state.check()
+        self.state.check()
 
     def publish_address(self, address: str) -> None:
         """Write the file ``address``, where other programs find it. Raises FolderError."""
@@ -246,5 +234,5 @@ class DataFolder:
         with contextlib.suppress(OSError):
             self._remove_socket()
             (self.path / "address").unlink(missing_ok=True)
-        self._state.close()
+        self.state.close()
         self._unlock()

@@ -7,13 +7,14 @@ whose records follow. So it is noticed that ``node.json`` and ``state`` were not
 
 After a failed write it is not known what is on the disk, and a file that was deleted or replaced
 under the running node is lost with the process. In both cases nothing more is stored: every later
-`sync` raises the same error, so that no turn of the node can end and none of its frames leave.
+`write` raises the same error.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -58,15 +59,14 @@ def read_state(path: Path) -> StoredState:
 
 
 class StateFile:
-    """The open state file of a running node. Its constructor raises OSError."""
+    """The open state file of a running node, used by one thread at a time. Its constructor raises
+    OSError."""
 
     def __init__(self, path: Path, owner: NodeIdentity, stored: StoredState) -> None:
         """Go on behind the records of `stored`, after its torn tail was cut off; where it is
         damaged, begin anew."""
-        self._path = path
+        self.path = path
         self._owner = f"owner:{owner.node}:{owner.incarnation}".encode()
-        self._pending: list[bytes] = []
-        self._anew = False  # the pending records replace the whole file
         self._error: DiskError | None = None  # why nothing is stored any more
         found = stored.found
         if found.damaged:
@@ -74,45 +74,31 @@ class StateFile:
             self._replace(())
             return
         self._number = found.number  # of the next block
-        self._size = found.end  # bytes of the file that are durable
+        self.size = found.end
+        """Bytes of the file that are durable."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if stored.size > found.end:
             os.ftruncate(self._file, found.end)
         self._append((self._owner,))
 
-    def store(self, *records: bytes, anew: bool = False) -> None:
-        """Append records, which are durable after `sync`; with `anew` they replace all stored ones.
+    def write(self, records: Sequence[bytes], anew: bool) -> None:
+        """Append records as one block, or let them take the place of all there are (`anew`); they
+        are durable then.
 
-        Raises DiskError if the file would exceed `STATE_LIMIT`.
-        """
-        if anew:
-            self._pending.clear()
-            self._anew = True
-        self._pending += records
-        before = 0 if self._anew else self._size
-        if before + sum(map(len, self._pending)) > STATE_LIMIT:
-            raise self._failed(f"{self._path} would exceed {STATE_LIMIT} bytes")
-
-    def sync(self) -> None:
-        """Make everything that was stored durable; returns at once if nothing was.
-
-        A DiskError is fatal for the caller: frames that depend on these records must not leave. It
-        is raised by every later call as well.
+        A DiskError is fatal for the caller: what depends on these records must not be said. It is
+        raised by every later call as well.
         """
         if self._error is not None:
             raise self._error
-        if not self._pending and not self._anew:
-            return
         try:
-            if self._anew:
+            if anew:
                 self._check()
-                self._replace(self._pending)
+                self._replace(records)
             else:
-                self._append(self._pending)
+                self._append(records)
                 self._check()
         except OSError as error:
-            raise self._failed(f"cannot write {self._path}: {refused(error)}") from None
-        self._pending = []
+            raise self._failed(f"cannot write {self.path}: {refused(error)}") from None
 
     def check(self) -> None:
         """Raise DiskError if the file was deleted or replaced, or a write has failed."""
@@ -121,7 +107,7 @@ class StateFile:
         try:
             self._check()
         except OSError as error:
-            raise self._failed(f"cannot find {self._path}: {refused(error)}") from None
+            raise self._failed(f"cannot find {self.path}: {refused(error)}") from None
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -132,16 +118,16 @@ class StateFile:
     def _check(self) -> None:
         """The file at the path is the open one."""
         try:
-            there = os.stat(self._path)
+            there = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             raise self._failed(
-                f"{self._path} was deleted while the node was running: what it stores would be "
+                f"{self.path} was deleted while the node was running: what it stores would be "
                 f"lost with its process. Put the folder back, or start a new node in another one "
                 f"(--data)"
             ) from None
         if not os.path.samestat(there, os.fstat(self._file)):
             raise self._failed(
-                f"{self._path} was replaced while the node was running: what it stored since is "
+                f"{self.path} was replaced while the node was running: what it stored since is "
                 f"not in it. Give each node a folder of its own, and exchange its files only while "
                 f"it is stopped"
             )
@@ -150,19 +136,19 @@ class StateFile:
         self._error = DiskError(reason)
         return self._error
 
-    def _append(self, records: list[bytes] | tuple[bytes, ...]) -> None:
-        data, at = pack_block(self._number, records), self._size
+    def _append(self, records: Sequence[bytes]) -> None:
+        data, at = pack_block(self._number, records), self.size
         while data:
             written = os.pwrite(self._file, data, at)
             data, at = data[written:], at + written
         os.fdatasync(self._file)
-        self._number, self._size = self._number + 1, at
+        self._number, self.size = self._number + 1, at
 
-    def _replace(self, records: list[bytes] | tuple[bytes, ...]) -> None:
+    def _replace(self, records: Sequence[bytes]) -> None:
         """Replace the whole file by one block."""
         block = pack_block(0, (self._owner, *records))
-        write_durably(self._path, block)
-        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        write_durably(self.path, block)
+        file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         self.close()
         self._file = file
-        self._anew, self._number, self._size = False, 1, len(block)
+        self._anew, self._number, self.size = False, 1, len(block)

@@ -44,7 +44,17 @@ from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.chord.role_changes import RoleChanges
 from overlay.health import Health
 from overlay.links.events import LinkDown, MessageDropped
-from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, by_id, handlers_of
+from overlay.machine import (
+    Handlers,
+    Key,
+    Machine,
+    NodeId,
+    Peer,
+    Port,
+    Stored,
+    by_id,
+    handlers_of,
+)
 from overlay.settings import ClusterSettings, ElectionSettings
 
 
@@ -242,7 +252,7 @@ class Clusters(Machine):
     def store_snapshot(self, entries: Sequence[bytes]) -> None:
         """Answer to DiskSnapshotWanted: the whole state as of now, for this node's own disk."""
         if self.log.voter_log is not None:
-            self.journal.begin(self.log.voter_log, entries)
+            self.journal.compact(self.log.voter_log, entries)
 
     def transfer(self, entries: Sequence[bytes]) -> None:
         """Hand over the state of an arc, as the answer to ArcLeaving, when nothing of it is under
@@ -326,6 +336,12 @@ class Clusters(Machine):
         self.merges.consider()
         self.taking_in.consider()
         self.observers.refresh()
+
+    def on_stored(self, event: Stored) -> None:
+        """More of the log is durable here: acknowledge it, or commit it."""
+        self.journal.stored(event.ticket)
+        self.log.acknowledge_stored()
+        self.leader_log.commit_stored()
 
     def on_committed(self, event: Committed) -> None:
         """More of the log is committed: what changes the arc may be decided."""

@@ -88,6 +88,8 @@ class FakeNode:
 
     on_accepted = on_opened
 
+    def on_stored(self, ticket: int) -> None: ...
+
     def on_documents(self) -> None: ...
 
     def on_closed(self, connection: int, reason: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 from canopy.sim.world.scheduler import Scheduler
 from overlay.client import Gathered
 from overlay.links.events import LinkDown, LinkUp
-from overlay.machine import Handler, LocalEvent, Machine, Message, Named, Peer, Timer
+from overlay.machine import Handler, LocalEvent, Machine, Message, Named, Peer, Stored, Timer
 
 T = TypeVar("T")
 Link = tuple[str, str]
@@ -59,6 +59,8 @@ class WorldNode:
         self.watched: dict[str, tuple[Peer, ...]] = {}
         self.timers: dict[Timer, float] = {}
         """Pending timers, and when each is due."""
+        self.tickets = 0
+        self._unstored: list[tuple[tuple[bytes, ...], bool]] = []
         self._table: dict[type, list[Handler]] = {}
         self._queue: deque[LocalEvent | Message] = deque()
 
@@ -100,10 +102,38 @@ class WorldNode:
             self.reply(client, Gathered.of(events, where))
 
     def store(self, *records: bytes, anew: bool = False) -> None:
+        if self._unstored:
+            self._write_all()
+        self._write(records, anew)
+
+    def _write(self, records: Sequence[bytes], anew: bool) -> None:
         disk = self.world.disks.setdefault(self.me.id, [])
         if anew:
             disk.clear()
         disk += records
+
+    def store_later(self, *records: bytes, anew: bool = False) -> int:
+        """Durable in this turn already, or after `World.disk_time`."""
+        self.tickets += 1
+        self._unstored.append((records, anew))
+        if self.world.disk_time is None:
+            self._write_all()
+        elif len(self._unstored) == 1:
+            low, high = self.world.disk_time
+            self.world.after(low + (high - low) * self.world.rng.random(), self.disk_syncs)
+        return self.tickets
+
+    def disk_syncs(self) -> None:
+        """What was to be stored behind the turns is durable now, and the node hears so."""
+        if self._unstored and self.world.nodes.get(self.me.id) is self:
+            self._write_all()
+            self.turn()
+
+    def _write_all(self) -> None:
+        for records, anew in self._unstored:
+            self._write(records, anew)
+        self._unstored.clear()
+        self._queue.append(Stored(self.tickets))
 
     def trace(self, kind: str, **fields: Any) -> None:
         self.traces.append((kind, fields))
@@ -230,6 +260,9 @@ class World(Scheduler):
         """(sender, receiver, message) of all that nodes sent, in order."""
         self.disks: dict[str, list[bytes]] = {}
         """What nodes have stored; outlives `kill`."""
+        self.disk_time: tuple[float, float] | None = None
+        """Seconds after which what is stored behind a turn is durable, evenly spread between the
+        two; None: it is at once."""
         self.observers: list[Observer] = []
         self.checks: list[Callable[[], object]] = []
         """Called after each turn of each node."""

@@ -3,8 +3,8 @@
 * A *ledger* of what was committed: the first primary that calls entry n of a cluster's log
   committed fixes it for ever. A later primary that has something else there, or an end before it,
   took over without what a majority had, or a minority acknowledged it.
-* What a primary calls committed is held by a majority of the voters of its log. A voter that died
-  counts as one that holds it: its disk has it, and is looked at when it starts again.
+* What a primary calls committed is on the disks of a majority of the voters of its log. One that
+  died counts as one that holds it: its disk has it, and is looked at when it starts again.
 * A key is decided about by one primary at most (`owns`), whatever epochs are about. (One that
   stands still decides nothing; its clock goes on before it does anything again.)
 
@@ -86,8 +86,8 @@ class LogWatch:
         if log.voter_log is None:
             return
         if len(log.voters) == 1 and self.world.drivers[name].disk.waiting:
-            # The only voter commits in the turn that appends. Nothing of it has left before the
-            # disk has it, so a crash until then takes nothing back.
+            # The only voter commits a change of who votes in the turn that appends it. Nothing of
+            # it has left before the disk has it, so a crash until then takes nothing back.
             return
         which = f"{cluster.ring}/{cluster.key}"
         reign = (node.me.id, node.incarnation, which, cluster.version[0])
@@ -114,8 +114,8 @@ class LogWatch:
             if voter.id not in nodes:
                 holding += 1
                 continue
-            held = self.world.node(nodes[voter.id]).clusters.log.voter_log
-            holding += held is not None and held.key == log.voter_log.key and held.next >= committed
+            held = self.world.node(nodes[voter.id]).clusters.log
+            holding += held.is_of(log.voter_log.key) and held.durable >= committed
         if log.voters and holding < log.majority():
             text = f"{name} calls {committed} entries committed, {holding} voters have them"
             self.note("log", text)

@@ -98,8 +98,10 @@ class Disk:
         return now.sync_low + (spread * self._rng.random() if spread > 0 else 0.0)
 
     def sync(self) -> None:
-        """Make everything that was stored durable. DiskError: some of it may be, and it is unknown
-        how much."""
+        """Make everything that was stored durable, if anything was. DiskError: some of it may be,
+        and it is unknown how much."""
+        if not self.waiting and not self._anew:
+            return
         now = self.conditions
         if now.fail and self._rng.random() < now.fail:
             self.tear()

@@ -116,6 +116,8 @@ class SimDriver:
         self._is_waiting = False  # for a processor …
         self._has_processor = False  # … and has one, of those that it shares
         self._stored = False  # in this turn
+        self._ticket = 0  # of what was stored behind a turn
+        self._stores_behind = False  # a sync of that is under way
         self._work = 0.0  # seconds that this turn costs
         self.worked = 0.0
         """Seconds of its processor that all turns so far took."""
@@ -343,19 +345,25 @@ class SimDriver:
             return
         self.worked += self._work
         self._work = 0.0
-        try:
-            if self._stored:
-                self._stored = False
-                self.disk.sync()
-        except SimulatedDiskError as error:
-            self._world.happened.append((self._world.now, f"disk of {self.name}: {error}"))
-            self._world.crash(self.name)
-            return
+        if self._stored:
+            self._stored = False
+            if not self._sync():
+                return
         held, self._held = self._held or [], None
         self._answer()
         for action, arguments in held:
             action(*arguments)
         self._catch_up()
+
+    def _sync(self) -> bool:
+        """Whether the disk does; else the process has ended."""
+        try:
+            self.disk.sync()
+        except SimulatedDiskError as error:
+            self._world.happened.append((self._world.now, f"disk of {self.name}: {error}"))
+            self._world.crash(self.name)
+            return False
+        return True
 
     def _answer(self) -> None:
         """Hand the turn's replies to the clients, when what they depend on is durable."""
@@ -449,6 +457,24 @@ class SimDriver:
         self._stored = True
         if self._held is None:
             self._held = []
+
+    def store_later(self, *records: bytes, anew: bool = False) -> int:
+        """Durable behind the turn, when the disk has synced; the process goes on meanwhile."""
+        self.disk.store(*records, anew=anew)
+        self._ticket += 1
+        if not self._stores_behind:
+            self._stores_behind = True
+            self._world.at(self._world.now + self.disk.sync_time(), self._stored_behind)
+        return self._ticket
+
+    def _stored_behind(self) -> None:
+        self._stores_behind = False
+        if not self.alive:
+            return
+        if self._doomed is not None:
+            self._fall()
+        elif self._sync():
+            self._input("on_stored", self._ticket)
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
         """The directory keeps the newest entry of each name."""

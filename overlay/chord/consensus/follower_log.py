@@ -1,10 +1,10 @@
 """A voter's copy of the cluster's log, its votes, and how it follows the primary (P1, P4).
 
-Entries are applied as they come and acknowledged cumulatively, after they and the vote for their
-epoch are durable (`journal`); a process that starts again begins with what its disk has. A snapshot
-counts only when its last piece has come: a voter never has less than before. The same message
-carries the state of an arc that goes to a cluster of its own; that is staged here until this node
-is asked to take it over (`taking_over`).
+Entries are applied as they come and acknowledged cumulatively, when they and the vote for their
+epoch are durable (`journal`), which is mostly in a later turn; a process that starts again begins
+with what its disk has. A snapshot counts only when its last piece has come: a voter never has less
+than before. The same message carries the state of an arc that goes to a cluster of its own; that is
+staged here until this node is asked to take it over (`taking_over`).
 
 An epoch has one primary, because a voter grants an epoch to one node only. It votes when it grants
 an epoch to a candidate, when it is the candidate, and when it takes entries of an epoch: it has
@@ -74,6 +74,7 @@ class FollowerLog:
         )
         self.voter_log: VoterLog | None = None
         self.staged: StagedSnapshot | None = None
+        self._owed: tuple[Peer, int] | None = None  # whom to acknowledge to, under which epoch
         # HELLOs that wait for an answer: by the primary, its cluster and epoch.
         self._hellos = BoundedDict[NodeId, tuple[Key, int]](HELLOS_KEPT)
         self._unsaid = False  # what was said to the primary of this copy was not sent
@@ -84,6 +85,11 @@ class FollowerLog:
     def next(self) -> int:
         """Number of the next entry; 0 without a log."""
         return 0 if self.voter_log is None else self.voter_log.next
+
+    @property
+    def durable(self) -> int:
+        """How many entries are on disk when this turn's messages leave."""
+        return self.next - self.journal.unstored
 
     @property
     def position(self) -> Version:
@@ -186,12 +192,16 @@ class FollowerLog:
         self.voter_log.override(msgspec.structs.replace(self.config, voters=(self.port.me,)))
 
     def append(self, entries: Sequence[LogEntry]) -> None:
-        """Append the primary's own entries, in memory and on disk; they are applied already."""
+        """Append the primary's own entries, in memory and on disk; they are applied already.
+
+        One that changes the configuration is durable before anybody else has it. A primary that
+        votes alone adds two voters at once: if they had that entry, and this node came back
+        without it, both sides could elect."""
         assert self.voter_log is not None
         self._make_room(entries)
         for entry in entries:
             self.voter_log.add(entry)
-        self.journal.append(entries)
+        self.journal.append(entries, at_once=any(entry.config is not None for entry in entries))
 
     # -- at the other voters ---------------------------------------------------------------------
 
@@ -305,10 +315,26 @@ class FollowerLog:
         position = self.position if self.is_of(cluster.key) else EMPTY
         self.port.send(primary, ClusterHelloReply(cluster.key, cluster.epoch, position))
 
+    def acknowledge_stored(self) -> None:
+        """More entries are durable: acknowledge them, if that primary is still the own one."""
+        if self._owed is not None:
+            (primary, epoch), self._owed = self._owed, None
+            if self.voter_log is not None and self._listens(primary, self.voter_log.key, epoch):
+                self._say_stored(primary, epoch)
+
     def _acknowledge(self, primary: Peer, epoch: int) -> None:
+        """Acknowledge all entries as soon as they are durable."""
         assert self.voter_log is not None
         self.vote(self.voter_log.key, epoch, primary.id)
-        self.port.send(primary, LogAck(self.voter_log.key, epoch, self.next))
+        if self.durable == self.next:
+            self._say_stored(primary, epoch)
+        else:
+            self._owed = (primary, epoch)
+
+    def _say_stored(self, primary: Peer, epoch: int) -> None:
+        assert self.voter_log is not None
+        self._owed = None if self.durable == self.next else (primary, epoch)
+        self.port.send(primary, LogAck(self.voter_log.key, epoch, self.durable))
 
     def _install(self, snapshot: Snapshot) -> VoterLog:
         """`snapshot` takes the place of this node's log, in memory and on disk."""

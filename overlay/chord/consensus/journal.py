@@ -3,9 +3,11 @@
 Six kinds of records: votes (`follower_log`), the election timeout that was promised to a primary
 (`heartbeat`), the description of the own cluster (`role`), an arc that was offered (`taking_over`),
 a whole log as a *snapshot* (its position, its configuration, and the trees' state as entries), and
-the entries that came after it. All records of a turn become durable together, before the turn's
-messages leave. So an acknowledgement says that the entries are on disk, and description, log and
-votes always fit together.
+the entries that came after it. They are on disk in the order in which they were stored, so that
+description, log and votes always fit together. All but entries are durable before the messages of
+their turn leave. Entries become durable behind the turn (`Port.store_later`), so that nothing else
+waits for the disk because of them; what says that they are stored waits until they are
+(`unstored`). Whatever is stored at once takes those before it along.
 
 When the entries have grown well beyond the snapshot, the registry is asked for a new one
 (`DiskSnapshotWanted`), and the file begins again with that, which bounds its size to a few times
@@ -14,6 +16,7 @@ that of the state. The same happens when another log replaces the present one.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -90,6 +93,9 @@ class Journal:
         self._size = 0  # bytes of the present file's first records
         self._grown = 0  # bytes that came after them
         self._asked = False  # a snapshot is on its way
+        self.unstored = 0
+        """Entries of the log, its newest, that are not durable when this turn's messages leave."""
+        self._behind: deque[tuple[int, int]] = deque()  # ticket, and how many of them it covers
         for record in restored:
             self._restore(_decoder.decode(record))
             self._grown += len(record)
@@ -146,15 +152,33 @@ class Journal:
             self.election_timeout = 2.0 * seconds
             self._append(StoredTimeout(self.election_timeout))
 
-    def append(self, items: Sequence[LogEntry]) -> None:
-        """Store these entries behind those of the log, durable at the end of the turn."""
-        if items:
-            self._append(*(StoredEntry(item) for item in items))
+    def append(self, items: Sequence[LogEntry], at_once: bool = False) -> None:
+        """Store these entries behind those of the log: behind the turn, or durable before its
+        messages leave (`at_once`)."""
+        if not items:
+            return
+        encoded = [_encoder.encode(StoredEntry(item)) for item in items]
+        if at_once:
+            self._store(*encoded)
+        else:
+            self.unstored += len(items)
+            self._behind.append((self.port.store_later(*encoded), len(items)))
+        self._has_grown(encoded)
+
+    def stored(self, ticket: int) -> None:
+        """What was stored behind the turns is durable up to this ticket."""
+        while self._behind and self._behind[0][0] <= ticket:
+            self.unstored -= self._behind.popleft()[1]
 
     def begin(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
-        """This log takes the place of any other, or is stored anew with its present state."""
+        """This log takes the place of any other."""
         self._has_log = True
-        self._rewrite(Snapshot(voter_log.key, voter_log.position, voter_log.config, tuple(entries)))
+        self._store(*self._whole(_snapshot(voter_log, entries)), anew=True)
+
+    def compact(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
+        """The own log is stored anew with its present state, behind the turn."""
+        encoded = self._whole(_snapshot(voter_log, entries))
+        self._behind.append((self.port.store_later(*encoded, anew=True), 0))
 
     def store_offer(self, offered: OfferedArc) -> None:
         """This node may have to serve this arc, or not any more."""
@@ -166,29 +190,43 @@ class Journal:
         """Store that this node has no log any more; its votes and its offer stay."""
         if self._has_log:
             self._has_log = False
-            self._rewrite()
+            self._store(*self._whole(), anew=True)
 
     # -- parts -----------------------------------------------------------------------------------
 
     def _keep(self, vote: VoteRecord) -> None:
         self.votes.renew(vote.key, vote)
 
-    def _append(self, *records: msgspec.Struct) -> None:
-        encoded = [_encoder.encode(record) for record in records]
+    def _append(self, record: msgspec.Struct) -> None:
+        encoded = _encoder.encode(record)
+        self._store(encoded)
+        self._has_grown((encoded,))
+
+    def _store(self, *encoded: bytes, anew: bool = False) -> None:
+        """Durable before the turn's messages leave, with all that was stored before."""
+        self.port.store(*encoded, anew=anew)
+        self.unstored = 0
+        self._behind.clear()
+
+    def _has_grown(self, encoded: Sequence[bytes]) -> None:
         self._grown += sum(map(len, encoded))
-        self.port.store(*encoded)
         if self._asked or self._grown <= max(JOURNAL_GROWTH_LEAST, JOURNAL_GROWTH * self._size):
             return
         if self._has_log:
             self._asked = True
             self.port.emit(DiskSnapshotWanted())
         else:
-            self._rewrite()
+            self._store(*self._whole(), anew=True)
 
-    def _rewrite(self, *log: Snapshot) -> None:
+    def _whole(self, *log: Snapshot) -> list[bytes]:
+        """All that has to be in the file, which is to take the place of what is there."""
         rest = (StoredTimeout(self.election_timeout), StoredCluster(self.cluster), self.offered)
         records = (*self.votes.values(), *rest, *log)
         encoded = [_encoder.encode(record) for record in records]
         self._size, self._grown = sum(map(len, encoded)), 0
         self._asked = False
-        self.port.store(*encoded, anew=True)
+        return encoded
+
+
+def _snapshot(voter_log: VoterLog, entries: Sequence[bytes]) -> Snapshot:
+    return Snapshot(voter_log.key, voter_log.position, voter_log.config, tuple(entries))

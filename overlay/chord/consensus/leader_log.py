@@ -1,7 +1,8 @@
 """The primary's side of the replicated log (P1; Raft dissertation, sections 3 and 4).
 
-The primary appends entries, each with its epoch and number; the followers get each in order, apply
-it and acknowledge cumulatively. An entry is *committed* when a majority of the voters has it (or
+The primary appends entries, each with its epoch and number, and sends them while its own disk is
+writing them (section 10.2.1); the followers get each in order, apply it and acknowledge
+cumulatively, when it is durable. An entry is *committed* when a majority of the voters has it (or
 more, where one may lie), and only together with one of the primary's own epoch (an older one alone
 may still be overwritten, section 3.6.2), which is why a primary begins with an entry of its own.
 
@@ -186,6 +187,11 @@ class LeaderLog:
             self._growth_announced = True
             self.port.emit(LogGrown())
         return self.local.next - 1
+
+    def commit_stored(self) -> None:
+        """More of this node's own copy is durable, and perhaps committed by that."""
+        if self.role.is_primary:
+            self._commit()
 
     # -- who follows, and who votes --------------------------------------------------------------
 
@@ -381,7 +387,7 @@ class LeaderLog:
     def _reached(self, node: NodeId) -> int:
         """How many entries this voter has on disk, as far as is known."""
         if node == self.port.me.id:
-            return 0 if self.local.fenced else self.local.next
+            return 0 if self.local.fenced else self.local.durable
         follower = self.followers.get(node)
         return 0 if follower is None else follower.acknowledged
 

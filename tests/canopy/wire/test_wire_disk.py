@@ -124,8 +124,8 @@ def test_an_identity_that_is_older_than_the_state_is_refused(tmp_path: Path) -> 
     old = (tmp_path / "node.json").read_text()
     DataFolder(tmp_path).close()
     last = DataFolder(tmp_path)
-    last.store(b"a", anew=True)  # the owner is in what takes the place of all
-    last.sync()
+    last.state.store(b"a", anew=True)  # the owner is in what takes the place of all
+    last.state.sync()
     last.close()
     (tmp_path / "node.json").write_text(old)
     with pytest.raises(FolderError, match="start 1 and 3"):
@@ -207,21 +207,21 @@ def test_a_state_file_that_was_replaced_is_noticed(tmp_path: Path) -> None:
     copy.replace(tmp_path / "state")
     with pytest.raises(DiskError, match="was replaced"):
         folder.check()
-    folder.store(b"a vote")
+    folder.state.store(b"a vote")
     with pytest.raises(DiskError, match="was replaced"):
-        folder.sync()
+        folder.state.sync()
     folder.close()
 
 
 def test_after_a_failed_write_nothing_is_stored_any_more(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
     with files_of_at_most(os.stat(tmp_path / "state").st_size + 10):
-        folder.store(b"a vote")
+        folder.state.store(b"a vote")
         with pytest.raises(DiskError, match="cannot write"):
-            folder.sync()
+            folder.state.sync()
     for _ in range(2):  # there is room again; what is on the disk is not known
         with pytest.raises(DiskError, match="cannot write"):
-            folder.sync()
+            folder.state.sync()
     with pytest.raises(DiskError):
         folder.check()
     folder.close()
@@ -232,12 +232,12 @@ def test_after_a_failed_write_nothing_is_stored_any_more(tmp_path: Path) -> None
 
 def test_a_failed_compaction_leaves_the_old_file(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
-    folder.store(b"old")
-    folder.sync()
+    folder.state.store(b"old")
+    folder.state.sync()
     with files_of_at_most(10):
-        folder.store(b"all", anew=True)
+        folder.state.store(b"all", anew=True)
         with pytest.raises(DiskError, match="cannot write"):
-            folder.sync()
+            folder.state.sync()
     folder.close()  # without a word of a bad file descriptor
     again = DataFolder(tmp_path)
     assert again.restored == [b"old"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from canopy.wire import state_file
+from canopy.wire import state_commits
 from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder, control_path
 
@@ -80,8 +80,8 @@ def test_whatever_is_cut_off_the_whole_turns_before_it_are_there(
     folder = DataFolder(path)
     ends = [(path / "state").stat().st_size]
     for turn in turns:
-        folder.store(*turn)
-        folder.sync()
+        folder.state.store(*turn)
+        folder.state.sync()
         ends.append((path / "state").stat().st_size)
     folder.close()
     cut = data.draw(st.integers(min_value=ends[0], max_value=ends[-1]))
@@ -92,8 +92,8 @@ def test_whatever_is_cut_off_the_whole_turns_before_it_are_there(
     assert folder.restored == before
     assert folder.cut == cut - ends[whole]
     assert not folder.lost
-    folder.store(b"after")
-    folder.sync()
+    folder.state.store(b"after")
+    folder.state.sync()
     folder.close()
     again = DataFolder(path)
     assert again.restored == [*before, b"after"]
@@ -104,8 +104,8 @@ def stored(path: Path, *turns: bytes) -> str:
     """A folder with one record per turn; the node's id."""
     folder = DataFolder(path)
     for record in turns:
-        folder.store(record)
-        folder.sync()
+        folder.state.store(record)
+        folder.state.sync()
     folder.close()
     return folder.node
 
@@ -131,8 +131,8 @@ def test_who_lost_what_was_durable_begins_as_another_node(tmp_path: Path) -> Non
     assert (again.restored, again.lost, again.incarnation) == ([], node, 1)
     assert again.node != node
     assert b"three" in (tmp_path / "state.damaged").read_bytes()
-    again.store(b"new")
-    again.sync()
+    again.state.store(b"new")
+    again.state.sync()
     again.close()
     third = DataFolder(tmp_path)
     assert (third.restored, third.node, third.incarnation) == ([b"new"], again.node, 2)
@@ -153,16 +153,16 @@ def test_who_lost_the_whole_state_begins_as_another_node(tmp_path: Path, how: st
 def test_what_is_stored_anew_takes_the_place_of_all_that_was_there(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
     for number in range(5):
-        folder.store(b"old %d" % number)
-        folder.sync()
-    folder.store(b"never written")
-    folder.store(b"all", b"of it", anew=True)
-    folder.store(b"and this")
+        folder.state.store(b"old %d" % number)
+        folder.state.sync()
+    folder.state.store(b"never written")
+    folder.state.store(b"all", b"of it", anew=True)
+    folder.state.store(b"and this")
     size = (tmp_path / "state").stat().st_size
-    folder.sync()
+    folder.state.sync()
     assert (tmp_path / "state").stat().st_size < size
-    folder.store(b"later")
-    folder.sync()
+    folder.state.store(b"later")
+    folder.state.sync()
     folder.close()
     again = DataFolder(tmp_path)
     assert again.restored == [b"all", b"of it", b"and this", b"later"]
@@ -180,19 +180,19 @@ def test_zeros_of_a_file_that_grew_before_its_bytes_came_are_no_records(tmp_path
 
 def test_nothing_is_on_disk_before_sync(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
-    folder.store(b"record")
+    folder.state.store(b"record")
     assert b"record" not in (tmp_path / "state").read_bytes()
-    folder.sync()
+    folder.state.sync()
     assert b"record" in (tmp_path / "state").read_bytes()
     folder.close()
 
 
 def test_the_state_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_file, "STATE_LIMIT", 200)
+    monkeypatch.setattr(state_commits, "STATE_LIMIT", 200)
     folder = DataFolder(tmp_path)
-    folder.store(b"x" * 100)
+    folder.state.store(b"x" * 100)
     with pytest.raises(FolderError, match="would exceed 200 bytes"):
-        folder.store(b"x" * 70)
+        folder.state.store(b"x" * 70)
     folder.close()
 
 

@@ -40,6 +40,7 @@ class ReplicatedLog(RuleBasedStateMachine):
         self.world = RingWorld(
             1, cluster=ClusterSettings(size=NODES), election=UNRECOVERED, delay=0.02
         )
+        self.world.disk_time = (0.0, 0.06)
         self.all = [self.world.add(founder=n == 0) for n in range(NODES)]
         self.world.run(8)
         assert len(self.all[0].clusters.log.voters) == NODES

@@ -90,6 +90,9 @@ class EchoNode:
     def on_disk(self, events: Sequence[LocalEvent]) -> None:
         self.inputs.append(("disk", *events))
 
+    def on_stored(self, ticket: int) -> None:
+        self.inputs.append(("stored", ticket))
+
     def leave(self, reason: str) -> None:
         self.inputs.append(("leave", reason))
 

@@ -92,7 +92,10 @@ def slowly(bandwidth: float) -> Scenario:
 
 
 def test_publishers_are_slowed_down_to_what_a_subscriber_s_link_carries() -> None:
-    result = run_green(slowly(6_000_000.0))
+    """The host has room for what two publishers have under way when they hear that it waits."""
+    room = replace(FLOOD.settings.tree, held=20 << 20)
+    settings = replace(FLOOD.settings, tree=room)
+    result = run_green(replace(slowly(6_000_000.0), settings=settings))
     assert result.delivered == 1_000
     assert "drop" not in result.records
 

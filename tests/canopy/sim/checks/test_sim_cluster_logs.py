@@ -62,12 +62,13 @@ def test_what_the_only_voter_has_not_on_disk_yet_is_no_promise() -> None:
     world.drivers["n0"].disk.conditions = DiskConditions(sync_low=0.05, sync_high=0.05)
     watch = LogWatch(world, lambda kind, text: None)
     assert found(world, watch) == []
-    log = world.node("n0").clusters.leader_log
-    before = log.committed
+    clusters = world.node("n0").clusters
+    before = clusters.leader_log.committed
     world.subscribe("n0", "x > 0")
-    while log.committed == before:
+    while clusters.log.next == before:
         world.run(0.01)
     assert world.drivers["n0"].disk.waiting
+    assert clusters.leader_log.committed == before
     assert found(world, watch) == []
     world.crash("n0")
     world.restart("n0")
