@@ -4,10 +4,12 @@
 without, and leaves both running. In turns, `--repetitions` times, one program publishes at one node
 of each overlay and a program subscribes at every other one: `--events` events as fast as they are
 taken (`events_per_second`, deliveries to all subscribers), then `--slow` at 200 per second
-(`p50_ms`). `cpu_us` is the processor time of all nodes for one delivery, which other load on the
-machine changes least. All processes share this machine, and other programs disturb them, which
-only ever makes it slower: so `best_…` is the best of all repetitions, beside the medians, and
-`…_ratio` and `p50_more_ms` compare the best of the overlay with keys to the best of the other one.
+(`p50_ms`). `cpu_us` and `calm_cpu_us` are the processor time of all nodes for one delivery in the
+one case and the other, which other load on the machine changes least. All processes share this
+machine, and other programs disturb them, which only ever makes it slower: so `best_…` is the best
+of all repetitions, beside the medians, and `…_ratio` and `p50_more_ms` compare the best of the
+overlay with keys to the best of the other one. `paired_…` are the medians of what the two
+measurements of one repetition differ by, which the machine disturbs alike.
 
 Then, in this process: `handshake_ms` is the processor time of one TLS handshake for one side (half
 of both), and `seal_us` that of encrypting and decrypting one batch. `join_seconds` is from `canopy
@@ -48,7 +50,7 @@ SIZES: Final = (64, 1024, 16_384)
 """Bytes of a batch that is encrypted."""
 
 SLOW_RATE: Final = 200.0
-BEST: Final = {"events_per_second": max, "p50_ms": min, "cpu_us": min}
+BEST: Final = {"events_per_second": max, "p50_ms": min, "cpu_us": min, "calm_cpu_us": min}
 """Which of several measurements of the same was disturbed least."""
 
 SIZE: Final = 100
@@ -204,16 +206,22 @@ def run(nodes: int, repetitions: int, events: int, slow: int, folder: Path) -> l
             for name in list(found)[:: 1 if repetition % 2 else -1]:
                 fast = overlays[name].measure(events, 0.0)
                 calm = overlays[name].measure(slow, SLOW_RATE)
-                found[name].append({**fast, "p50_ms": calm["p50_ms"]})
+                more = {"p50_ms": calm["p50_ms"], "calm_cpu_us": calm["cpu_us"]}
+                found[name].append({**fast, **more})
                 print(f"{repetition} {name} {found[name][-1]}", file=sys.stderr)
         for name, each in found.items():
             row = {key: statistics.median(one[key] for one in each) for key in each[0]}
             best = {f"best_{key}": choose(one[key] for one in each) for key, choose in BEST.items()}
             rows.append({"kind": name, "nodes": nodes, "repetitions": repetitions, **row, **best})
         plain, tls = rows
-        for key in ("events_per_second", "cpu_us"):
+        pairs = list(zip(found["tls"], found["plain"], strict=True))
+        for key in ("events_per_second", "cpu_us", "calm_cpu_us"):
             tls[f"{key}_ratio"] = tls[f"best_{key}"] / plain[f"best_{key}"]
+            tls[f"paired_{key}"] = statistics.median(one[key] / other[key] for one, other in pairs)
         tls["p50_more_ms"] = tls["best_p50_ms"] - plain["best_p50_ms"]
+        tls["paired_p50_more_ms"] = statistics.median(
+            one["p50_ms"] - other["p50_ms"] for one, other in pairs
+        )
         seconds = [joined(overlays["tls"], nodes + number) for number in range(3)]
         memory = in_memory(folder / "tls" / "0" / "keys")
         rows.append({"kind": "keys", "join_seconds": statistics.median(seconds), **memory})
