@@ -194,7 +194,7 @@ class Node:
             self, settings, self.incarnation, self.finder, locations, points, self.history,
             self.hosting.copies, self.proofs,
         )  # fmt: skip
-        self.registrar = Registrar(self, settings, self.incarnation, self.ring)
+        self.registrar = Registrar(self, settings, self.incarnation, self.ring, self.guard.is_leaf)
         self.receiver = Receiver(self, settings, self.history)
         self.delegation = Delegation(self, self.hosting.copies, self.holding)
         self.clients = LocalClients(

@@ -47,6 +47,7 @@ class Guard:
         `confinement`: what becomes of tenants' messages; `dispatch` takes what is let through,
         `send` what is answered for it."""
         self.role = role
+        self.is_leaf = role is Role.LEAF
         self.dispatch = dispatch if role is None else self._check
         """To be called with each message that came over a link."""
         self._dispatch = dispatch

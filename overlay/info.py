@@ -76,6 +76,8 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     pivots: tuple[str, ...]  # per conjunction: the attribute tree(s) it is registered in
     client: int = 0  # whose it is: a number of `ClientInfo`
     level: int = 0  # latency level; 0: none
+    unanswered: int = 0  # registrations that their owners have not acknowledged
+    put_off: int = 0  # of these, what owners take later: so much at a time of a leaf
 
 
 class ClientInfo(msgspec.Struct, frozen=True):

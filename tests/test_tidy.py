@@ -134,7 +134,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.upper_tree.delivery": TREE,
     "overlay.upper_tree.host": (*TREE, "overlay.upper_tree.delivery"),
     "overlay.upper_tree.publisher": (*TREE, "overlay.upper_tree.delivery"),
-    "overlay.upper_tree.subscriber": (*TREE, "overlay.upper_tree.delivery"),
+    "overlay.upper_tree.subscriber": (
+        *(*TREE, "overlay.upper_tree.delivery", "overlay.incidents"),
+    ),
     "overlay.upper_tree.owner": TREE,
     "overlay.upper_tree.owner.registrations": (*TREE, "overlay.upper_tree.owner"),
     "overlay.upper_tree.summaries": (*TREE, "overlay.upper_tree.owner"),

@@ -37,17 +37,22 @@ from overlay.lower_random.messages import Relayed
 from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Message, NodeId, Peer
 from overlay.rights import Principal, refusal
+from overlay.tenants import quotas
 from overlay.tenants.confining import Outcome, outcome
 from overlay.tenants.leaf_share import over_share
 from overlay.tenants.policy import Confinement, TenantPolicy
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.delivery.event_counts import EventCounts
 from overlay.upper_tree.host.hosting import Hosting
-from overlay.upper_tree.messages import Registration
+from overlay.upper_tree.messages import ComeAgain, Registration
 from overlay.upper_tree.owner.leaf_holdings import LeafHoldings
+from overlay.upper_tree.owner.registrations import leaf_inbox
+from overlay.upper_tree.owner.registrations.leaf_inbox import LeafInbox
 from overlay.upper_tree.owner.registrations.leaf_quota import LeafQuota
 from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
+from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner_claims import OwnerClaims
+from overlay.upper_tree.subscriber.registrar import Registrar
 
 EVENTS = "tests/attacks/events/test_attacks_events.py"
 INTEGERS = "tests/attacks/test_attacks_integers.py"
@@ -58,6 +63,8 @@ RINGS = "tests/attacks/test_attacks_rings.py"
 ANY_MESSAGE = "tests/attacks/test_attacks_messages.py"
 CONFINEMENT = "tests/attacks/test_attacks_confinement.py"
 DIRECTORY = "tests/attacks/test_attacks_directory.py"
+LEAVES = "tests/upper_tree/owner/registrations/test_tree_leaf_inbox.py"
+PUT_OFF = "tests/upper_tree/subscriber/test_tree_put_off.py"
 LOCAL = "tests/attacks/test_attacks_local.py"
 OWNERS = "tests/attacks/test_attacks_owners.py"
 POLICY = "tests/attacks/test_attacks_policy.py"
@@ -407,6 +414,67 @@ def security_owners_take_all_of_a_leaf() -> None:
         return True
 
     replace(LeafQuota.takes, always)
+
+
+@fault("keys", TENANTS, "test_a_leaf_that_registers_much_waits_and_delays_nobody_else")
+def security_leaves_register_as_others_do() -> None:
+    """An owner takes the registrations of leaves as they come, like those of other nodes."""
+
+    def enqueue(self: Registry, sender: Peer, message: Message) -> None:
+        self.inbox.take(sender, message)
+
+    replace(Registry.enqueue, enqueue)
+
+
+@fault("keys", LEAVES, "test_leaves_have_their_turns_one_after_the_other")
+def security_first_leaf_is_done_first() -> None:
+    """An owner does all that one leaf has asked for before it comes to the next."""
+    original = LeafInbox._pop
+
+    def _pop(self: LeafInbox) -> tuple[Peer, Message, int]:
+        found = original(self)
+        queue = self._waiting.pop(found[0].id, None)
+        if queue is not None:
+            self._waiting = {found[0].id: queue, **self._waiting}
+        return found
+
+    replace(original, _pop)
+
+
+@fault("keys", LEAVES, "test_what_waits_is_bounded_and_each_leaf_has_its_part")
+def security_leaves_wait_without_bound() -> None:
+    """Whatever leaves ask an owner for waits there until its turn."""
+    replace_constant(leaf_inbox, "LEAVES_WAITING", 10**9)
+
+
+@fault("keys", PUT_OFF, "test_what_was_put_off_is_sent_again_when_it_may_be")
+def security_put_off_is_not_heard() -> None:
+    """A leaf sends again as ever what an owner has put off."""
+
+    def on_come_again(self: Registrar, sender: Peer, message: ComeAgain) -> None:
+        self.port.count("registrations_put_off", len(message.registrations))
+
+    replace(Registrar.on_come_again, on_come_again)
+
+
+@fault("keys", PUT_OFF, "test_nobody_puts_off_what_was_asked_of_others_or_is_acknowledged")
+def security_anybody_puts_off() -> None:
+    """A leaf believes of whoever says so that its registrations are put off."""
+    original = Registrar.on_come_again
+
+    def on_come_again(self: Registrar, sender: Peer, message: ComeAgain) -> None:
+        for key in message.registrations:
+            if (local := self.registrations.get(key)) is not None:
+                self._local.move(local, sender.id)
+        original(self, sender, message)
+
+    replace(original, on_come_again)
+
+
+@fault("keys", TENANTS, "test_a_leaf_that_asks_too_much_hears_so_a_few_times_a_second")
+def security_each_refusal_is_answered() -> None:
+    """A leaf gets an answer for each message that is over its quota."""
+    replace_constant(quotas, "ANSWERS", 1e9)
 
 
 @fault("keys", TENANTS, "test_an_owner_takes_no_more_of_a_leaf_that_does_not_look")

@@ -1,8 +1,13 @@
 """How much a leaf may ask of this node: token buckets by key (docs/design/security.md#quotas).
 
 A leaf works for its own programs alone, so what it asks for is bounded by what one machine's
-programs do. What is over the quota is refused and counted, and so costs no more than decoding. A
-policy may give a tenant's leaves less, or more.
+programs do. What is over the quota is refused and counted, and so costs no more than decoding. The
+leaf hears when to come again, in a message that is smaller than what it has asked, at most
+`ANSWERS` times a second. A policy may give a tenant's leaves less, or more.
+
+How fast registrations are taken is up to their owner
+(overlay/upper_tree/owner/registrations/leaf_inbox.py); here is what a leaf may send that does not
+keep to that.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from overlay.tenants.bucket import Bucket
 from overlay.tenants.confining import Outcome
 from overlay.tenants.policy import Confinement
 from overlay.upper_tree.batches import weigh_event
-from overlay.upper_tree.messages import EventsRefused, Register, Visit
+from overlay.upper_tree.messages import ComeAgain, EventsRefused, Register, Visit
 
 EVENTS: Final = 10_000.0
 """Events per second of one leaf at one host: what one publishing process manages. Guess."""
@@ -27,8 +32,9 @@ EVENTS: Final = 10_000.0
 BYTES: Final = 32.0 * 1024 * 1024
 """Bytes of events per second of one leaf at one host. Guess."""
 
-REGISTRATIONS: Final = 1_000.0
-"""Registrations per second of one leaf at one owner. Guess."""
+REGISTRATIONS: Final = 2_000.0
+"""Registrations per second of one leaf at one owner: twice what that takes of all leaves, so that a
+leaf that keeps to what it is told is never refused here. Guess."""
 
 QUESTIONS: Final = 200.0
 """Walks, lookups and questions per second of one leaf at one node. Guess."""
@@ -36,8 +42,8 @@ QUESTIONS: Final = 200.0
 BURST: Final = 4.0
 """Seconds' worth that may come at once, …"""
 
-START: Final = 20.0
-"""… and of registrations: a program that starts registers all it wants. Guess."""
+ANSWERS: Final = 8.0
+"""Answers per second to one leaf that says when to come again."""
 
 KEYS_MOST: Final = 65_536
 """Leaves whose buckets are kept."""
@@ -75,12 +81,30 @@ class Quotas:
             return self._visit(sender, message)
         if isinstance(message, Register):
             count = len(message.registrations)
-            if not self._takes(sender, "registrations", count, REGISTRATIONS, START):
-                return Outcome(None, (), count)
+            if not self._takes(sender, "registrations", count, REGISTRATIONS, BURST):
+                keys = tuple([(one.attribute, one.id) for one in message.registrations])
+                reason = f"a leaf may send {REGISTRATIONS:,.0f} registrations per second"
+                return self._later(sender, message, count, count / REGISTRATIONS, reason, keys)
         cost = QUESTION_COSTS.get(type(message).__name__, 0)
         if cost and not self._takes(sender, "questions", cost, QUESTIONS, BURST):
-            return Outcome(None, (), 1)
+            reason = f"a leaf may ask {QUESTIONS:,.0f} questions per second"
+            return self._later(sender, message, 1, cost / QUESTIONS, reason, ())
         return None
+
+    def _later(
+        self,
+        sender: Principal,
+        message: Message,
+        count: int,
+        seconds: float,
+        reason: str,
+        keys: tuple[tuple[str, str], ...],
+    ) -> Outcome:
+        """Nothing of it is taken, and the leaf hears so unless it has heard so often."""
+        if not self._takes(sender, "answers", 1, ANSWERS, 1.0):
+            return Outcome(None, (), count)
+        answer = ComeAgain(type(message).__name__, max(1.0, seconds), reason, keys)
+        return Outcome(None, (answer,), count)
 
     def shortened(self, sender: Principal, message: Message) -> tuple[Message | None, int]:
         """A leaf's message without long selectors that are over its quota, and how many these are;

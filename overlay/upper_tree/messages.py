@@ -88,6 +88,19 @@ class Register(Message, frozen=True):
     final: bool = False
 
 
+class ComeAgain(Message, frozen=True):
+    """I have not taken what you have sent, a message of the kind `what`, since it is over what a
+    leaf may ask for (`reason`): ask again in so many seconds. Of a `Register` these registrations
+    (attribute, id) were not taken; others of it were."""
+
+    capability = "quotas"
+
+    what: Annotated[str, msgspec.Meta(max_length=64)]
+    seconds: Duration
+    reason: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    registrations: tuple[tuple[str, str], ...] = ()
+
+
 class BetterPivots(Message, frozen=True):
     """I did not take these: (id, the attribute that you named, one with far less traffic), and the
     popularity of the attributes here (C9)."""

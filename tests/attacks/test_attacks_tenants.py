@@ -12,7 +12,7 @@ from canopy.sim.world.clients import SimulatedSubscription
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from matching import EVERYTHING
-from overlay.lower_random.messages import DocumentVersion
+from overlay.lower_random.messages import DocumentVersion, Walk
 from overlay.machine import Peer, ProtocolError
 from overlay.rights import LEAST, Principal, Role
 from overlay.tenants import leaf_share
@@ -26,8 +26,9 @@ from overlay.tenants.policy import (
     TenantPolicy,
     check_policy,
 )
-from overlay.tenants.quotas import Quotas
+from overlay.tenants.quotas import ANSWERS, Quotas
 from overlay.upper_tree.messages import (
+    ComeAgain,
     Confined,
     EventsRefused,
     Register,
@@ -35,7 +36,7 @@ from overlay.upper_tree.messages import (
     Renew,
     Visit,
 )
-from overlay.upper_tree.owner.registrations import leaf_quota
+from overlay.upper_tree.owner.registrations import leaf_inbox, leaf_quota
 from overlay.upper_tree.visits import groups_of
 from streams.confining import STREAM_RULES
 from streams.consuming.messages import (
@@ -489,6 +490,54 @@ def test_a_leaf_hears_at_once_that_it_has_its_share(monkeypatch: pytest.MonkeyPa
     world.run(2)
     assert seen(world, "n3") == [5]
     assert held(world, "n3")[0][0] == 8
+
+
+def test_a_leaf_that_registers_much_waits_and_delays_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What leaves ask for has its share of an owner's time, whether their nodes keep to it or not;
+    a leaf that asks for more hears when to come again."""
+    monkeypatch.setattr(leaf_inbox, "PACE", 0.01)
+    monkeypatch.setattr(leaf_inbox, "LEAVES_WAITING", 100)
+    world = overlay("", "")
+    for node in ("n3", "n4"):
+        world.subscribe(node, " OR ".join(f"x > {n} AND x < {n}.5" for n in range(150)))
+    world.run(0.5)
+    before = [max(held(world, name))[0] for name in ("n3", "n4")]
+    world.run(1.0)
+    mine = world.subscribe("n2", "x > 7")
+    world.run(0.2)
+    assert mine.acknowledged is not None
+    shares = [max(held(world, name))[0] for name in ("n3", "n4")]
+    assert 100 <= sum(shares) - sum(before) <= 125
+    assert max(shares) < 1.3 * min(shares)
+    counters = [world.node(name).counters for name in ("n3", "n4")]
+    assert all(each["registrations_put_off"] > 0 for each in counters)
+    assert all(each["incidents_put_off"] > 0 for each in counters)
+    world.run(4.0)
+    assert [max(held(world, name)) for name in ("n3", "n4")] == [(150, 1)] * 2
+
+
+def test_a_leaf_that_asks_too_much_hears_so_a_few_times_a_second() -> None:
+    now = 100.0
+    quotas = Quotas(lambda: Confinement(None), lambda: now)
+    leaf = Principal("aa", Role.LEAF, "")
+    made = tuple(
+        Registration(f"r{n}", "x", Peer("aa", ""), "x > 1", EVERYTHING) for n in range(4_000)
+    )
+    assert quotas.outcome(leaf, Register(1, made)) is None
+    answers = [quotas.outcome(leaf, Register(1, made * 2)) for _ in range(100)]
+    told = [found.answers[0] for found in answers if found is not None and found.answers]
+    assert len(told) == ANSWERS
+    assert all(isinstance(each, ComeAgain) and each.what == "Register" for each in told)
+    assert all(found is not None and found.refused == 8_000 for found in answers)
+    request, answer = (len(WireCodec().encode([each])) for each in (Register(1, made * 2), told[0]))
+    assert answer < request / 3
+    now += 60
+    walk = Walk(Peer("aa", ""), 1, ("x",), 1, 3, 4, ())
+    found = [quotas.outcome(leaf, walk) for _ in range(2_000)]
+    told = [each.answers[0] for each in found if each is not None and each.answers]
+    assert [each.what for each in told] == ["Walk"] * int(ANSWERS)
 
 
 def test_an_owner_takes_no_more_of_a_leaf_that_does_not_look(

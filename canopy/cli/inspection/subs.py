@@ -25,7 +25,9 @@ def subs(
 
     A subscription belongs to the program that made it, and ends with it, or, if the program was
     lost without a goodbye, when its session is over (clients.resume): until then the program is
-    shown as away. `canopy subs rm` ends one for a program that does not, or should not go on.
+    shown as away. Of one that is registering it is shown how many registrations are to go, and how
+    many of these their owners take later: of a leaf they take so much at a time. `canopy subs rm`
+    ends one for a program that does not, or should not go on.
 
     \b
     canopy subs
@@ -51,6 +53,10 @@ def subs(
     for one in found:
         owner = clients.get(one.client)
         state = "acknowledged" if one.acknowledged else "registering"
+        if one.unanswered:
+            state += f", {one.unanswered:,} to go"
+        if one.put_off:
+            state += f" ({one.put_off:,} put off)"
         process = str(owner.pid or "-") if owner else "-"
         if owner and owner.parked_for >= 0:
             process += f", away for {duration(owner.parked_for)}"

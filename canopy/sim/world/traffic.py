@@ -57,6 +57,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "Register",
         "Registered",
         "BetterPivots",
+        "ComeAgain",
         "Unregister",
         "Unregistered",
         "NotOwner",

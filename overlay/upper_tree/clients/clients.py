@@ -492,6 +492,7 @@ class LocalClients(Machine):
             mine.pivots,
             mine.client,
             mine.level,
+            *self.registrar.progress(mine.id),
         )
 
     def _is_acknowledged(self, mine: LocalSubscription) -> bool:

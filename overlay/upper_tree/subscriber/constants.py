@@ -19,6 +19,23 @@ name."""
 SENT_AT_ONCE = 256
 """Registrations that are sent in one turn: 3 ms (measured)."""
 
+REGISTRATIONS_LOOKED_AT = 1_024
+"""… that are looked at for that in one turn: 1 ms. Guess."""
+
+LEAF_WINDOW = 1_024
+"""Registrations of a leaf that an owner has not answered: half of what it lets wait of all leaves,
+a second's worth (overlay/upper_tree/owner/registrations/leaf_inbox.py)."""
+
+LEAF_SENT_AT_ONCE = 32
+"""Registrations that a leaf sends in one turn: of a tenant's an owner narrows each when it comes,
+and that takes 0.1 ms."""
+
+PUT_OFF_MOST = 60.0
+"""Seconds for which an owner can put off a registration."""
+
+PUT_OFF_SAID_EVERY = 10.0
+"""Seconds between two incidents that say that a node puts off what is asked of it."""
+
 UNREGISTERED_AT_ONCE = 1_024
 """Registrations whose owners are asked in one turn to end them: 5 ms (measured)."""
 

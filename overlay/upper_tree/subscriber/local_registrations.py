@@ -24,7 +24,7 @@ class LocalRegistration:
         self.key: RegistrationKey = (registration.attribute, registration.id)
         """What it is known by at owner and hosts: its attribute and its id."""
         self.acknowledged = False
-        self.sent_to: NodeId = ""  # the owner that it was sent to last
+        self.sent_to: NodeId = ""  # the owner that it was sent to last (`LocalRegistrations.move`)
         self.sends = 0  # how often it was sent
         self.retry_at = 0.0  # when to send it once more
         self.final = final
@@ -43,6 +43,8 @@ class LocalRegistrations:
         self._by_subscription: dict[str, dict[RegistrationKey, None]] = {}
         self._ownerless: dict[RegistrationKey, LocalRegistration] = {}
         """Those whose owner is looked for."""
+        self._unanswered_by: dict[NodeId, int] = {}
+        """How many are not acknowledged, by what `sent_to` says."""
 
     @property
     def settled(self) -> bool:
@@ -62,6 +64,30 @@ class LocalRegistrations:
         """The keys of a subscription's registrations, in the order in which they were added."""
         return self._by_subscription.get(subscription, ())
 
+    def unanswered_by(self, owner: NodeId) -> int:
+        """How many were sent to this owner last and are not acknowledged."""
+        return self._unanswered_by.get(owner, 0)
+
+    def move(self, local: LocalRegistration, owner: NodeId) -> None:
+        """Note to whom it was sent last, or what it waits for instead."""
+        is_counted = self._unacknowledged.get(local.subscription, {}).get(local.key) is local
+        if is_counted:
+            self._count(local, -1)
+        local.sent_to = owner
+        if is_counted:
+            self._count(local, 1)
+
+    def _count(self, local: LocalRegistration, more: int) -> None:
+        count = self._unanswered_by.get(local.sent_to, 0) + more
+        if count:
+            self._unanswered_by[local.sent_to] = count
+        else:
+            self._unanswered_by.pop(local.sent_to, None)
+
+    def unanswered_of(self, subscription: str) -> Collection[LocalRegistration]:
+        """Those of a subscription that are not acknowledged."""
+        return self._unacknowledged.get(subscription, {}).values()
+
     def unanswered(self) -> Iterator[LocalRegistration]:
         """Those that are not acknowledged, by subscription."""
         for waiting in self._unacknowledged.values():
@@ -75,7 +101,11 @@ class LocalRegistrations:
             self._by_tree[key[0]] = self._by_tree.get(key[0], 0) + 1
         self.by_key[key] = local
         self._by_subscription.setdefault(local.subscription, {})[key] = None
-        self._unacknowledged.setdefault(local.subscription, {})[key] = local
+        waiting = self._unacknowledged.setdefault(local.subscription, {})
+        if (former := waiting.get(key)) is not None:
+            self._count(former, -1)
+        waiting[key] = local
+        self._count(local, 1)
 
     def remove(self, key: RegistrationKey) -> None:
         """Remove one that gives way to another under another pivot."""
@@ -87,7 +117,8 @@ class LocalRegistrations:
 
     def end(self, subscription: str) -> list[RegistrationKey]:
         """Remove all registrations of a subscription; returns the keys that there were."""
-        self._unacknowledged.pop(subscription, None)
+        for local in self._unacknowledged.pop(subscription, {}).values():
+            self._count(local, -1)
         keys = self._by_subscription.pop(subscription, ())
         for key in keys:
             self._ownerless.pop(key, None)
@@ -103,6 +134,7 @@ class LocalRegistrations:
 
     def acknowledge(self, key: RegistrationKey, local: LocalRegistration) -> None:
         """Note that nothing is to be waited for at this registration any more."""
+        self._count(local, -1)
         local.acknowledged = True
         waiting = self._unacknowledged[local.subscription]
         del waiting[key]
@@ -111,7 +143,7 @@ class LocalRegistrations:
 
     def await_owner(self, local: LocalRegistration) -> None:
         """Note that the owner of this registration is looked for."""
-        local.sent_to = ""
+        self.move(local, "")
         self._ownerless[local.key] = local
 
     def take_owned(self, owns: Callable[[str], bool]) -> list[LocalRegistration]:

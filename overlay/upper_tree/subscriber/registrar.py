@@ -25,6 +25,7 @@ from overlay.bounded import BoundedDict
 from overlay.chord.events import OwnerFound, RingLeft
 from overlay.chord.keys import attribute_key
 from overlay.chord.ring.ring import Ring
+from overlay.incidents import Alarmed
 from overlay.links.events import LinkDown
 from overlay.machine import (
     Alarm,
@@ -48,6 +49,7 @@ from overlay.upper_tree.events import (
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     BetterPivots,
+    ComeAgain,
     Register,
     Registered,
     Registration,
@@ -56,7 +58,12 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.pivots import choose_pivot
 from overlay.upper_tree.subscriber.constants import (
+    LEAF_SENT_AT_ONCE,
+    LEAF_WINDOW,
     POPULARITY_MOST,
+    PUT_OFF_MOST,
+    PUT_OFF_SAID_EVERY,
+    REGISTRATIONS_LOOKED_AT,
     RETRY_PAUSE,
     SENT_AT_ONCE,
     UNREGISTERED_AT_ONCE,
@@ -68,6 +75,10 @@ from overlay.upper_tree.subscriber.renewals import Renewals
 WAITING = "-"
 """In the place of a node id: to be sent in this turn, or in a later one, since a turn sends no
 more."""
+
+
+PUT_OFF = "~"
+"""… its owner has said when it may be sent again."""
 
 
 class RegisterDue(Timer, frozen=True):
@@ -82,8 +93,22 @@ class UnregisterDue(Timer, frozen=True):
 class Registrar(Machine):
     """Registers the subscriptions of this node and renews their leases."""
 
-    def __init__(self, port: Port, settings: Settings, incarnation: int, ring: Ring) -> None:
+    def __init__(
+        self,
+        port: Port,
+        settings: Settings,
+        incarnation: int,
+        ring: Ring,
+        is_leaf: bool = False,
+    ) -> None:
+        """`is_leaf`: owners take so much at a time of this node."""
         super().__init__(port)
+        self._window = LEAF_WINDOW if is_leaf else math.inf
+        self._at_once = LEAF_SENT_AT_ONCE if is_leaf else SENT_AT_ONCE
+        self._parked: dict[NodeId, deque[LocalRegistration]] = {}
+        """By owner, those that wait until it has answered others."""
+        self._put_off_said: dict[tuple[NodeId, str], float] = {}
+        """When it was said last that a node has put off what was asked of it."""
         self.settings = settings.tree
         self.incarnation = incarnation
         self.ring = ring
@@ -187,6 +212,8 @@ class Registrar(Machine):
         """End all registrations of a subscription: their owners hear it in a moment, in one message
         with others that end meanwhile."""
         self._end(self._local.end(subscription))
+        for owner in list(self._parked):
+            self._unpark(owner)
 
     def leave(self) -> None:
         """The node leaves: a registration that its owner does not end when it is asked once ends
@@ -223,28 +250,32 @@ class Registrar(Machine):
     def _wait(self, one: LocalRegistration) -> None:
         """It is to be sent behind the others that wait."""
         if one.sent_to != WAITING:
-            one.sent_to = WAITING
+            self._local.move(one, WAITING)
             self._waiting.append(one)
 
     def _send_some(self) -> None:
         """Send as many of those that wait as a turn may."""
         batches: dict[tuple[NodeId, bool], tuple[Peer, list[LocalRegistration]]] = {}
         owners: dict[str, Peer | None] = {}
-        sent = 0
-        while self._waiting and sent < SENT_AT_ONCE:
+        sent = looked = 0
+        while self._waiting and sent < self._at_once and looked < REGISTRATIONS_LOOKED_AT:
+            looked += 1
             one = self._waiting.popleft()
             attribute = one.registration.attribute
             if self.registrations.get(one.key) is not one:
                 continue  # it has ended
-            sent += 1
-            one.retry_at = self.port.now + self.settings.retry
             if attribute not in owners:
                 owners[attribute] = self._find_owner(attribute)
             owner = owners[attribute]
+            if owner is not None and self._local.unanswered_by(owner.id) >= self._window:
+                self._parked.setdefault(owner.id, deque()).append(one)
+                continue
+            sent += 1
+            one.retry_at = self.port.now + self.settings.retry
             if owner is None:
                 self._local.await_owner(one)
             else:
-                one.sent_to = owner.id
+                self._local.move(one, owner.id)
                 one.sends += 1
                 batches.setdefault((owner.id, one.final), (owner, []))[1].append(one)
         for (_, final), (peer, batch) in batches.items():
@@ -254,6 +285,28 @@ class Registrar(Machine):
             self._look_within(self.settings.retry)
         if self._waiting:
             self._retry.within(0.0)
+
+    def _unpark(self, owner: NodeId) -> None:
+        """The owner may have answered some: send as many of those that wait for that."""
+        parked = self._parked.get(owner)
+        if parked is None:
+            return
+        room = self._window - self._local.unanswered_by(owner)
+        while parked and room > 0:
+            one = parked.popleft()
+            if self.registrations.get(one.key) is one:  # else it has ended
+                self._waiting.append(one)
+                room -= 1
+        if not parked:
+            del self._parked[owner]
+        if self._waiting:
+            self._retry.within(0.0)
+
+    def _unpark_all(self) -> None:
+        """Owners have changed, perhaps."""
+        for parked in self._parked.values():
+            self._waiting += parked
+        self._parked.clear()
 
     def _find_owner(self, attribute: str) -> Peer | None:
         """The primary of the attribute's owner; if it is not known it is looked for."""
@@ -283,9 +336,47 @@ class Registrar(Machine):
             if local is not None and not local.acknowledged:
                 self._local.acknowledge((message.attribute, id_), local)
                 touched[local.subscription] = None
+        self._unpark(sender.id)
         for subscription in touched:
             if self.is_ready(subscription):
                 self.port.emit(SubscriptionReady(subscription))
+
+    def on_come_again(self, sender: Peer, message: ComeAgain) -> None:
+        """A node has put off what this one has asked of it: registrations are sent again when it
+        has said, and people hear of it. (What else was asked is asked again by who has asked.)"""
+        seconds = min(message.seconds, PUT_OFF_MOST)
+        mine = (self.registrations.get(key) for key in message.registrations)
+        put_off = [one for one in mine if one is not None and one.sent_to == sender.id]
+        for local in put_off:
+            if not local.acknowledged:
+                self._local.move(local, PUT_OFF)
+                local.retry_at = self.port.now + seconds * (1.0 + self.port.rng.random() / 4)
+        if put_off:
+            self._look_within(seconds)
+            self._unpark(sender.id)
+        if message.what == "Register":
+            self.port.count("registrations_put_off", len(put_off))
+        else:
+            self.port.count("questions_put_off")
+        self._say_put_off(sender.id, message)
+
+    def _say_put_off(self, node: NodeId, message: ComeAgain) -> None:
+        """As an incident, now and then."""
+        key, now = (node, message.what), self.port.now
+        said = {k: at for k, at in self._put_off_said.items() if now - at < PUT_OFF_SAID_EVERY}
+        if key not in said:
+            said[key] = now
+            what = "registrations" if message.what == "Register" else f"{message.what} questions"
+            text = f"{what}, by {node}: {message.reason or 'a leaf asks for too much'}"
+            self.port.emit(Alarmed("put off", text))
+        self._put_off_said = said
+
+    def progress(self, subscription: str) -> tuple[int, int]:
+        """How many registrations of a subscription are not acknowledged, and how many of these
+        wait because their owner takes no more of this node for now."""
+        unanswered = self._local.unanswered_of(subscription)
+        held = sum(one.sent_to in (PUT_OFF, WAITING) for one in unanswered)
+        return len(unanswered), held if self._window < math.inf else 0
 
     def on_better_pivots(self, sender: Peer, message: BetterPivots) -> None:
         """The owner knows attributes with less traffic: register there instead.
@@ -331,6 +422,7 @@ class Registrar(Machine):
                 if owner not in ("", local.sent_to) and not local.redirected:
                     local.redirected = True
                     at_once.append(local)
+        self._unpark_all()
         self._look_within(RETRY_PAUSE)
         self._send(at_once)
         self._renewals.refused(renewed)
@@ -354,6 +446,7 @@ class Registrar(Machine):
             if local.sent_to == event.peer.id:
                 local.retry_at = self.port.now + RETRY_PAUSE
                 self._look_within(RETRY_PAUSE)
+        self._unpark_all()
         if self._leaving:
             self._ended.clear()
         self._renewals.lost(event.lost)
@@ -381,6 +474,10 @@ class Registrar(Machine):
         later = [local.retry_at for local in sent if local.retry_at > now]
         if later:
             self._look_within(min(later) - now)
+        for owner in list(self._parked):
+            self._unpark(owner)
+        if self._parked:
+            self._look_within(self.settings.retry)
 
     # --- ending ---
 

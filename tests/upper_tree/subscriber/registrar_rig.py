@@ -18,10 +18,12 @@ OWNER = peer("o")
 class Rig:
     """A registrar; the whole ring is owned by o unless said otherwise."""
 
-    def __init__(self, chosen: Settings | None = None, known: bool = True) -> None:
+    def __init__(
+        self, chosen: Settings | None = None, known: bool = True, is_leaf: bool = False
+    ) -> None:
         self.port = one_node("s")
         self.ring = FakeRing(self.port)
-        self.registrar = Registrar(self.port, chosen or Settings(), 3, self.ring)
+        self.registrar = Registrar(self.port, chosen or Settings(), 3, self.ring, is_leaf)
         self.port.add(self.registrar)
         if known:
             self.ring.learn(cluster_of("o"))

@@ -29,6 +29,10 @@ from overlay.upper_tree.owner.leaf_holdings import LeafHoldings
 LEAVES_MOST: Final = 65_536
 """Leaves of which it is remembered how many trees were planted for them."""
 
+SHARE_AGAIN: Final = 5.0
+"""Seconds after which a leaf is to ask again for what is beyond its share: programs end
+subscriptions, and trees may be planted."""
+
 
 class LeafQuota:
     """Whether one more registration of a leaf is taken."""

@@ -16,7 +16,7 @@ A registration is acknowledged (SUBACK) when three things are so:
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from overlay.chord.events import (
@@ -25,7 +25,18 @@ from overlay.chord.events import (
     RoleChanged,
 )
 from overlay.lower_random.policies import Policies
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
+from overlay.machine import (
+    Alarm,
+    Handler,
+    Handlers,
+    Machine,
+    Message,
+    NodeId,
+    Peer,
+    Port,
+    ProtocolError,
+    Timer,
+)
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration
 from overlay.upper_tree.compiled_selectors import boxes_of
@@ -37,6 +48,7 @@ from overlay.upper_tree.events import (
 from overlay.upper_tree.messages import (
     Adopted,
     BetterPivots,
+    ComeAgain,
     Install,
     Installed,
     Register,
@@ -49,7 +61,8 @@ from overlay.upper_tree.narrowing import narrowed_again
 from overlay.upper_tree.owner.constants import ACKNOWLEDGE_PERIOD
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.registrations.leaf_quota import LeafQuota
+from overlay.upper_tree.owner.registrations.leaf_inbox import PACE, LeafInbox
+from overlay.upper_tree.owner.registrations.leaf_quota import SHARE_AGAIN, LeafQuota
 from overlay.upper_tree.owner.registrations.registration_ends import RegistrationEnds
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import (
@@ -121,6 +134,7 @@ class Registry(Machine):
     ) -> None:
         """`is_leaf`: whether a node is known to be one, whose registrations have a quota."""
         super().__init__(port)
+        self._is_leaf = is_leaf
         self._quota = LeafQuota(is_leaf, lambda: policies.confinement, lambda: port.now)
         self._policies = policies
         self._counting = settings.tree.routing == "counting"
@@ -141,20 +155,25 @@ class Registry(Machine):
         """By subscriber, how many these are."""
         self._again: dict[str, list[tuple[Registration, Peer | None]]] = {}
         """By attribute, what was acknowledged before and is asked for again in this turn."""
-        self.inbox = SlicedInbox(
-            port,
-            RegisterMoreDue(),
-            {
-                Register: self.on_register,
-                Unregister: self.ends.on_unregister,
-                Renew: self.ends.on_renew,
-            },
-            self._finish,
-        )
+        handlers_of: dict[type[Message], Handler] = {
+            Register: self.on_register,
+            Unregister: self.ends.on_unregister,
+            Renew: self.ends.on_renew,
+        }
+        self.inbox = SlicedInbox(port, RegisterMoreDue(), handlers_of, self._finish)
+        self.leaves = LeafInbox(port, handlers_of, self._finish, self._put_off)
+        """Where leaves' messages wait."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
-        return {**super().handlers(), **self.inbox.handlers(), Register: self.take}
+        return {
+            **super().handlers(),
+            **self.inbox.handlers(),
+            **self.leaves.handlers(),
+            Register: self.take,
+            Unregister: self.enqueue,
+            Renew: self.enqueue,
+        }
 
     # --- registering ---
 
@@ -166,14 +185,33 @@ class Registry(Machine):
             raise ProtocolError("too many registrations in one message")
         if any(one.subscriber.id != sender.id for one in message.registrations):
             raise ProtocolError("a registration of another subscriber")
-        self.inbox.take(sender, message)
+        self.enqueue(sender, message)
+
+    def enqueue(self, sender: Peer, message: Message) -> None:
+        """Do what a subscriber asks for when its turn comes."""
+        inbox = self.leaves if self._is_leaf(sender.id) else self.inbox
+        inbox.take(sender, message)
+
+    def _put_off(self, leaf: Peer, message: Message, seconds: float) -> None:
+        """There is no room for a message of a leaf. What it has not registered it may ask for again
+        in so many seconds; the rest it sends again by itself."""
+        if isinstance(message, Register):
+            reason = f"an owner takes {1 / PACE:,.0f} registrations per second of leaves"
+            self._come_again(leaf, message.registrations, seconds, reason)
+
+    def _come_again(
+        self, leaf: Peer, refused: Sequence[Registration], seconds: float, reason: str
+    ) -> None:
+        self.port.count("quota_refused", len(refused))
+        keys = tuple([(one.attribute, one.id) for one in refused])
+        self.port.send(leaf, ComeAgain("Register", seconds, reason, keys))
 
     def on_register(self, sender: Peer, message: Register) -> None:
         """Take registrations of trees that this node owns; name the owner of the others."""
         foreign: dict[str, None] = {}
         better: list[tuple[str, str, str]] = []
         accepts: dict[str, bool] = {}  # mostly all are of one tree
-        over = 0
+        over: list[Registration] = []
         for registration in message.registrations:
             attribute = registration.attribute
             if attribute not in accepts:
@@ -193,10 +231,10 @@ class Registry(Machine):
                 elif self._has_room(registration):
                     self._add(registration, boxes, message.incarnation)
                 else:
-                    over += 1  # it is sent again while its subscriber wants it
+                    over.append(registration)  # sent again while its subscriber wants it
         self._owner.refuse(sender, foreign)
         if over:
-            self.port.count("quota_refused", over)
+            self._come_again(sender, over, SHARE_AGAIN, "a leaf has its share at this owner")
         if better:
             self._redirect(sender, better)
         self.ends.heard(sender.id, message.incarnation)
@@ -318,6 +356,7 @@ class Registry(Machine):
         for host in map_.hosts().values():
             self.port.send(host, map_.assignment(attribute, host.id))
         self.inbox.charge(TREE)
+        self.leaves.charge(TREE)
         self.port.count("trees_created")
         return owned
 
