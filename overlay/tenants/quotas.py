@@ -33,8 +33,8 @@ BYTES: Final = 32.0 * 1024 * 1024
 """Bytes of events per second of one leaf at one host. Guess."""
 
 REGISTRATIONS: Final = 2_000.0
-"""Registrations per second of one leaf at one owner: twice what that takes of all leaves, so that a
-leaf that keeps to what it is told is never refused here. Guess."""
+"""Registrations per second of one leaf at one owner: thrice what that takes of all leaves, so that
+a leaf that keeps to what it is told is never refused here. Guess."""
 
 QUESTIONS: Final = 200.0
 """Walks, lookups and questions per second of one leaf at one node. Guess."""

@@ -52,6 +52,7 @@ def test_by_time_the_hosts_share_what_is_too_much_for_one() -> None:
 
 def test_by_hash_one_host_has_it_all() -> None:
     delay, matched = flood("hash")
-    # The last are at hosts that the load brought in, which also take over some of what waited.
-    assert max(matched.values()) > 0.7 * EVENTS
+    # The last are at hosts that the load brought in, which also take over some of what waited: how
+    # much, depends on when they are there.
+    assert max(matched.values()) > 0.55 * EVENTS
     assert delay > 0.4  # twice what it is by time; it ends when the load has brought others in

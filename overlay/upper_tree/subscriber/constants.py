@@ -22,7 +22,7 @@ SENT_AT_ONCE = 256
 REGISTRATIONS_LOOKED_AT = 1_024
 """… that are looked at for that in one turn: 1 ms. Guess."""
 
-LEAF_WINDOW = 1_024
+LEAF_WINDOW = 768
 """Registrations of a leaf that an owner has not answered: half of what it lets wait of all leaves,
 a second's worth (overlay/upper_tree/owner/registrations/leaf_inbox.py)."""
 

@@ -37,20 +37,20 @@ from overlay.machine import (
 from overlay.upper_tree.messages import Register, Registration, Renew, Unregister
 from overlay.upper_tree.sliced_inbox import ENDS
 
-LEAVES_AT_ONCE: Final = 8
-"""Counts of work in one turn, if no single thing counts more: 0.8 ms (a registration with a short
-selector counts 1, and takes 0.1 ms)."""
+LEAVES_AT_ONCE: Final = 4
+"""Counts of work in one turn, if no single thing counts more: 0.6 ms (a registration with a short
+selector counts 1, and takes 0.15 ms of an owner that hosts the tree as well)."""
 
-PACE: Final = 0.001
-"""Seconds that follow for each count: a tenth of the owner's time, or 1,000 registrations per
+PACE: Final = 0.0015
+"""Seconds that follow for each count: a tenth of the owner's time, or some 650 registrations per
 second of all leaves. By the 99th percentile of others' deliveries (`python -m
 bench.security.leaf`)."""
 
 LONG: Final = 512
 """Characters of a selector that count once more: it is compiled by owner and hosts. Guess."""
 
-LEAVES_WAITING: Final = 2_048
-"""Counts that wait at most, of all leaves together: two seconds, which is less than a subscriber
+LEAVES_WAITING: Final = 1_536
+"""Counts that wait at most, of all leaves together: 2.3 seconds, which is less than a subscriber
 waits before it asks again (`tree.retry`)."""
 
 AGAIN_LEAST, AGAIN_MOST = 0.5, 30.0

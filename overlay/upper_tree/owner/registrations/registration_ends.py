@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from overlay.chord.events import ArcDivided, Committed, Elected, RoleChanged
 from overlay.chord.keys import attribute_key
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
+from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.events import MatchingInterrupted
@@ -131,10 +131,7 @@ class RegistrationEnds(Machine):
             self._sweep.cancel()
 
     def on_renew(self, sender: Peer, message: Renew) -> None:
-        """All leases of one subscriber with this cluster, in one message; never logged. Raises
-        ProtocolError if a tree is named twice: each is looked through for what is the sender's."""
-        if len({attribute for attribute, _, _ in message.trees}) < len(message.trees):
-            raise ProtocolError("a renewal that names a tree twice")
+        """All leases of one subscriber with this cluster, in one message; never logged."""
         named = [*(attribute for attribute, _, _ in message.trees), *message.unsure]
         self._leases.renew(sender.id, message.incarnation, self.port.now, named)
         refused, foreign = [], []

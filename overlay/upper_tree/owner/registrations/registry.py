@@ -172,7 +172,7 @@ class Registry(Machine):
             **self.leaves.handlers(),
             Register: self.take,
             Unregister: self.enqueue,
-            Renew: self.enqueue,
+            Renew: self.take_renewal,
         }
 
     # --- registering ---
@@ -187,6 +187,13 @@ class Registry(Machine):
             raise ProtocolError("a registration of another subscriber")
         self.enqueue(sender, message)
 
+    def take_renewal(self, sender: Peer, message: Renew) -> None:
+        """A renewal comes: it is looked at now, or when its turn comes. Raises ProtocolError if a
+        tree is named twice: each is looked through for what is the sender's."""
+        if len({attribute for attribute, _, _ in message.trees}) < len(message.trees):
+            raise ProtocolError("a renewal that names a tree twice")
+        self.enqueue(sender, message)
+
     def enqueue(self, sender: Peer, message: Message) -> None:
         """Do what a subscriber asks for when its turn comes."""
         inbox = self.leaves if self._is_leaf(sender.id) else self.inbox
@@ -196,7 +203,7 @@ class Registry(Machine):
         """There is no room for a message of a leaf. What it has not registered it may ask for again
         in so many seconds; the rest it sends again by itself."""
         if isinstance(message, Register):
-            reason = f"an owner takes {1 / PACE:,.0f} registrations per second of leaves"
+            reason = f"an owner takes {1 / PACE:,.0f} registrations per second of all leaves"
             self._come_again(leaf, message.registrations, seconds, reason)
 
     def _come_again(

@@ -118,7 +118,7 @@ def test_trees_that_are_planted_and_long_selectors_take_their_time() -> None:
     assert [len(turn) for _, turn in owner.turns] == [1] * 4, "each may plant a tree"
     assert owner.turns[1][0] - owner.turns[0][0] == pytest.approx((TREE + 1) * PACE)
     long = many(2, padding=3 * LONG)
-    assert [cost(part) for part in pieces(long)] == [8]
+    assert [cost(part) for part in pieces(long)] == [4, 4]
     assert [cost(part) for part in pieces(many(1, padding=100 * LONG))] == [101]
 
 
