@@ -222,6 +222,11 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
         yield Finding("keys", "ok", f"{role} of {certificate.holder.overlay} until {until}")
     if keys.is_issuer:
         yield from _look_at_issuer(keys, now)
+    if (keys.path / "root.key").exists():
+        yield Finding(
+            "keys", "note", "the root's key is here: who reads it signs any issuer",
+            f"move {keys.path / 'root.key'} to a safe place, offline: nothing that runs needs it",
+        )  # fmt: skip
 
 
 def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:

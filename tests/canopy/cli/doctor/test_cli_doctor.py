@@ -95,6 +95,9 @@ def test_keys_are_there_private_and_in_their_time(
     config = NodeConfig(data=str(keys.path.parent))
     [fine] = machine.look_at_keys(config)
     assert fine.level == "ok", fine
+    (keys.path / "root.key").touch(0o600)
+    assert levels(machine.look_at_keys(config)) == ["ok", "note"]
+    (keys.path / "root.key").unlink()
     certificate = keys.certificate()
     assert certificate is not None
     for now, level, word in (
