@@ -20,7 +20,7 @@ from canopy.wire.transport.tls import TlsPipe
 from overlay.hybrid_clock import HybridClock
 from overlay.links.signing import Chain
 from overlay.machine import Message, NodeId
-from overlay.rights import Principal, _register
+from overlay.rights import RULES, Principal
 from overlay.tenants import quotas
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree import sliced_inbox
@@ -124,7 +124,7 @@ def registrations_replace_those_of_others() -> None:
     def own(sender: NodeId, message: Register) -> bool:
         return all(each.subscriber.id == sender for each in message.registrations)
 
-    replace(_register, own)
+    RULES[Register] = own
 
 
 @fault("keys", TENANTS, "test_names_by_which_programs_end_one_another_are_each_tenant_s_own")
