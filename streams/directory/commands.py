@@ -15,7 +15,13 @@ from overlay.machine import Machine, NodeId, Peer, Port, Timer, by_id
 from overlay.stream_client import AddStream, EditStream
 from streams.directory.circles import CircleSearch, said
 from streams.directory.describing import stream_info, takes_in
-from streams.directory.entry import StreamEntry, StreamOptions, fault_in_name, fault_in_options
+from streams.directory.entry import (
+    StreamEntry,
+    StreamOptions,
+    fault_in_name,
+    fault_in_options,
+    unfit,
+)
 from streams.directory.messages import (
     AskShards,
     AskStream,
@@ -109,7 +115,7 @@ class StreamCommands(Machine):
             )
             fault = fault_in_name(command.name) or fault_in_options(options)
         except msgspec.ValidationError as error:
-            fault = str(error)
+            fault = unfit(error)
         if fault:
             self.port.reply(client, Failed(command.request, "usage", fault))
             return
@@ -151,7 +157,7 @@ class StreamCommands(Machine):
         try:
             msgspec.convert(given, StreamOptions)
         except msgspec.ValidationError as error:
-            self.port.reply(client, Failed(command.request, "usage", str(error)))
+            self.port.reply(client, Failed(command.request, "usage", unfit(error)))
             return
         given = {field: getattr(command, field) for field in fields}
         self.questions.ask(name, lambda t: ChangeStream(t, name, **given), answered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -197,6 +198,21 @@ def differing(known: StreamOptions, asked: StreamOptions) -> str:
         "--" + _SPOKEN.get(name, name.replace("_", "-"))
         for name in known.__struct_fields__
         if getattr(known, name) != getattr(asked, name)
+    )
+
+
+_OUTSIDE: Final = re.compile(r"Expected `\w+` (of length )?([<>])= (-?[\d.]+) - at `\$\.(\w+)")
+
+
+def unfit(error: msgspec.ValidationError) -> str:
+    """What is wrong with options that are none, in the users' words for them."""
+    found = _OUTSIDE.match(str(error))
+    if found is None:
+        return str(error)
+    length, sign, bound, name = found.groups()
+    option = "--" + _SPOKEN.get(name, name.replace("_", "-"))
+    return f"{option}: {'at most' if sign == '<' else 'at least'} {bound}" + (
+        " characters" if length else ""
     )
 
 

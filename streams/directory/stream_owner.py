@@ -34,6 +34,7 @@ from streams.directory.entry import (
     fault_in_options,
     inside,
     stream_key,
+    unfit,
 )
 from streams.directory.messages import (
     SHARDS_PER_MESSAGE,
@@ -171,7 +172,7 @@ class StreamOwner(Machine):
         try:
             options = changed(known.options, message)
         except msgspec.ValidationError as error:
-            self._refuse(sender, message.ticket, "usage", str(error))
+            self._refuse(sender, message.ticket, "usage", unfit(error))
             return
         if refused := fault_in_options(options):
             self._refuse(sender, message.ticket, "usage", refused)

@@ -93,17 +93,21 @@ def test_a_stream_is_founded_once_found_from_everywhere_and_removed_for_ever() -
 
 def test_names_and_options_that_make_no_sense_are_refused() -> None:
     world = grown(1)
-    for name, options in (
-        ("", {}),
-        ("x" * 201, {}),
-        ("a\nb", {}),
-        ("x", {"shards": 2}),
-        ("x", {"replicas": 2}),
-        ("x", {"shards": 0}),
+    for name, options, said in (
+        ("", {}, ""),
+        ("x" * 201, {}, ""),
+        ("a\nb", {}, ""),
+        ("x", {"shards": 2}, "--by"),
+        ("x", {"replicas": 2}, "odd"),
+        ("x", {"shards": 0}, "--shards: at least 1"),
+        ("x", {"replicas": 99}, "--replicas: at most 7"),
+        ("x", {"keep_seconds": -1.0}, "--keep-for: at least 0"),
+        ("x", {"region": "x" * 65}, "--region: at most 64 characters"),
     ):
         refused = add(world, "n0", name, **options)
         assert isinstance(refused, Failed), (name, options)
         assert refused.code == "usage"
+        assert said in refused.reason
     assert isinstance(add(world, "n0", "Ä +=/.. b"), StreamInfo)
 
 
