@@ -29,7 +29,6 @@ from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, MergeOffer, TakeOver
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import LostCluster, Recovery
-from overlay.chord.ring.claims import Claims
 from overlay.chord.ring.pointers import Pointers
 from overlay.chord.ring.stabilisation import Stabilisation
 from overlay.chord.role import ClusterRole
@@ -664,21 +663,6 @@ def late_follower_says_nothing() -> None:
         self.heartbeat.start_following()
 
     replace(Members._follow, _follow)
-
-
-@fault(
-    "P4",
-    "tests/chord/consensus/test_chord_hello.py",
-    "test_a_cluster_with_more_members_than_voters_follows_whom_they_elect",
-)
-def members_count_as_voters() -> None:
-    """A member believes that a primary was elected only if a majority of the members granted it,
-    although fewer vote."""
-
-    def prove(self: Claims, cluster: Cluster, voters: Sequence[Peer]) -> None:
-        pass
-
-    replace(Claims.prove, prove)
 
 
 @fault(

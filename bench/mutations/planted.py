@@ -3,6 +3,7 @@
 from bench.gateway import gateway_faults
 from bench.mutations import (
     chord_faults,
+    claim_faults,
     gap_faults,
     health_faults,
     host_faults,
@@ -52,6 +53,7 @@ __all__ = [
     "FAULTS",
     "PlantedFault",
     "chord_faults",
+    "claim_faults",
     "consuming_faults",
     "directory_faults",
     "dropped_faults",

@@ -114,6 +114,7 @@ class Clusters(Machine):
             *(chosen, role, state, view, log, heartbeat, self.observed_logs),
             serves=settings.serve,
         )
+        state.ask_for_primary(self.recovery.misses_primary)
         changes = (self.handovers, self.merges, self.taking_in)
         self.merging = Merging(role, ring, view, heartbeat, members, changes)
         self.merges.yield_to(self.handovers, self.taking_in, self.merging)

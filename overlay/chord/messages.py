@@ -261,9 +261,13 @@ class MergeCancelled(Message, frozen=True):
 
 
 class Moved(Message, frozen=True):
-    """Answer to a node that asked a former primary: the newest description known here."""
+    """Answer to a node that asked a former primary: the newest description known here.
+
+    `unled`: the sender only remembers it. It serves elsewhere or nowhere, or has missed a primary
+    for `election.fork_after`."""
 
     cluster: Cluster
+    unled: bool = False
 
 
 class Contact(Message, frozen=True):

@@ -82,8 +82,16 @@ class RoleChanges(LeadershipParts):
             return  # a majority follows without it, and it has had its elections
         if fork_id(voted_epoch) == fork_id(own.epoch):
             self.election.raise_epoch(voted_epoch)
-        elif fork_count(voted_epoch) > fork_count(own.epoch) and self._was_always_led():
+        elif self._was_always_led() and (
+            fork_count(voted_epoch) > fork_count(own.epoch) or self._is_kept_from(sender.id)
+        ):
             self.election.raise_epoch(above_fork(voted_epoch, self.port.rng))
+
+    def _is_kept_from(self, member: NodeId) -> bool:
+        """Whether a member has got nothing of the log since this node leads. It serves here, but
+        has voted in another branch of the cluster that is no more, and helps no lower epoch."""
+        led_for = self.port.now - self.heartbeat.led_since
+        return led_for >= NOT_LOST_AFTER and not self.leader_log.has_answered(member)
 
     def transfer_failed(self) -> None:
         """The voters do not let this node lead in the place of a primary that leaves."""
@@ -169,10 +177,14 @@ class RoleChanges(LeadershipParts):
             elif own.primary.id != self.port.me.id:  # else it led before it was started again
                 self.port.send(own.primary, Moved(other))  # it knows whether it is lost
             return
-        if self.ring.is_signed() and self.heartbeat.has_lease() and not self.ring.settles(other):
-            if self.ring.is_refused(other):
+        # It may vote for another epoch of its own just now: a majority follows it all the same.
+        followed = self.heartbeat.has_lease() or self.election.is_asking
+        if self.ring.is_signed() and followed and not self.ring.settles(other):
+            if not self.ring.is_refused(other):
+                return
+            if not self._meets(own, other):
                 self._outvote(own, other)
-            return
+                return
         if handover is not None and handover.arc.key == other.key:
             if handover.decided_at >= 0 or handover.arc.has_member(other.primary.id):
                 return  # we gave it away ourselves; its own word is on the way
@@ -200,6 +212,14 @@ class RoleChanges(LeadershipParts):
         else:
             self.port.emit(ArcGone(own))
             self.members.leave_cluster("fenced", other)
+
+    def _meets(self, own: Cluster, other: Cluster) -> bool:
+        """Whether `other`, though it cannot prove where it comes from, is to be taken for another
+        fork. Nor can a fork itself, so of two that meet neither is believed, and each would outvote
+        the other for ever. It is one if others have granted what it claims; and a primary that
+        votes alone has nobody who speaks against it."""
+        lone = self.log.majority() == 1
+        return fork_count(own.epoch) > 0 and (lone or self.ring.is_followed(other))
 
     def _outvote(self, own: Cluster, other: Cluster) -> None:
         """Any voter may claim what `other` says, and a majority follows this node: a true fork

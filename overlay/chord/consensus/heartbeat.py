@@ -32,7 +32,7 @@ from overlay.chord.constants import (
     TIMEOUT_MOST,
     TIMEOUT_SHARE,
 )
-from overlay.chord.messages import Moved
+from overlay.chord.messages import Leaving, Moved
 from overlay.chord.role import ClusterRole
 from overlay.machine import NodeId, Peer, ProtocolError, Timer, by_id
 from overlay.settings import ElectionSettings
@@ -215,6 +215,9 @@ class Heartbeat:
         if not 0.0 <= message.timeout <= TIMEOUT_MOST:
             raise ProtocolError(f"a heartbeat asks for a timeout of {message.timeout} s")
         cluster = self.role.cluster
+        if cluster is None and not self.role.is_reserved:
+            # It has left, and the other has not heard that or takes it for a member since.
+            self.port.send(sender, Leaving(message.key))
         if cluster is None or cluster.key != message.key:
             return
         voted_epoch = max(self.log.voted_epoch(message.key), cluster.epoch)

@@ -220,6 +220,11 @@ class LeaderLog:
         if self.role.is_primary and self.followers.pop(peer.id, None) is not None:
             self.reconfigure()
 
+    def has_answered(self, node: NodeId) -> bool:
+        """Whether this member has said how far its copy of the log is since this node leads."""
+        follower = self.followers.get(node)
+        return follower is not None and (follower.live or follower.acknowledged > 0)
+
     @property
     def is_configured(self) -> bool:
         """Whether all vote who should, and no others."""

@@ -363,16 +363,20 @@ class Members:
         if own is not None and own.key != cluster.key and sender.id == own.primary.id:
             return True  # a part of its arc becomes this cluster
         if own is None:
-            return self.ring.claims.is_sealed(cluster)
+            return self.ring.claims.is_sealed(cluster) and self.ring.admits(cluster)
         if self.log.is_of(cluster.key) and self.ring.claims.is_sealed(cluster):
             self.ring.claims.prove(cluster, self.log.voters)
         return self.ring.admits(cluster)
 
     def on_claim_believed(self, event: ClaimBelieved) -> None:
         """What was doubted is believed by now: it may be about the own cluster."""
-        own = self.role.cluster
-        if own is not None and (own.key == event.cluster.key or own.owns(event.cluster.key)):
-            self.accept_description(event.cluster.primary, event.cluster)
+        own, other = self.role.cluster, event.cluster
+        if own is None:  # its primary has said once that this node serves in it
+            concerns = other.has_member(self.port.me.id)
+        else:
+            concerns = own.key == other.key or own.owns(other.key)
+        if concerns:
+            self.accept_description(other.primary, other)
 
     def _is_led(self, own: Cluster, other: Cluster) -> bool:
         """Whether `other` is a fork of the own cluster, which still has its primary."""

@@ -116,6 +116,7 @@ class Recruiting:
             and not self.role.leaving
             and ring in ("", message.cluster.ring)
             and not (is_full and self.role.idle_for() < IDLE_LEAST)
+            and self.ring.admits(message.cluster)  # else its primary will ask again
         )
         if willing:
             self.role.reserve_for(message.cluster.key, sender.id)

@@ -177,6 +177,13 @@ class Recovery:
             self._lost[cluster.key] = LostCluster(cluster, self.port.now)
             self.port.set_timer(RECOVERY_ROUND, RecoveryRound())
 
+    def misses_primary(self) -> bool:
+        """Whether this node has looked for a primary of its own cluster for so long that it may be
+        taken for lost."""
+        own = self.role.cluster
+        lost = None if own is None else self._lost.get(own.key)
+        return lost is not None and lost.since <= self.port.now - self.settings.fork_after
+
     def peer_lost(self, node: NodeId) -> None:
         """The link to `node` is down. The cluster that it led may be lost."""
         if self._asking is not None:

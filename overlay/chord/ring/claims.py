@@ -21,7 +21,7 @@ What one lying voter can still do is listed in docs/design/security.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -56,9 +56,9 @@ class ClaimDue(Timer, frozen=True):
 class Doubt:
     """A claim of which those are asked who should know."""
 
-    def __init__(self, cluster: Cluster, known: Cluster) -> None:
+    def __init__(self, cluster: Cluster, known: tuple[Cluster, ...]) -> None:
         self.cluster = cluster
-        self.known = known  # what it contradicts
+        self.known = known  # what it contradicts, and in whose place that is
         self.agree: dict[NodeId, None] = {}
         self.disagree: dict[NodeId, None] = {}
         self.unheard: dict[NodeId, None] = {}
@@ -143,6 +143,12 @@ class Claims:
             members = (known.primary,)
         return self._is_granted_by(cluster, members, voters_majority(len(members)))
 
+    def is_followed(self, cluster: Cluster) -> bool:
+        """Whether a majority of its own members, of whom one at least is not its primary, has
+        granted what `cluster` claims: there is such a cluster."""
+        members = cluster.members()
+        return self._is_granted_by(cluster, members, max(2, voters_majority(len(members))))
+
     def _is_granted_by(self, cluster: Cluster, nodes: Sequence[Peer], enough: int) -> bool:
         """Whether so many of these nodes have granted what `cluster` claims."""
         if self.signer is None:
@@ -168,11 +174,16 @@ class Claims:
             self.port.send(peer, Contact(self.port.me.id))
 
     def settles(
-        self, cluster: Cluster, known: Cluster, is_reachable: Callable[[Peer], bool]
+        self,
+        cluster: Cluster,
+        known: Cluster,
+        is_reachable: Callable[[Peer], bool],
+        is_led: bool = True,
     ) -> bool:
         """Whether `cluster`, which is sealed, is to be believed although it contradicts `known`.
-        If not yet, those members of `known`, or of what was known of the cluster before another
-        took its place, are asked that are reachable; `ClaimBelieved` may follow."""
+        If not yet, those members are asked that are reachable, of `known` and of what was known of
+        the cluster before that took its place; `ClaimBelieved` may follow. `is_led`: this node
+        serves in it and knows a primary."""
         claim = _claim(cluster)
         believed, until = self._settled.get(claim, (False, float("-inf")))
         if until > self.port.now:
@@ -186,21 +197,30 @@ class Claims:
             return self._settle(claim, False)
         if self.is_proven(cluster, known):
             return self._settle(claim, True)
-        known = self._former.get(cluster.key, known)
-        besides = (self.port.me.id, cluster.primary.id)
-        asked = [p for p in known.members() if p.id not in besides and is_reachable(p)]
-        serves = known.has_member(self.port.me.id)
         if len(self._doubts) >= CLAIMS_MOST:
             return self._settle(claim, False)
-        if len(asked) + serves < voters_majority(len(known.members())):
+        former = self._former.get(cluster.key)
+        all_known = (known,) if former is None else (known, former)
+        me = self.port.me.id
+        asked = {
+            peer.id: peer
+            for each in all_known
+            for peer in each.members()
+            if peer.id not in (me, cluster.primary.id) and is_reachable(peer)
+        }
+        if all(
+            sum(peer.id in asked or peer.id == me for peer in each.members())
+            < voters_majority(len(each.members()))
+            for each in all_known
+        ):
             return self._settle(claim, True)  # as far as is known here it is lost
-        doubt = self._doubts[claim] = Doubt(cluster, known)
-        if serves:
-            doubt.disagree[self.port.me.id] = None
+        doubt = self._doubts[claim] = Doubt(cluster, all_known)
+        if is_led and known.has_member(me):
+            doubt.disagree[me] = None
         self.port.count("claims_doubted")
-        for peer in asked:
+        for peer in asked.values():
             doubt.unheard[peer.id] = None
-            self.port.send(peer, Contact(self.port.me.id))
+            self.port.send(peer, Contact(me))
         self.port.set_timer(self._wait, ClaimDue(claim))
         return False
 
@@ -218,15 +238,21 @@ class Claims:
         else:
             self._settle(claim, True)
 
-    def heard(self, sender: Peer, said: Cluster) -> None:
-        """A node says how things stand, perhaps because it was asked about a claim."""
+    def heard(self, sender: Peer, said: Cluster, unled: bool) -> None:
+        """A node says how things stand, perhaps because it was asked about a claim. What it only
+        remembers (`unled`) and is no news here speaks for nothing: of those who all miss a primary
+        each would refuse the one that there is because of the others."""
         for claim, doubt in list(self._doubts.items()):
             if sender.id not in doubt.unheard:
                 continue
             del doubt.unheard[sender.id]
-            leads = said.primary.id == sender.id == doubt.known.primary.id
+            known = doubt.known
+            leads = said.primary.id == sender.id and not unled
+            leads = leads and any(each.primary.id == sender.id for each in known)
             if _is_same(said, doubt.cluster):
                 doubt.agree[sender.id] = None
+            elif unled and said.version <= max(each.version for each in known):
+                pass
             elif said.ring == doubt.cluster.ring and overlaps(said, doubt.cluster):
                 doubt.disagree[sender.id] = None
                 if leads:
@@ -235,25 +261,18 @@ class Claims:
             elif leads:
                 self._decide(claim, True)  # it has given that arc away
                 continue
-            enough = voters_majority(len(doubt.known.members()))
-            if len(doubt.agree) >= enough:
+            if any(_count(doubt.agree, each) >= _enough(each) for each in known):
                 self._decide(claim, True)
-            elif len(doubt.disagree) >= enough:
+            elif any(_count(doubt.disagree, each) >= _enough(each) for each in known):
                 self._decide(claim, False)
             elif not doubt.unheard:
-                self._decide(claim, self._is_lost(doubt))
+                self._decide(claim, _is_lost(doubt))
 
     def on_claim_due(self, timer: ClaimDue) -> None:
         """Decide by what those say who have answered."""
         doubt = self._doubts.get(timer.claim)
         if doubt is not None:
-            self._decide(timer.claim, self._is_lost(doubt))
-
-    def _is_lost(self, doubt: Doubt) -> bool:
-        """Whether the cluster that was known is not there any more: too few of its members know it
-        for a majority, or fewer than know the other."""
-        enough = voters_majority(len(doubt.known.members()))
-        return len(doubt.disagree) < enough and len(doubt.agree) >= len(doubt.disagree) - 1
+            self._decide(timer.claim, _is_lost(doubt))
 
     def _decide(self, claim: Claim, believed: bool) -> None:
         doubt = self._doubts.pop(claim)
@@ -272,6 +291,25 @@ class Claims:
 
 def _claim(cluster: Cluster) -> Claim:
     return cluster.ring, cluster.key, cluster.epoch, cluster.primary.id
+
+
+def _enough(cluster: Cluster) -> int:
+    return voters_majority(len(cluster.members()))
+
+
+def _count(nodes: Mapping[NodeId, None], cluster: Cluster) -> int:
+    """How many of these nodes are members."""
+    return sum(peer.id in nodes for peer in cluster.members())
+
+
+def _is_lost(doubt: Doubt) -> bool:
+    """Whether what was known is not there any more: too few of its members know it for a majority,
+    or fewer than know the other."""
+    return all(
+        _count(doubt.disagree, each) < _enough(each)
+        and _count(doubt.agree, each) >= _count(doubt.disagree, each) - 1
+        for each in doubt.known
+    )
 
 
 def _is_same(one: Cluster, other: Cluster) -> bool:

@@ -128,6 +128,10 @@ class Ring(Machine):
         """Whether it was decided lately that a claim is not believed."""
         return self.state.claims.is_refused(cluster)
 
+    def is_followed(self, cluster: Cluster) -> bool:
+        """Whether a majority of its own members has granted what `cluster` claims."""
+        return self.state.claims.is_followed(cluster)
+
     def forget(self, key: Key, version: Version) -> None:
         """The cluster `key` of `version` (or older) was no use: ask anew."""
         self.state.known.forget(key, version)
@@ -227,7 +231,7 @@ class Ring(Machine):
         if self.state.votes(message.cluster.primary.id) is False:
             self.port.count("claims_refused")
             return
-        self.state.claims.heard(sender, message.cluster)
+        self.state.claims.heard(sender, message.cluster, message.unled)
         if not self.state.admits(message.cluster):
             return
         self.state.learn(message.cluster)
@@ -250,7 +254,7 @@ class Ring(Machine):
         things stand."""
         newest = self.state.any_cluster()
         if newest is not None:
-            self.port.send(sender, Moved(newest))
+            self.port.send(sender, Moved(newest, self.state.is_unled(newest)))
 
     def on_ring_heard(self, event: RingHintReceived) -> None:
         """Learn of a ring, or of a newer state of one, from a hint that came with gossip."""

@@ -55,12 +55,23 @@ class RingState:
         self.own: Cluster | None = None  # of which this node is a member
         self.led: Cluster | None = None  # the same if this node is its primary
         self.former: Cluster | None = None  # of which it was a member
+        self._misses_primary: Callable[[], bool] = bool
         # Rings that are no more, and a cluster of the next one.
         self.ended = BoundedDict[str, Cluster](RINGS_MOST)
         # whom gossip named, and when it was last asked
         self._asked = BoundedDict[NodeId, float](CONTRADICTIONS_MOST)
         # other rings, and when their news was last passed on
         self._others = BoundedDict[str, float](RINGS_MOST)
+
+    def ask_for_primary(self, misses: Callable[[], bool]) -> None:
+        """`misses`: says whether the own cluster, as far as this node knows, is led by nobody.
+        Called once, before anything is heard."""
+        self._misses_primary = misses
+
+    def is_unled(self, cluster: Cluster) -> bool:
+        """Whether this node only remembers `cluster`: it does not serve in it, or nobody leads it
+        as far as this node knows."""
+        return self.own is None or self.own.key != cluster.key or self._misses_primary()
 
     def knows_ring(self) -> bool:
         """Whether any way into the ring is known."""
@@ -109,7 +120,11 @@ class RingState:
         known = self._contradicted(cluster, before)
         if known is None or (known is self.led and self.led.key == cluster.key):
             return True  # `fence` looks at the proof
-        return claims.settles(cluster, known, self.is_reachable)
+        if self._believes(cluster, known):
+            return True
+        if known is self.led and claims.is_refused(cluster):
+            self.port.emit(Fenced(cluster))  # perhaps it has to be outvoted, or is a fork's
+        return False
 
     def _doubt_known(self, known: Cluster, older: Cluster) -> None:
         """An older description of a cluster names another primary. Perhaps what is known was the
@@ -117,7 +132,7 @@ class RingState:
         claims = self.claims
         if known.epoch == older.epoch or known is self.own or not claims.is_sealed(older):
             return
-        if not claims.settles(known, older, self.is_reachable) and claims.is_refused(known):
+        if not self._believes(known, older) and claims.is_refused(known):
             self.known.forget(known.key, known.version)
 
     def _newest_of(self, key: Key) -> Cluster | None:
@@ -191,7 +206,13 @@ class RingState:
         grant is not known, is believed by now. Who serves in its cluster is asked, or who served in
         the one in whose place that is."""
         own = self.led
-        return own is None or self.claims.settles(cluster, own, self.is_reachable)
+        return own is None or self._believes(cluster, own)
+
+    def _believes(self, cluster: Cluster, known: Cluster) -> bool:
+        """Whether `cluster` is to be believed against `known`, or not yet."""
+        return self.claims.settles(
+            cluster, known, self.is_reachable, is_led=not self.is_unled(known)
+        )
 
     def _contradicts(self, cluster: Cluster) -> bool:
         """Whether this node would serve no more, if the description is true."""
@@ -251,7 +272,8 @@ class RingState:
         """Note that this node is a member of `cluster` but not its primary, or of no cluster
         (None)."""
         if self.own is not None:
-            self.former = None if self.led else self.own
+            newest = self.known.get(self.own.key) or self.own
+            self.former = None if self.led else max(self.own, newest, key=lambda c: c.version)
         if self.led is not None:  # its description names this node, which leads it no more
             self.known.forget(self.led.key, self.led.version)
         self.led, self.own = None, cluster
