@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import count
 
 from msgspec.structs import replace as changed
 
@@ -17,7 +18,8 @@ from overlay.links.send_buffer import InFlightBatch, SendBuffer
 from overlay.links.session import Carrier, LinkSession, SessionState
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
-from overlay.lower_random.messages import AccessPoint, Walk
+from overlay.lower_random.heard_peers import HeardPeers
+from overlay.lower_random.messages import AccessPoint, Neighbour, Walk
 from overlay.lower_random.relaying import Relaying
 from overlay.machine import Message, NodeId, Peer, Port
 from overlay.settings import ViewSettings
@@ -82,6 +84,51 @@ def walk_recovers_with_whole_limit() -> None:
         original(self, changed(walk, limit=2 * walk.limit), trace)
 
     replace(original, _recover)
+
+
+@fault(
+    "C1",
+    "tests/attacks/test_attacks_sampling.py",
+    "test_places_that_are_drawn_anew_go_to_who_was_heard_of_and_not_to_who_is_heard",
+)
+def heard_peers_not_remembered() -> None:
+    """A place of a ranked view that gets another seed goes to the best of those that are named
+    afterwards."""
+
+    def learn(self: HeardPeers, entry: Neighbour, now: int) -> None:
+        pass
+
+    replace(HeardPeers.learn, learn)
+
+
+@fault(
+    "C1",
+    "tests/attacks/test_attacks_sampling.py",
+    "test_of_too_many_that_were_heard_of_a_sample_is_kept",
+)
+def newest_peers_remembered() -> None:
+    """Of too many peers that were heard of a node with a ranked view remembers those that were
+    named last."""
+    numbers = count(2**62, -1)
+
+    def _rank(self: HeardPeers, node: NodeId) -> bytes:
+        return next(numbers).to_bytes(8, "big")
+
+    replace(HeardPeers._rank, _rank)
+
+
+@fault(
+    "C1",
+    "tests/attacks/test_attacks_sampling.py",
+    "test_who_is_lost_is_not_remembered",
+)
+def lost_peers_remembered() -> None:
+    """A node with a ranked view goes on naming peers that it could not reach."""
+
+    def forget(self: HeardPeers, node: NodeId) -> None:
+        pass
+
+    replace(HeardPeers.forget, forget)
 
 
 @fault("C2")

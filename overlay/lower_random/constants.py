@@ -30,6 +30,16 @@ RENEW_EVERY = 5
 The more often, the sooner views follow who comes, and the more of a view those have who push most,
 since they are heard of first (docs/lab/security.md)."""
 
+MAX_HEARD = 256
+"""Peers that are remembered where views are ranked, a sample of all that were heard of: a dozen
+times a view, so that the best of them for a place is about as good as the best of all. 100 kB."""
+
+HEARD_FOR = 150
+"""Shuffles (five minutes) for which news of a peer counts there. In an overlay of a thousand nodes
+that name eight peers in an exchange a node hears of each every 70. The longer, the more of those
+who are remembered are dead by then, and are tried in vain; the shorter, the more of them are those
+who push most, in large overlays. Guess; to be measured by the liars in views of thousands."""
+
 # --- hints about the ring ---
 
 MAX_RING_HINTS = 16

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from random import Random
 
+from overlay.lower_random.heard_peers import HeardPeers
 from overlay.machine import NodeId, Peer
 
 PRIME = 2**61 - 1
@@ -37,14 +38,15 @@ class Slot:
 
 
 class RankedSlots:
-    """The slots of one view. `near`: so many of them prefer peers of the own region to all others,
-    and the rest prefers the others."""
+    """The slots of one view, and who was heard of. `near`: so many slots prefer peers of the own
+    region to all others, and the rest prefers the others."""
 
     def __init__(self, size: int, near: int, is_near: Callable[[Peer], bool], rng: Random) -> None:
         self._rng = rng
         self._near, self._is_near = near, is_near
         self._key = rng.getrandbits(128).to_bytes(16, "big")
         self._slots = [Slot(rng) for _ in range(size)]
+        self.heard = HeardPeers(rng)
         self._next = 0  # which slot gets another seed next
 
     def offer(self, peer: Peer) -> NodeId:
@@ -71,9 +73,9 @@ class RankedSlots:
             if slot.holder is not None and slot.holder.id == node:
                 slot.holder, slot.rank = None, (2, 0)
 
-    def renew(self) -> None:
+    def renew(self) -> int:
         """Give the slot whose seed is the oldest another one. Its holder stays until a better one
-        is heard of."""
+        is offered. Returns the number of the slot."""
         number = self._next
         self._next = (number + 1) % len(self._slots)
         holder = self._slots[number].holder
@@ -82,6 +84,12 @@ class RankedSlots:
             hashed = self._hash(holder.id)
             slot.holder = holder
             slot.rank = self._rank(number, hashed, self._is_near(holder))
+        return number
+
+    def is_better(self, peer: Peer, number: int) -> bool:
+        """Whether this peer is better for the slot `number` than who has it."""
+        rank = self._rank(number, self._hash(peer.id), self._is_near(peer))
+        return rank < self._slots[number].rank
 
     def _hash(self, node: NodeId) -> int:
         digest = blake2b(node.encode(), digest_size=8, key=self._key).digest()

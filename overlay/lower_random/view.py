@@ -171,9 +171,21 @@ class View(Machine):
         if self._slots is not None:
             self._took_from.clear()
             self._asked_last = {k: v for k, v in self._asked_last.items() if k in self._entries}
-            if self._shuffles % RENEW_EVERY == 0:
-                self._slots.renew()
+            self._sample(self._slots)
         self._shuffle_with_oldest()
+
+    def _sample(self, slots: RankedSlots) -> None:
+        """Give one place another seed when its time has come, and offer it, and places that are
+        free, to those who were heard of."""
+        renewed = slots.renew() if self._shuffles % RENEW_EVERY == 0 else None
+        has_room = len(self._entries) < min(self._settings.size, len(slots.heard))
+        if renewed is None and not has_room:
+            return
+        slots.heard.expire(self._shuffles)
+        for peer in slots.heard.peers():
+            wanted = has_room or (renewed is not None and slots.is_better(peer, renewed))
+            if wanted and peer.id not in self._entries:
+                self._take(slots.heard.entry(peer.id, self._shuffles), [], first_hand=False)
 
     def on_shuffle(self, sender: Peer, message: Shuffle) -> None:
         """A neighbour begins an exchange: reply with as much, and take what it sent. Raises
@@ -217,10 +229,18 @@ class View(Machine):
 
     def _choose(self, partner: NodeId) -> list[Neighbour]:
         """Some entries for the partner, at random, without the partner itself."""
-        good = self._records.is_good
-        others = [e for e in self._entries.values() if e.peer.id != partner and good(e)]
-        count = min(self._settings.shuffle - 1, len(others))
-        return self.port.rng.sample(others, max(count, 0))
+        most, good = max(self._settings.shuffle - 1, 0), self._records.is_good
+        if self._slots is None:
+            others = [e for e in self._entries.values() if e.peer.id != partner and good(e)]
+            return self.port.rng.sample(others, min(most, len(others)))
+        heard = self._slots.heard
+        nodes = [node for node in dict.fromkeys((*self._entries, *heard)) if node != partner]
+        chosen: list[Neighbour] = []
+        for node in self.port.rng.sample(nodes, min(2 * most, len(nodes))):
+            entry = self._entries.get(node) or heard.entry(node, self._shuffles)
+            if len(chosen) < most and good(entry):
+                chosen.append(entry)
+        return chosen
 
     def _parts(
         self, mine: list[Neighbour]
@@ -258,6 +278,8 @@ class View(Machine):
             return
         self._tiered.learn(entry.peer)
         known = self._entries.get(who)
+        if self._slots is not None:
+            self._slots.heard.learn(entry, self._shuffles)
         if known is not None:
             if entry.age <= known.age:  # the younger entry has the newer address
                 self._entries[who] = self._renewed(known, entry, first_hand)
@@ -358,6 +380,7 @@ class View(Machine):
         self._entries.pop(peer_id, None)
         if self._slots is not None:
             self._slots.remove(peer_id)
+            self._slots.heard.forget(peer_id)
         self._tiered.forget(peer_id)
 
 

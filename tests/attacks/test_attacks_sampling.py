@@ -14,6 +14,8 @@ from canopy.wire.keys.certificates import node_id, raw_key
 from canopy.wire.keys.signing import KeySigner
 from overlay.links.events import LinkDown, SessionEnd
 from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.constants import HEARD_FOR, MAX_HEARD, RENEW_EVERY
+from overlay.lower_random.heard_peers import HeardPeers
 from overlay.lower_random.messages import Neighbour, Shuffle, ShuffleReply
 from overlay.lower_random.peer_records import PeerRecords
 from overlay.lower_random.ranked_slots import RankedSlots
@@ -59,6 +61,74 @@ def pushed(sampling: str) -> float:
 def test_pushing_gains_a_ranked_view_nothing() -> None:
     assert pushed("shuffle") > 0.6
     assert pushed("ranked") < 0.4
+
+
+def test_places_that_are_drawn_anew_go_to_who_was_heard_of_and_not_to_who_is_heard() -> None:
+    """Honest nodes were named once, and liars are named all the time until each place was drawn
+    anew."""
+    port, view = viewer("ranked")
+    tell(port, HONEST[0], *HONEST)
+    peers = {each.id: each for each in (*HONEST, *LIARS)}
+    for period in range(RENEW_EVERY * SIZE):
+        port.hear(ShuffleDue())
+        for asked, _ in port.sent_to(Shuffle):
+            port.hear(ShuffleReply((), (), ()), peers[asked])
+        tell(port, LIARS[period % len(LIARS)], *LIARS)
+    assert sum(each in LIARS for each in view.peers()) < 0.4 * SIZE
+
+
+def test_exchanges_name_others_than_neighbours() -> None:
+    """Else there would be nodes of which a node never hears: views change slowly."""
+    port, _ = viewer("ranked")
+    tell(port, HONEST[0], *HONEST)
+    port.sent_to(ShuffleReply)
+    named: set[str] = set()
+    for number in range(60):
+        tell(port, HONEST[number])
+        ((_, reply),) = port.sent_to(ShuffleReply)
+        assert len(reply.neighbours) == 8
+        named |= {entry.peer.id for entry in reply.neighbours}
+    assert len(named) > 3 * SIZE
+
+
+def test_of_too_many_that_were_heard_of_a_sample_is_kept() -> None:
+    heard, rng = HeardPeers(Random(3)), Random(4)
+    honest = [peer(f"h{number}") for number in range(4 * MAX_HEARD)]
+    liars = [peer(f"l{number}") for number in range(MAX_HEARD)]
+    for now, each in enumerate(honest):
+        heard.learn(Neighbour(each, 0), now // 50)
+        for liar in rng.sample(liars, 10):
+            heard.learn(Neighbour(liar, 0), now // 50)
+    assert len(heard) == MAX_HEARD
+    assert 0.12 < sum(each in liars for each in heard.peers()) / MAX_HEARD < 0.28
+
+
+def test_who_has_not_spoken_for_long_is_forgotten_wherever_the_news_has_been() -> None:
+    heard = HeardPeers(Random(3))
+    heard.learn(Neighbour(HONEST[0], 0), 10)
+    heard.learn(Neighbour(HONEST[1], HEARD_FOR), 10)
+    heard.learn(Neighbour(HONEST[2], HEARD_FOR + 1), 10)
+    heard.learn(Neighbour(HONEST[0], 9), 12)  # older news than what is known
+    assert heard.entry(HONEST[0].id, 12).age == 2
+    heard.expire(11)
+    assert heard.peers() == [HONEST[0]]
+    heard.expire(10 + HEARD_FOR)
+    assert heard.peers() == [HONEST[0]]
+    heard.expire(11 + HEARD_FOR)
+    assert not len(heard)
+
+
+def test_who_is_lost_is_not_remembered() -> None:
+    port, view = viewer("ranked")
+    tell(port, HONEST[0], *HONEST)
+    lost = next(each for each in HONEST[1:] if each not in view.peers())
+    port.hear(LinkDown(lost, "silent", left=False, end=SessionEnd.UNREACHABLE))
+    for _ in range(100):
+        port.hear(ShuffleDue())
+        tell(port, HONEST[0])
+    assert lost not in view.peers()
+    replies = [reply for _, reply in port.sent_to(ShuffleReply)]
+    assert all(lost != entry.peer for reply in replies for entry in reply.neighbours)
 
 
 def test_of_one_node_one_exchange_a_period_is_taken() -> None:
