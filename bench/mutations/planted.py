@@ -3,7 +3,6 @@
 from bench.gateway import gateway_faults
 from bench.mutations import (
     chord_faults,
-    claim_faults,
     gap_faults,
     health_faults,
     host_faults,
@@ -24,6 +23,7 @@ from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.node import dropped_faults, registering_faults
 from bench.processes import operating_faults
 from bench.security import (
+    claim_faults,
     issuer_faults,
     lying_faults,
     program_faults,
