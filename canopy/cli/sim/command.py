@@ -24,6 +24,7 @@ from canopy.cli.sim.pairs import pairs
 from canopy.cli.sim.recovery import recovery
 from canopy.cli.sim.regions import regions
 from canopy.cli.sim.replay import replay
+from canopy.cli.sim.revoke import revoke
 from canopy.cli.sim.scaling import scaling
 from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
 from canopy.cli.sim.soak import soak
@@ -41,7 +42,7 @@ def sim() -> None:
     """Run the overlay in a simulated network."""
 
 
-EXPERIMENTS = (failure, figure, health, liars, recovery, regions, scaling, timeliness)
+EXPERIMENTS = (failure, figure, health, liars, recovery, regions, revoke, scaling, timeliness)
 for each in (soak, pairs, replay, *EXPERIMENTS):
     sim.add_command(each)
 

@@ -29,6 +29,7 @@ from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
     help="A fault of the catalogue, alone and in all pairs; given twice, these two and their pair.",
 )
 @click.option("--alone", is_flag=True, help="Run each fault alone, and no pairs.")
+@click.option("--keys", is_flag=True, help="Nodes have keys.")
 @click.option("--list", "as_list", is_flag=True, help="Print the catalogue and run nothing.")
 @shrink_option
 @save_option
@@ -38,6 +39,7 @@ def pairs(
     seed: int,
     only: tuple[str, ...],
     alone: bool,
+    keys: bool,
     as_list: bool,
     shrink: float,
     save: Path | None,
@@ -70,12 +72,14 @@ def pairs(
     chosen = [trial for trial in trials(seed, only) if not alone or len(trial.names) == 1]
     began = shown_at = time.monotonic()
     for number, trial in enumerate(chosen, 1):
-        verdict = judge_scenario(trial.scenario, codec)
+        scenario = msgspec.structs.replace(trial.scenario, keys=keys)
+        verdict = judge_scenario(scenario, codec)
         if not verdict.green:
             bad.append(trial.names)
             click.echo(f"{' with '.join(trial.names)} fails:", err=True)
             names = " ".join(f"--only {shlex.quote(name)}" for name in trial.names)
-            report_failure(verdict, codec, f"canopy sim pairs --seed {seed} {names}", shrink, save)
+            again = f"canopy sim pairs --seed {seed} {names}{' --keys' if keys else ''}"
+            report_failure(verdict, codec, again, shrink, save)
             click.echo("", err=True)
         now = time.monotonic()
         if not quiet and now - shown_at > REPORT_INTERVAL:

@@ -76,6 +76,7 @@ class SoakTotals:
 @click.option("--seeds", type=click.IntRange(1), help="Stop after this many seeds (never).")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
 @click.option("--keep-going", is_flag=True, help="Go on after a seed that fails.")
+@click.option("--keys", is_flag=True, help="Nodes have keys.")
 @click.option("--show", is_flag=True, help="Print the scenario of the first seed and run nothing.")
 @shrink_option
 @save_option
@@ -86,6 +87,7 @@ def soak(
     seeds: int | None,
     minutes: float | None,
     keep_going: bool,
+    keys: bool,
     show: bool,
     shrink: float,
     save: Path | None,
@@ -112,11 +114,11 @@ def soak(
     totals = SoakTotals()
     codec = WireCodec()
     for seed in count(first) if seeds is None else range(first, first + seeds):
-        verdict = judge_seed(seed, codec)
+        verdict = judge_seed(seed, codec, keys=keys)
         totals.add(verdict)
         if not verdict.green:
             click.echo(f"seed {seed} is bad:", err=True)
-            again = f"canopy sim soak --seed {seed} --seeds 1"
+            again = f"canopy sim soak --seed {seed} --seeds 1{' --keys' if keys else ''}"
             report_failure(verdict, codec, again, shrink, save)
             click.echo("", err=True)
             if not keep_going:

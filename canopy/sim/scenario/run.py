@@ -95,6 +95,8 @@ class Run:
     ) -> None:
         self.scenario = scenario
         self.world = World(scenario.seed, codec, scenario.settings, build=build, traces=traces)
+        if scenario.keys:
+            self.world.roles = {}
         self.world.network.conditions = scenario.network
         self.world.disk_conditions = scenario.disk
         self.world.processor = scenario.processor

@@ -32,6 +32,8 @@
 `regions: 3` puts the nodes in three regions, in turn; `network: {backbone: 0.05}` is what a frame
 takes longer between two of them. With `tiered: 4` every fourth node has a tier of 1.
 
+With `keys: true` nodes have keys, as after `canopy keys init`, and all of them may vote.
+
 An unknown key or a wrong type is refused with its place. Nodes are counted from 0.
 """
 
@@ -141,6 +143,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load: LoadShape | None = None  # the papers' load instead of the built-in one (paper_load.py)
     publishers: Annotated[int, Meta(ge=1)] | None = None  # only the first so many nodes publish
     receipts: bool = False  # events are published with a receipt
+    keys: bool = False  # nodes have keys, all of voters, and what follows by default from that
     settings: Settings = Settings()
     network: Conditions = Conditions()
     disk: DiskConditions = DiskConditions()

@@ -101,10 +101,15 @@ def soak(seeds: Iterable[int], codec: Codec) -> Iterator[Verdict]:
 
 
 def judge_seed(
-    seed: int, codec: Codec, progress: Progress | None = None, traces: OpenFile | None = None
+    seed: int,
+    codec: Codec,
+    progress: Progress | None = None,
+    traces: OpenFile | None = None,
+    keys: bool = False,
 ) -> Verdict:
-    """Run the scenario of one seed, and return its verdict."""
-    return judge_scenario(draw_scenario(seed), codec, progress, traces)
+    """Run the scenario of one seed, where nodes have keys or not, and return its verdict."""
+    scenario = msgspec.structs.replace(draw_scenario(seed), keys=keys)
+    return judge_scenario(scenario, codec, progress, traces)
 
 
 def draw_scenario(seed: int) -> Scenario:

@@ -23,7 +23,7 @@ from overlay.driving import DrivenNode, Driver
 from overlay.hybrid_clock import HybridClock
 from overlay.links.events import Codec
 from overlay.links.messages import Frame
-from overlay.machine import LocalEvent, Named, Peer
+from overlay.machine import LocalEvent, Named, NodeId, Peer
 from overlay.rights import Principal
 from overlay.settings import Settings
 
@@ -34,6 +34,9 @@ microsecond."""
 ROUNDING = 1e-9
 """Seconds by which a tick is late where the sum of two doubles comes out before the deadline: a
 tick before it would be for nothing, and for ever. Far over the last place of `CLOCKS` (2e-12)."""
+
+
+REVOKED = "its certificate was revoked"
 
 
 class NodeBuilder(Protocol):
@@ -71,6 +74,9 @@ class Host(Protocol):
 
     def principal(self, name: str) -> Principal | None:
         """What the certificate of a node says; None: nodes have no keys."""
+
+    def is_revoked(self, name: str, node: NodeId) -> bool:
+        """Whether the node of this name knows that the certificate of that node is revoked."""
 
     def crash(self, name: str, *, silent: bool = False) -> None:
         """Kill a process: it sends nothing more."""
@@ -119,6 +125,10 @@ class SimDriver:
         self._ticket = 0  # of what was stored behind a turn
         self._stores_behind = False  # a sync of that is under way
         self._work = 0.0  # seconds that this turn costs
+        self.admitted: dict[int, Principal] = {}
+        """Open connections, and who is at the other end, where nodes have keys."""
+        self.refused = 0
+        """Connections from nodes whose certificate is revoked."""
         self.worked = 0.0
         """Seconds of its processor that all turns so far took."""
         self._matched = ""  # the event that was matched last
@@ -164,11 +174,40 @@ class SimDriver:
 
     def opened(self, connection: int) -> None:
         """A dial of this process succeeded."""
-        self._input("on_opened", connection, *self._principal(connection))
+        principal = self._principal(connection)
+        if self._is_refused(principal):
+            self._network.close(connection, REVOKED)
+            self.closed(connection, REVOKED)
+        else:
+            self._admit(connection, principal)
+            self._input("on_opened", connection, *principal)
 
     def accepted(self, connection: int) -> None:
         """A connection that another process dialled is open (`network.Process`)."""
-        self._input("on_accepted", connection, *self._principal(connection))
+        principal = self._principal(connection)
+        if self._is_refused(principal):
+            self.refused += 1
+            self._network.close(connection, REVOKED)
+        else:
+            self._admit(connection, principal)
+            self._input("on_accepted", connection, *principal)
+
+    def _admit(self, connection: int, principals: tuple[Principal, ...]) -> None:
+        for principal in principals:
+            self.admitted[connection] = principal
+
+    def _is_refused(self, principals: tuple[Principal, ...]) -> bool:
+        """Whether this process believes the certificate at the other end no more."""
+        return any(self._world.is_revoked(self.name, each.id) for each in principals)
+
+    def recheck(self) -> None:
+        """Look at the certificates of all connections, and cut off who is revoked."""
+        if not self.alive:
+            return
+        for connection, principal in list(self.admitted.items()):
+            if self._is_refused((principal,)):
+                self._network.close(connection, REVOKED)
+                self.closed(connection, REVOKED)
 
     def _principal(self, connection: int) -> tuple[Principal, ...]:
         """Who is at the other end, as a certificate would say, where nodes have keys; else ()."""
@@ -187,6 +226,7 @@ class SimDriver:
 
     def closed(self, connection: int, reason: str) -> None:
         """Hand the node the end of a connection, or of a dial that failed, as a turn of its own."""
+        self.admitted.pop(connection, None)
         self._input("on_closed", connection, reason)
 
     def command(self, client: int, *commands: Command) -> None:
@@ -410,6 +450,7 @@ class SimDriver:
 
     def close(self, connection: int, reason: str) -> None:
         """Close at the end of the turn (overlay.links.events.Transport)."""
+        self.admitted.pop(connection, None)
         if self._held is None:
             self._network.close(connection, reason)
         else:

@@ -29,6 +29,7 @@ from canopy.sim.world.network import Network
 from canopy.sim.world.policy_store import SimulatedPolicyStore, sealed
 from canopy.sim.world.processor import Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
+from canopy.sim.world.revocation_store import SimulatedRevocations, revoked
 from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.signer import SimulatedSigner
 from canopy.sim.world.traffic import Traffic
@@ -43,6 +44,12 @@ from overlay.tenants.policy import Policy
 
 EPOCH = 1_767_225_600.0
 """Wall clock at virtual time 0: 2026-01-01T00:00:00Z. Any fixed time would do."""
+
+LOOK = 1.0
+"""Seconds between two looks of a process at its key folder …"""
+
+RECHECK = 2.0
+"""… and at the certificates of its connections: as `canopy.wire` has them."""
 
 CLIENT = 1
 """The client of a node that is meant where none is named."""
@@ -91,7 +98,8 @@ class World(Scheduler):
         """The directory: the addresses that nodes published."""
         self.places: dict[str, tuple[str, int]] = {}
         self.roles: dict[str, Role] | None = None
-        """By node, where nodes have keys: what their certificates say."""
+        """By node, where nodes have keys: what their certificates say, which is *voter* unless it
+        was said before the node was added."""
         self.certified = True
         """Whether nodes look at certificates in what others say of who there is."""
         self.tenants: dict[str, str] = {}
@@ -100,6 +108,9 @@ class World(Scheduler):
         self.audit: list[tuple[str, str, dict[str, Any]]] = []
         """What nodes have noted: the node, what it is about, and the fields."""
         """Region and tier of each node, by the node's name."""
+        self.revocation_stores: dict[str, SimulatedRevocations] = {}
+        """The list of revoked nodes of each node that has keys."""
+        self._looks = self.generator("looks")
         self._log_disks: dict[tuple[str, str], SimulatedLogDisk] = {}  # by node and address
         self._clocks: dict[str, float] = {}  # seconds that a node's wall clock is ahead
         self._peer_lists: dict[str, tuple[str, ...]] = {}
@@ -124,6 +135,8 @@ class World(Scheduler):
         number = len(self.drivers)
         name = name or f"n{number}"
         assert name not in self.drivers, f"there is a node {name} already"
+        if self.roles is not None:
+            self.roles.setdefault(name, Role.VOTER)
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
         if self.shared is not None:
             address = f"11.0.0.1:{7000 + number}"
@@ -142,6 +155,8 @@ class World(Scheduler):
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
         disk = self.drivers[name].disk.copied(address, self.generator(f"copy {number}"))
         copy = f"n{number}"
+        if self.roles is not None:
+            self.roles[copy] = self.roles[name]
         self.copied[disk.node] = None
         self._peer_lists[copy] = self._peer_lists[name]
         self.places[copy] = self.places[name]
@@ -196,6 +211,25 @@ class World(Scheduler):
             return None
         tenant = self.tenants.get(name, "")
         return Principal(self.drivers[name].disk.node, self.roles[name], tenant)
+
+    def is_revoked(self, name: str, node: str) -> bool:
+        """Whether `name` knows that the certificate of the node with this id is revoked."""
+        store = self.revocation_stores.get(name)
+        return store is not None and node in store.ids
+
+    def revoke(self, name: str, *nodes: str) -> None:
+        """The operators revoke the certificates of these nodes at `name`, which notices that its
+        file has changed (within `LOOK`), cuts them off and passes the list on."""
+        store = self.revocation_stores[name]
+        ids = [self.drivers[node].disk.node for node in nodes]
+        store.write(revoked(store.version + 1, [*sorted(store.ids), *ids]))
+        self.at(self.now + LOOK * self._looks.random(), self._noticed, name)
+
+    def _noticed(self, name: str) -> None:
+        driver = self.drivers[name]
+        if driver.alive:
+            driver.recheck()
+            driver.documents_changed()
 
     def push_policy(self, name: str, policy: Policy) -> None:
         """The operators give a node a policy, which it passes on."""
@@ -358,11 +392,17 @@ class World(Scheduler):
         self.drivers[name] = driver
         build: Any = self._build
         if self.roles is not None:
+            revocations = self.revocation_stores.setdefault(name, SimulatedRevocations())
+            # Looks are at times of the process's own, so one follows within `RECHECK`.
+            revocations.taken = lambda: self.at(
+                self.now + RECHECK * self._looks.random(), driver.recheck
+            )
             build = partial(
                 build,
                 role=self.roles[name],
                 tenant=self.tenants.get(name, ""),
                 policy=self.policy_stores.setdefault(name, SimulatedPolicyStore()),
+                revocations=revocations,
                 signer=SimulatedSigner(disk.node, str(self.seed), self.certified),
             )
         driver.run(
