@@ -23,7 +23,6 @@ from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.node import dropped_faults, registering_faults
 from bench.processes import operating_faults
 from bench.security import (
-    claim_faults,
     issuer_faults,
     lying_faults,
     program_faults,
@@ -53,7 +52,6 @@ __all__ = [
     "FAULTS",
     "PlantedFault",
     "chord_faults",
-    "claim_faults",
     "consuming_faults",
     "directory_faults",
     "dropped_faults",
