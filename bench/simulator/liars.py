@@ -1,6 +1,6 @@
 """Members that lie, over several seeds: what views hold, and what is still delivered.
 
-    python -m bench.security.liars --attack poisoning --nodes 40 --newcomers 5 --view 6 --json
+    python -m bench.simulator.liars --attack poisoning --nodes 40 --newcomers 5 --view 6 --json
 
 `canopy sim liars` with one seed after the other, a fifth of the nodes liars, and what nodes with
 keys do by default. *Fair* is what a perfect sample of all ids would have: liars among all other
