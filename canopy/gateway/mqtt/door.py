@@ -336,7 +336,10 @@ class _Session:
     async def _deliver(self, subscription: _Subscription) -> None:
         with subscription.scope, suppress(Gone):
             while True:
-                for item in await subscription.feed.take(math.inf):
+                items = await subscription.feed.take(math.inf)
+                if not items:  # it is closed, and would be so again and again without a pause
+                    return
+                for item in items:
                     await self._pass_on(item, subscription)
 
     async def _pass_on(self, item: Item, subscription: _Subscription) -> None:
