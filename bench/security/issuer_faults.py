@@ -192,11 +192,3 @@ def issuers_limits_ignored() -> None:
         return None
 
     replace(Ledger._check, nothing)
-
-
-@fault("keys", LEDGER, "test_what_was_signed_is_there_after_a_crash_and_does_not_grow")
-def issuers_ledger_grows() -> None:
-    """What an issuer has signed is never written anew."""
-    from canopy.wire.keys import ledger
-
-    replace_constant(ledger, "COMPACT_AFTER", 1 << 40)
