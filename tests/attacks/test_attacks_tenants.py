@@ -508,9 +508,10 @@ def test_a_leaf_that_registers_much_waits_and_delays_nobody_else(
     mine = world.subscribe("n2", "x > 7")
     world.run(0.2)
     assert mine.acknowledged is not None
-    shares = [max(held(world, name))[0] for name in ("n3", "n4")]
-    assert 100 <= sum(shares) - sum(before) <= 125
-    assert max(shares) < 1.3 * min(shares)
+    after = [max(held(world, name))[0] for name in ("n3", "n4")]
+    shares = [now - then for now, then in zip(after, before, strict=True)]
+    assert 100 <= sum(shares) <= 125
+    assert 3 * min(shares) >= sum(shares)  # who has nothing waiting leaves its turns to the other
     counters = [world.node(name).counters for name in ("n3", "n4")]
     assert all(each["registrations_put_off"] > 0 for each in counters)
     assert all(each["incidents_put_off"] > 0 for each in counters)
