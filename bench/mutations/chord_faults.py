@@ -18,7 +18,7 @@ from overlay.chord.consensus.journal import Journal, Snapshot
 from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry, VoteRecord
 from overlay.chord.epochs import ELECTION_BITS, above_fork, new_fork
-from overlay.chord.events import ArcTaken
+from overlay.chord.events import ArcTaken, ObservedArc
 from overlay.chord.membership.cluster_merge import ClusterMerges
 from overlay.chord.membership.handover import HandOver, HandOvers, HandOverTimeout
 from overlay.chord.membership.members import Members
@@ -330,6 +330,20 @@ def suback_ignores_observers() -> None:
         return True
 
     replace(Observers.is_copied, is_copied)
+
+
+@fault(
+    "P5",
+    "tests/upper_tree/owner/test_tree_adopting.py",
+    "test_a_copy_of_an_arc_that_shrank_has_the_trees_no_more_that_went_with_it",
+)
+def copies_keep_what_went_with_an_arc() -> None:
+    """An observer's copy keeps the trees of a part of the arc that the cluster has given away."""
+
+    def on_observed_arc(self: TreeRestoration, event: ObservedArc) -> None:
+        pass
+
+    replace(TreeRestoration.on_observed_arc, on_observed_arc)
 
 
 @fault(

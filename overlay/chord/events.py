@@ -146,6 +146,14 @@ class EntryObserved(LocalEvent, frozen=True):
     entry: bytes
 
 
+class ObservedArc(LocalEvent, frozen=True):
+    """At an observer: the cluster `key` owns (start, key] from here in its log on; what the copy
+    has of other keys is another cluster's."""
+
+    key: Key
+    start: Key
+
+
 class ObservedEnded(LocalEvent, frozen=True):
     """At an observer: forget the copy of this cluster's state."""
 

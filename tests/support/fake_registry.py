@@ -18,18 +18,20 @@ from overlay.chord.events import (
     LogReset,
     MemberLeaving,
     MergePhaseWanted,
+    ObservedArc,
     ObservedEnded,
     ObservedReset,
     RoleChanged,
 )
+from overlay.chord.keys import in_arc
 from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
 from overlay.machine import Handlers, Key, LocalEvent, Machine, Peer, Port
 
 EVENTS = (
     *(RoleChanged, LogReset, EntryReceived, FollowerSnapshotWanted, DiskSnapshotWanted, Committed),
-    *(ArcLeaving, ArcKept, ArcGone, ObservedReset, EntryObserved, ObservedEnded, MemberLeaving),
-    *(MergePhaseWanted, ArcMerging, ArcArrived),
+    *(ArcLeaving, ArcKept, ArcGone, ObservedReset, EntryObserved, ObservedArc, ObservedEnded),
+    *(MemberLeaving, MergePhaseWanted, ArcMerging, ArcArrived),
 )
 
 
@@ -106,6 +108,9 @@ class FakeRegistry(Machine):
             self.observed[event.key] = []
         elif isinstance(event, EntryObserved):
             self.observed[event.key].append(event.entry)
+        elif isinstance(event, ObservedArc):
+            entries, arc = self.observed[event.key], (event.start, event.key)
+            self.observed[event.key] = [e for e in entries if in_arc(e[:40].decode(), *arc)]
         elif isinstance(event, ObservedEnded):
             self.observed.pop(event.key, None)
         elif isinstance(event, MemberLeaving):

@@ -15,7 +15,13 @@ from __future__ import annotations
 
 from overlay.chord.consensus.follower_log import EMPTY
 from overlay.chord.constants import OBSERVED_LOG_KEPT, OBSERVED_LOGS_MOST, WHOLE_WITHIN
-from overlay.chord.events import EntryObserved, ObservedEnded, ObservedReset, RingLeft
+from overlay.chord.events import (
+    EntryObserved,
+    ObservedArc,
+    ObservedEnded,
+    ObservedReset,
+    RingLeft,
+)
 from overlay.chord.messages import Cluster
 from overlay.chord.recovery.messages import (
     Observe,
@@ -111,6 +117,8 @@ class ObservedLogs:
             kept.position = (item.epoch, kept.position[1] + 1)
             if item.config is None:
                 self.port.emit(EntryObserved(message.key, item.body))
+            else:
+                self.port.emit(ObservedArc(message.key, item.config.start))
         kept.awaited = message.awaited
         self._answer(kept, kept.position)
 

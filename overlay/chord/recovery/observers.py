@@ -146,8 +146,8 @@ class Observers:
         return found[:OBSERVERS]
 
     def _begin_anew(self) -> None:
-        """The arc has changed: trees have gone that no entry of the log names, so every observer
-        needs the whole state."""
+        """The arc has changed. Whoever was sent the whole state while that was being decided may
+        have trees that have gone since, after the entry that names the arc: it comes anew."""
         for observer in self.observers.values():
             observer.live = observer.awaited = observer.copying = False
             observer.needs_snapshot = True

@@ -274,11 +274,9 @@ class Owner(Machine):
         """The trees are served by their own cluster now. Their hosts go on serving; the new primary
         moves them when it wants."""
         self._departing = self._transferred = None
-        for attribute in [a for a in self._state.trees if event.arc.owns(attribute_key(a))]:
-            if attribute in self.trees:
-                self.trees.drop(attribute)
-            self._state.drop(attribute)
-        self._state.drop_directory(event.arc.owns)
+        for attribute in [a for a in self.trees if event.arc.owns(attribute_key(a))]:
+            self.trees.drop(attribute)
+        self._state.drop_keys(event.arc.owns)
         if not self.clusters.is_primary:
             return  # a voter, whose copy follows
         self.hosts.watch()

@@ -255,8 +255,10 @@ class ClusterState:
             self._highest = max(versions, default=(0, 0))
         return self._highest
 
-    def drop_directory(self, gone: Callable[[Key], bool]) -> None:
-        """What the directory has under these keys is not this cluster's any more."""
+    def drop_keys(self, gone: Callable[[Key], bool]) -> None:
+        """Trees and what the directory has under these keys are not this cluster's any more."""
+        for attribute in [a for a in self.trees if gone(attribute_key(a))]:
+            self.drop(attribute)
         self.directory = {n: v for n, v in self.directory.items() if not gone(key_of(n))}
 
     def drop(self, attribute: str) -> None:

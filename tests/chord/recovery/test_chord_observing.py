@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from overlay.chord.consensus.follower_log import EMPTY
+from overlay.chord.consensus.messages import LogEntry
 from overlay.chord.constants import (
     OBSERVED_LOG_KEPT,
     OBSERVED_LOGS_MOST,
@@ -13,7 +14,7 @@ from overlay.chord.constants import (
     OBSERVER_LAG_MOST,
     OBSERVERS,
 )
-from overlay.chord.keys import key_of
+from overlay.chord.keys import in_arc, key_of
 from overlay.chord.recovery.messages import Observe, Observed, ObserverEntries
 from overlay.machine import Key, Peer
 from tests.support.examples import seeds
@@ -113,6 +114,27 @@ def test_of_an_arc_that_leaves_a_copy_has_nothing_any_more() -> None:
     left = {name_of(n): len(n.registry.entries) for n in world.primaries()}
     assert all(0 < count < 20 for count in left.values())
     agree(world)
+
+
+def test_a_copy_that_was_not_followed_while_the_arc_shrank_loses_what_went_with_it() -> None:
+    """The primary that chooses this observer sends what comes after its copy."""
+    world = grown(2, nodes=9, clusters=1, size=3)
+    for number in range(20):
+        world.write(key_of(f"{number}"), "entry")
+    world.run(2)
+    node = leader(world)
+    cluster, log = node.clusters.cluster, node.clusters.log
+    assert cluster is not None
+    copy = holders(world, cluster.key)[0]
+    start = middle_of(cluster)
+    shrunk = LogEntry(cluster.epoch, config=msgspec.structs.replace(log.config, start=start))
+    before = list(copy.registry.observed[cluster.key])
+    entries = ObserverEntries(cluster.key, cluster.epoch, log.position, (shrunk,), True)
+    copy.clusters.observed_logs.on_entries(node.peer, entries)
+    copy.port.turn()
+    left = copy.registry.observed[cluster.key]
+    assert left == [e for e in before if in_arc(e[:40].decode(), start, cluster.key)]
+    assert 0 < len(left) < len(before)
 
 
 def test_a_suback_waits_for_an_observer_for_a_while_and_then_no_more() -> None:

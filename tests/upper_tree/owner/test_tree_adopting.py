@@ -7,12 +7,14 @@ from msgspec.structs import replace
 
 from overlay.chord.events import (
     EntryObserved,
+    ObservedArc,
     ObservedEnded,
     ObservedReset,
     ObserversProgressed,
     Replanted,
     RoleChanged,
 )
+from overlay.chord.keys import attribute_key
 from overlay.upper_tree.messages import (
     AskCached,
     AskTree,
@@ -84,6 +86,16 @@ def held(found: Rig, host: str = "h1") -> set[str]:
 
 def ids(found: Rig) -> list[str]:
     return sorted(found.owner.owner.trees["x"].tree.registrations)
+
+
+def test_a_copy_of_an_arc_that_shrank_has_the_trees_no_more_that_went_with_it() -> None:
+    found = rig()
+    key = attribute_key("x")
+    found.owner.port.hear(ObservedArc(LOST.key, key))  # (key, LOST.key]: not x
+    assert not found.owner.restoration.replicas[LOST.key].trees
+    found = rig()
+    found.owner.port.hear(ObservedArc(LOST.key, LOST.key))
+    assert list(found.owner.restoration.replicas[LOST.key].trees) == ["x"]
 
 
 ALL = ["s/0", "s/1", "s/2", "s/3", "t/9"]

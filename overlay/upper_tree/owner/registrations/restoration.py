@@ -27,11 +27,12 @@ from overlay.chord.events import (
     ArcArrived,
     ArcTaken,
     EntryObserved,
+    ObservedArc,
     ObservedEnded,
     ObservedReset,
     Replanted,
 )
-from overlay.chord.keys import attribute_key
+from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, Machine, Peer, Port
 from overlay.upper_tree.owner.constants import RESTORE_LEAST, RESTORE_MOST, RESTORE_QUIET
@@ -75,6 +76,11 @@ class TreeRestoration(Machine):
     def on_entry_observed(self, event: EntryObserved) -> None:
         """One more entry of another cluster's log."""
         self.replicas[event.key].apply(decode(event.entry))
+
+    def on_observed_arc(self, event: ObservedArc) -> None:
+        """Another cluster's arc may have shrunk; no entry takes away the trees that went with
+        it."""
+        self.replicas[event.key].drop_keys(lambda key: not in_arc(key, event.start, event.key))
 
     def on_observed_ended(self, event: ObservedEnded) -> None:
         """This node observes that cluster no more."""
