@@ -54,6 +54,8 @@ EXPIRED: Final = "expired"
 """The durable consumer is not known (any more)."""
 MALFORMED: Final = "malformed"
 """To programs: leaders answer what cannot be."""
+UNREADABLE: Final = "unreadable"
+"""The log of the shard's only replica is damaged there."""
 FULL: Final = "full"
 """The shard has as many readings, or durable consumers, as it can have."""
 

@@ -27,6 +27,7 @@ from streams.consuming.messages import (
     OUT_OF_RANGE,
     SELECTOR,
     UNKNOWN,
+    UNREADABLE,
     CommitPosition,
     KeepReadings,
     Piece,
@@ -483,8 +484,17 @@ class ShardReadings:
         number = self.replica.log.before_offset(scan.position)[0]
         if scan.position >= self.first and number > scan.number:  # what went had no rows for it
             self._go_behind(reading, number, scan.position)
+        elif self.first <= scan.position < self.end:
+            self._end(reading, self._unreadable(scan.position))
         else:
             self._end(reading, self._out_of_range(scan.position))
+
+    def _unreadable(self, position: int) -> Refusal:
+        """The log is damaged on this disk: others mend it, and one of them leads meanwhile."""
+        if len(self.replica.replicas) > 1:
+            return Refusal(UNKNOWN, f"the leader has to be sent offset {position} first")
+        reason = f"offset {position} cannot be read: the log of the only replica is damaged there"
+        return Refusal(UNREADABLE, reason)
 
 
 def _some(chunks: list[Chunk], rows: int) -> list[Chunk]:

@@ -15,6 +15,8 @@ from streams.consuming.messages import (
     FENCED,
     OUT_OF_RANGE,
     SELECTOR,
+    UNKNOWN,
+    UNREADABLE,
     CommitPosition,
     Durable,
     EndReadings,
@@ -139,6 +141,25 @@ def test_what_is_not_committed_is_not_read() -> None:
     world.run(2.0)
     assert len(client.rows) == replica.log.next_offset > len(seen)
     assert client.rows == late.rows
+
+
+@pytest.mark.parametrize(("replicas", "code"), [(3, UNKNOWN), (1, UNREADABLE)])
+def test_rows_that_the_leader_cannot_read_are_not_said_to_be_out_of_range(
+    replicas: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With other replicas the reading is opened anew, at whoever leads while the log is mended."""
+    monkeypatch.setattr(kept_chunks, "RECENT_BYTES", 2_000)
+    world, leader, replica = led_world(replicas=replicas)
+    for _ in range(60):
+        world.append()
+    world.run(0.5)
+    name, at = world.disks[leader.id].damage(SHARD) or ("", 0)
+    assert at < replica.log.size_of(name) // 2, "not of what is in memory"
+    client = reader(world)
+    client.open(leader, FIRST, 1 << 20)
+    world.run(1.0)
+    assert [found[0] for found in refusals(client)] == [code]
+    assert client.position < replica.log.next_offset
 
 
 def test_credit_bounds_what_is_sent_at_the_tail_and_before_it() -> None:
