@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from canopy.client.notices import Disconnected, Gap
     from canopy.client.publishing import PublishResult
     from canopy.client.seals import seal_of
-    from canopy.client.streams.appending import AppendResult
+    from canopy.client.streams.appending import AppendResult, ProducerStart
     from canopy.client.synchronous import (
         Client,
         Gathering,
@@ -76,6 +76,7 @@ __all__ = [
     "NodeLeavingError",
     "OpaqueEvent",
     "Producer",
+    "ProducerStart",
     "PublishResult",
     "Reading",
     "SelectorRefusedError",
@@ -89,7 +90,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "canopy.client.streams.appending": ("AppendResult",),
+    "canopy.client.streams.appending": ("AppendResult", "ProducerStart"),
     "canopy.client.errors": (
         "CommandFailed",
         "CommandTimeoutError",

@@ -212,25 +212,6 @@ class GetStreams(Command, frozen=True):
     name: str = ""
 
 
-class BeginProducer(Command, frozen=True):
-    """Append to a stream as `producer`, whose other sessions end. Answered by ProducerReady, when
-    that is in the logs of all shards, or by Failed (unknown, expired, full, usage).
-
-    `first`: the number of the first event that follows, by the program's own count; events below
-    the number that comes next are passed over, since they are appended already. -1: whatever comes
-    next. With several shards -1, or 0: numbers count the events of each shard. `firsts`: the same
-    by shard, instead of `first`. `step`: which step of its work the program begins, or begins
-    again, from 1 on (0: it has none). Without `first` and `firsts` the first event of the step
-    follows, and an earlier step than the newest is refused (fenced).
-    """
-
-    stream: str
-    producer: str
-    first: int = -1
-    firsts: tuple[int, ...] = ()
-    step: Uint53 = 0
-
-
 class AppendEvents(Command, frozen=True):
     """Append events to a stream, as one batch in each of its shards: all of them or none. As
     `producer`, if this client has begun it, else as the node itself. Answered by EventsAppended
@@ -590,14 +571,6 @@ class Streams(Reply, frozen=True):
 
     streams: tuple[StreamInfo, ...]
     complete: bool = True
-
-
-class ProducerReady(Reply, frozen=True):
-    """The session has begun. `next`: by shard the number of the producer's next event: so many are
-    appended. `begins`: the number of the event that is to follow, of a step its first."""
-
-    next: tuple[int, ...]
-    begins: tuple[int, ...] = ()
 
 
 class EventsAppended(Reply, frozen=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from overlay.client import (
     AppendEvents,
     Attributes,
-    BeginProducer,
     BeginReading,
     CloseSession,
     CommitReading,
@@ -39,7 +38,6 @@ from overlay.client import (
     Located,
     OpenSession,
     Peers,
-    ProducerReady,
     Publish,
     Published,
     ReadingReady,
@@ -67,8 +65,10 @@ from overlay.stream_client import (
     TRANSACTION_COMMANDS,
     TRANSACTION_REPLIES,
     AddStream,
+    BeginProducer,
     EditStream,
     LogCheck,
+    ProducerReady,
     RowExplained,
     WhyRow,
 )

@@ -76,6 +76,39 @@ class WhyRow(Command, frozen=True):
     offset: int
 
 
+class BeginProducer(Command, frozen=True):
+    """Append to a stream as `producer`, whose other sessions end. Answered by ProducerReady, when
+    that is in the logs of all shards, or by Failed (unknown, expired, fenced, full, usage).
+
+    `first`: the number of the first event that follows, by the program's own count; events below
+    the number that comes next are passed over, since they are appended already. -1: whatever comes
+    next. With several shards -1, or 0: numbers count the events of each shard. `firsts`: the same
+    by shard, instead of `first`. `step`: which step of its work the program begins, or begins
+    again, from 1 on (0: it has none). Without `first` and `firsts` the first event of the step
+    follows, and an earlier step than the newest is refused (fenced).
+
+    `token` names the program's start. `resumed`: how many times it has begun the producer before
+    by this token, as after it has lost its node; above 0 it goes on only if no program of another
+    token, and no later beginning of its own, has begun meanwhile (else fenced).
+    """
+
+    stream: str
+    producer: str
+    first: int = -1
+    firsts: tuple[int, ...] = ()
+    step: Uint53 = 0
+    token: Annotated[str, msgspec.Meta(max_length=32, pattern="^[^/]*$")] = ""
+    resumed: Uint53 = 0
+
+
+class ProducerReady(Reply, frozen=True):
+    """The session has begun. `next`: by shard the number of the producer's next event: so many are
+    appended. `begins`: the number of the event that is to follow, of a step its first."""
+
+    next: tuple[int, ...]
+    begins: tuple[int, ...] = ()
+
+
 class RowReader(msgspec.Struct, frozen=True, array_like=True):
     """What a durable consumer has to do with a row. `what`: "read" (below its position, and its
     selector is true for it), "passed over" (its selector is not), "waits", "will pass over"; of a

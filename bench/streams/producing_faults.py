@@ -11,7 +11,7 @@ from bench.mutations.planting import fault, replace
 from streams.log.chunk import Chunk
 from streams.log.state import Entry, ProducerState, SessionOpened, ShardState
 from streams.producing.appender import Appender
-from streams.producing.numbers import New, Repeated, Wrong, judge
+from streams.producing.numbers import New, Repeated, Wrong, judge, replaced
 from streams.producing.producers import Producers
 from streams.producing.sending import Sending
 
@@ -58,6 +58,20 @@ def producers_step_begins_where_its_retry_begins() -> None:
         self.producers[entry.name] = msgspec.structs.replace(known, begun=known.next)
 
     replace(original, _opened)
+
+
+@fault(
+    PROMISE,
+    "tests/streams/producing/test_streams_programs.py",
+    "test_what_programs_append_is_there_once_and_in_their_order",
+)
+def producers_that_were_replaced_come_back() -> None:
+    """A program whose node went away goes on as a producer that another has begun meanwhile."""
+
+    def replaced_(known: ProducerState | None, token: str) -> Wrong | None:
+        return None
+
+    replace(replaced, replaced_)
 
 
 @fault(PROMISE, APPENDING, "test_nothing_is_acknowledged_before_a_majority_has_it")

@@ -39,7 +39,7 @@ from canopy.client.resubscription import (
 )
 from canopy.client.seals import Sealer, open_seals
 from canopy.client.session import expected
-from canopy.client.streams.appending import Appending, AppendResult, batches_of
+from canopy.client.streams.appending import Appending, AppendResult, ProducerStart, batches_of
 from canopy.client.streams.membership import (
     GroupArguments,
     GroupChanges,
@@ -184,10 +184,11 @@ class AsyncClient:
         first: int | Sequence[int] = -1,
         *,
         step: int = 0,
+        start: ProducerStart | None = None,
         timeout: float = 30.0,
     ) -> AsyncProducer:
         """Append to a stream as the producer `name`, as `canopy.Client.producer`."""
-        appending = self._appending(stream, name, first, step)
+        appending = self._appending(stream, name, first, step, start)
         await carry_out(appending.opening(timeout))
         return AsyncProducer(appending, self._drafting)
 
@@ -261,11 +262,15 @@ class AsyncClient:
         await self.ask(group_edit(stream, group, changes), Done, timeout)
 
     def _appending(
-        self, stream: str, producer: str = "", first: int | Sequence[int] = -1, step: int = 0
+        self,
+        stream: str,
+        producer: str = "",
+        first: int | Sequence[int] = -1,
+        step: int = 0,
+        start: ProducerStart | None = None,
     ) -> Appending[AsyncLink]:
-        return Appending(
-            *(self._begin, self._pause, self._reconnect, stream, producer, first, step)
-        )
+        place = (stream, producer, first, step, start)
+        return Appending(self._begin, self._pause, self._reconnect, *place)
 
     def subscribe(
         self,

@@ -15,21 +15,11 @@ from canopy.client.contexts import node_of
 from canopy.client.errors import CommandFailed, ControlError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
-from canopy.client.publishing import (
-    Attributes,
-    Drafting,
-    Publishing,
-    PublishResult,
-    check_one,
-)
-from canopy.client.resubscription import (
-    SUBACK_TIMEOUT,
-    Backoff,
-    Wanted,
-)
+from canopy.client.publishing import Attributes, Drafting, Publishing, PublishResult, check_one
+from canopy.client.resubscription import SUBACK_TIMEOUT, Backoff, Wanted
 from canopy.client.seals import open_seals
 from canopy.client.session import expected
-from canopy.client.streams.appending import Appending, AppendResult, batches_of
+from canopy.client.streams.appending import Appending, AppendResult, ProducerStart, batches_of
 from canopy.client.streams.membership import (
     GroupArguments,
     GroupChanges,
@@ -184,6 +174,7 @@ class Client:
         first: int | Sequence[int] = -1,
         *,
         step: int = 0,
+        start: ProducerStart | None = None,
         timeout: float = 30.0,
     ) -> Producer:
         """Append to a stream as the producer `name`. Whoever did so before cannot any more
@@ -197,8 +188,11 @@ class Client:
         `step`: the program's work has steps, numbered from 1 on, of which it may begin the newest
         again from its start, as a job that is retried does. What of it is appended already is
         passed over, in each shard, and earlier steps are refused (fenced). So no number has to be
-        kept; each start of a step has to append the same events in the same order."""
-        appending = self._appending(stream, name, first, step)
+        kept; each start of a step has to append the same events in the same order.
+
+        `start`: as which start of a program it appends; with one that has begun the producer before
+        it goes on, unless another program has begun meanwhile (fenced). None: a new one."""
+        appending = self._appending(stream, name, first, step, start)
         carry_out(appending.opening(timeout))
         return Producer(appending, self._drafting)
 
@@ -314,11 +308,15 @@ class Client:
         self.ask(group_edit(stream, group, changes), Done, timeout)
 
     def _appending(
-        self, stream: str, producer: str = "", first: int | Sequence[int] = -1, step: int = 0
+        self,
+        stream: str,
+        producer: str = "",
+        first: int | Sequence[int] = -1,
+        step: int = 0,
+        start: ProducerStart | None = None,
     ) -> Appending[ControlClient]:
-        return Appending(
-            *(self._begin, self._closed.wait, self._reconnect, stream, producer, first, step)
-        )
+        place = (stream, producer, first, step, start)
+        return Appending(self._begin, self._closed.wait, self._reconnect, *place)
 
     def subscribe(
         self,

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from canopy.client.errors import CommandFailed, ControlError
+from canopy.client.streams.appending import ProducerStart
 from canopy.client.synchronous import Client
 from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
@@ -67,6 +68,7 @@ class Side:
         self._definition = definition
         self._client = client
         self._snapshot = snapshot
+        self._start = ProducerStart()  # the source is one, however often its node goes away
         self._stop = threading.Event()
         self._settled = threading.Event()  # end when there is nothing more
         self._thread = threading.Thread(target=self._run, name=f"sync {definition.name} {side}")
@@ -119,7 +121,7 @@ class Side:
             client = stack.enter_context(self._client(one))
             source = open_source(one.name, one.source, one.tables, one.forward)
             stack.enter_context(closing(source))
-            stream = ClientStream(client, one.stream, f"sync.{one.name}")
+            stream = ClientStream(client, one.stream, f"sync.{one.name}", self._start)
             capture = Capture(source, stream, RowFilter(one.where), self._captured)
             capture.begin(self._snapshot, from_now=not one.snapshot)
             self._snapshot = False

@@ -7,10 +7,12 @@ stream's end: what is there is all that there will ever be of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from canopy.client.errors import CommandFailed
+from canopy.client.streams.appending import ProducerStart
 from canopy.client.synchronous import Client, Producer, Reading
 from canopy.sync.changes import SNAPSHOT, Change, Commit, Table, change_of
 from canopy.sync.errors import FencedError, SyncError
@@ -43,7 +45,8 @@ class Stream(Protocol):
     """Its founding id."""
 
     def begin(self) -> None:
-        """Append from here on, as nobody else can any more."""
+        """Append from here on, as nobody else can any more. Raises FencedError when another has
+        begun since this one did."""
 
     def append(self, events: Sequence[Draft]) -> int:
         """Append all of them or none, each once. Returns how many of the last calls, this one
@@ -66,8 +69,15 @@ class Stream(Protocol):
 class ClientStream:
     """A stream that is reached through a node."""
 
-    def __init__(self, client: Client, name: str, producer: str = "") -> None:
-        """`producer`: as whom it is appended to. Raises ControlError, and SyncError for a stream of
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        producer: str = "",
+        start: ProducerStart | None = None,
+    ) -> None:
+        """`producer`: as whom it is appended to, `start`: as which start of its program, so that
+        one that was replaced does not come back. Raises ControlError, and SyncError for a stream of
         several shards, which have no common order."""
         found = client.ask(GetStreams(0, name), Streams, TIMEOUT).streams[0]
         if len(found.shards) != 1:
@@ -76,11 +86,15 @@ class ClientStream:
         self.name = name
         self._client = client
         self._name = producer
+        self._start = start
         self._producer: Producer | None = None
 
     def begin(self) -> None:
         """See `Stream`."""
-        self._producer = self._client.producer(self.name, self._name, timeout=TIMEOUT)
+        with self._fencing():
+            self._producer = self._client.producer(
+                self.name, self._name, start=self._start, timeout=TIMEOUT
+            )
 
     def append(self, events: Sequence[Draft]) -> int:
         """See `Stream`."""
@@ -92,9 +106,14 @@ class ClientStream:
 
     def _append(self, events: Sequence[Draft], ahead: int) -> int:
         assert self._producer is not None
-        try:
+        with self._fencing():
             self._producer.append(events, atomic=True, timeout=TIMEOUT, ahead=ahead)
-            return self._producer.pending
+        return self._producer.pending
+
+    @contextmanager
+    def _fencing(self) -> Iterator[None]:
+        try:
+            yield
         except CommandFailed as error:
             if error.code == "fenced":
                 raise FencedError(f"another process captures for {self._name}") from None

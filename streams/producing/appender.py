@@ -53,7 +53,7 @@ from streams.producing.messages import (
     RowsAppended,
     Run,
 )
-from streams.producing.numbers import New, Repeated, Wrong, judge
+from streams.producing.numbers import New, Repeated, Wrong, judge, replaced
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 
@@ -298,7 +298,11 @@ class Appender:
         """Why the producer is not the one that is meant; None: it is."""
         if known is None and (message.known or message.after):
             return Wrong(EXPIRED, "this producer is not known here, or not any more")
-        if known is None or known.token == message.token:
+        if known is not None and known.token == message.token:
+            return None
+        if wrong := replaced(known, message.token):
+            return wrong
+        if known is None:
             return None
         if 0 < message.step < known.step:
             return Wrong(

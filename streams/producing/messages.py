@@ -69,9 +69,10 @@ class RowBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class OpenProducer(Message, frozen=True):
     """Begin a session, and end the producer's former one. Asked twice with the same `token`, it is
-    the same session. `known`: only if the producer is known; `after`: only if its newest session is
-    that one (0: any). `step`: which step of the producer's work it is for; an earlier one than its
-    newest is refused (0: none). Answered by ProducerIsOpen or AppendRefused."""
+    the same session. A token that says that its program goes on (`numbers.token_of`) ends that
+    program's own sessions only. `known`: only if the producer is known; `after`: only if its newest
+    session is that one (0: any). `step`: which step of the producer's work it is for; an earlier
+    one than its newest is refused (0: none). Answered by ProducerIsOpen or AppendRefused."""
 
     shard: Shard
     request: Number

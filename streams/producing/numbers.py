@@ -31,6 +31,41 @@ class Wrong(NamedTuple):
     expected: int = 0
 
 
+class Opener(NamedTuple):
+    """Who opens a session, as its token says: the program's own token ("": it has none), and how
+    many times it has opened one before."""
+
+    program: str
+    resumed: int
+
+
+def token_of(opener: Opener, attempt: str) -> str:
+    """The token of a session: `attempt` is the same when the same opening is asked for again."""
+    return f"{opener.program}/{opener.resumed}/{attempt}"
+
+
+def opener_of(token: str) -> Opener:
+    """Who has opened the session with this token. One without a program's is of nobody."""
+    program, _, rest = token.partition("/")
+    resumed, is_one, _ = rest.partition("/")
+    return Opener(program, int(resumed)) if is_one and resumed.isdecimal() else Opener("", 0)
+
+
+def replaced(known: ProducerState | None, token: str) -> Wrong | None:
+    """Why a program cannot go on as the producer, in another session; None: it can, or it begins
+    anew. Whose session was ended by another program's has to begin anew: rows below the number
+    that comes next may not be its own."""
+    opener = opener_of(token)
+    if not opener.resumed:
+        return None
+    if known is None:
+        return Wrong(EXPIRED, "this producer is not known here, or not any more")
+    former = opener_of(known.token)
+    if former.program == opener.program and former.resumed <= opener.resumed:
+        return None
+    return Wrong(FENCED, f"session {known.session} of another program has replaced this one's")
+
+
 def judge(
     known: ProducerState | None, session: int, following: int, sequence: int, count: int
 ) -> New | Repeated | Wrong:

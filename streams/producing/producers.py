@@ -19,16 +19,15 @@ from typing import Final, Protocol
 from matching import Value
 from overlay.client import (
     AppendEvents,
-    BeginProducer,
     Command,
     Draft,
     EventsAppended,
     Failed,
-    ProducerReady,
 )
 from overlay.info import AppendReceipt
 from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Port, Timer
+from overlay.stream_client import BeginProducer, ProducerReady
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from streams.directory.entry import AVAILABILITY, StreamEntry
 from streams.directory.locator import StreamLocated, StreamMissing
@@ -49,6 +48,7 @@ from streams.producing.messages import (
     RowsAppended,
     Run,
 )
+from streams.producing.numbers import Opener, token_of
 from streams.producing.sending import PAUSE, Sending
 
 IDLE_MOST: Final = 1_024
@@ -163,6 +163,8 @@ class Producers(Machine):
             fault = f"a producer has a name that does not begin with {NODE_PREFIX}"
         elif len(command.producer) > NAME_MOST or not command.producer.isprintable():
             fault = f"a producer's name has at most {NAME_MOST} printable characters"
+        elif command.resumed and not command.token:
+            fault = "only a program with a token can go on as a producer"
         if fault or self._leaving:
             self._fail(client, command, *((("usage", fault)) if fault else (LEAVING, "")))
             return
@@ -187,7 +189,8 @@ class Producers(Machine):
         self._drop(self._named.pop(key, None))
         session = self._named[key] = _Session(client, entry)
         self._tokens += 1
-        token = f"{self.port.me.id}.{self._incarnation}.{self._tokens}"
+        attempt = f"{self.port.me.id}.{self._incarnation}.{self._tokens}"
+        token = token_of(Opener(command.token, command.resumed), attempt)
 
         def opened(shard: int, following: int) -> None:
             session.next[shard] = following

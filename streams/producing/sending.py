@@ -468,7 +468,7 @@ class Sending:
 
     def _renew(self) -> None:
         """Open another session in the place of this one."""
-        self._after, self._session = self._session, 0
+        self._after, self._session = self._session or self._after, 0
         self._attempts += 1
         self._opening = 0
         self.pump()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,12 +19,11 @@ from canopy.client.steps import Steps
 from overlay.client import (
     LEAVING,
     AppendEvents,
-    BeginProducer,
     Draft,
     EventsAppended,
-    ProducerReady,
 )
 from overlay.info import AppendReceipt
+from overlay.stream_client import BeginProducer, ProducerReady
 
 BATCH: Final = 256
 """Events of one batch: as many as one chunk of a stream's log mostly holds."""
@@ -49,6 +49,16 @@ class AppendResult(msgspec.Struct, frozen=True):
     """Where they are, batch by batch. Those that this producer had appended before have none."""
 
 
+class ProducerStart:
+    """One start of a program that appends as a producer. Whoever begins the producer again with the
+    same one goes on as it, and is refused as fenced if another program has begun it meanwhile."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(8)
+        self.begun = 0
+        """How many times it has begun, or may have."""
+
+
 class _Batch:
     def __init__(self, events: tuple[Draft, ...]) -> None:
         self.events = events
@@ -68,14 +78,17 @@ class Appending(Generic[L]):
         producer: str = "",
         first: int | Sequence[int] = -1,
         step: int = 0,
+        start: ProducerStart | None = None,
     ) -> None:
         """`begin` sends a command within a time: its connection and number; `pause` waits so long,
-        and says whether the client was closed; `patience`: how long a lost node is looked for."""
+        and says whether the client was closed; `patience`: how long a lost node is looked for;
+        `start`: the start of the program that goes on, None: this is one."""
         self._begin = begin
         self._pause = pause
         self._patience = patience
         self._stream = stream
         self._producer = producer
+        self._start = start or ProducerStart()
         self._first = first if isinstance(first, int) else -1
         self._step = step
         self._link: L | None = None  # over which the producer was begun
@@ -89,14 +102,18 @@ class Appending(Generic[L]):
         return bool(self._producer and self.next)
 
     def opening(self, timeout: float) -> Steps[None]:
-        """Begin the producer. ValueError if it has no name."""
+        """Begin the producer, or go on as it over another connection. ValueError if it has no name;
+        CommandFailed (fenced) if another program has begun it since."""
         if not self._producer:
             raise ValueError("a producer needs a name; without one, append as the node")
         place = (self._stream, self._producer, self._first, self.next, self._step)
-        command = BeginProducer(0, *place)
+        command = BeginProducer(0, *place, self._start.token, self._start.begun)
+        if self._start.begun:
+            self._start.begun += 1  # a beginning that is not answered may come behind a later one
         link, number = yield partial(self._begin, command, timeout)
         reply = expected((yield partial(link.finish, number, timeout)), ProducerReady)
         self._link = link
+        self._start.begun = self._start.begun or 1
         if not self.next:
             given = self._first >= 0
             self.next = (self._first,) * len(reply.next) if given else reply.begins or reply.next

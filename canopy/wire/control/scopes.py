@@ -19,7 +19,6 @@ from canopy.wire.token_file import Scope, Token
 from matching import SelectorError, compile_selector
 from overlay.client import (
     AppendEvents,
-    BeginProducer,
     BeginReading,
     CloseSession,
     Command,
@@ -54,6 +53,7 @@ from overlay.stream_client import (
     AddStream,
     AttachGroup,
     BeginLogCheck,
+    BeginProducer,
     DecideTransaction,
     DetachGroup,
     EditGroup,

@@ -86,8 +86,13 @@ def test_a_program_appends_and_what_it_may_not_is_refused(node: Node) -> None:
 
 
 def test_a_producer_appends_each_event_once_while_its_node_is_killed(node: Node) -> None:
-    begin = node.next()
-    with canopy.connect(node.data) as client:
+    with canopy.connect(node.data) as client, canopy.connect(node.data) as second:
+        begun = canopy.ProducerStart()
+        replaced = client.producer("orders", "desk", start=begun)
+        replaced.append([{"n": n} for n in range(3)])
+        rightful = second.producer("orders", "desk")
+        rightful.append([{"n": n} for n in range(3)])
+        begin = node.next()
         producer = client.producer("orders", "till")
         assert producer.next == (0,)
         producer.append([{"n": n} for n in range(10)])
@@ -106,6 +111,13 @@ def test_a_producer_appends_each_event_once_while_its_node_is_killed(node: Node)
         assert producer.next == (2_000,)
         assert sum(several.next) == 3_000
         last = several.next
+        for _ in range(2):
+            with pytest.raises(CommandFailed, match="replaced") as failed:
+                replaced.append([{"n": n} for n in range(3)])
+            assert failed.value.code == "fenced"
+        with pytest.raises(CommandFailed, match="replaced"):
+            client.producer("orders", "desk", start=begun)
+        assert rightful.append([{"n": 6}]).receipts[0].first == begin + 2_000
     with canopy.connect(node.data) as client:
         again = client.producer("many", "till", [n - 5 for n in last])
         assert again.next == tuple(n - 5 for n in last)
@@ -113,7 +125,7 @@ def test_a_producer_appends_each_event_once_while_its_node_is_killed(node: Node)
             assert reading.ends == dict(enumerate(last)), "none is lost, and none there twice"
             found = [event.attributes["n"] for event in itertools.islice(reading, 3_000)]
         assert sorted(found) == list(range(3_000))  # type: ignore[type-var]
-    assert node.next() == begin + 2_000
+    assert node.next() == begin + 2_001
     with canopy.connect(node.data) as client:
         again = client.producer("orders", "till", 1_990)
         assert again.append([{"n": n} for n in range(1_990, 2_003)]).receipts[0].count == 3

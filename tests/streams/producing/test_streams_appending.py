@@ -118,6 +118,24 @@ def test_a_newer_session_fences_the_older_and_goes_on_with_its_numbers() -> None
     assert numbers(world, leader.id) == [0, 1, 2]
 
 
+def test_who_was_replaced_does_not_go_on_and_who_was_not_does() -> None:
+    world, leader, _ = led()
+    session = world.opened(leader, token="a/0/1").session
+    world.appended(leader, session, 0, row_batch(0, 3))
+    assert world.opened(leader, token="a/2/1").next == 3, "one beginning was not answered"
+    late = OpenProducer(SHARD, 0, "p", "a/1/1")
+    assert code(world.ask(world.peers[-1], leader, late)[0]) == FENCED, "it comes behind a later"
+    rightful = world.opened(leader, token="b/0/1").session
+    world.appended(leader, rightful, 3, row_batch(3, 3))
+    back = OpenProducer(SHARD, 0, "p", "a/3/1")
+    assert code(world.ask(world.peers[-1], leader, back)[0]) == FENCED
+    assert isinstance(world.appended(leader, rightful, 6, row_batch(6)), RowsAppended)
+    unknown = OpenProducer(SHARD, 0, "q", "a/1/1")
+    assert code(world.ask(world.peers[-1], leader, unknown)[0]) == EXPIRED
+    new = world.opened(leader, token="a/0/2")
+    assert new.next == 7, "a program that begins anew takes the place of any other"
+
+
 def test_an_unknown_producer_is_refused_and_not_admitted() -> None:
     world, leader, _ = led()
     session = world.opened(leader).session

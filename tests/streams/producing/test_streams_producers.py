@@ -7,16 +7,18 @@ from typing import Any
 from canopy.sim.world.world import World
 from overlay.client import (
     AppendEvents,
-    BeginProducer,
     Draft,
     EventsAppended,
     Failed,
     GetStreams,
-    ProducerReady,
     RemoveStream,
     Streams,
 )
-from overlay.stream_client import AddStream
+from overlay.stream_client import (
+    AddStream,
+    BeginProducer,
+    ProducerReady,
+)
 from streams.producing.producers import shard_of
 from tests.support.overlays import grown, wait
 

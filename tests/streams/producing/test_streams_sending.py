@@ -166,3 +166,13 @@ def test_what_waits_for_a_larger_request_is_sent_when_that_is_answered() -> None
     assert one.sizes == [1, 1, 6, 4]
     one.answer(3)
     assert one.sizes == [1, 1, 6, 4, 3]
+
+
+def test_a_session_that_is_opened_again_after_two_refusals_ends_no_other() -> None:
+    one = Requests()
+    one.add(2)
+    for request in (2, 3):
+        one.sending.on_refused(LEADER, AppendRefused("s/0", request, QUOTA, "full"))
+    opening = one.here.sent[-1]
+    assert isinstance(opening, OpenProducer)
+    assert opening.after == one.here.sessions, "only in the place of its own"

@@ -7,20 +7,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
 from overlay.client import (
     AppendEvents,
-    BeginProducer,
     Draft,
     EventsAppended,
     Failed,
-    ProducerReady,
 )
 from overlay.info import AppendReceipt
 from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, Message, NodeId, Peer, Timer
+from overlay.stream_client import BeginProducer, ProducerReady
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.directory.locator import StreamLocated
 from streams.log import shard_log
@@ -185,12 +185,23 @@ class WorldLocator:
 class Program:
     """Appends numbered events through one node and notes what it is answered. A named one keeps its
     own record: after a crash of its node it begins again behind what it was answered. One that
-    `goes_on` sends nothing twice, and shares its producer's name with another."""
+    `goes_on` sends nothing twice, and shares its producer's name with another. One that `resumes`
+    shares it as well, and does what the library does: it goes on over another connection behind
+    what it was answered, as the start that it is; a new start is another program."""
 
     def __init__(
-        self, world: ProgramWorld, client: int, node: str, producer: str, goes_on: bool = False
+        self,
+        world: ProgramWorld,
+        client: int,
+        node: str,
+        producer: str,
+        goes_on: bool = False,
+        resumes: bool = False,
     ) -> None:
         self.world, self.client, self.node, self.producer = world, client, node, producer
+        self.resumes = resumes
+        self.starts = self.begun = self.next = 0
+        self.unanswered: deque[range] = deque()  # of one that resumes
         self.sent = 0  # events
         self.acknowledged: dict[int, AppendReceipt | None] = {}  # by event
         self.refused: dict[int, str] = {}
@@ -209,6 +220,9 @@ class Program:
 
     def begin(self) -> None:
         """Begin behind what is known to be appended; what was not answered is sent again."""
+        if self.resumes:
+            self.resume()
+            return
         if self.goes_on:
             self.is_ready, self.requests = False, {}
             self.ask(BeginProducer, STREAM, self.producer)
@@ -220,31 +234,69 @@ class Program:
         self.sent = contiguous
         self.ask(BeginProducer, STREAM, self.producer, contiguous)
 
+    def resume(self) -> None:
+        """Begin as the start that it is, if it has begun and is not ended."""
+        if self.starts and not self.begun and self.world.rng.random() < 0.9:
+            return  # the other one has some time
+        self.is_ready, self.requests = False, {}
+        token = f"{self.client}-{self.starts}"
+        begun, first = self.begun, self.next if self.begun else -1
+        self.begun += bool(begun)
+        self.ask(BeginProducer, STREAM, self.producer, first, (), 0, token, begun)
+
+    def resumed(self, reply: Any, numbers: range | None) -> None:
+        """An answer to a program that resumes."""
+        if isinstance(reply, ProducerReady):
+            self.next = self.next if self.begun else reply.next[0]
+            self.begun, self.is_ready = self.begun or 1, True
+            for batch in list(self.unanswered):
+                self.send(batch)
+        elif isinstance(reply, EventsAppended):
+            assert numbers == self.unanswered.popleft()
+            self.next = dict(reply.next)[0]
+            self.note(reply, numbers)
+        else:  # ended: what begins next is another program
+            self.world.fenced += reply.code == "fenced"
+            self.refused.update((n, reply.code) for each in self.unanswered for n in each)
+            self.unanswered.clear()
+            self.is_ready, self.requests = False, {}
+            self.starts, self.begun = self.starts + 1, 0
+
     def append(self) -> None:
         if not self.is_ready:
             return
         count = self.world.rng.randint(1, 4)
         numbers = range(self.sent, self.sent + count)
         self.sent += count
+        if self.resumes:
+            self.unanswered.append(numbers)
+        self.send(numbers)
+
+    def send(self, numbers: range) -> None:
         drafts = tuple(Draft({"who": f"{self.client}", "n": n}) for n in numbers)
         self.requests[self.request + 1] = numbers
         self.ask(AppendEvents, STREAM, drafts, self.producer)
 
     def answered(self, reply: Any) -> None:
         numbers = self.requests.pop(reply.request, None)
-        if isinstance(reply, ProducerReady):
+        if self.resumes:
+            self.resumed(reply, numbers)
+        elif isinstance(reply, ProducerReady):
             self.is_ready = True
         elif numbers is None:
             self.is_ready = self.is_ready and not isinstance(reply, Failed)
         elif isinstance(reply, EventsAppended):
-            self.acknowledged.update(dict.fromkeys(numbers))
-            for receipt in reply.receipts:
-                for place in receipt.places or range(len(numbers)):
-                    self.acknowledged[numbers[place]] = receipt
+            self.note(reply, numbers)
         else:
             assert isinstance(reply, Failed), reply
             self.refused.update(dict.fromkeys(numbers, reply.code))
             self.is_ready = self.is_ready and not self.producer
+
+    def note(self, reply: EventsAppended, numbers: range) -> None:
+        self.acknowledged.update(dict.fromkeys(numbers))
+        for receipt in reply.receipts:
+            for place in receipt.places or range(len(numbers)):
+                self.acknowledged[numbers[place]] = receipt
 
 
 class ProgramWorld(ProducingWorld):
@@ -253,6 +305,7 @@ class ProgramWorld(ProducingWorld):
     def __init__(self, seed: int, nodes: int = 3, replicas: int = 3) -> None:
         self.producers: dict[str, Producers] = {}
         self.programs: dict[int, Program] = {}
+        self.fenced = 0  # programs that were told that another goes on
         super().__init__(seed, nodes, replicas)
 
     def boot(self, node: str) -> None:
@@ -281,8 +334,16 @@ class ProgramWorld(ProducingWorld):
     def append(self) -> None:
         self.work()
 
-    def add(self, client: int, node: str, producer: str, goes_on: bool = False) -> Program:
-        program = self.programs[client] = Program(self, client, node, producer, goes_on)
+    def add(
+        self,
+        client: int,
+        node: str,
+        producer: str,
+        goes_on: bool = False,
+        resumes: bool = False,
+    ) -> Program:
+        program = Program(self, client, node, producer, goes_on, resumes)
+        self.programs[client] = program
         return program
 
     def _replied(self, client: int, reply: Any) -> None:
@@ -336,14 +397,15 @@ _PROVEN = ("shard", "epoch", "first", "count", "chunk", "hash")
 
 
 def trial_of_programs(seed: int, rounds: int = 25) -> ProgramWorld:
-    """A world with six programs through faults, and judged. WrongError if a checker fails."""
+    """A world with eight programs through faults, and judged. WrongError if a checker fails."""
     former = shard_log.SEGMENT_BYTES
     shard_log.SEGMENT_BYTES = 4_000  # type: ignore[misc]
     try:
         world = ProgramWorld(seed, 4, 3)
         names = [peer.id for peer in world.peers]
-        for client, producer in enumerate(("", "", "a", "b", "both", "both"), 1):
-            world.add(client, world.rng.choice(names), producer, goes_on=producer == "both")
+        for client, producer in enumerate(("", "", "a", "b", "both", "both", "till", "till"), 1):
+            place = (client, world.rng.choice(names), producer)
+            world.add(*place, goes_on=producer == "both", resumes=producer == "till")
         world.run(0.1)
         world.elect()
         world.run(0.5)
