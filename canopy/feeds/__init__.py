@@ -1,11 +1,12 @@
 """Feeds: users' files and pipes as events: bytes in, drafts and refusals out.
 
-`read_feed` in ``formats`` detects the format and reads the feed. Each format is a file: flat JSON
-objects (``flat``) and CloudEvents (``cloudevents``), both one per line (``lines``), GeoJSON as the
-USGS serves it (``geojson``), MessagePack maps (``messagepack``). ``drafts`` has the rules that all
-share (docs/reference/formats.md), ``jsontext`` the JSON parser. ``raw`` has the whole events of
-`canopy sub --raw`. ``documents`` reads JSON of any layout, ``table`` CSV; ``unreadable`` says what
-a file looks like that is none of these. ``objects`` goes the other way: deliveries as JSON. The
+`read_feed` in ``formats`` finds out the format and reads the feed, of which ``source`` lets look
+ahead. JSON is one value per line (``lines``), of any layout (``documents``) or a sequence
+(``sequence``); in each value ``elements`` finds the events: flat objects (``flat``), CloudEvents
+(``cloudevents``), GeoJSON (``geojson``) and the whole events of `canopy sub --raw` (``raw``).
+``messagepack`` reads maps, ``table`` CSV; ``unreadable`` says what else a file looks like.
+``drafts`` has the rules that all share (docs/reference/formats.md), ``jsontext`` the JSON
+parser. ``objects`` and ``structured`` go the other way: deliveries as JSON and as CloudEvents. The
 commands and the gateway share all this; nothing here opens a file or a connection.
 """
 

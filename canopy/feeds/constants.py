@@ -16,11 +16,33 @@ NESTING_LIMIT: Final = 200
 """Levels of a nested value; the interpreter's own stack ends at a thousand. Guess: deeper than any
 feed that was seen."""
 
-FORMATS: Final = ("auto", "jsonl", "json", "cloudevents", "geojson", "csv", "msgpack")
-"""What a feed may be; "auto" is found out from its first bytes."""
+FORMATS: Final = (
+    *("auto", "jsonl", "json", "json-seq", "cloudevents"),
+    *("geojson", "csv", "msgpack"),
+)
+"""What a feed may be; "auto" is found out from its name, or else from its first value or rows."""
 
-DETECT_BYTES: Final = 64 * 1024
-"""The beginning of a feed that is examined to find its format, or whether it has earthquakes."""
+SUFFIXES: Final = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".geojsonl": "jsonl",
+    ".json-seq": "json-seq",
+    ".geojsons": "json-seq",
+    ".geojson": "geojson",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".msgpack": "msgpack",
+    ".mpk": "msgpack",
+}
+"""What files are by the ends of their names, before a ``.gz``. ``.json`` is in use for all of JSON,
+which is found out."""
+
+SEQUENCE_ATTEMPTS: Final = 8
+"""Lines of one text of a JSON text sequence at which it is looked whether it is complete; looking
+at each one would take quadratic time."""
+
+TABLE_AHEAD: Final = 2 * EVENT_LIMIT
+"""A header and the row below it, which are looked at to find out whether a feed is a table."""
 
 WHOLE_LIMIT: Final = 512 * 1024 * 1024
 """A whole file of GeoJSON, or of JSON that is not one object per line, which is parsed at once; a

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from canopy.feeds.constants import NESTING_LIMIT
+from canopy.feeds.constants import EVENT_LIMIT, NESTING_LIMIT
 from matching import Value, check_value
 from overlay.client import Draft
 
@@ -169,6 +169,18 @@ def weight(draft: Draft) -> int:
         if isinstance(value, str):
             total += 4 * len(value)  # UTF-8 takes up to four bytes for a character
     return total
+
+
+def check_size(draft: Draft) -> None:
+    """Raise BadEventError for a draft that is larger than `EVENT_LIMIT`."""
+    if weight(draft) <= EVENT_LIMIT:
+        return
+    size = len(draft.payload) + len(draft.payload_type)
+    for name, value in draft.attributes.items():
+        size += len(name.encode("utf-8")) + 9
+        size += len(value.encode("utf-8")) if isinstance(value, str) else 0
+    if size > EVENT_LIMIT:
+        raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
 
 
 def id_text(value: Value | None) -> str:

@@ -1,27 +1,25 @@
-"""`read_feed`: detect the format of a feed and read it."""
+"""`read_feed`: find out the format of a feed and read it."""
 
 from __future__ import annotations
 
 import gzip
 import io
-import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import PurePath
 from typing import Any, BinaryIO, Final
 
-import msgpack  # type: ignore[import-untyped]
-
-from canopy.feeds.constants import DETECT_BYTES, FORMATS, WHOLE_LIMIT
+from canopy.feeds.constants import EVENT_LIMIT, FORMATS, SUFFIXES
 from canopy.feeds.documents import documents
-from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal, object_of
-from canopy.feeds.geojson import features
-from canopy.feeds.jsontext import parse
-from canopy.feeds.lines import json_lines
-from canopy.feeds.messagepack import maps
+from canopy.feeds.drafts import FeedEvent, Item, Refusal
+from canopy.feeds.lines import MARK, json_feed, json_lines
+from canopy.feeds.messagepack import begins_with_map, maps
+from canopy.feeds.sequence import SEPARATOR, json_sequence
+from canopy.feeds.source import Source
 from canopy.feeds.table import is_table, rows
 from canopy.feeds.unreadable import looks_like
 
-COLLECTION: Final = re.compile(rb'^\s*\{.*"type"\s*:\s*"FeatureCollection"', re.DOTALL)
 GZIP: Final = b"\x1f\x8b"
 READ: Final = "JSON, JSON lines, CloudEvents, GeoJSON, CSV or MessagePack"
 
@@ -31,19 +29,27 @@ def read_feed(
     format: str = "auto",
     types: Mapping[str, str] | None = None,
     session: str = "",
+    name: str = "",
 ) -> Iterator[Item]:
     """Events and refusals of a feed, in its order and as it is read; packed by gzip or not.
 
-    `format` is one of `FORMATS`; "auto" examines the first `DETECT_BYTES`. `types`: of columns of a
-    CSV file (`table.TYPES`). `session`: what the ids of events without one begin with, before their
-    places. Raises ValueError for an unknown format.
+    `format` is one of `FORMATS`; "auto" is what the end of `name`, the file's, says, or else what
+    its first value or rows are. `types`: of columns of a CSV file (`table.TYPES`). `session`: what
+    the ids of events without one begin with, before their places. Raises ValueError for an unknown
+    format.
     """
-    source = stream if isinstance(stream, io.BufferedReader) else _buffered(stream)
-    if source.peek(len(GZIP)).startswith(GZIP):
-        items = _unpacked(source, format, types or {})
-    else:
-        items = _read(source, format, types or {})
+    if format not in FORMATS:
+        raise ValueError(f"unknown format {format!r}; expected one of {', '.join(FORMATS)}")
+    wanted = format_of(name) if format == "auto" else format
+    source = Source(io.BufferedReader(stream) if isinstance(stream, io.RawIOBase) else stream)
+    packed = source.ahead(1) == GZIP[:1] and source.ahead(2) == GZIP
+    items = (_unpacked if packed else _read)(source, wanted, types or {})
     return with_ids(items, f"{session}-" if session else "")
+
+
+def format_of(name: str) -> str:
+    """What a file is by the end of its name, or "auto"."""
+    return SUFFIXES.get(PurePath(name.lower().removesuffix(".gz")).suffix, "auto")
 
 
 def with_ids(items: Iterator[Item], prefix: str) -> Iterator[Item]:
@@ -54,87 +60,57 @@ def with_ids(items: Iterator[Item], prefix: str) -> Iterator[Item]:
         yield item
 
 
-def _unpacked(source: BinaryIO, format: str, types: Mapping[str, str]) -> Iterator[Item]:
+def _unpacked(source: Source, format: str, types: Mapping[str, str]) -> Iterator[Item]:
     """As `read_feed`, of a stream that gzip packed."""
     number = 0
+    packed: Any = source
+    unpacked: Any = gzip.GzipFile(fileobj=packed)
     try:
-        unpacked: Any = io.BufferedReader(gzip.GzipFile(fileobj=source))
-        for item in _read(unpacked, format, types):
+        for item in _read(Source(unpacked), format, types):
             number = item.number
             yield item
     except (EOFError, OSError, zlib.error) as error:
         yield Refusal(number + 1, f"damaged gzip ({error}); the rest is not read")
 
 
-def _read(source: io.BufferedReader, format: str, types: Mapping[str, str]) -> Iterator[Item]:
+def _read(source: Source, format: str, types: Mapping[str, str]) -> Iterator[Item]:
     if format == "auto":
-        head = source.peek(DETECT_BYTES)[:DETECT_BYTES]
-        known = looks_like(head)
-        if known:
+        format = detect(source)
+        if not format:
+            known = looks_like(_first_line(source))
             return iter((Refusal(0, f"this looks like {known}; what is read is {READ}"),))
-        format = detect(head)
-    if format in ("geojson", "json"):
-        whole = source.read(WHOLE_LIMIT + 1)
-        if len(whole) > WHOLE_LIMIT:
-            return iter((Refusal(0, f"larger than {WHOLE_LIMIT} bytes"),))
-        return features(whole) if format == "geojson" else documents(whole)
-    if format == "csv":
-        return rows(source, types)
-    if format == "msgpack":
-        return maps(source)
-    if format == "cloudevents":
-        return json_lines(source, cloudevents=True)
-    if format == "jsonl":
-        return json_lines(source)
-    raise ValueError(f"unknown format {format!r}; expected one of {', '.join(FORMATS)}")
+    read: dict[str, Callable[[Source], Iterator[Item]]] = {
+        "jsonl": json_lines,
+        "json": json_feed,
+        "json-seq": json_sequence,
+        "cloudevents": partial(json_feed, cloudevents=True),
+        "geojson": partial(documents, geojson=True),
+        "csv": partial(rows, types=types),
+        "msgpack": maps,
+    }
+    return read[format](source)
 
 
-def detect(head: bytes) -> str:
-    """The format of a stream that begins with `head`: jsonl, json, geojson, csv or msgpack.
+def detect(source: Source) -> str:
+    """The format of a stream by what is there, which is waited for and stays to be read: json,
+    json-seq, csv, msgpack or jsonl; "" for one that is none of a feed's.
 
-    (CloudEvents and flat objects are distinguished line by line.) If the first line is a complete
-    JSON value, it decides; else the beginning of a FeatureCollection does, since such a file may
-    have many lines. JSON never begins with the first byte of a MessagePack map.
+    What begins with a brace or a bracket is JSON, of which `json_feed` finds out the layout; what
+    is a CloudEvent or GeoJSON is found out for each value.
     """
-    text = head.removeprefix(b"\xef\xbb\xbf")
-    if _begins_with_map(text):
+    if begins_with_map(source):
         return "msgpack"
-    try:
-        first = parse(text.lstrip().partition(b"\n")[0])
-        whole = isinstance(first, dict) and first.get("type") == "FeatureCollection"
-        return "geojson" if whole and isinstance(first.get("features"), list) else "jsonl"
-    except BadEventError:
-        if COLLECTION.match(text):
-            return "geojson"
-        if _continues(text.lstrip()):
-            return "json"
-        return "csv" if is_table(text.decode("utf-8", "replace")) else "jsonl"
+    first = _first_line(source)
+    if looks_like(first):
+        return ""
+    if first.startswith(SEPARATOR):
+        return "json-seq"
+    if first.startswith((b"{", b"[")):
+        return "json"
+    return "csv" if is_table(source) else "jsonl"
 
 
-def _continues(text: bytes) -> bool:
-    """Whether an array or a pretty-printed object begins in the first line and goes on in the
-    second, which a line of its own, after a broken one, would begin with a brace."""
-    first, _, rest = text.partition(b"\n")
-    if first.startswith(b"["):
-        return True
-    return first.startswith(b"{") and rest[:1] in (b" ", b"\t", b'"', b"}", b"\r", b"\n")
-
-
-def _begins_with_map(head: bytes) -> bool:
-    """Whether `head` begins with a MessagePack map whose first key is a text, or may do so."""
-    if not head or not (0x81 <= head[0] <= 0x8F or head[0] in (0xDE, 0xDF)):
-        return False
-    unpacker = msgpack.Unpacker(strict_map_key=False, object_pairs_hook=object_of)
-    unpacker.feed(head)
-    try:
-        return bool(unpacker.read_map_header()) and isinstance(unpacker.unpack(), str)
-    except msgpack.OutOfData:
-        return True
-    except (ValueError, msgpack.UnpackException):
-        return False
-
-
-def _buffered(stream: BinaryIO) -> io.BufferedReader:
-    """A raw stream or a BytesIO as a stream with `peek`."""
-    raw = io.BytesIO(stream.read()) if not isinstance(stream, io.RawIOBase) else stream
-    return io.BufferedReader(raw)
+def _first_line(source: Source) -> bytes:
+    """The first line that is not blank, without space and a byte order mark before it."""
+    lines = (line.removeprefix(MARK).lstrip() for line in source.lines_ahead(EVENT_LIMIT))
+    return next(filter(None, lines), b"")

@@ -1,4 +1,4 @@
-"""A GeoJSON FeatureCollection (RFC 7946) as the USGS serves earthquakes.
+"""GeoJSON (RFC 7946) as the USGS serves earthquakes: the features of a collection, or a Feature.
 
 A feature's attributes are its properties with `longitude`, `latitude` and `depth` of its point; the
 feature's own `id` overrides a property `id`. Overridden and nested properties, geometries that are
@@ -7,46 +7,48 @@ not points, and other members are in the payload, under `properties`, `geometry`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from canopy.feeds.constants import EVENT_LIMIT
 from canopy.feeds.drafts import (
     BadEventError,
     Faulty,
-    FeedEvent,
-    Item,
-    Refusal,
     check_fields,
     check_nested,
     is_scalar,
     set_type,
     split_fields,
 )
-from canopy.feeds.jsontext import draft_of, parse
+from canopy.feeds.jsontext import draft_of
 from matching import Value
 from overlay.client import Draft
 
 PLACES: Final = ("longitude", "latitude", "depth")
 
 
-def features(raw: bytes) -> Iterator[Item]:
-    """The events of a whole file; an invalid file is one refusal with number 0."""
-    try:
-        whole = parse(raw.removeprefix(b"\xef\xbb\xbf"))
-        if not isinstance(whole, Mapping) or not isinstance(whole.get("features"), list):
-            raise BadEventError("not GeoJSON: expected a FeatureCollection with a list of features")
-    except BadEventError as error:
-        yield Refusal(0, str(error))
-        return
-    for number, feature in enumerate(whole["features"], 1):
-        try:
-            draft = feature_draft(feature)
-            if len(draft.payload) > EVENT_LIMIT:
-                raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
-            yield FeedEvent(number, draft, number)
-        except BadEventError as error:
-            yield Refusal(number, str(error))
+def is_collection(value: Any) -> bool:
+    """Whether a JSON value is a FeatureCollection (RFC 7946, section 3.3), wherever its `type`
+    stands."""
+    return (
+        isinstance(value, Mapping)
+        and value.get("type") == "FeatureCollection"
+        and isinstance(value.get("features"), list)
+    )
+
+
+def is_feature(value: Any) -> bool:
+    """Whether a JSON value is a Feature by itself: section 3.2 asks for both other members."""
+    return (
+        isinstance(value, Mapping)
+        and value.get("type") == "Feature"
+        and _is_object(value, "properties")
+        and _is_object(value, "geometry")
+    )
+
+
+def _is_object(value: Mapping[str, Any], name: str) -> bool:
+    """Whether a member is there, and an object or null."""
+    return name in value and (value[name] is None or isinstance(value[name], Mapping))
 
 
 def feature_draft(feature: Any) -> Draft:

@@ -18,6 +18,11 @@ from overlay.client import Draft
 
 JSON = "application/json"
 
+
+class IncompleteError(BadEventError):
+    """A text is no JSON value since it ends too early: more lines may complete it."""
+
+
 _decoder = json.JSONDecoder(object_pairs_hook=object_of)
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -30,7 +35,7 @@ def parse(raw: bytes) -> Any:
     """The value in `raw`. Raises BadEventError with the reason and the place."""
     text = _decoded(raw).strip(SPACE)
     value, end = _value_at(text, 0)
-    if text[end:].strip():
+    if text[end:].strip(SPACE):
         raise BadEventError(f"not JSON: more text after the value, at column {end + 1}")
     return value
 
@@ -57,9 +62,11 @@ def _value_at(text: str, at: int) -> tuple[Any, int]:
     try:
         return _decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
+        is_cut = error.msg.startswith("Expecting") and not text[error.pos :].strip(SPACE)
+        kind = IncompleteError if is_cut else BadEventError
         place = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else ""
         place = place or f"column {error.colno}"
-        raise BadEventError(f"not JSON: {error.msg[0].lower()}{error.msg[1:]} at {place}") from None
+        raise kind(f"not JSON: {error.msg[0].lower()}{error.msg[1:]} at {place}") from None
     except RecursionError:
         raise BadEventError("nested too deeply") from None
     except ValueError:  # only integers longer than the interpreter converts (4,300 digits)

@@ -1,76 +1,138 @@
-"""Feeds of one JSON object per line (or an array of objects), with bounded lines."""
+"""Feeds of one JSON value per line, with bounded lines, and JSON of which the layout is unknown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Final
 
-from canopy.feeds.cloudevents import cloudevent_draft, is_cloudevent
-from canopy.feeds.constants import EVENT_LIMIT, RAW_LIMIT
+from canopy.feeds.constants import EVENT_LIMIT, RAW_LIMIT, WHOLE_LIMIT
+from canopy.feeds.documents import documents
 from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal
-from canopy.feeds.flat import flat_draft
-from canopy.feeds.jsontext import parse
-from canopy.feeds.raw import BEGIN, is_raw, raw_draft
+from canopy.feeds.elements import elements, is_many
+from canopy.feeds.geojson import is_collection
+from canopy.feeds.jsontext import IncompleteError, parse
+from canopy.feeds.raw import BEGIN
+from canopy.feeds.source import Source
+
+MARK: Final = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, which some programs write before a text (RFC 8259, section 8.1)."""
 
 
-def bounded_lines(stream: BinaryIO, limit: int = EVENT_LIMIT) -> Iterator[tuple[int, bytes | None]]:
-    """(number from 1, line without its end) as soon as each line is complete; None instead of a
-    line longer than `limit` bytes, which is skipped without being kept."""
+def bounded_lines(
+    source: Source, limit: int = EVENT_LIMIT, first: int = 0
+) -> Iterator[tuple[int, bytes | None]]:
+    """(number from 1, line with its end) as soon as each line is complete; None instead of a line
+    longer than `limit` bytes, which is skipped without being kept. The first line that is not blank
+    may have `first` bytes, if that is more. A byte order mark is no part of the first line."""
     number = 0
-    while line := stream.readline(limit + 1):
+    most = max(first, limit)
+    while line := source.readline(most + 1):
         number += 1
-        if len(line) > limit and not line.endswith(b"\n"):
-            while more := stream.readline(limit + 1):
+        if len(line) > most and not line.endswith(b"\n"):
+            while more := source.readline(limit + 1):
                 if more.endswith(b"\n"):
                     break
             yield number, None
         else:
-            yield number, line.rstrip(b"\r\n")
+            yield number, line.removeprefix(MARK) if number == 1 else line
+        if line.strip():
+            most = limit
 
 
-def json_lines(stream: BinaryIO, cloudevents: bool | None = None) -> Iterator[Item]:
-    """The events and refusals of JSON lines; empty lines are skipped.
+def json_lines(
+    source: Source, cloudevents: bool = False, extending: bool = False
+) -> Iterator[Item]:
+    """The events and refusals of JSON lines; empty lines are skipped, and with `cloudevents` others
+    are refused. Numbers are of lines; behind a collection that is the first line, of places.
 
-    `cloudevents`: None decides for each line by its `specversion`; True refuses lines that are not
-    CloudEvents; False reads every object as a flat one.
+    The first line may be as long as a whole file if it has many events: a collection or an array
+    that is not broken into lines. With `extending` the rest is read as `documents` from the first
+    value on that extends over several lines.
     """
-    for number, line in bounded_lines(stream, RAW_LIMIT):
-        if line is None or (len(line) > EVENT_LIMIT and not line.startswith(BEGIN)):
-            yield Refusal(number, f"longer than {EVENT_LIMIT} bytes")
-            continue
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        if not line.strip():
+    count = 0  # of places
+    is_first, by_place = True, False
+    for line_number, line in bounded_lines(source, RAW_LIMIT, WHOLE_LIMIT):
+        number = count + 1 if by_place else line_number
+        if line is not None and not line.strip():
             continue
         try:
-            value = parse(line)
+            value = _value(line, is_first)
         except BadEventError as error:
+            if extending and line is not None and _goes_on(source, line, error):
+                yield from documents(source, cloudevents, before=number - 1)
+                return
+            is_first = False
+            count += 1
             yield Refusal(number, str(error))
             continue
-        for place, element in enumerate(elements(value), 1):
-            own = f"{number}.{place}" if isinstance(value, list) else number
-            try:
-                yield object_event(element, number, own, cloudevents)
-            except BadEventError as error:
-                yield Refusal(number, str(error))
+        by_place = by_place or (is_first and is_collection(value))
+        is_first = False
+        for place, found in enumerate(elements(value, cloudevents), 1):
+            count += 1
+            number = count if by_place else line_number
+            own = number if by_place or not is_many(value) else f"{number}.{place}"
+            if isinstance(found, BadEventError):
+                yield Refusal(number, str(found))
+            else:
+                yield FeedEvent(number, found.draft, own if found.may_have_id else "")
 
 
-def elements(value: Any) -> list[Any]:
-    """The elements of an array, which are events; another value is the only one."""
-    return value if isinstance(value, list) else [value]
+def _goes_on(source: Source, line: bytes, error: BadEventError) -> bool:
+    """Whether the line that was read last is the first one of a value; if so it stays to be read.
+    `error`: why it is none by itself."""
+    if not isinstance(error, IncompleteError) and not line.startswith(b"["):
+        return False
+    source.put_back(line)
+    if extends(source):
+        return True
+    source.readline(len(line))
+    return False
 
 
-def object_event(
-    value: Any, number: int, place: int | str, cloudevents: bool | None = None
-) -> FeedEvent:
-    """The event in an object, a CloudEvent or a flat one as for `json_lines`; `place` as in
-    `FeedEvent`. Raises BadEventError."""
-    if not isinstance(value, dict):
-        raise BadEventError("not an object: an event is a JSON object, {…}")
-    if cloudevents is None and is_raw(value):
-        return FeedEvent(number, raw_draft(value))
-    if cloudevents is not False and is_cloudevent(value):
-        return FeedEvent(number, cloudevent_draft(value), place)
-    if cloudevents:
-        raise BadEventError("not a CloudEvent: it has no specversion")
-    return FeedEvent(number, flat_draft(value), place)
+def _value(line: bytes | None, is_first: bool) -> object:
+    """The value in a line. Raises BadEventError, also for one that is too long for its event."""
+    long = BadEventError(f"longer than {EVENT_LIMIT} bytes")
+    if line is None:
+        raise long
+    may_be_long = line.startswith(BEGIN) and len(line) <= RAW_LIMIT
+    if len(line.rstrip(b"\r\n")) <= EVENT_LIMIT or may_be_long:
+        return parse(line)
+    if not is_first:
+        raise long
+    value = parse(line)
+    if not is_many(value):
+        raise long
+    return value
+
+
+def json_feed(source: Source, cloudevents: bool = False) -> Iterator[Item]:
+    """The events and refusals of JSON: values that are a line each, or of any layout."""
+    return json_lines(source, cloudevents, extending=True)
+
+
+def extends(source: Source) -> bool:
+    """Whether the next value extends over several lines: the first line is only its beginning, and
+    so it is with the second one, or ends there. A line that was cut off is followed by a value of
+    its own."""
+    seen = b""
+    for line in source.lines_ahead(WHOLE_LIMIT):
+        if not line.removeprefix(MARK).strip():
+            continue
+        is_second, seen = bool(seen), (seen or b"") + line.removeprefix(MARK)
+        try:
+            parse(seen)
+            return is_second
+        except IncompleteError:
+            if is_second:
+                return True
+        except BadEventError:
+            return seen.lstrip().startswith(b"[") or (is_second and not _is_value(line))
+    return False
+
+
+def _is_value(line: bytes) -> bool:
+    try:
+        parse(line)
+    except BadEventError:
+        return False
+    return True

@@ -8,7 +8,7 @@ of the next map is unknown then; an inadmissible map refuses one event.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -21,13 +21,14 @@ from canopy.feeds.drafts import (
     fields_of,
     object_of,
 )
+from canopy.feeds.source import Source
 from overlay.client import Draft
 
 MSGPACK: Final = "application/msgpack"
 BROKEN: Final = "invalid UTF-8"
 
 
-def maps(stream: BinaryIO) -> Iterator[Item]:
+def maps(stream: Source) -> Iterator[Item]:
     """The events and refusals of a stream as they are read, numbered from 1."""
     unpacker = msgpack.Unpacker(
         raw=False,
@@ -37,8 +38,7 @@ def maps(stream: BinaryIO) -> Iterator[Item]:
         max_buffer_size=EVENT_LIMIT + 2 * MSGPACK_READ,
     )
     number = fed = end = 0  # maps read, bytes given to the unpacker, where the last map ended
-    read = getattr(stream, "read1", stream.read)  # what is there, without waiting for a full chunk
-    while data := read(MSGPACK_READ):
+    while data := stream.read1(MSGPACK_READ):  # what is there, without waiting for a full chunk
         fed += len(data)
         try:
             unpacker.feed(data)
@@ -55,6 +55,22 @@ def maps(stream: BinaryIO) -> Iterator[Item]:
             return
     if _in_the_middle(unpacker):
         yield Refusal(number + 1, "cut off in the middle of a map")
+
+
+def begins_with_map(source: Source) -> bool:
+    """Whether a stream begins with a map that is empty or whose first key is a text. No text in
+    UTF-8 begins so: what could be a character is the size of a map beyond all bounds."""
+    first = source.ahead(1)
+    if not first or not (0x80 <= first[0] <= 0x8F or first[0] in (0xDE, 0xDF)):
+        return False
+    size = {0xDE: 2, 0xDF: 4}.get(first[0], 0)  # bytes that count the map's pairs
+    head = source.ahead(2 + size)
+    if head[0] == 0x80 or not any(head[1 : 1 + size] or b"\1"):
+        return True
+    if len(head) < 2 + size:
+        return not size or head[1:2] < b"\x80"
+    key = head[-1]
+    return (not size or head[1] < 0x80) and (0xA0 <= key <= 0xBF or 0xD9 <= key <= 0xDB)
 
 
 def _in_the_middle(unpacker: msgpack.Unpacker) -> bool:

@@ -12,16 +12,18 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import BinaryIO, Final
+from typing import Final
 
-from canopy.feeds.constants import EVENT_LIMIT
+from canopy.feeds.constants import EVENT_LIMIT, TABLE_AHEAD
 from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal, check_fields, show
 from canopy.feeds.flat import flat_draft
-from canopy.feeds.lines import bounded_lines
+from canopy.feeds.lines import MARK, bounded_lines
+from canopy.feeds.source import Source
 from matching import Value
 from overlay.wording import counted
 
 SEPARATORS: Final = ",;\t|"
+QUOTED: Final = re.compile(r'"(?:[^"]|"")*("|$)')
 WHOLE: Final = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,18})")
 DECIMAL: Final = re.compile(
     r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*|(?=[eE]))|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -55,23 +57,21 @@ TYPES: Final[dict[str, Callable[[str], Value]]] = {
 """The types that a column can be given."""
 
 
-def rows(stream: BinaryIO, types: Mapping[str, str]) -> Iterator[Item]:
+def rows(source: Source, types: Mapping[str, str]) -> Iterator[Item]:
     """The events of a stream as they are read, numbered by the line at which their row ends.
     `types`: columns with a name of `TYPES`. A line that is too long ends the reading."""
     csv.field_size_limit(EVENT_LIMIT)  # of the process; else a field has 128 KiB at most
-    reader: Iterator[list[str]] | None = None
-    header: list[str] = []
-    lines = _Lines(stream)
+    lines = _Lines(bounded_lines(source))
     try:
-        for first in lines:
-            reader = csv.reader(lines, delimiter=separator(first), strict=True)
-            header = next(csv.reader([first], delimiter=separator(first)))
-            _check_header(header, types)
-            break
-    except (BadEventError, csv.Error, StopIteration) as error:
+        reader = csv.reader(lines, delimiter=separator(lines.first()), strict=True)
+        header = next(reader)
+        _check_header(header, types)
+    except StopIteration:
+        return
+    except (BadEventError, csv.Error) as error:
         yield Refusal(1, f"{error}; the rest is not read")
         return
-    while reader is not None:
+    while True:
         try:
             row = next(reader)
             if row:
@@ -87,24 +87,21 @@ def rows(stream: BinaryIO, types: Mapping[str, str]) -> Iterator[Item]:
 
 
 def separator(header: str) -> str:
-    """The separator that a header has most of."""
-    return max(SEPARATORS, key=header.count)
+    """The separator that a header, or its first line, has most of outside of its quoted names."""
+    plain = QUOTED.sub("", header)
+    return max(SEPARATORS, key=plain.count)
 
 
-def is_table(head: str) -> bool:
-    """Whether a text begins as a table does: a header of at least two different names, and a row
-    that has as many fields."""
-    if head.lstrip()[:1] in ("{", "["):
-        return False
-    lines = (line.rstrip("\r") + "\n" for line in head.split("\n"))
-    reader = csv.reader(lines, delimiter=separator(head.partition("\n")[0]))
+def is_table(source: Source) -> bool:
+    """Whether a stream begins as a table does: a header of at least two different names, and a row
+    that has as many fields. Both are waited for."""
+    csv.field_size_limit(EVENT_LIMIT)
+    lines = _Lines(enumerate(source.lines_ahead(TABLE_AHEAD), 1))
     try:
-        first_rows = list(islice(reader, 2))
-    except csv.Error:
+        reader = csv.reader(lines, delimiter=separator(lines.first()))
+        names, row = islice((row for row in reader if row), 2)
+    except (BadEventError, csv.Error, StopIteration, ValueError):
         return False
-    if len(first_rows) < 2:
-        return False
-    names, row = first_rows
     return len(names) == len(row) > 1 and len(set(names)) == len(names) and all(names)
 
 
@@ -140,21 +137,32 @@ def _fields(header: list[str], row: list[str], types: Mapping[str, str]) -> dict
 
 
 class _Lines:
-    """The lines of a stream as texts with their ends; `number` of the last one."""
+    """Lines as texts with their ends, which may be within a quoted field; `number` of the last
+    one."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, lines: Iterator[tuple[int, bytes | None]]) -> None:
         self.number = 0
         self.is_over = False  # after a line that was too long
-        self._lines = bounded_lines(stream)
+        self._lines = lines
+        self._first: str | None = None
 
     def __iter__(self) -> Iterator[str]:
         return self
 
+    def first(self) -> str:
+        """The first line that is not blank, which is read again. Raises StopIteration."""
+        while not (line := next(self)).strip():
+            pass
+        self._first = line
+        return line
+
     def __next__(self) -> str:
+        first, self._first = self._first, None
+        if first is not None:
+            return first
         self.number, line = next(self._lines)
         if line is None:
             self.is_over = True
             raise BadEventError(f"longer than {EVENT_LIMIT} bytes; the rest is not read")
-        if self.number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        return line.decode("utf-8", "surrogateescape") + "\n"
+        text = line.removeprefix(MARK) if self.number == 1 else line
+        return text.decode("utf-8", "surrogateescape")

@@ -21,6 +21,8 @@ SIGNATURES: Final = (
     (b"<", "XML or HTML"),
     (b"\xff\xfe", UTF16),
     (b"\xfe\xff", UTF16),
+    (b"{\x00", UTF16),
+    (b"[\x00", UTF16),
 )
 """How files of other formats begin (the formats' own specifications)."""
 

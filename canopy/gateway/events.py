@@ -14,16 +14,19 @@ from urllib.parse import unquote
 
 from canopy.client.publishing import Drafting
 from canopy.feeds.cloudevents import cloudevent_draft, is_cloudevent
-from canopy.feeds.constants import EVENT_LIMIT
-from canopy.feeds.drafts import BadEventError, FeedEvent, Refusal, weight
+from canopy.feeds.drafts import BadEventError, FeedEvent, Refusal, check_size
+from canopy.feeds.elements import Found, elements
 from canopy.feeds.jsontext import is_json_type, parse
-from canopy.feeds.lines import json_lines, object_event
+from canopy.feeds.lines import json_lines
+from canopy.feeds.sequence import json_sequence
+from canopy.feeds.source import Source
 from canopy.gateway.access import Refused
 from overlay.client import Draft
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
-LINES: Final = ("application/x-ndjson", "application/jsonl", "application/json-seq")
+LINES: Final = ("application/x-ndjson", "application/jsonl")
+SEQUENCES: Final = ("application/json-seq", "application/geo+json-seq")
 TRACEPARENT: Final = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """The header of W3C Trace Context by which a request belongs to a trace."""
 
@@ -39,12 +42,11 @@ def drafts_of(headers: Mapping[str, str], body: bytes, drafting: Drafting) -> li
     found: list[Draft] = []
     try:
         for draft in _read(headers, content, kind, body):
-            if weight(draft) > EVENT_LIMIT:
-                raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
+            check_size(draft)
             attributes = {**traced, **draft.attributes}
             found.append(drafting.draft(attributes, draft.payload, draft.payload_type))
     except BadEventError as error:
-        place = f"event {len(found) + 1}: " if found or kind == BATCH or kind in LINES else ""
+        place = f"event {len(found) + 1}: " if found or kind in (BATCH, *LINES, *SEQUENCES) else ""
         raise Refused(400, f"{place}{error}; nothing of this request is published") from None
     if not found and kind != BATCH:
         raise Refused(400, "there is no event in the request")
@@ -60,22 +62,24 @@ def _read(headers: Mapping[str, str], content: str, kind: str, body: bytes) -> I
             raise BadEventError("not a CloudEvent: it has no specversion")
         yield cloudevent_draft(value)
     elif kind == BATCH:
-        yield from _elements(parse(body), True)
-    elif kind in LINES:
-        for item in json_lines(BytesIO(body)):
-            yield _event(item)
-    elif is_json_type(kind):
         value = parse(body)
-        yield from _elements(value if isinstance(value, list) else [value], None)
+        if not isinstance(value, list):
+            raise BadEventError("not an array of events")
+        yield from map(_draft, elements(value, cloudevents=True))
+    elif kind in LINES:
+        yield from map(_event, json_lines(Source(BytesIO(body))))
+    elif kind in SEQUENCES:
+        yield from map(_event, json_sequence(Source(BytesIO(body))))
+    elif is_json_type(kind):
+        yield from map(_draft, elements(parse(body)))
     else:
         raise Refused(415, f"{kind or 'no Content-Type'} is not taken; {TAKEN} are")
 
 
-def _elements(value: Any, cloudevents: bool | None) -> Iterator[Draft]:
-    if not isinstance(value, list):
-        raise BadEventError("not an array of events")
-    for number, element in enumerate(value, 1):
-        yield object_event(element, number, number, cloudevents).draft
+def _draft(found: Found) -> Draft:
+    if isinstance(found, BadEventError):
+        raise found
+    return found.draft
 
 
 def _event(item: FeedEvent | Refusal) -> Draft:

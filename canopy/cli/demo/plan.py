@@ -17,10 +17,11 @@ import yaml
 
 from canopy.cli.constants import DEMO_SUBSCRIPTIONS
 from canopy.cli.demo.errors import PlanError
-from canopy.feeds.constants import DETECT_BYTES
+from canopy.feeds import FeedEvent, read_feed
 
 TELEMETRY: Final = "telemetry"
 USGS: Final = "usgs"
+EARTHQUAKE: Final = frozenset(("mag", "longitude", "latitude"))
 DEFAULTS: Final = {TELEMETRY: "telemetry.yaml", USGS: "earthquakes.yaml"}
 
 
@@ -74,13 +75,13 @@ def read_subscriptions(path: Path | None, feed: str, nodes: int) -> tuple[Planne
 
 
 def is_earthquakes(path: Path) -> bool:
-    """Whether a file begins like the USGS feed: GeoJSON with magnitudes."""
+    """Whether the first event of a file is as the USGS has them: a magnitude at a place."""
     try:
         with path.open("rb") as source:
-            head = source.read(DETECT_BYTES)
+            first = next(read_feed(source, name=path.name), None)
     except OSError:
         return False
-    return b'"FeatureCollection"' in head and b'"mag"' in head
+    return isinstance(first, FeedEvent) and first.draft.attributes.keys() >= EARTHQUAKE
 
 
 def parse_subscriptions(text: str, source: str, nodes: int) -> tuple[PlannedSubscription, ...]:

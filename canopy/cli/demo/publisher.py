@@ -57,7 +57,7 @@ def _file(
     started = time.monotonic()
     with source.open("rb") as stream:
         size = max(1, source.stat().st_size)
-        items = read_feed(stream, plan.format)
+        items = read_feed(stream, plan.format, name=source.name)
         for turn, batch in enumerate(batches(items, outcome, plan.rate, room_of(plan))):
             await_taken(clients)
             command = Publish(0, tuple(entry.draft for entry in batch), receipt=True)

@@ -85,13 +85,6 @@ def open_sources(feeds: tuple[str, ...], data: str | None) -> Iterable[tuple[str
     return ((feed if several else "", _opened(feed)) for feed in feeds or ("-",))
 
 
-def _format_of(stream: BinaryIO, format_: str) -> str:
-    """`format_`, or that of a file whose name says that it is a table: with one column it does not
-    look like one."""
-    name = str(getattr(stream, "name", "")).lower().removesuffix(".gz")
-    return "csv" if format_ == "auto" and name.endswith((".csv", ".tsv")) else format_
-
-
 def _event(pairs: list[str]) -> bytes:
     """The event of `NAME=VALUE` arguments as JSON: values as in CSV. Raises UsageError."""
     fields: dict[str, Any] = {}
@@ -114,6 +107,12 @@ def _opened(file: str) -> BinaryIO:
         )
     # Not sys.stdin: the interpreter cannot shut down cleanly while a thread reads it.
     return open(STDIN, "rb", closefd=False)
+
+
+def _name(stream: BinaryIO) -> str:
+    """The name of a file; "" for a pipe."""
+    name = getattr(stream, "name", "")
+    return name if isinstance(name, str) else ""
 
 
 def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
@@ -148,7 +147,7 @@ def _read_ahead(file: BinaryIO, format_: str, types: Mapping[str, str]) -> queue
     def read() -> None:
         try:
             with file:
-                for item in read_feed(file, _format_of(file, format_), types, session):
+                for item in read_feed(file, format_, types, session, _name(file)):
                     items.put(item)
         except BaseException as error:
             items.put(error)

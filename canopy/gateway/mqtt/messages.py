@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import mqtt5
 
-from canopy.feeds.constants import EVENT_LIMIT
-from canopy.feeds.drafts import BadEventError, check_fields, set_type, split_fields, weight
+from canopy.feeds.drafts import BadEventError, check_fields, check_size, set_type, split_fields
 from canopy.feeds.jsontext import JSON, is_json_type, parse
 from canopy.gateway.mqtt.topics import TOPIC
 from matching import Value
@@ -58,8 +57,7 @@ def draft_of(
     check_fields(found)
     set_type(found, rest)
     draft = Draft(found, payload=payload, payload_type=content_type or "")
-    if weight(draft) > EVENT_LIMIT:
-        raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
+    check_size(draft)
     return draft
 
 

@@ -75,7 +75,11 @@ class TestSubscriptionsFile:
 
     def test_the_default_ones_use_the_whole_language(self, tmp_path: Path) -> None:
         quakes = tmp_path / "q.json"
-        quakes.write_text('{"type":"FeatureCollection","features":[{"properties":{"mag":1}}]}')
+        point = {"type": "Point", "coordinates": [1, 2, 3]}
+        quake = {"type": "Feature", "properties": {"mag": 1}, "geometry": point}
+        padding = [{**quake, "note": "x" * 1000}] * 80  # `type` is behind what a look would see
+        whole = {"features": [quake, *padding], "type": "FeatureCollection"}
+        quakes.write_text(json.dumps(whole))
         for feed in ("telemetry", "usgs", str(quakes)):
             wanted = read_subscriptions(None, feed, 12)
             text = " ".join(w.where for w in wanted)

@@ -8,15 +8,13 @@ import os
 import threading
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canopy.feeds import FeedEvent, Item, Refusal, id_text, read_feed
 from canopy.feeds.constants import EVENT_LIMIT
-from canopy.feeds.formats import detect
-from tests.canopy.cli.feed_items import exactly, one, read, reason
+from tests.canopy.feeds.feed_items import exactly, one, read, reason
 
 
 class TestFlatObjects:
@@ -132,23 +130,6 @@ class TestBrokenLines:
         for format in ("auto", "jsonl", "geojson", "cloudevents", "msgpack"):
             for item in read(data, format):
                 assert isinstance(item, FeedEvent) or item.reason
-
-
-def test_formats_are_distinguished() -> None:
-    assert detect(b'{"a": 1}\n') == "jsonl"
-    assert detect(b'{"a": 1\n') == "jsonl"
-    assert detect(b"") == "jsonl"
-    assert detect(b'{"type": "FeatureCollection", "features": []}') == "geojson"
-    assert detect(b'{\n "metadata": {},\n "type": "FeatureCollection",') == "geojson"
-    assert detect(b'{"type": "FeatureCollection", "n": 1}\n') == "jsonl"
-    assert detect(msgpack.packb({"a": 1})) == "msgpack"
-    assert detect(msgpack.packb({str(n): n for n in range(20)})) == "msgpack"
-    assert detect("ހ no map".encode()) == "jsonl"
-    assert detect(b'[{"a": 1},\n{"a": 2}]') == "json"
-    assert detect(b'{\n  "a": 1\n}\n') == "json"
-    assert detect(b'{"a": 1\n{"a": 2}\n') == "jsonl", "the first line is broken"
-    assert detect(b"mag,place\n5.1,Nome\n") == "csv"
-    assert detect(b"just a sentence, or two\nand another\n") == "jsonl"
 
 
 class TestJsonOfAnyLayout:

@@ -14,7 +14,7 @@ import pytest
 from canopy.feeds import FeedEvent, Refusal, read_feed
 from canopy.feeds.constants import EVENT_LIMIT
 from overlay.client import Draft
-from tests.canopy.cli.feed_items import exactly, one, read, reason
+from tests.canopy.feeds.feed_items import exactly, one, read, reason
 
 EARTHQUAKES = Path(__file__).parents[3].parent / "shared" / "feeds" / "earthquakes.json"
 

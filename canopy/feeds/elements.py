@@ -1,0 +1,83 @@
+"""The events in one JSON value: an object is one, those in an array or a collection are one each.
+
+All doors share this: a line or a document of `canopy pub`, and what the gateway is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from canopy.feeds.cloudevents import cloudevent_draft, is_cloudevent
+from canopy.feeds.drafts import BadEventError, Faulty, check_size
+from canopy.feeds.flat import flat_draft
+from canopy.feeds.geojson import feature_draft, is_collection, is_feature
+from canopy.feeds.raw import is_raw, raw_draft
+from overlay.client import Draft
+
+
+class Element(NamedTuple):
+    """An event. `may_have_id`: whether it is given an id if it has none."""
+
+    draft: Draft
+    may_have_id: bool = True
+
+
+Found: TypeAlias = Element | BadEventError
+
+
+def is_many(value: Any) -> bool:
+    """Whether a value holds several events, or none."""
+    return isinstance(value, list) or is_collection(value)
+
+
+def elements(value: Any, cloudevents: bool = False) -> Iterator[Found]:
+    """The events in a value, or why one is none. With `cloudevents` others are refused."""
+    if not cloudevents and is_collection(value):
+        for feature in value["features"]:
+            yield _made(feature, feature_element)
+    elif isinstance(value, list):
+        for inner in value:
+            if not cloudevents and is_collection(inner):
+                yield from elements(inner)
+            else:
+                yield _made(inner, only_cloudevent if cloudevents else object_element)
+    else:
+        yield _made(value, only_cloudevent if cloudevents else object_element)
+
+
+def feature_element(value: Any) -> Element:
+    """The event in a member of a collection. Raises BadEventError."""
+    return Element(feature_draft(value))
+
+
+def only_cloudevent(value: Any) -> Element:
+    """The event in an object that has to be a CloudEvent. Raises BadEventError."""
+    if not isinstance(value, Mapping) or not is_cloudevent(value):
+        raise BadEventError("not a CloudEvent: it has no specversion")
+    return Element(cloudevent_draft(value))
+
+
+def object_element(value: Any) -> Element:
+    """The event in an object of whatever form. Raises BadEventError."""
+    if not isinstance(value, Mapping):
+        raise BadEventError("not an object: an event is a JSON object, {…}")
+    if isinstance(value, Faulty):
+        raise BadEventError(value.fault)
+    if is_raw(value):
+        return Element(raw_draft(value), may_have_id=False)
+    if is_cloudevent(value):
+        return Element(cloudevent_draft(value))
+    if is_feature(value):
+        return Element(feature_draft(value))
+    return Element(flat_draft(value))
+
+
+def _made(value: Any, read: Callable[[Any], Element]) -> Found:
+    try:
+        found = read(value)
+        if found.may_have_id:  # a whole event has bounds of its own
+            check_size(found.draft)
+    except BadEventError as error:
+        return error
+    return found

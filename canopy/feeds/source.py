@@ -1,0 +1,73 @@
+"""A feed's bytes, of which the beginning can be looked at before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+
+class Source:
+    """A stream with `read`, `read1` and `readline` of `io.BufferedIOBase`, and a look ahead. What
+    is looked at is waited for, so that a slow pipe is the same as a file."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream: Any = stream
+        self._ahead = bytearray()
+
+    def ahead(self, count: int) -> bytes:
+        """The next `count` bytes, which stay to be read; fewer at the end of the stream."""
+        while len(self._ahead) < count:
+            data = self._stream.read(count - len(self._ahead))
+            if not data:
+                break
+            self._ahead += data
+        return bytes(self._ahead[:count])
+
+    def lines_ahead(self, limit: int) -> Iterator[bytes]:
+        """The next lines with their ends, which stay to be read, until they have `limit` bytes
+        together; the last one may be cut off there."""
+        at = 0
+        while at < limit:
+            end = self._ahead.find(b"\n", at) + 1
+            if not end:
+                self._ahead += self._stream.readline(limit - len(self._ahead))
+                end = len(self._ahead)
+            if end == at:
+                return
+            yield bytes(self._ahead[at : min(end, limit)])
+            at = end
+
+    def put_back(self, data: bytes) -> None:
+        """Have these bytes, which were read last, to be read again."""
+        self._ahead[:0] = data
+
+    def read(self, size: int = -1) -> bytes:
+        """As `io.BufferedIOBase`."""
+        if not self._ahead:
+            return bytes(self._stream.read(size))
+        taken = self._take(len(self._ahead) if size < 0 else size)
+        return taken + bytes(self._stream.read(size if size < 0 else size - len(taken)))
+
+    def read1(self, size: int = -1) -> bytes:
+        """As `io.BufferedIOBase`: what is there, without waiting for more."""
+        return self._take(size) if self._ahead else bytes(self._stream.read1(size))
+
+    def readline(self, size: int = -1) -> bytes:
+        """As `io.BufferedIOBase`."""
+        if not self._ahead:
+            return bytes(self._stream.readline(size))
+        end = self._ahead.find(b"\n") + 1 or len(self._ahead)
+        taken = self._take(end if size < 0 else min(end, size))
+        if taken.endswith(b"\n") or len(taken) == size:
+            return taken
+        return taken + bytes(self._stream.readline(size if size < 0 else size - len(taken)))
+
+    def readable(self) -> bool:
+        """As `io.IOBase`."""
+        return True
+
+    def _take(self, size: int) -> bytes:
+        size = len(self._ahead) if size < 0 else size
+        taken = bytes(self._ahead[:size])
+        del self._ahead[:size]
+        return taken
