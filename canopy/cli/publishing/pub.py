@@ -121,10 +121,9 @@ def pub(
 
     FILE has JSON of any layout (objects, arrays, CloudEvents, GeoJSON), a JSON object per line, a
     JSON text sequence, CSV with a header, or MessagePack maps, as its name says (.csv, .geojson, …)
-    or else its first value or rows; .gz is unpacked. An event without an id gets one, which `canopy
-    why` takes. Invalid lines are refused, with number and reason on standard error, and all others
-    are published. The exit code is 1 if nothing was published, or with --strict if any line was
-    refused.
+    or else its first value or rows; .gz is unpacked. An event without id gets one (`canopy why`).
+    Invalid lines are refused, with number and reason on standard error, and all others are
+    published. The exit code is 1 if nothing was published, or with --strict if a line was refused.
 
     With --dry-run no event is published: the hosts of the overlay say which nodes and subscriptions
     would get each of them. The exit code is 5 if some host did not answer in time, so that others
