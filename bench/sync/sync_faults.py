@@ -27,6 +27,7 @@ SQLITE = "tests/canopy/sync/test_sync_sqlite.py"
 POSTGRES = "tests/canopy/sync/test_sync_postgres.py"
 TWO_WAY = "tests/canopy/sync/test_sync_two_way.py"
 MARIADB = "tests/canopy/sync/test_sync_mariadb.py"
+KEPT = "tests/canopy/sync/test_sync_kept.py"
 EXACT = "promise: a value arrives as it is, or is refused"
 ROWS = "promise: the destination has the source's rows"
 COLUMNS = "test_columns_are_made_fit_as_their_values_are"
@@ -60,6 +61,33 @@ def sync_sqlite_keeps_the_type_of_a_column() -> None:
         pass
 
     replace(SqliteDestination._change, _change)
+
+
+@fault(EXACT, KEPT, "test_sqlite_columns_without_a_type_keep_what_a_value_is")
+def sync_sqlite_columns_without_a_type_become_text() -> None:
+    """A copy in SQLite gives a column without a type the type TEXT."""
+    original = fitting.column_type
+
+    def column_type(column: Column, source: str, destination: str) -> str:
+        return original(column, source, destination) or "TEXT"
+
+    replace(original, column_type)
+
+
+@fault(EXACT, KEPT, "test_a_table_that_bends_values_is_refused")
+def sync_tables_that_were_there_are_not_read_back() -> None:
+    """Nobody looks at what a table that was there before has made of values."""
+
+    def _doubtful(self: SqliteDestination, table: Table) -> dict[str, str]:
+        return {}
+
+    replace(SqliteDestination._doubtful, _doubtful)
+
+
+@fault(EXACT, KEPT, "test_verifying_sees_a_value_that_has_become_another")
+def sync_verifying_compares_what_values_are_worth() -> None:
+    """Verifying takes 1 and 1.0 for the same between databases of one kind."""
+    replace(fitting.exact, fitting.canonical)
 
 
 @fault(ROWS, POSTGRES, "test_a_table_that_is_made_later_is_taken_in_with_its_rows")

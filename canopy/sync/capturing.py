@@ -17,10 +17,11 @@ from canopy.sync.changes import (
     Drafting,
     Table,
 )
-from canopy.sync.errors import SchemaError
+from canopy.sync.errors import SchemaError, UnfitError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources.source import Source
 from canopy.sync.stream import Stream, last_commit, shapes
+from canopy.sync.values import pack
 from overlay.client import Draft
 
 BYTES: Final = 384 * 1024
@@ -132,7 +133,10 @@ class Capture:
         self._marked = commit.position
 
     def _add(self, change: Change, commit: Commit | None) -> None:
-        draft = self._drafting.draft(change, commit)
+        try:
+            draft = self._drafting.draft(change, commit)
+        except UnfitError as error:
+            raise _located(change, error) from None
         size = _weight(draft)
         if self._batch and self._size + size > BYTES:
             self._flush_part()
@@ -164,3 +168,22 @@ class Capture:
 def _weight(draft: Draft) -> int:
     """Bytes of an event in a batch, about: the values of its attributes are in the payload, too."""
     return 2 * len(draft.payload) + 2 * sum(map(len, draft.attributes)) + 64
+
+
+def _located(change: Change, error: UnfitError) -> UnfitError:
+    """`error` with the table, the key and the columns of the value that a stream cannot carry."""
+    table = change.schema
+    if table is None:
+        return error
+    columns: dict[str, None] = {}
+    for row in (change.before, change.after):
+        for name, value in zip(table.names, row or (), strict=False):
+            try:
+                pack(0, (value,))
+            except UnfitError:
+                columns[name] = None
+    key = table.key_of(change.after or change.before or ())
+    return UnfitError(
+        f"{table.name}.{', '.join(columns)}, key {key}: {error}; mend the value at the source, and "
+        f"take a new snapshot (canopy sync run --snapshot)"
+    )

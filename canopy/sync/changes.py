@@ -55,8 +55,8 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     type: str
-    """int, float, decimal, bool, text, bytes, date, time, timestamp, instant, json, uuid, or other:
-    what its values mean (canopy/sync/fitting.py)."""
+    """int, float, decimal, bool, text, bytes, date, time, timestamp, instant, json, uuid, any
+    (values of any type), or other: what its values mean (canopy/sync/fitting.py)."""
     declared: str
     """Its type as the source's database writes it."""
     nullable: bool = True
@@ -74,6 +74,8 @@ class Table(msgspec.Struct, frozen=True, array_like=True):
     """The kind of database that it is in: sqlite, postgresql, mariadb."""
     schema: str = ""
     """The schema that it is in, where its name has that."""
+    options: str = ""
+    """What SQLite's CREATE TABLE says behind the columns: STRICT, or nothing."""
 
     @property
     def bare(self) -> str:

@@ -9,6 +9,7 @@ is two changes, of two rows: else one side could have decided against both, the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Table, merged
 from canopy.sync.errors import SchemaError, SyncError
 from canopy.sync.fitting import Fit, comparables
-from canopy.sync.values import ABSENT, Row
+from canopy.sync.values import ABSENT, Row, Value
 
 RULES: Final = ("incoming", "own", "newest", "park")
 
@@ -60,7 +61,7 @@ class Conflicts:
         """`rules`: by table, "" for any other; `kind`: of the destination. Raises SyncError."""
         self.rules = {name: parse_rule(text) for name, text in rules.items()}
         self._kind = kind
-        self._fits: dict[str, tuple[Table, list[Fit]]] = {}
+        self._fits: dict[str, tuple[Table, list[Fit], list[Fit]]] = {}
 
     def watches(self, table: str) -> bool:
         """Whether there is a rule for a table."""
@@ -74,7 +75,7 @@ class Conflicts:
         rule = self.rules.get(table.name) or self.rules[""]
         if rule.column and rule.column not in table.names:
             raise SchemaError(f"the rule of {table.name} asks for {rule.column}, no column of it")
-        state = {key: self._plain(table, row) for key, row in rows.items()}
+        state = {key: self._plain(table, row, kept=True) for key, row in rows.items()}
         applied, conflicts = [], []
         for change in _apart(changes, table):
             found, conflict = self._decide(change, table, rule, state)
@@ -125,6 +126,8 @@ class Conflicts:
             return own is None
         place = table.names.index(rule.column)
         ours, theirs = own[place], after[place]
+        if table.columns[place].type == "decimal":
+            ours, theirs = _number(ours), _number(theirs)
         if ours == theirs or ours is None or theirs is None:
             # Any order will do that both sides have.
             return (theirs is not None, repr(after)) > (ours is not None, repr(own))
@@ -133,17 +136,27 @@ class Conflicts:
         except TypeError:
             return str(theirs) > str(ours)
 
-    def _plain(self, table: Table, row: Row) -> Row:
-        """A row such that equal ones of source and destination are equal."""
+    def _plain(self, table: Table, row: Row, kept: bool = False) -> Row:
+        """A row such that equal ones of the source and, with `kept`, of the destination are
+        equal."""
         known = self._fits.get(table.name)
         if known is None or known[0] is not table:
-            known = self._fits[table.name] = (table, comparables(table, self._kind))
+            fits = comparables(table, self._kind), comparables(table, self._kind, kept=True)
+            known = self._fits[table.name] = (table, *fits)
         return tuple(
             [
                 value if value is ABSENT else fit(value)
-                for fit, value in zip(known[1], row, strict=True)
+                for fit, value in zip(known[2] if kept else known[1], row, strict=True)
             ]
         )
+
+
+def _number(value: Value) -> Value:
+    """A decimal, which is compared as text otherwise."""
+    try:
+        return value if value is None else Decimal(value)
+    except (InvalidOperation, TypeError):
+        return value
 
 
 def _apart(changes: Sequence[Change], table: Table) -> Iterator[Change]:

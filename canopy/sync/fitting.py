@@ -3,7 +3,8 @@
 Where both are of one kind, columns are declared with the source's own words. Otherwise the type is
 the narrowest that holds every value of the column; a value that it cannot hold is refused
 (UnfitError) and never bent: text in a column of integers, which SQLite allows, or the character 0
-in a text, which PostgreSQL has no place for.
+in a text, which PostgreSQL has no place for. Where a table of the destination was there before and
+has other types, `destinations/keeping.py` looks at what has become of the values.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def mariadb_type(table: Table, column: Column) -> str:
 
 def column_type(column: Column, source: str, destination: str) -> str:
     """How a destination of this kind declares the column."""
-    if destination == source and column.declared:
-        return column.declared
+    if destination == source and (column.declared or source == "sqlite"):
+        return column.declared  # SQLite leaves values as they are in a column without a type
     if destination == "sqlite":
         return SQLITE_TYPES.get(column.type, "TEXT")
     if destination == "duckdb":
@@ -103,8 +104,25 @@ def column_type(column: Column, source: str, destination: str) -> str:
 def fits(table: Table, destination: str) -> list[Fit]:
     """For each column of `table`, what makes of its values those that the destination is handed.
     They raise UnfitError."""
-    return [_fit(table, column, _base(table, column, destination), destination)
-            for column in table.columns]  # fmt: skip
+    return [
+        _fit(table, column, _of_source(table, column, destination), destination)
+        for column in table.columns
+    ]
+
+
+def _of_source(table: Table, column: Column, destination: str) -> Fit:
+    """As `_base`, of values of the source: a text that looks like a number is none where SQLite has
+    kept it beside numbers."""
+    base = _base(table, column, destination)
+    if table.dialect != "sqlite" or destination == "sqlite" or column.type != "decimal":
+        return base
+
+    def checked(value: Value) -> Value:
+        if type(value) is str:
+            raise _unfit(value, "number")
+        return base(value)
+
+    return checked
 
 
 def whole_fits(table: Table, destination: str) -> list[WholeFit]:
@@ -113,7 +131,8 @@ def whole_fits(table: Table, destination: str) -> list[WholeFit]:
     found: list[WholeFit] = []
     for column in table.columns:
         base = _base(table, column, destination)
-        found.append(_whole(_fit(table, column, base, destination), base))
+        fit = _fit(table, column, _of_source(table, column, destination), destination)
+        found.append(_whole(fit, base))
     return found
 
 
@@ -233,6 +252,8 @@ def words(value: Value) -> str:
         return text
     if type(value) is Literal:
         return value.text
+    if type(value) is Decimal:
+        return format(value, "f")  # with its digits, not as 1E-8
     if type(value) is bytes:
         return "\\x" + value.hex()
     if type(value) is bool:
@@ -342,11 +363,15 @@ def to_date(value: Value) -> Value:
     raise _unfit(value, "date")
 
 
+_TOO_FINE: Final = re.compile(r"[.,]\d{7}")
+"""More digits than microseconds have, which Python passes over."""
+
+
 def to_time(value: Value) -> Value:
     """A time of the day without a zone, also from its ISO text."""
     if type(value) in (time, Literal):
         return value
-    if type(value) is str and ":" in value:
+    if type(value) is str and ":" in value and not _TOO_FINE.search(value):
         try:
             found = time.fromisoformat(value)
         except ValueError:
@@ -362,7 +387,7 @@ def to_timestamp(value: Value) -> Value:
         return value
     if type(value) is datetime and value.tzinfo is None:
         return value
-    if type(value) is str and _DAY.match(value):
+    if type(value) is str and _DAY.match(value) and not _TOO_FINE.search(value):
         try:
             found = datetime.fromisoformat(value)
         except ValueError:
@@ -376,7 +401,7 @@ def to_instant(value: Value) -> Value:
     """A date and time with a zone."""
     if type(value) is Literal or (type(value) is datetime and value.tzinfo is not None):
         return value
-    if type(value) is str and _DAY.match(value):
+    if type(value) is str and _DAY.match(value) and not _TOO_FINE.search(value):
         try:
             found = datetime.fromisoformat(value)
         except ValueError:
@@ -485,12 +510,20 @@ PASSING: Final[dict[Fit, frozenset[type]]] = {
 character 0."""
 
 
-def comparables(table: Table, destination: str) -> list[Fit]:
-    """For each column, what makes of a value of either side one that is equal where the databases'
-    values are. They raise UnfitError."""
+def comparables(table: Table, destination: str, kept: bool = False) -> list[Fit]:
+    """For each column, what makes of a value of the source, or with `kept` of the destination, one
+    that is equal where the databases' values are: between two databases of one kind where type and
+    bytes are the same, else where the destination keeps the source's value. They raise
+    UnfitError."""
+    if table.dialect == destination:
+        return [exact] * len(table.columns)
+    base = _base if kept else _of_source
     return [
-        _comparable(fit, column.type == "decimal")
-        for column, fit in zip(table.columns, fits(table, destination), strict=True)
+        _comparable(
+            _fit(table, column, base(table, column, destination), destination),
+            column.type == "decimal",
+        )
+        for column in table.columns
     ]
 
 
@@ -505,6 +538,19 @@ def _comparable(fit: Fit, is_number: bool) -> Fit:
         return canonical(found)
 
     return plain
+
+
+def exact(value: Value) -> Value:
+    """`value` such that two that have the same type and the same bytes are packed alike, and no
+    others."""
+    kind = type(value)
+    if kind is float and math.isnan(value):
+        return "NaN"
+    if kind is Decimal:
+        return format(value, "f")
+    if kind in (Literal, datetime, date, time):
+        return words(value)
+    return value
 
 
 def canonical(value: Value) -> Value:

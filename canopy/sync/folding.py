@@ -6,11 +6,16 @@ What is folded is applied in one transaction of the destination, so nobody sees 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 
 from canopy.sync.changes import DELETE, TRUNCATE, UPDATE, Change, Table, merged
 from canopy.sync.values import ABSENT, Row
+
+SPELLED: Final = frozenset(("decimal", "float"))
+"""Of columns of a key whose values Python does not compare as databases do."""
+NAN: Final = float("nan")
 
 
 class Step(msgspec.Struct):
@@ -35,8 +40,9 @@ class Folded:
         self._rows: dict[Row, Row | None] = {}  # by key: the row at the end, None: none
         self._partial: dict[Row, Row] = {}  # by key: what is known of a row that is there already
         self._clear = False
-        self._has_decimals = any(table.columns[place].type == "decimal" for place in table.key)
-        self._first = table.key[0] if len(table.key) == 1 and not self._has_decimals else -1
+        kinds = {table.columns[place].type for place in table.key}
+        self._is_spelled = bool(kinds & SPELLED)
+        self._first = table.key[0] if len(table.key) == 1 and not self._is_spelled else -1
 
     def add(self, change: Change) -> bool:
         """Take a change up; False if it has to wait until those before it are applied."""
@@ -67,7 +73,7 @@ class Folded:
         """What is to be done, once."""
         gone = [key for key, row in self._rows.items() if row is None and not self._clear]
         upserts = [row for row in self._rows.values() if row is not None]
-        if not self._has_decimals:
+        if not self._is_spelled:
             return Step(self._table, self._clear, gone, upserts, list(self._partial.items()))
         deletes = [tuple(value for value, _ in key) for key in gone]
         updates = [(tuple(v for v, _ in key), row) for key, row in self._partial.items()]
@@ -94,11 +100,14 @@ class Folded:
 
     def _key(self, row: Row) -> Row:
         """The key; with its digits, if it has decimals: Python takes 1.0 for 1.00, and a
-        destination that keeps them as text does not."""
+        destination that keeps them as text does not. One NaN is as another, which Python
+        denies."""
         if self._first >= 0:
             return (row[self._first],)
         key = self._table.key_of(row)
-        return tuple([(value, str(value)) for value in key]) if self._has_decimals else key
+        if not self._is_spelled:
+            return key
+        return tuple([(NAN if value != value else value, str(value)) for value in key])
 
 
 def _is_partial(row: Row) -> bool:

@@ -109,7 +109,7 @@ def pack(fields: Any, *rows: Row | None) -> bytes:
             whole = [r if r is None else [_wrapped(value) for value in r] for r in rows]
             return _encoder.encode((fields, *whole))
     except UnicodeEncodeError:
-        raise UnfitError("a text has a lone surrogate, which UTF-8 cannot encode") from None
+        raise UnfitError("a text is no UTF-8") from None
 
 
 class Unpacking(Generic[T]):

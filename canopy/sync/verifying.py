@@ -24,7 +24,7 @@ from canopy.sync.filtering import RowFilter
 from canopy.sync.fitting import Fit, canonical, comparables
 from canopy.sync.sources.source import Source, SourceView
 from canopy.sync.stream import TIMEOUT, Stream
-from canopy.sync.values import ABSENT, Row, pack
+from canopy.sync.values import ABSENT, Row, Value, pack
 
 RANGES: Final = 1 << 12
 LOOK: Final = 0.05
@@ -231,7 +231,8 @@ class Comparison:
         changed: _Changed,
         found: Verified,
     ) -> None:
-        fit = comparables(table, self._destination.kind)
+        kind = self._destination.kind
+        fit, kept = comparables(table, kind), comparables(table, kind, kept=True)
 
         def expected() -> Iterator[Row]:
             for row in changed.expected(table, source.rows(table)):
@@ -239,14 +240,14 @@ class Comparison:
                     yield row
 
         ours, count = _sums(table, expected(), fit)
-        theirs, _ = _sums(table, target.rows(table), fit)
+        theirs, _ = _sums(table, target.rows(table), kept)
         found.rows[table.name] = count
         found.differing[table.name] = 0
         ranges = {place for place in range(RANGES) if ours[place] != theirs[place]}
         if not ranges:
             return
         left = _rows_in(table, expected(), fit, ranges)
-        right = _rows_in(table, target.rows(table), fit, ranges)
+        right = _rows_in(table, target.rows(table), kept, ranges)
         for key in sorted({*left, *right}, key=repr):
             if left.get(key) == right.get(key):
                 continue
@@ -264,12 +265,15 @@ def _hashed(table: Table, row: Row, fit: list[Fit]) -> tuple[Row, int, bytes]:
     """Its key, the range that has it, and its hash; b"": the destination has no place for it."""
     try:
         values = tuple([make(value) for make, value in zip(fit, row, strict=True)])
-    except UnfitError:
-        values = tuple([canonical(value) for value in row])
         key = tuple([values[place] for place in table.key])
+        return key, hash_of(key)[0] % RANGES, hash_of(values)[1]
+    except UnfitError:
+        key = tuple([_printable(canonical(row[place])) for place in table.key])
         return key, hash_of(key)[0] % RANGES, b""
-    key = tuple([values[place] for place in table.key])
-    return key, hash_of(key)[0] % RANGES, hash_of(values)[1]
+
+
+def _printable(value: Value) -> Value:
+    return value.encode("utf-8", "backslashreplace").decode() if type(value) is str else value
 
 
 def hash_of(values: Row) -> tuple[int, bytes]:
@@ -302,4 +306,9 @@ def _rows_in(
 
 def _spelled(key: Row) -> str:
     values: list[Any] = [value if value is not None else "NULL" for value in key]
-    return ", ".join(repr(value) if isinstance(value, bytes) else str(value) for value in values)
+    return ", ".join(repr(v) if isinstance(v, bytes) or _is_digits(v) else str(v) for v in values)
+
+
+def _is_digits(value: Value) -> bool:
+    """Whether it is a text that would look like a number."""
+    return type(value) is str and value[:1].isdigit()

@@ -88,6 +88,16 @@ class DuckdbDestination(SqlDestination):
             f"USING TRY_CAST({column}::VARCHAR AS {kind})"
         )
 
+    def _doubtful(self, table: Table) -> dict[str, str]:
+        found = self._execute(
+            "SELECT column_name, data_type FROM duckdb_columns() WHERE schema_name = ? "
+            "AND table_name = ?",
+            self._place(table),
+        )
+        there = dict(found.fetchall())
+        wanted = {column.name: self._type(table, column) for column in table.columns}
+        return {name: there[name] for name, kind in wanted.items() if there.get(name, kind) != kind}
+
     def _columns(self, table: Table) -> list[str]:
         found = self._execute(
             "SELECT column_name FROM duckdb_columns() WHERE schema_name = ? AND table_name = ?",

@@ -6,6 +6,7 @@ KEY UPDATE` might change another row than the one that was meant, so rows are de
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final
@@ -201,6 +202,18 @@ class MariadbDestination(SqlDestination):
         cursor.execute(statement, [_driven(value) for value in values] or None)
         return cursor
 
+    def _doubtful(self, table: Table) -> dict[str, str]:
+        there = asked(
+            self._connection,
+            "SELECT COLUMN_NAME, COLUMN_TYPE FROM information_schema.COLUMNS WHERE "
+            "TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s",
+            [table.name],
+        )
+        wanted = {column.name: _plain_type(self._type(table, column)) for column in table.columns}
+        return {
+            name: own for name, own in there if wanted.get(name) not in (None, _plain_type(own))
+        }
+
     def _columns(self, table: Table) -> list[str]:
         found = asked(
             self._connection,
@@ -241,3 +254,9 @@ class MariadbDestination(SqlDestination):
 def _driven(value: Any) -> Any:
     """A value as pymysql takes it."""
     return value.text if type(value) is Literal else value
+
+
+def _plain_type(declared: str) -> str:
+    """A type without its character set and the width in which integers are shown."""
+    text = declared.partition(" CHARACTER SET ")[0].lower().replace("boolean", "tinyint(1)")
+    return re.sub(r"int\(\d+\)", "int", text)

@@ -6,6 +6,7 @@ go one by one in a pipeline, many through COPY into a temporary table from which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final
@@ -32,6 +33,14 @@ from canopy.sync.values import Row
 
 MANY: Final = 100
 """Rows from which on COPY and a merge are faster than a pipeline."""
+LONG_NAMES: Final = {
+    "time": "time without time zone",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+}
+"""How the catalogue spells them."""
+WHOLE: Final = ("smallint", "integer", "bigint")
+"""Types that refuse what they cannot hold."""
 ECHO: Final = "canopy"
 """Prefix of the message in the server's log by which a source knows what was applied here."""
 
@@ -220,6 +229,26 @@ class PostgresDestination(SqlDestination):
     def _spelled(self, values: Sequence[Any]) -> list[Any]:
         return [value if type(value) is int else spelled(value) for value in values]
 
+    def _doubtful(self, table: Table) -> dict[str, str]:
+        there = self._execute(
+            "SELECT attname, format_type(atttypid, atttypmod), coalesce(collisdeterministic, true) "
+            "FROM pg_attribute LEFT JOIN pg_collation c ON c.oid = attcollation "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            [self._named(table)],
+        ).fetchall()
+        by_name = {column.name: column for column in table.columns}
+        found = {}
+        for name, own, is_deterministic in there:
+            if name not in by_name:
+                continue
+            wanted = self._type(table, by_name[name])
+            wanted = LONG_NAMES.get(wanted, wanted)
+            if not _holds(own, wanted):
+                found[name] = own
+            elif name in table.keys and not is_deterministic:
+                found[name] = f"{own} with a collation that takes different texts for one"
+        return found
+
     def _columns(self, table: Table) -> list[str]:
         found = self._execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 "
@@ -235,3 +264,13 @@ class PostgresDestination(SqlDestination):
             [self._named(table)],
         )
         return [name for (name,) in found]
+
+
+def _holds(own: str, wanted: str) -> bool:
+    """Whether a column of the type `own` keeps each value of the type `wanted`, or refuses it."""
+    if own == wanted or (own in WHOLE and wanted in WHOLE):
+        return True
+    wide = re.sub(r"\(.*?\)", "", wanted)
+    if own in ("text", "character varying"):
+        return wide in ("text", "character varying")
+    return own == wide and own not in ("character", "bit")

@@ -14,6 +14,7 @@ import msgspec
 from canopy.sync.changes import Column, Table
 from canopy.sync.conflicts import Conflict
 from canopy.sync.destinations.destination import Progress
+from canopy.sync.destinations.keeping import Keeping
 from canopy.sync.errors import FencedError, SchemaError, UnfitError
 from canopy.sync.fitting import column_type, fits, whole_fits
 from canopy.sync.folding import Step
@@ -54,7 +55,7 @@ class Statements:
         )
         overriding = f" {OVERRIDING}" if kind == "postgresql" else ""
         self.insert = f"INSERT INTO {self.name} ({self.columns}){overriding} VALUES ({marks})"
-        self.conflict = _on_conflict(table).replace("%", double)
+        self.conflict = _on_conflict(table, kind).replace("%", double)
         self.upsert = f"{self.insert} {self.conflict}"
         self.delete = f"DELETE FROM {self.name} WHERE {self.key}"
         self.select = f"SELECT {self.columns} FROM {self.name}"
@@ -112,13 +113,21 @@ class Statements:
         return error
 
 
-def _on_conflict(table: Table) -> str:
+def _on_conflict(table: Table, kind: str) -> str:
+    """A key is set as well where two that differ are the same for the database: 1 and 1.0 for
+    SQLite, 0.0 and -0.0."""
     keys = ", ".join(map(quoted, table.keys))
-    others = [quoted(name) for place, name in enumerate(table.names) if place not in table.key]
-    if not others:
+    set_ = [
+        quoted(column.name)
+        for place, column in enumerate(table.columns)
+        if place not in table.key
+        or kind == "sqlite"
+        or (kind == "postgresql" and column.type == "float")
+    ]
+    if not set_:
         return f"ON CONFLICT ({keys}) DO NOTHING"
     return f"ON CONFLICT ({keys}) DO UPDATE SET " + ", ".join(
-        f"{name} = excluded.{name}" for name in others
+        f"{name} = excluded.{name}" for name in set_
     )
 
 
@@ -151,6 +160,7 @@ class SqlDestination:
         self._name = name
         self._connection = connection
         self._statements: dict[str, Statements] = {}
+        self._keepings: dict[str, Keeping | None] = {}  # None: the table keeps all values
         self._offset = 0  # of the last commit
         self._known = False  # there is a row for the sync
         self._in_transaction = False
@@ -232,6 +242,7 @@ class SqlDestination:
             keys = ", ".join(map(quoted, table.keys))
             self._execute(
                 f"CREATE TABLE {self._named(table)} ({', '.join(columns)}, PRIMARY KEY ({keys}))"
+                + self._options(table)
             )
         else:
             self._alter(table, there)
@@ -257,8 +268,17 @@ class SqlDestination:
 
     def load(self, table: Table, rows: Iterable[Row]) -> None:
         """See `Destination`."""
+        found, keeping = self._statements[table.name], self._keeping(table)
+        rest = iter(rows)
         with self._told(table.name):
-            self._load(self._statements[table.name], rows)
+            if keeping is None:
+                self._load(found, rest)
+            while keeping is not None and (some := list(islice(rest, FITTED))):
+                keys = [table.key_of(row) for row in some]
+                if keeping.has_keys:
+                    keeping.check_met(self.fetch(table, keys))
+                self._load(found, some)
+                keeping.check_kept(zip(keys, some, strict=True), self.fetch(table, keys))
 
     def _load(self, found: Statements, rows: Iterable[Row]) -> None:
         self._execute_many(found.insert, found.fitted(rows))
@@ -269,20 +289,50 @@ class SqlDestination:
             self._apply(step)
 
     def _apply(self, step: Step) -> None:
-        found = self._statements[step.table.name]
+        table = step.table
+        found, keeping = self._statements[table.name], self._keeping(table)
         if step.clear:
-            self.clear(step.table)
+            self.clear(table)
         if step.deletes:
+            self._check_met(keeping, table, step.deletes)
             self._delete(found, step.deletes)
+        written = [(table.key_of(row), row) for row in step.upserts] if keeping else []
+        self._check_met(keeping, table, [key for key, _ in written])
         if step.upserts and self.has_savepoints:
             self._upsert_or_replace(found, step.upserts)
         elif step.upserts:
             self._upsert(found, step.upserts)
+        self._check_met(keeping, table, [key for key, _ in step.updates])
         for key, row in step.updates:
             (values,) = found.fitted([row])
             (where,) = found.fitted_keys([key])
             sets = [value for value in values if value is not ABSENT]
             self._execute(found.update(row), [*sets, *where])
+            if keeping is not None:
+                written.append((table.key_of(row), row))
+        if keeping is not None and written:
+            rows = dict(written)  # the last of each
+            keeping.check_kept(rows.items(), self.fetch(table, list(rows)))
+
+    def _check_met(self, keeping: Keeping | None, table: Table, keys: Sequence[Row]) -> None:
+        if keeping is not None and keeping.has_keys and keys:
+            keeping.check_met(self.fetch(table, keys))
+
+    def _keeping(self, table: Table) -> Keeping | None:
+        """What looks whether the destination's table keeps values as they are; None: it does."""
+        if table.name not in self._keepings:
+            doubtful = self._doubtful(table)
+            self._keepings[table.name] = Keeping(table, self.kind, doubtful) if doubtful else None
+        return self._keepings[table.name]
+
+    def _doubtful(self, table: Table) -> dict[str, str]:
+        """By name, the columns of the destination's table that are others than the sync would make,
+        and may bend values; and what they are."""
+        raise NotImplementedError
+
+    def _options(self, table: Table) -> str:
+        """What CREATE TABLE says behind the columns."""
+        return ""
 
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
         """See `Destination`."""
@@ -333,6 +383,7 @@ class SqlDestination:
 
     def _learn(self, table: Table) -> None:
         self._statements[table.name] = Statements(table, self.kind, self.mark, self._named(table))
+        self._keepings.pop(table.name, None)
 
     def _place(self, table: Table) -> tuple[str, str]:
         """The schema and the name that a table has here; "": there are no schemas."""

@@ -11,6 +11,8 @@ from canopy.sync.destinations.destination import Progress
 from canopy.sync.destinations.sql import SqlDestination, quoted
 from canopy.sync.errors import SchemaError
 
+KEPT: Final = frozenset(("", "BLOB"))
+"""Affinities of columns in which SQLite leaves each value as it is."""
 BUSY: Final = 30.0
 """Seconds to wait for another writer."""
 
@@ -66,6 +68,37 @@ class SqliteDestination(SqlDestination):
                 f"destination's column cannot be made anew: {error}"
             ) from None
 
+    def _options(self, table: Table) -> str:
+        return f" {table.options}" if table.options and table.dialect == self.kind else ""
+
+    def _doubtful(self, table: Table) -> dict[str, str]:
+        (is_strict,) = self._execute(
+            "SELECT strict FROM pragma_table_list WHERE schema = 'main' AND name = ?", [table.name]
+        ).fetchone() or (0,)
+        there = {
+            row[1]: row[2] for row in self._execute(f"PRAGMA table_xinfo({quoted(table.name)})")
+        }
+        wanted_strict = bool(table.options) and table.dialect == self.kind
+        found = {}
+        for column in table.columns:
+            declared = there.get(column.name, "")
+            own = affinity(declared, bool(is_strict))
+            wanted = affinity(self._type(table, column), wanted_strict)
+            if own != wanted and own not in KEPT:
+                found[column.name] = declared
+        for name, collation in self._key_collations(table):
+            if name in table.keys and collation != "BINARY":
+                found[name] = f"{there.get(name, '')} COLLATE {collation}".strip()
+        return found
+
+    def _key_collations(self, table: Table) -> list[tuple[str, str]]:
+        """The columns of the primary key's index, and how it compares them."""
+        for row in self._execute(f"PRAGMA index_list({quoted(table.name)})").fetchall():
+            if row[3] == "pk":
+                found = self._execute(f"PRAGMA index_xinfo({quoted(row[1])})")
+                return [(each[2], each[4].upper()) for each in found if each[5]]
+        return []
+
     def _columns(self, table: Table) -> list[str]:
         return self._columns_of(table.name)
 
@@ -75,3 +108,18 @@ class SqliteDestination(SqlDestination):
     def _keys(self, table: Table) -> list[str]:
         name = quoted(table.name)
         return [row[1] for row in self._execute(f"PRAGMA table_info({name})") if row[5]]
+
+
+def affinity(declared: str, is_strict: bool = False) -> str:
+    """What a column of this type does to values (https://sqlite.org/datatype3.html), "": nothing.
+    Integers and other numbers are converted alike."""
+    text = declared.upper()
+    if not text or (is_strict and text == "ANY"):
+        return ""
+    if "INT" in text:
+        return "NUMERIC"
+    if any(word in text for word in ("CHAR", "CLOB", "TEXT")):
+        return "TEXT"
+    if "BLOB" in text:
+        return "BLOB"
+    return "REAL" if any(word in text for word in ("REAL", "FLOA", "DOUB")) else "NUMERIC"

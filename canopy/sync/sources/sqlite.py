@@ -58,7 +58,15 @@ def open_sqlite(path: str) -> sqlite3.Connection:
     """A connection whose transactions are begun and ended by hand."""
     if not Path(path).exists():
         raise SyncError(f"there is no database {path}")
-    return sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    database = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    database.text_factory = _text
+    return database
+
+
+def _text(data: bytes) -> str:
+    """A text of SQLite, which need not be UTF-8: what is none has lone surrogates, such that it is
+    refused where its table and key are known."""
+    return data.decode("utf-8", "surrogateescape")
 
 
 class SqliteSource:

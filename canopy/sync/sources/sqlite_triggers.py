@@ -62,6 +62,10 @@ def shape_of(database: sqlite3.Connection, name: str) -> Table | None:
     """The shape of a table; None if there is none of that name. Generated columns are left out."""
     columns: list[Column] = []
     keys: list[tuple[int, int]] = []
+    is_strict = _is_strict(database, name)
+    is_rowid = not any(
+        row[3] == "pk" for row in database.execute(f"PRAGMA index_list({quoted(name)})")
+    )
     for _, column, declared, notnull, _, key, hidden in database.execute(
         f"PRAGMA table_xinfo({quoted(name)})"
     ):
@@ -69,16 +73,30 @@ def shape_of(database: sqlite3.Connection, name: str) -> Table | None:
             continue
         if key:
             keys.append((key, len(columns)))
-        columns.append(Column(column, meaning(declared), declared, not notnull))
+            if declared.upper() == "INTEGER" and not is_rowid:
+                declared = "INT"  # in a copy a key INTEGER would be the rowid, which is no text
+        columns.append(Column(column, meaning(declared, is_strict), declared, not notnull))
     if not columns:
         return None
-    return Table(name, tuple(columns), tuple(place for _, place in sorted(keys)), "sqlite")
+    key_places = tuple(place for _, place in sorted(keys))
+    options = "STRICT" if is_strict else ""
+    return Table(name, tuple(columns), key_places, "sqlite", options=options)
 
 
-def meaning(declared: str) -> str:
+def _is_strict(database: sqlite3.Connection, name: str) -> bool:
+    said = database.execute(
+        "SELECT strict FROM pragma_table_list WHERE schema = 'main' AND name = ?", (name,)
+    ).fetchone()
+    return bool(said and said[0])
+
+
+def meaning(declared: str, is_strict: bool = False) -> str:
     """What a declared type says of a column's values, which may be others all the same; else what
-    SQLite's rules of affinity make of it (https://sqlite.org/datatype3.html)."""
+    SQLite's rules of affinity make of it (https://sqlite.org/datatype3.html). `any`: SQLite leaves
+    each value as it is."""
     text = declared.upper()
+    if not text or (is_strict and text == "ANY"):
+        return "any"
     for words, found in (
         (("BOOL",), "bool"),
         (("TIMESTAMPTZ", "TIMESTAMP WITH TIME"), "instant"),
@@ -93,7 +111,7 @@ def meaning(declared: str) -> str:
     ):
         if any(word in text for word in words):
             return found
-    return "decimal" if text else "text"
+    return "decimal"
 
 
 def prepare(database: sqlite3.Connection) -> str:
