@@ -301,6 +301,8 @@ class Node:
             for taken in self.guard.own(message):
                 self.turns.post(self.me, taken)
             return
+        if self.guard.withholds(message):
+            return
         units = message.data_units()
         self.count("data_messages" if units else "other_messages", units or 1)
         self.links.send(peer, message)

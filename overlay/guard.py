@@ -21,10 +21,16 @@ from overlay.upper_tree.messages import Confined, Register
 
 PRINCIPALS_MOST = 65_536
 """Authenticated nodes that are remembered: more than have links with one node. One that is
-forgotten is refused until it connects again."""
+forgotten has to connect again."""
 
 NOBODY = "unauthenticated"
 """No node has this id, so that no greeting fits a connection that was not authenticated."""
+
+
+class NotAuthenticatedError(ProtocolError):
+    """A node speaks of which this one has forgotten who it is: it connects again."""
+
+    is_fault = False
 
 
 class Guard:
@@ -57,6 +63,9 @@ class Guard:
         if role is not None:
             self._known[me] = Principal(me, role, tenant)
         self._self = Principal(me, role, tenant) if role is not None and tenant else None
+        self._bound = None
+        if role is not None and role < Role.VOTER:
+            self._bound = Principal(me, role, tenant)
         self._rules = rules
         self._confinement = confinement
         self._send = send
@@ -90,18 +99,31 @@ class Guard:
         return None if known is None else known.role >= Role.VOTER
 
     def _check(self, peer: Peer, message: Message) -> None:
-        """Dispatch what `peer` may send. Raises ProtocolError for the rest, which closes its
-        session, with a penalty."""
+        """Dispatch what `peer` may send. Raises ProtocolError for the rest, if there is much of it:
+        that closes its session, with a penalty."""
         principal = self._known.get(peer.id)
-        reason = refusal(principal, message) if principal else "not authenticated"
+        if principal is None:
+            raise NotAuthenticatedError("not authenticated")
+        reason = refusal(principal, message)
         if reason:
             self._count("rights_refused")
             self._trace("drop", peer=peer.id, reason=reason, size=0)
-            raise ProtocolError(reason)
-        if principal is not None and (principal.tenant or principal.role is Role.LEAF):
+            if not self._quotas.pardons(principal):
+                raise ProtocolError(reason)
+            return
+        if principal.tenant or principal.role is Role.LEAF:
             self._confine(peer, principal, message)
         else:
             self._dispatch(peer, _without_claims(message))
+
+    def withholds(self, message: Message) -> bool:
+        """Whether this node keeps to itself what it was about to send, since its role may not say
+        that. Others make any node say things: whoever asks a leaf what only voters know would have
+        it refuse in words that are a voter's."""
+        if self._bound is None or not refusal(self._bound, message):
+            return False
+        self._count("rights_withheld")
+        return True
 
     def _confine(self, peer: Peer, principal: Principal, message: Message) -> None:
         """Dispatch what a leaf has a quota for, and a tenant may say and see."""

@@ -271,3 +271,6 @@ class Alarm:
 class ProtocolError(Exception):
     """A peer sent what the protocol does not allow. Raised by handlers of messages: the session
     with the peer is closed with this reason, and the peer gets a penalty (overlay/links)."""
+
+    is_fault: ClassVar[bool] = True
+    """Whether the peer is to be blamed for it; False: its session ends without a penalty."""

@@ -1,4 +1,5 @@
-"""Faults of what keeps nodes out of rings that somebody has founded for them."""
+"""Faults of what keeps nodes out of rings that somebody has founded for them, and from being held
+to account for what others make them say."""
 
 from __future__ import annotations
 
@@ -9,8 +10,14 @@ from overlay.chord.merging.backing import Backing
 from overlay.chord.merging.merging import Merging
 from overlay.chord.merging.messages import RingEnded
 from overlay.chord.messages import Cluster
-from overlay.machine import Peer
+from overlay.guard import Guard
+from overlay.lower_random.messages import RingHint
+from overlay.lower_random.peer_records import PeerRecords
+from overlay.machine import Message, Peer
+from overlay.tenants import quotas
+from streams.directory.entry import StreamEntry, fault_in_entry
 
+HONEST = "tests/attacks/test_attacks_honest.py"
 RINGS = "tests/attacks/test_attacks_rings.py"
 
 
@@ -83,3 +90,43 @@ def lured_smallest_id_founds_or_nobody() -> None:
         return original(self)
 
     replace(Founding.due, due)
+
+
+@fault("keys", HONEST, "test_what_honest_nodes_say_is_theirs_to_say[rings_that_meet]")
+def leaves_say_what_only_others_may() -> None:
+    """A node sends what its role may not say, as others have made it do."""
+
+    def never(self: Guard, message: Message) -> bool:
+        return False
+
+    replace(Guard.withholds, never)
+
+
+@fault("keys", HONEST, "test_a_ring_that_somebody_invents_locks_no_leaf_out[a member]")
+def rings_are_heard_of_from_anybody() -> None:
+    """A hint about the ring is believed without its primary's word."""
+
+    def is_good_hint(self: PeerRecords, hint: RingHint) -> bool:
+        return True
+
+    replace(PeerRecords.is_good_hint, is_good_hint)
+
+
+@fault(
+    "keys",
+    HONEST,
+    "test_a_message_beyond_a_role_is_left_out_and_many_are_held_against_their_sender",
+)
+def one_word_too_many_ends_a_session() -> None:
+    """The first message beyond its role is held against a node."""
+    replace_constant(quotas, "REFUSED_MOST", 1.0)
+
+
+@fault("keys", HONEST, "test_a_stream_that_no_owner_has_founded_is_not_taken_in")
+def streams_are_taken_in_unseen() -> None:
+    """The owner of streams takes in what a node says it has shards of, whatever its options."""
+
+    def nothing(entry: StreamEntry) -> str:
+        return ""
+
+    replace(fault_in_entry, nothing)

@@ -97,7 +97,7 @@ def revoked_keys_have_other_ids() -> None:
 def views_take_ids_that_nobody_has_certified() -> None:
     """An entry of a view whose node has signed it is good, whoever made its key."""
 
-    def anybody(self: KeySigner, node: NodeId, chain: Chain) -> bool:
+    def anybody(self: KeySigner, node: NodeId, chain: Chain, votes: bool = False) -> bool:
         return True
 
     replace(KeySigner.vouches, anybody)
@@ -109,9 +109,9 @@ def views_keep_who_is_revoked() -> None:
     original = NodeSecurity.vouches
     known: dict[Chain, bool] = {}
 
-    def once(self: NodeSecurity, node: NodeId, chain: Chain) -> bool:
+    def once(self: NodeSecurity, node: NodeId, chain: Chain, votes: bool = False) -> bool:
         if chain not in known:
-            known[chain] = original(self, node, chain)
+            known[chain] = original(self, node, chain, votes)
         return known[chain]
 
     replace(NodeSecurity.vouches, once)

@@ -294,7 +294,7 @@ class Links:
             else:
                 raise ProtocolError("a frame of no known kind")
         except ProtocolError as error:
-            self._break_off(session, str(error))
+            self._break_off(session, str(error), error.is_fault)
         except DigestMismatchError as error:
             self.on_garbage(connection, str(error))
 
@@ -443,10 +443,11 @@ class Links:
         else:
             self._dialler.suspended(session)
 
-    def _break_off(self, session: LinkSession, reason: str) -> None:
+    def _break_off(self, session: LinkSession, reason: str, is_fault: bool) -> None:
         """The peer broke the protocol: whatever it sent would come again, so the session ends."""
         self._count("link_errors", 1)
-        self._penalties.protocol_violated(session.peer.id, session.last_heard)
+        if is_fault:
+            self._penalties.protocol_violated(session.peer.id, session.last_heard)
         if session.connection is not None:
             session.connection.write(Bye(reason))
         self._dialler.close(session, reason)

@@ -43,9 +43,9 @@ class Signer(Protocol):
     def chain(self) -> Chain:
         """What shows others that this node is one of the overlay."""
 
-    def vouches(self, node: NodeId, chain: Chain) -> bool:
-        """Whether the overlay has certified this node, as one that others may rely on, and has not
-        revoked it."""
+    def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
+        """Whether the overlay has certified this node, as one that others may rely on (`votes`: as
+        one that may serve in clusters), and has not revoked it."""
 
 
 def statement(kind: str, *parts: object) -> bytes:

@@ -14,8 +14,9 @@ Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
 class PeerRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Where nodes have keys: a node's signature over how it is reached, until a time in seconds
-    since 1970, and the certificates that say that there is such a node (`peer_records`)."""
+    """Where nodes have keys: a node's signature over how it is reached, or over a cluster that it
+    leads, until a time in seconds since 1970, and the certificates that say that there is such a
+    node (`peer_records`)."""
 
     until: Uint53
     signature: Signature
@@ -49,6 +50,7 @@ class RingHint(msgspec.Struct, frozen=True, array_like=True):
     key: Key  # of the cluster
     version: Version
     primary: Peer
+    record: PeerRecord | None = None  # that it leads this cluster, by the primary's own word
 
 
 class Relayed(Message, frozen=True):

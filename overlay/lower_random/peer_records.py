@@ -1,27 +1,37 @@
-"""Where a node is, by its own signed word: what others say of its address is not believed.
+"""Where a node is, and what it leads, by its own signed word: what others say of either is not
+believed.
 
 Where nodes have keys an entry of a view carries its node's signature over id, address, region and
 tier, with the time until when it holds, and its certificate. An entry without one, or whose
 signature is wrong or over, is neither taken from others, and so not dialled, nor passed on. A node
 that was met itself needs none until then. So nobody can send others to an address in a node's name,
 or keep an old one alive; and as ids that sign can be made by thousands, those count that the
-overlay has certified.
+overlay has certified. A hint about the ring has the same, of the primary that it names, whose
+certificate has to say that it may serve in clusters: so nobody makes up a ring for others to run
+after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from overlay.bounded import BoundedDict
 from overlay.links.signing import Signer, statement
 from overlay.lower_random.constants import RECORD_HOLDS, RECORD_SKEW, RECORDS_KEPT
-from overlay.lower_random.messages import Neighbour, PeerRecord
-from overlay.machine import Peer
+from overlay.lower_random.messages import Neighbour, PeerRecord, RingHint
+from overlay.machine import NodeId, Peer
 
 
 def signed_part(peer: Peer, until: int) -> bytes:
     """What a node signs of itself."""
     return statement("peer", peer, until)
+
+
+def hinted_part(hint: RingHint, until: int) -> bytes:
+    """What a primary signs of its cluster."""
+    return statement("ring hint", hint.ring, hint.key, hint.version, hint.primary, until)
 
 
 class PeerRecords:
@@ -34,33 +44,68 @@ class PeerRecords:
         self._signer = signer
         self._wall = wall
         self._own: PeerRecord | None = None
+        self._hint: RingHint | None = None  # that was signed last
         self._verified: BoundedDict[bytes, bytes] = BoundedDict(RECORDS_KEPT)  # what, by seal
 
     def own(self) -> PeerRecord | None:
         """This node's record, signed anew when half of its time is over."""
         if self._signer is None:
             return None
-        now, chain, own = self._wall(), self._signer.chain(), self._own
-        if own is None or own.chain != chain or own.until < now + RECORD_HOLDS / 2:
-            until = int(now + RECORD_HOLDS)
-            own = PeerRecord(until, self._signer.sign(signed_part(self._me, until)), chain)
-            self._own = own
+        if self._is_due(self._signer, self._own):
+            self._own = self._signed(self._signer, lambda until: signed_part(self._me, until))
+        return self._own
+
+    def hint(self, hint: RingHint) -> RingHint:
+        """The hint with this node's record, if it names this node as the primary."""
+        if self._signer is None or hint.primary.id != self._me.id:
+            return hint
+        own = self._hint
+        if own is not None and msgspec.structs.replace(own, record=None) != hint:
+            own = None
+        if own is None or self._is_due(self._signer, own.record):
+            record = self._signed(self._signer, lambda until: hinted_part(hint, until))
+            own = self._hint = msgspec.structs.replace(hint, record=record)
         return own
 
     def is_good(self, entry: Neighbour) -> bool:
         """Whether the node that this entry names has said so, and that holds still, and there is
         such a node."""
-        record = entry.record
+        node, record = entry.peer.id, entry.record
+        return self._holds(node, record, lambda until: signed_part(entry.peer, until))
+
+    def is_good_hint(self, hint: RingHint) -> bool:
+        """Whether the primary that this hint names has said so, and that holds still, and it may
+        lead clusters."""
+        node, record = hint.primary.id, hint.record
+        return self._holds(node, record, lambda until: hinted_part(hint, until), votes=True)
+
+    def _is_due(self, signer: Signer, record: PeerRecord | None) -> bool:
+        """Whether an own record is to be signed anew."""
+        if record is None or record.chain != signer.chain():
+            return True
+        return record.until < self._wall() + RECORD_HOLDS / 2
+
+    def _signed(self, signer: Signer, part: Callable[[int], bytes]) -> PeerRecord:
+        until = int(self._wall() + RECORD_HOLDS)
+        return PeerRecord(until, signer.sign(part(until)), signer.chain())
+
+    def _holds(
+        self,
+        node: NodeId,
+        record: PeerRecord | None,
+        part: Callable[[int], bytes],
+        votes: bool = False,
+    ) -> bool:
         if self._signer is None:
             return True
-        if record is None or record.signature.signer != entry.peer.id:
+        if record is None or record.signature.signer != node:
             return False
         now = self._wall()
         if not now - RECORD_SKEW <= record.until <= now + RECORD_HOLDS + RECORD_SKEW:
             return False
-        if not self._signer.vouches(entry.peer.id, record.chain):
+        if not self._signer.vouches(node, record.chain, votes):
             return False
-        said, seal = signed_part(entry.peer, record.until), record.signature.seal
+        said, seal = part(record.until), record.signature.seal
         if self._verified.get(seal) != said:
             if not self._signer.holds(record.signature, said):
                 return False

@@ -44,7 +44,7 @@ class RingHints:
             return None
         place = (hint.ring, hint.key)
         known = self._heard.get(place)
-        if known is not None and known.version > hint.version:
+        if known is not None and (known.version, _until(known)) > (hint.version, _until(hint)):
             hint = known
         self._heard.renew(place, hint)
         return hint
@@ -55,3 +55,8 @@ class RingHints:
         others = [hint for hint in self._heard.values() if hint != own]
         some = rng.sample(others, min(RING_HINTS_PER_EXCHANGE, len(others)))
         return tuple(some) if own is None else (own, *some)
+
+
+def _until(hint: RingHint) -> int:
+    """Until when its primary has signed it."""
+    return 0 if hint.record is None else hint.record.until

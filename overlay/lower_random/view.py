@@ -22,6 +22,7 @@ Whoever pushes most fills a view of this kind. Where nodes have keys it is sampl
 (`view.sampling`, ranked_slots.py): the same messages, but what arrives enters by a secret rank,
 however often it is named, the neighbours are asked in turn, an address that is known changes only
 by its node's own signed word (peer_records.py), and of one node one exchange a period is taken.
+Hints about the ring are taken from others with the word of the primary that they name, alone.
 """
 
 from __future__ import annotations
@@ -250,7 +251,8 @@ class View(Machine):
             return (), (), ()
         myself = self.own_entry()
         points = self._access_points.sample(self._settings.gossiped)
-        return (myself, *mine), points, self._ring_hints.sample(self.port.rng)
+        hints = map(self._records.hint, self._ring_hints.sample(self.port.rng))
+        return (myself, *mine), points, tuple(filter(self._records.is_good_hint, hints))
 
     def _merge(
         self, sender: Peer, message: Shuffle | ShuffleReply, replaceable: list[NodeId]
@@ -330,6 +332,9 @@ class View(Machine):
         """Keep a hint and emit the newest one of its cluster, unless its primary is known to be
         dead."""
         who = hint.primary.id
+        if not self._records.is_good_hint(hint):
+            self.port.count("hints_refused")
+            return
         if self._tombstones.covers(who, 0, self._shuffles) or self._votes(who) is False:
             return
         newest = self._ring_hints.learn(hint)

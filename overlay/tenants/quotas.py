@@ -42,6 +42,12 @@ QUESTIONS: Final = 200.0
 BURST: Final = 4.0
 """Seconds' worth that may come at once, …"""
 
+REFUSED_MOST: Final = 16.0
+REFUSED_RATE: Final = 0.1
+"""Messages beyond its role that a node may send at once, and per second, before it is held against
+it. A node may be made to say what is not for it, by what others say to it: such a message is left
+out, and no more. Guess."""
+
 ANSWERS: Final = 8.0
 """Answers per second to one leaf that says when to come again."""
 
@@ -74,6 +80,11 @@ class Quotas:
         self._confinement = confinement
         self._now = now
         self._buckets: BoundedDict[tuple[NodeId, str], Bucket] = BoundedDict(KEYS_MOST)
+
+    def pardons(self, sender: Principal) -> bool:
+        """A node has sent what its role may not. Whether that is not held against it: it was not
+        much."""
+        return self._takes(sender, "refused", 1.0, REFUSED_RATE, REFUSED_MOST / REFUSED_RATE)
 
     def outcome(self, sender: Principal, message: Message) -> Outcome | None:
         """What becomes of a leaf's message that is over its quota; None: it is not."""

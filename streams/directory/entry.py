@@ -183,6 +183,13 @@ def fault_in_options(options: StreamOptions) -> str:
     return ""
 
 
+def fault_in_entry(entry: StreamEntry) -> str:
+    """Why no owner has founded such a stream; "": it can be one's."""
+    if len(entry.places) != entry.options.shards:
+        return "a stream has a place for each of its shards"
+    return fault_in_name(entry.name) or fault_in_options(entry.options)
+
+
 _SPOKEN: Final = {
     "keep_seconds": "keep-for",
     "keep_bytes": "keep-size",

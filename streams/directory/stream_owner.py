@@ -30,6 +30,7 @@ from streams.directory.entry import (
     differing,
     directory_name,
     encode_entry,
+    fault_in_entry,
     fault_in_name,
     fault_in_options,
     inside,
@@ -364,7 +365,9 @@ class StreamOwner(Machine):
             if not self.decides(entry.name):
                 continue
             known = self.entry(entry.name)
-            if known is None:
+            if known is None and (fault_in_entry(entry) or len(self.entries()) >= STREAMS_MOST):
+                self.port.count("streams_not_taken_in")
+            elif known is None:
                 self.port.count("streams_taken_in")
                 self._write(entry)
             elif known.id != entry.id:

@@ -6,6 +6,7 @@ from hashlib import blake2b
 
 from overlay.links.signing import Chain, Signature
 from overlay.machine import NodeId
+from overlay.rights import Role
 
 AUTHORITY = "authority"
 
@@ -14,9 +15,13 @@ class SimulatedSigner:
     """Signs as one node, by a secret that follows from the world's: a `Signer`. Its chain is only
     for nodes that the world has; whoever lies may make a signer, and has no use of that."""
 
-    def __init__(self, node: NodeId, world: str, certified: bool = True) -> None:
-        """`certified`: nobody is taken for a node whom the world has not certified."""
+    def __init__(
+        self, node: NodeId, world: str, certified: bool = True, role: Role = Role.VOTER
+    ) -> None:
+        """`certified`: nobody is taken for a node whom the world has not certified; `role`: in the
+        node's certificate."""
         self._certified = certified
+        self._role = role
         self._node = node
         self._world = world.encode()[:64]
 
@@ -30,11 +35,16 @@ class SimulatedSigner:
 
     def chain(self) -> Chain:
         """The world's seal of this node, for its certificate."""
-        return (self._seal(AUTHORITY, self._node.encode()),)
+        return (self._certificate(self._node, self._role),)
 
-    def vouches(self, node: NodeId, chain: Chain) -> bool:
-        """Whether the world has certified this node."""
-        return not self._certified or chain == (self._seal(AUTHORITY, node.encode()),)
+    def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
+        """Whether the world has certified this node, as one that may do what is asked."""
+        least = Role.VOTER if votes else Role.MEMBER
+        roles = [role for role in Role if role >= least]
+        return not self._certified or chain in [(self._certificate(node, one),) for one in roles]
+
+    def _certificate(self, node: NodeId, role: Role) -> bytes:
+        return self._seal(AUTHORITY, f"{node} {role.name}".encode())
 
     def _seal(self, node: NodeId, said: bytes) -> bytes:
         return blake2b(node.encode() + said, digest_size=16, key=self._world).digest()

@@ -403,7 +403,7 @@ class World(Scheduler):
                 tenant=self.tenants.get(name, ""),
                 policy=self.policy_stores.setdefault(name, SimulatedPolicyStore()),
                 revocations=revocations,
-                signer=SimulatedSigner(disk.node, str(self.seed), self.certified),
+                signer=SimulatedSigner(disk.node, str(self.seed), self.certified, self.roles[name]),
             )
         driver.run(
             build(

@@ -18,7 +18,7 @@ class Vouching(Protocol):
     def chain(self) -> Chain:
         """The certificate of this node, and what vouches for it (DER)."""
 
-    def vouches(self, node: NodeId, chain: Chain) -> bool:
+    def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
         """As `overlay.links.signing.Signer`."""
 
 
@@ -54,6 +54,6 @@ class KeySigner:
         """This node's certificate, and what vouches for it."""
         return () if self._vouching is None else self._vouching.chain()
 
-    def vouches(self, node: NodeId, chain: Chain) -> bool:
+    def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
         """Whether the overlay has certified this node, and has not revoked it."""
-        return self._vouching is not None and self._vouching.vouches(node, chain)
+        return self._vouching is not None and self._vouching.vouches(node, chain, votes)
