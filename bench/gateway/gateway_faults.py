@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from bench.mutations.planting import fault, replace
+from canopy.feeds import datatypes
 from canopy.gateway.access import Access, Grant
 from canopy.gateway.mqtt import topics
 from canopy.wire.token_file import Token, TokenFile
@@ -45,3 +48,17 @@ def gateway_keeps_removed_tokens() -> None:
 def gateway_plus_spans_levels() -> None:
     """The wildcard + of a topic filter stands for several levels."""
     replace(topics._exactly, lambda levels: lambda topic: True)
+
+
+@fault(
+    "gateway",
+    "tests/canopy/gateway/test_gateway_cloudevents.py",
+    "test_a_cloudevent_leaves_as_it_came",
+)
+def gateway_forgets_shared_names() -> None:
+    """An extension attribute that is in the data too leaves as a field of the data only."""
+
+    def plain(payload: bytes, media_type: str, form: str, both: Collection[str] = ()) -> str:
+        return datatypes.FORM.sub("", media_type)
+
+    replace(datatypes.payload_type, plain)

@@ -1,9 +1,8 @@
 """CloudEvents 1.0 in structured JSON, recognised by `specversion`.
 
-The attributes are the scalar fields of its JSON `data` and the context attributes, which win where
-both have a name. The payload is: for an object its nested and overridden fields as an object; for
-other data the text itself if it has a content type that is not JSON, else JSON; for `data_base64`
-the decoded bytes.
+The attributes are the context attributes and the scalar fields of its JSON `data`; the context wins
+where both have a name. The payload is the data itself, with `datacontenttype` as its type: a JSON
+value, a text, or the bytes of `data_base64`. ``structured`` makes the same CloudEvent of it again.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, Final
 
+from canopy.feeds.context import CONTEXT, fault_of
+from canopy.feeds.datatypes import Form, encoded, payload_type
 from canopy.feeds.drafts import (
     BadEventError,
     Faulty,
     check_fields,
     check_nested,
-    is_attribute,
-    set_type,
     show,
     split_fields,
 )
@@ -29,7 +28,9 @@ from overlay.client import Draft
 
 REQUIRED: Final = ("id", "source", "type")
 """Context attributes that every CloudEvent has, beside `specversion` (CloudEvents 1.0, section
-3.1.1)."""
+"REQUIRED Attributes")."""
+
+BYTES: Final = "application/octet-stream"
 
 
 def is_cloudevent(fields: Mapping[str, Any]) -> bool:
@@ -41,64 +42,85 @@ def cloudevent_draft(fields: Mapping[str, Any]) -> Draft:
     """The event in a structured CloudEvent. Raises BadEventError."""
     if isinstance(fields, Faulty):
         raise BadEventError(fields.fault)
-    context = _context(fields)
-    data = fields.get("data")
-    if data is not None and fields.get("data_base64") is not None:
+    data = {name: fields[name] for name in ("data", "data_base64") if name in fields}
+    if data.get("data_base64") is None:
+        data.pop("data_base64", None)
+    elif data.pop("data", None) is not None:
         raise BadEventError("both data and data_base64; CloudEvents allows one of them")
-    attributes: dict[str, Value | None] = {}
-    rest: dict[str, Any] = {}
-    if isinstance(data, Mapping):
-        check_fields(data)
-        attributes, rest = split_fields(data)
-        for name, value in rest.items():
-            check_nested(name, value)
-        for name, value in context.items():
-            if name in attributes:
-                overridden = attributes[name]
-                if (type(overridden), overridden) != (type(value), value):
-                    rest[name] = overridden
-    elif data is not None:
+    members = ("data", "data_base64")
+    context = context_of({name: value for name, value in fields.items() if name not in members})
+    content = str(context.get("datacontenttype", ""))
+    if "data_base64" in data:
+        return event_draft(context, _decoded(data["data_base64"]), content or BYTES, "bytes")
+    value = data.get("data")
+    if not data or (value is None and content and not is_json_type(content)):
+        return event_draft(context)
+    check_data(value)
+    if not content or is_json_type(content):
+        return event_draft(context, dump(value), content or JSON, "json", value)
+    if not isinstance(value, str):
+        raise BadEventError(f"data is no text, as the datacontenttype {show(content)} asks for")
+    return event_draft(context, encoded(value, content), content, "text")
+
+
+def check_data(data: Any) -> None:
+    """Raise BadEventError for JSON data that cannot be an event's."""
+    if not isinstance(data, Mapping):
         check_nested("data", data)
+        return
+    check_fields(data)
+    for name, value in data.items():
+        check_nested(name, value)
+
+
+def event_draft(
+    context: Mapping[str, Value],
+    payload: bytes | None = None,
+    content: str = "",
+    form: Form = "bytes",
+    data: Any = None,
+) -> Draft:
+    """The event of valid context attributes, and its data: `payload` is that, of the media type
+    `content`; None: there is none. Of JSON `data` is the value, which was checked."""
+    attributes: dict[str, Value | None] = {}
+    both: list[str] = []
+    if isinstance(data, Mapping):
+        attributes, _ = split_fields(data)
+        both = [
+            name
+            for name in attributes.keys() & context.keys()
+            if name not in CONTEXT and same(attributes[name], context[name])
+        ]
     attributes.update(context)
-    set_type(attributes, rest)
-    payload, payload_type = _payload(fields, rest)
-    return Draft(attributes, payload=payload, payload_type=payload_type)
+    if payload is None:
+        return Draft(attributes)
+    return Draft(attributes, payload, payload_type(payload, content, form, both))
 
 
-def _context(fields: Mapping[str, Any]) -> dict[str, Value]:
-    """The context attributes; null is as absent (CloudEvents JSON format 1.0, section 2.2)."""
-    context = {
-        name: value
-        for name, value in fields.items()
-        if name not in ("data", "data_base64") and value is not None
-    }
-    check_fields(context)
-    missing = next((name for name in REQUIRED if not context.get(name)), None)
+def same(one: object, other: object) -> bool:
+    """Whether two values are the same, of the same kind."""
+    return type(one) is type(other) and one == other
+
+
+def context_of(fields: Mapping[str, Any]) -> dict[str, Value]:
+    """The context attributes; null is as absent (CloudEvents JSON format 1.0, section 2.2). Raises
+    BadEventError."""
+    context = {name: value for name, value in fields.items() if value is not None}
+    missing = next((name for name in REQUIRED if context.get(name) in (None, "")), None)
     if missing is not None:
         raise BadEventError(f"not a CloudEvent: it has no {missing}")
     for name, value in context.items():
-        if not is_attribute(name, value):
+        if fault := fault_of(name, value):
             raise BadEventError(
-                f"{show(name)} is not allowed as a context attribute by CloudEvents"
+                f"{show(name)} is not allowed as a context attribute by CloudEvents: {fault}"
             )
     return context
 
 
-def _payload(fields: Mapping[str, Any], rest: dict[str, Any]) -> tuple[bytes, str]:
-    """The payload and its media type; `rest` are the fields of an object that are no attributes."""
-    content = fields.get("datacontenttype")
-    content = content if isinstance(content, str) else ""
-    data, encoded = fields.get("data"), fields.get("data_base64")
-    if encoded is not None:
-        if not isinstance(encoded, str):
-            raise BadEventError("data_base64 is not a text")
-        try:
-            raw = base64.b64decode(encoded, validate=True)
-        except (binascii.Error, ValueError):
-            raise BadEventError("data_base64 is not valid Base64") from None
-        return raw, content or "application/octet-stream"
-    if data is None or isinstance(data, Mapping):
-        return (dump(rest), JSON) if rest else (b"", "")
-    if isinstance(data, str) and content and not is_json_type(content):
-        return data.encode("utf-8"), content
-    return dump(data), JSON
+def _decoded(text: Any) -> bytes:
+    if not isinstance(text, str):
+        raise BadEventError("data_base64 is not a text")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadEventError("data_base64 is not valid Base64") from None

@@ -1,33 +1,33 @@
 """Events as structured CloudEvents 1.0: what `cloudevents` reads, written again.
 
-An event that came as a CloudEvent with an object as its `data` leaves as it came, but for the names
-that stood in both, of which the context attributes win.
+An event that came as a CloudEvent (it has a `specversion`) leaves as it came: what is no field of
+its data is a context attribute. The attributes of any other one are the fields of its data, but for
+those that are context attributes by their names.
 """
 
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from canopy.feeds.drafts import BadEventError, id_text
-from canopy.feeds.jsontext import is_json_type, parse
+from canopy.feeds.cloudevents import BYTES, same
+from canopy.feeds.context import CONTEXT, VERSION, fault_of
+from canopy.feeds.datatypes import Data, data_of, media_type_of
+from canopy.feeds.drafts import id_text
+from canopy.feeds.jsontext import JSON, dump, is_json_type
 from matching import Value
-
-NAME: Final = re.compile(r"[a-z0-9]{1,20}")
-"""Names of context attributes (CloudEvents 1.0, section 3.1)."""
-
-CONTEXT: Final = (
-    *("specversion", "id", "source", "type", "subject", "time"),
-    *("dataschema", "datacontenttype"),
-)
-"""The context attributes that CloudEvents itself defines."""
 
 REST: Final = "canopyattributes"
 """The extension attribute with the attributes that cannot be context attributes, as the text of a
 JSON object, where the data is no object that could hold them."""
+
+IMPLIED: Final = {"json": JSON, "text": "", "bytes": BYTES}
+"""The types of data that came without a `datacontenttype`."""
+
+NAME_MOST: Final = 20
+"""Characters that the name of an extension SHOULD have at most (section "Naming Conventions")."""
 
 
 def cloudevent_object(
@@ -39,70 +39,61 @@ def cloudevent_object(
     time: float,
 ) -> dict[str, Any]:
     """The structured CloudEvent of an event. `identity` and `source` stand in for an `id` and a
-    `source` that it has not, `time` (wall clock seconds) for a `time`."""
-    context: dict[str, Any] = {
-        "specversion": "1.0",
-        "id": id_text(attributes.get("id")) or identity,
-        "source": _text(attributes.get("source")) or source,
-        "type": _text(attributes.get("type")) or "event",
-        "time": _text(attributes.get("time"))
-        or datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z"),
-    }
-    for name in ("subject", "dataschema", "datacontenttype"):
-        if value := _text(attributes.get(name)):
-            context[name] = value
-    rest = {
-        name: value
-        for name, value in attributes.items()
-        if name not in ("id", "specversion") and context.get(name) != value
-    }
-    data = _json(payload, payload_type)
-    if not payload or isinstance(data, dict):
-        if rest or data:
-            context["data"] = {**(data or {}), **rest}
-            context.setdefault("datacontenttype", "application/json")
-        return context
-    return context | _extensions(rest) | _data(payload, payload_type, data)
+    `source` that it has not, or that CloudEvents does not allow, `time` (wall clock seconds) for a
+    `time`; what is not allowed is then among the other attributes."""
+    came = attributes.get("specversion") == VERSION
+    context = {"specversion": VERSION, "id": identity, "source": source, "type": "event"}
+    if not came:
+        context["time"] = datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z")
+    rest = dict(attributes)
+    for name in CONTEXT:
+        value = attributes.get(name)
+        text = id_text(value) if name == "id" and value is not None else value
+        if name == "datacontenttype" and not came and value != media_type_of(payload_type):
+            continue  # what is among its data says nothing of its payload
+        if text is not None and not fault_of(name, text):
+            context[name] = text  # type: ignore[assignment]
+            del rest[name]
+    data = data_of(payload, payload_type) if payload or (came and payload_type) else None
+    if came:
+        own = data.value if data is not None and isinstance(data.value, dict) else {}
+        both = data.both if data is not None else frozenset()
+        rest = {
+            name: value
+            for name, value in rest.items()
+            if name in both or name not in own or not same(own[name], value)
+        }
+    elif data is None or (data.form == "json" and isinstance(data.value, dict)):
+        if data is not None or rest:
+            fields = data.value if data is not None else {}
+            data = Data("json", {**fields, **rest})
+            payload_type = payload_type or JSON
+        rest = {}
+    found: dict[str, Any] = {**context, **_extensions(rest, came)}
+    if data is not None:
+        kind = media_type_of(payload_type)
+        if kind and not (came and kind == IMPLIED[data.form]):
+            found.setdefault("datacontenttype", kind)
+        content = found.get("datacontenttype", JSON)
+        if (data.form == "json") != is_json_type(content):
+            data = Data("bytes", payload)  # a receiver would read it as something else
+        found |= _member(data)
+    return found
 
 
-def _text(value: Value | None) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _json(payload: bytes, payload_type: str) -> Any:
-    """The value in a JSON payload; None if it is none."""
-    if not is_json_type(payload_type):
-        return None
-    try:
-        return parse(payload)
-    except BadEventError:
-        return None
-
-
-def _extensions(rest: Mapping[str, Value | None]) -> dict[str, Any]:
+def _extensions(rest: Mapping[str, Value | None], came: bool) -> dict[str, Any]:
     """These attributes beside data that has no room for them."""
     found: dict[str, Any] = {}
     left: dict[str, Any] = {}
     for name, value in rest.items():
-        fits = isinstance(value, str | bool) or (isinstance(value, int) and abs(value) < 1 << 31)
-        if fits and NAME.fullmatch(name) and name not in CONTEXT:
-            found[name] = value
-        else:
-            left[name] = value
+        fits = not fault_of(name, value) and (came or len(name) <= NAME_MOST)
+        (found if fits and name not in CONTEXT else left)[name] = value
     if left:
-        from canopy.feeds.jsontext import dump
-
         found[REST] = dump(left).decode()
     return found
 
 
-def _data(payload: bytes, payload_type: str, data: Any) -> dict[str, Any]:
-    kind = {"datacontenttype": payload_type} if payload_type else {}
-    if data is not None:
-        return {**kind, "data": data}
-    try:
-        if payload_type.startswith("text/") or payload_type.partition(";")[0].endswith("xml"):
-            return {**kind, "data": payload.decode("utf-8")}
-    except UnicodeDecodeError:
-        pass
-    return {**kind, "data_base64": base64.b64encode(payload).decode("ascii")}
+def _member(data: Data) -> dict[str, Any]:
+    if data.form == "bytes":
+        return {"data_base64": base64.b64encode(data.value).decode("ascii")}
+    return {"data": data.value}

@@ -13,11 +13,12 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from canopy.client.publishing import Drafting
-from canopy.feeds.cloudevents import cloudevent_draft, is_cloudevent
+from canopy.feeds.cloudevents import BYTES, check_data, context_of, event_draft
+from canopy.feeds.datatypes import usual_form
 from canopy.feeds.drafts import BadEventError, FeedEvent, Refusal, check_size
-from canopy.feeds.elements import Found, elements
+from canopy.feeds.elements import Found, elements, only_cloudevent
 from canopy.feeds.jsontext import is_json_type, parse
-from canopy.feeds.lines import json_lines
+from canopy.feeds.lines import MARK, json_lines
 from canopy.feeds.sequence import json_sequence
 from canopy.feeds.source import Source
 from canopy.gateway.access import Refused
@@ -29,6 +30,10 @@ LINES: Final = ("application/x-ndjson", "application/jsonl")
 SEQUENCES: Final = ("application/json-seq", "application/geo+json-seq")
 TRACEPARENT: Final = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """The header of W3C Trace Context by which a request belongs to a trace."""
+
+QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+ESCAPED: Final = re.compile(r"\\(.)")
+"""Double-quoted strings in headers (RFC 7230, section 3.2.6)."""
 
 TAKEN: Final = f"application/json, application/x-ndjson, {STRUCTURED} and {BATCH}"
 
@@ -54,24 +59,26 @@ def drafts_of(headers: Mapping[str, str], body: bytes, drafting: Drafting) -> li
 
 
 def _read(headers: Mapping[str, str], content: str, kind: str, body: bytes) -> Iterator[Draft]:
-    if "ce-specversion" in headers:
-        yield cloudevent_draft(_binary(headers, content, body))
-    elif kind == STRUCTURED:
-        value = parse(body)
-        if not isinstance(value, dict) or not is_cloudevent(value):
-            raise BadEventError("not a CloudEvent: it has no specversion")
-        yield cloudevent_draft(value)
+    """The events of a request, in the mode that its media type says, or else its headers (HTTP
+    binding 1.0, section 3)."""
+    text = body.removeprefix(MARK)
+    if kind == STRUCTURED:
+        yield only_cloudevent(parse(text)).draft
     elif kind == BATCH:
-        value = parse(body)
+        value = parse(text)
         if not isinstance(value, list):
             raise BadEventError("not an array of events")
         yield from map(_draft, elements(value, cloudevents=True))
+    elif kind.startswith("application/cloudevents"):
+        raise Refused(415, f"{kind} is not taken; {TAKEN} are")
+    elif "ce-specversion" in headers:
+        yield _binary(headers, content, body)
     elif kind in LINES:
         yield from map(_event, json_lines(Source(BytesIO(body))))
     elif kind in SEQUENCES:
         yield from map(_event, json_sequence(Source(BytesIO(body))))
     elif is_json_type(kind):
-        yield from map(_draft, elements(parse(body)))
+        yield from map(_draft, elements(parse(text)))
     else:
         raise Refused(415, f"{kind or 'no Content-Type'} is not taken; {TAKEN} are")
 
@@ -88,32 +95,32 @@ def _event(item: FeedEvent | Refusal) -> Draft:
     return item.draft
 
 
-def _binary(headers: Mapping[str, str], content: str, body: bytes) -> dict[str, Any]:
-    """The fields of an event in binary mode: its context is in the headers ``ce-…``."""
+def _binary(headers: Mapping[str, str], content: str, body: bytes) -> Draft:
+    """An event in binary mode: its context is in the headers ``ce-…``, its data the body."""
+    if "ce-datacontenttype" in headers:
+        raise BadEventError("the header ce-datacontenttype: Content-Type is in its place")
     fields: dict[str, Any] = {
         name[3:]: _header_text(name, value)
         for name, value in headers.items()
         if name.startswith("ce-")
     }
-    if content:
-        fields["datacontenttype"] = content
+    context = context_of({**fields, "datacontenttype": content or None})
     if not body:
-        return fields
+        return event_draft(context)
     if is_json_type(content):
-        return {**fields, "data": parse(body)}
-    if content.startswith("text/"):
-        try:
-            return {**fields, "data": body.decode("utf-8")}
-        except UnicodeDecodeError:
-            pass
-    import base64
-
-    return {**fields, "data_base64": base64.b64encode(body).decode("ascii")}
+        value = parse(body.removeprefix(MARK))
+        check_data(value)
+        return event_draft(context, body, content, "json", value)
+    return event_draft(context, body, content or BYTES, usual_form(body, content))
 
 
 def _header_text(name: str, value: str) -> str:
-    """The value of a header: percent-encoded UTF-8 (CloudEvents HTTP binding 1.0, 3.1.3.2)."""
+    """The value of a header (HTTP binding 1.0, section 3.1.3.2): double quotes are taken off, then
+    it is percent-encoded UTF-8."""
+    if not value.isascii():
+        raise BadEventError(f"the header {name} is not ASCII: other characters are percent-encoded")
+    plain = QUOTED.sub(lambda found: ESCAPED.sub(r"\1", found[1]), value)
     try:
-        return unquote(value, errors="strict")
+        return unquote(plain, errors="strict")
     except UnicodeDecodeError:
         raise BadEventError(f"the header {name} is not percent-encoded UTF-8") from None

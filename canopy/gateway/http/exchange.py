@@ -62,6 +62,12 @@ class Exchange:
         self.extra: Headers = []
         """Headers of the answer that do not depend on what it says."""
 
+    def repeated(self, prefix: str) -> str:
+        """The name of a header that begins so and is there more than once, else ""."""
+        names = [name.decode("ascii") for name, _ in self.raw_headers]
+        found = (name for name in names if name.startswith(prefix) and names.count(name) > 1)
+        return next(found, "")
+
     @property
     def stream(self) -> trio.abc.Stream:
         """The connection, for what goes on in another protocol."""

@@ -107,6 +107,8 @@ class HttpDoor:
         grant = self._access.grant(exchange.bearer())
         grant.check("publish")  # before the body is taken
         exchange.welcome()
+        if name := exchange.repeated("ce-"):
+            raise Refused(400, f"the header {name} is given twice")
         body = await exchange.body()
         drafts = drafts_of(exchange.headers, body, self._drafting)
         told = await self._send(grant, drafts, exchange.query)

@@ -14,6 +14,7 @@ import trio
 
 from canopy.client.asynchronous import AsyncClient
 from canopy.client.publishing import Drafting
+from canopy.feeds.context import FORBIDDEN
 from canopy.feeds.drafts import BadEventError
 from canopy.gateway.access import Access, Grant, Refused
 from canopy.gateway.constants import (
@@ -26,7 +27,7 @@ from canopy.gateway.constants import (
 )
 from canopy.gateway.following import Feed, Item, Wanted, follow
 from canopy.gateway.http.exchange import Gone
-from canopy.gateway.mqtt.messages import FORBIDDEN, draft_of, publish_packet, topic_of
+from canopy.gateway.mqtt.messages import draft_of, publish_packet, topic_of
 from canopy.gateway.mqtt.packets import MalformedError, PacketStream
 from canopy.gateway.mqtt.topics import GAP, Filter, TopicFilterError, parse_filter
 from canopy.gateway.publishing import publish, publish_each

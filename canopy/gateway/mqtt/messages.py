@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import mqtt5
 
+from canopy.feeds.context import FORBIDDEN
 from canopy.feeds.drafts import BadEventError, check_fields, check_size, set_type, split_fields
 from canopy.feeds.jsontext import JSON, is_json_type, parse
 from canopy.gateway.mqtt.topics import TOPIC
@@ -21,13 +22,6 @@ from matching import Value
 from overlay.client import Draft, Event
 
 JSON_VALUE: Final = re.compile(r'-?\d[\d.eE+-]*|true|false|null|".*"', re.DOTALL)
-NO_CHARACTERS: Final = "\ufdd0-\ufdef" + "".join(
-    chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF)
-)
-FORBIDDEN: Final = re.compile(f"[\0-\x1f\x7f-\x9f\ud800-\udfff{NO_CHARACTERS}]")
-"""What a text of MQTT must not or should not have (MQTT 5.0, 1.5.4): control characters, halves of
-characters, and code points that are none. mosquitto's clients disconnect when they meet one."""
-
 BAD_TOPIC: Final = re.compile(f"[+#]|{FORBIDDEN.pattern}")
 TEXT_MOST: Final = 65_535
 """Bytes of a text of MQTT."""

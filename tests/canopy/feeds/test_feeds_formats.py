@@ -28,15 +28,18 @@ class TestCloudEvents:
     def test_data_and_context_are_attributes_and_context_wins(self) -> None:
         found = self.event(data={"mag": 3.5, "type": "inner", "id": "e1"}, subject="x")
         assert found.attributes == {**self.base, "subject": "x", "mag": 3.5}
-        assert json.loads(found.payload) == {"type": "inner"}
+        assert json.loads(found.payload) == {"mag": 3.5, "type": "inner", "id": "e1"}
 
     def test_a_null_context_attribute_is_absent(self) -> None:
         assert self.event(subject=None, data={"subject": 1}).attributes["subject"] == 1
 
-    def test_nested_data_travels_in_the_payload(self) -> None:
-        found = self.event(data={"a": 1, "b": [1], "c": {"d": 2}})
+    def test_the_data_is_the_payload(self) -> None:
+        data = {"a": 1, "b": [1], "c": {"d": 2}}
+        found = self.event(data=data, datacontenttype="application/vnd.acme+json")
+        del found.attributes["datacontenttype"]
         assert found.attributes == {**self.base, "a": 1}
-        assert json.loads(found.payload) == {"b": [1], "c": {"d": 2}}
+        assert json.loads(found.payload) == data
+        assert found.payload_type == "application/vnd.acme+json"
 
     @pytest.mark.parametrize("data", [[1, {"a": 2}], 17, "text", False])
     def test_other_data_travel_as_they_are(self, data: Any) -> None:
@@ -50,6 +53,7 @@ class TestCloudEvents:
         assert (found.payload, found.payload_type) == (b"<a/>", "text/xml")
         found = self.event(data="<a/>", datacontenttype="application/x+json; charset=utf-8")
         assert found.payload == b'"<a/>"'
+        assert found.payload_type == "application/x+json; charset=utf-8"
 
     def test_data_base64_are_the_bytes(self) -> None:
         raw = bytes(range(256))

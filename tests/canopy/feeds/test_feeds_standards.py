@@ -15,10 +15,12 @@ from canopy.client.publishing import Drafting
 from canopy.feeds import FeedEvent, Refusal
 from canopy.feeds.objects import delivery_object
 from canopy.feeds.raw import raw_object
+from canopy.feeds.structured import cloudevent_object
+from canopy.gateway.access import Refused
 from canopy.gateway.events import drafts_of
 from canopy.gateway.following import Item
 from canopy.gateway.http.sse import written
-from overlay.client import Delivery, Event
+from overlay.client import Delivery, Draft, Event
 from tests.canopy.feeds.feed_items import exactly, one, read, reason
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "formats.md"
@@ -309,6 +311,186 @@ def other_members() -> None:
     }
     assert json.loads(one(feature(**more)).payload) == more
     assert one(collection(feature(), bbox=[1], title="x")).payload == b""
+
+
+BASE: Final[dict[str, Any]] = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
+CE: Final = "CloudEvents 1.0.2 "
+JSON: Final = "CloudEvents JSON format 1.0.2 "
+HTTP: Final = "CloudEvents HTTP binding 1.0.2 "
+STRUCTURED: Final = {"content-type": "application/cloudevents+json"}
+BINARY: Final = {f"ce-{name}": value for name, value in BASE.items()}
+
+
+def out(draft: Draft) -> dict[str, Any]:
+    whole = (draft.attributes, draft.payload, draft.payload_type)
+    found: dict[str, Any] = cloudevent_object(*whole, "n.1", "canopy:/nodes/n", 0.0)
+    return found
+
+
+def passed(**more: Any) -> None:
+    """A CloudEvent comes out as it went in."""
+    assert exactly(out(one(json.dumps(BASE | more)))) == exactly(BASE | more)
+
+
+def bad(says: str, **more: Any) -> None:
+    refused(json.dumps(BASE | more), says)
+
+
+def posted(headers: dict[str, str], body: bytes = b"") -> list[Draft]:
+    return drafts_of(headers, body, Drafting())
+
+
+def denied(headers: dict[str, str], body: bytes = b"", status: int = 400) -> None:
+    with pytest.raises(Refused) as found:
+        posted(headers, body)
+    assert found.value.status == status
+
+
+@rule(CE + "names", HTTP + "3.1.3.1")
+def names() -> None:
+    for name in ("partitionKey", "a-b", "é", ""):
+        bad("context attribute", **{name: "x"})
+        if name.isascii() and name:
+            denied({**BINARY, f"ce-{name}": "x"})
+    denied({**BINARY, "ce-data": "x"})
+    passed(**{"x" * 30: "1"})
+    assert ("x" * 21) not in out(Draft({"x" * 21: 1}, b"y", "text/plain"))
+
+
+@rule(CE + "boolean, integer", CE + "extensions", JSON + "2")
+def types() -> None:
+    passed(a=True, b=2**31 - 1, c=-(2**31), d="", traceparent="x", data={"n": 1})
+    for value in (2**31, 1.0, [1], {"a": 1}):
+        bad("32 bits", a=value)
+
+
+@rule(CE + "string")
+def strings() -> None:
+    for text in ("\t", "\x7f", "\x85", "\ufffe", "\U0001ffff"):
+        bad("not allowed in it", a=text)
+
+
+@rule(CE + "URI, URI reference")
+def uris() -> None:
+    bad("RFC 3986", source="a b")
+    bad("RFC 3986", dataschema="#only")
+    passed(source="#only", dataschema="urn:x")
+
+
+@rule(CE + "timestamp")
+def timestamps() -> None:
+    bad("RFC 3339", time="2026-13-01T00:00:00Z")
+    passed(time="2024-02-29T23:59:60.5-00:00")
+
+
+@rule(CE + "required", CE + "specversion", CE + "subject, dataschema", CE + "datacontenttype")
+def values() -> None:
+    for name in ("id", "source", "type"):
+        bad(f"no {name}", **{name: ""})
+    bad("1.0", specversion="0.3")
+    bad("empty", subject="")
+    bad("empty", dataschema="")
+    bad("media type", datacontenttype="json")
+    passed(datacontenttype="application/vnd.acme+json", data=[1])
+    found = out(Draft({"mag": 5}))
+    assert [found[name] for name in ("id", "source", "type")] == ["n.1", "canopy:/nodes/n", "event"]
+
+
+@rule(CE + "once")
+def once() -> None:
+    refused(json.dumps(BASE)[:-1] + ', "id": "2"}', "given twice")
+
+
+@rule(CE + "size")
+def large() -> None:
+    passed(data={"text": "x" * 65_536})
+    passed(data=["x" * 500_000])
+
+
+@rule(JSON + "2.2")
+def null() -> None:
+    assert out(one(json.dumps({**BASE, "subject": None, "a": None}))) == BASE
+
+
+@rule(JSON + "3")
+def media_type() -> None:
+    for kind in ("application/cloudevents+json", "application/json"):
+        (draft,) = posted({"content-type": kind}, json.dumps({**BASE, "a": "x"}).encode())
+        assert draft.attributes == {**BASE, "a": "x"}
+    denied(STRUCTURED, b'{"a": 1}')
+
+
+@rule(JSON + "3.1.1", JSON + "3.1.2 string", JSON + "3.1.2 absent")
+def data() -> None:
+    passed(data='{"a": 1}')
+    passed(data={"a": [1.0, 1]}, datacontenttype="application/json")
+    passed(data="a: 1", datacontenttype="application/yaml")
+    passed(data_base64="eyJhIjogMX0=", datacontenttype="application/json")
+    assert out(Draft({}, b"{", "application/json"))["data_base64"] == "ew=="
+    assert out(Draft({}, b"\xff", "text/plain"))["data_base64"] == "/w=="
+    assert out(Draft({}, b"[1]", "application/json"))["data"] == [1]
+
+
+@rule(JSON + "3.1.1 null")
+def null_data() -> None:
+    passed(data=None)
+    assert one(json.dumps({**BASE, "data": None})).payload == b"null"
+    assert one(json.dumps({**BASE, "data": None, "datacontenttype": "a/b"})).payload == b""
+
+
+@rule(JSON + "3.1.2 base64")
+def binary_data() -> None:
+    found = one(json.dumps({**BASE, "data_base64": "eyJhIjogMX0="}))
+    assert (found.payload, found.attributes) == (b'{"a": 1}', BASE)
+
+
+@rule(JSON + "3.1.2 other")
+def other_data() -> None:
+    bad("no text", data={"a": 1}, datacontenttype="application/xml")
+    kind = "text/plain; charset=ISO-8859-1"
+    assert one(json.dumps({**BASE, "data": "é", "datacontenttype": kind})).payload == b"\xe9"
+    passed(data="é", datacontenttype=kind)
+
+
+@rule(JSON + "4", HTTP + "3.3")
+def batches() -> None:
+    kind = {"content-type": "application/cloudevents-batch+json"}
+    assert posted(kind, b"[]") == []
+    assert len(posted(kind, json.dumps([BASE, BASE]).encode())) == 2
+    for body in (BASE, [BASE, {"a": 1}], [BASE, {**BASE, "specversion": "0.3"}]):
+        denied(kind, json.dumps(body).encode())
+
+
+@rule(HTTP + "3", HTTP + "3.2")
+def modes() -> None:
+    whole = json.dumps({**BASE, "id": "body"}).encode()
+    (draft,) = posted({**BINARY, **STRUCTURED}, whole)
+    assert draft.attributes["id"] == "body"
+    denied({"content-type": "application/cloudevents+avro"}, whole, 415)
+
+
+@rule(HTTP + "3 batch")
+def no_batches() -> None:
+    assert isinstance(out(one(json.dumps(BASE))), dict)
+
+
+@rule(HTTP + "3.1.1", HTTP + "3.1.2")
+def bodies() -> None:
+    denied({**BINARY, "ce-datacontenttype": "a/b"})
+    body = b'{ "a": 1.50 }'
+    (draft,) = posted({**BINARY, "content-type": "application/json"}, body)
+    assert (draft.payload, draft.payload_type) == (body, "application/json")
+    assert draft.attributes["a"] == 1.5
+    denied({**BINARY, "content-type": "application/json"}, b"{")
+
+
+@rule(HTTP + "3.1.3.2")
+def header_values() -> None:
+    for value, text in (("a%20b", "a b"), ('"a\\"b%25"', 'a"b%'), ("%e2%82%AC", "€")):
+        (draft,) = posted({**BINARY, "ce-a": value})
+        assert draft.attributes["a"] == text
+    for value in ("%C0%A0", "\xe9"):
+        denied({**BINARY, "ce-a": value})
 
 
 def test_each_row_has_a_check() -> None:

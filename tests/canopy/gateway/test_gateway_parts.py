@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from canopy.client.publishing import Drafting
 from canopy.feeds.cloudevents import cloudevent_draft
+from canopy.feeds.context import FORBIDDEN
 from canopy.feeds.structured import cloudevent_object
 from canopy.gateway.access import Access, Refused
 from canopy.gateway.events import drafts_of
 from canopy.gateway.following import Item, positions_of
 from canopy.gateway.http.sse import written
-from canopy.gateway.mqtt.messages import FORBIDDEN, draft_of, publish_packet
+from canopy.gateway.mqtt.messages import draft_of, publish_packet
 from canopy.gateway.mqtt.packets import packet_size
 from canopy.gateway.mqtt.topics import TopicFilterError, parse_filter
 from canopy.wire.token_file import TokenFile, TokensError
@@ -162,10 +163,10 @@ def test_attributes_beside_data_that_is_no_object_are_not_lost() -> None:
 
 
 def test_cloudevents_in_binary_mode_have_their_context_in_headers() -> None:
-    headers = {"ce-specversion": "1.0", "ce-id": "7", "ce-type": "t", "ce-source": "/a%20b"}
+    headers = {"ce-specversion": "1.0", "ce-id": "7", "ce-type": "t", "ce-source": "/a%2520b"}
     headers["content-type"] = "application/json"
     (draft,) = drafts_of(headers, b'{"mag": 5}', Drafting())
-    assert draft.attributes["source"] == "/a b"
+    assert draft.attributes["source"] == "/a%20b"
     assert draft.attributes["mag"] == 5
 
 
