@@ -77,9 +77,14 @@ KEY_BYTES: Final = 3_000
 """Of all columns of a key together, in MariaDB."""
 
 
+_LONG: Final = re.compile(r"(tiny|medium|long)?(text|blob)\b")
+"""Types of which MariaDB has a prefix in a key, on which the key of a copy does not rest."""
+
+
 def mariadb_type(table: Table, column: Column) -> str:
     """How MariaDB declares a column of a table; in a key texts have a most length."""
-    if table.dialect == "mariadb" and column.declared:
+    is_long = column.name in table.keys and _LONG.match(column.declared)
+    if table.dialect == "mariadb" and column.declared and not is_long:
         return column.declared
     found = MARIADB_TYPES.get(column.type)
     if found not in (None, "longblob"):

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from canopy.sync.errors import SyncError
 from canopy.sync.sources.source import Source
+
+SQLITE_PASSING: Final = frozenset((5, 6, 7, 8, 9, 10, 13, 14, 15))
+"""Busy, locked, no memory, read-only, interrupted, input or output, full, cannot open, protocol of
+locks (https://sqlite.org/rescode.html)."""
+MARIADB_PASSING: Final = frozenset(
+    (
+        *(1040, 1041, 1042, 1043, 1047, 1053, 1077, 1079, 1129, 1152, 1154, 1155, 1156),
+        *(1157, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1290, 1836, 1927, 4031),
+    )
+)
+"""Too many connections, shutting down, a connection that breaks, waits for locks, read-only; its
+client's own are those from 2000 on (https://mariadb.com/kb/en/mariadb-error-code-reference/)."""
 
 
 def kind_of(url: str) -> str:
@@ -91,4 +103,23 @@ def open_destination(name: str, url: str) -> Any:
 def is_passing(error: BaseException) -> bool:
     """Whether an error of a node or a driver may pass: the database is away, or busy."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(names & {"OperationalError", "UnreachableError", "CommandTimeoutError"})
+    if names & {"UnreachableError", "CommandTimeoutError"}:
+        return True
+    if "OperationalError" not in names:
+        return False
+    error = getattr(error, "orig", None) or error  # of SQLAlchemy: the driver's own
+    if (code := getattr(error, "sqlite_errorcode", None)) is not None:
+        return code & 0xFF in SQLITE_PASSING
+    if state := getattr(error, "sqlstate", None):
+        return state[:2] not in ("28", "3D", "42")
+    code = error.args[0] if error.args else None
+    if type(error).__module__.startswith("pymysql") and type(code) is int:
+        return code in MARIADB_PASSING or 2000 <= code < 3000
+    return True
+
+
+def is_known(error: BaseException) -> bool:
+    """Whether an error is one of a driver, or of the system: a person has to see to it, and it is
+    no fault of ours."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"DatabaseError", "InterfaceError", "DBAPIError", "OSError"})

@@ -7,7 +7,7 @@ depend on where it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import islice
@@ -17,8 +17,10 @@ from canopy.sync.values import Literal, Value
 
 SESSION: Final = (
     "-c datestyle=ISO -c timezone=UTC -c intervalstyle=iso_8601 -c extra_float_digits=1 "
-    "-c bytea_output=hex -c client_encoding=UTF8"
+    "-c bytea_output=hex -c client_encoding=UTF8 -c row_security=off"
 )
+"""Without `row_security`, rows that a policy hides would be left out without a word; so it is an
+error."""
 
 Decoder = Callable[[str], Value]
 
@@ -73,6 +75,16 @@ TYPES: Final[dict[int, tuple[str, Decoder]]] = {
 }
 """What the columns of a type mean, by the type's id in pg_type; any other is kept as its text."""
 OTHER: Final = ("other", str)
+DOMAINS: Final = "SELECT oid::bigint, typbasetype::bigint FROM pg_type WHERE typtype = 'd'"
+"""The domains of a database, and of which type each is, which may be a domain as well."""
+
+
+def type_of(kind: int, domains: Mapping[int, int]) -> tuple[str, Decoder]:
+    """What a column of a type, or of a domain over it, means, and what makes a value of its
+    text."""
+    while kind in domains:
+        kind = domains[kind]
+    return TYPES.get(kind, OTHER)
 
 
 def spelled(value: Value) -> str | None:

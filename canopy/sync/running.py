@@ -23,7 +23,7 @@ from canopy.sync.definitions import Definition
 from canopy.sync.destinations.destination import Progress
 from canopy.sync.errors import SyncError
 from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import is_passing, open_destination, open_source
+from canopy.sync.opening import is_known, is_passing, open_destination, open_source
 from canopy.sync.stream import ClientStream
 
 WAIT: Final = 0.25
@@ -108,7 +108,7 @@ class Side:
                 self.status.error = _said(error)
                 if not (is_passing(error) or _is_leaving(error)):
                     self.status.state = "failed"
-                    if not isinstance(error, SyncError | ControlError):
+                    if not (isinstance(error, SyncError | ControlError) or is_known(error)):
                         raise
                     return
                 self.status.state = "waiting"

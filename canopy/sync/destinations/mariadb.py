@@ -14,7 +14,7 @@ from typing import Any, Final
 import pymysql
 
 from canopy.sync.changes import Column, Table
-from canopy.sync.destinations.sql import SqlDestination, Statements, quoted
+from canopy.sync.destinations.sql import SqlDestination, Statements, computed, quoted
 from canopy.sync.errors import SchemaError, UnfitError
 from canopy.sync.fitting import mariadb_type
 from canopy.sync.mariadb_link import Streaming, asked, connected
@@ -233,6 +233,15 @@ class MariadbDestination(SqlDestination):
         return [name for (name,) in found]
 
     def _alter(self, table: Table, there: Sequence[str]) -> None:
+        generated = asked(
+            self._connection,
+            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
+            "AND TABLE_NAME = %s AND EXTRA LIKE '%%GENERATED%%'",
+            [table.name],
+        )
+        for (name,) in generated:
+            if name in table.names:
+                raise SchemaError(computed(table, name))
         super()._alter(table, there)
         merging = asked(
             self._connection,

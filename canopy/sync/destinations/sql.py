@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
@@ -31,6 +31,7 @@ CREATE TABLE IF NOT EXISTS canopy_positions (
 
 OVERRIDING: Final = "OVERRIDING SYSTEM VALUE"
 """In an INSERT for PostgreSQL: also into identity columns that are always generated."""
+_MOVED: Final = ("UniqueViolation", "ExclusionViolation", "IntegrityError")
 FITTED: Final = 1_000
 """Rows whose values are made fit together, column by column."""
 
@@ -131,6 +132,14 @@ def _on_conflict(table: Table, kind: str) -> str:
     )
 
 
+def computed(table: Table, name: str) -> str:
+    """What is said of a column that the destination computes, and the source does not."""
+    return (
+        f"the destination computes its column {table.name}.{name}, which the source sends: make it "
+        f"a plain column there"
+    )
+
+
 class SqlView:
     """A destination in one transaction."""
 
@@ -164,6 +173,12 @@ class SqlDestination:
         self._offset = 0  # of the last commit
         self._known = False  # there is a row for the sync
         self._in_transaction = False
+        with ExitStack() as failed:
+            failed.callback(connection.close)
+            self._prepare()
+            failed.pop_all()
+
+    def _prepare(self) -> None:
         self._execute(
             POSITIONS.format(
                 text=self.text_type, int=self.int_type, name=self.name_type or self.text_type
@@ -441,7 +456,7 @@ class SqlDestination:
         try:
             self._upsert(found, rows)
         except Exception as error:
-            if type(error).__name__ not in ("UniqueViolation", "IntegrityError"):
+            if type(error).__name__ not in _MOVED:
                 raise
             # Unique values have moved between the rows: make room for all of them first.
             self._execute("ROLLBACK TO SAVEPOINT canopy_step")

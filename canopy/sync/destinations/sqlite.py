@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from canopy.sync.changes import Column, Table
 from canopy.sync.destinations.destination import Progress
-from canopy.sync.destinations.sql import SqlDestination, quoted
+from canopy.sync.destinations.sql import SqlDestination, computed, quoted
 from canopy.sync.errors import SchemaError
 
 KEPT: Final = frozenset(("", "BLOB"))
@@ -67,6 +68,12 @@ class SqliteDestination(SqlDestination):
                 f"{table.name}.{old.name} has the type {kind} at the source now, and the "
                 f"destination's column cannot be made anew: {error}"
             ) from None
+
+    def _alter(self, table: Table, there: Sequence[str]) -> None:
+        for row in self._execute(f"PRAGMA table_xinfo({quoted(table.name)})").fetchall():
+            if row[6] and row[1] in table.names:
+                raise SchemaError(computed(table, row[1]))
+        super()._alter(table, there)
 
     def _options(self, table: Table) -> str:
         return f" {table.options}" if table.options and table.dialect == self.kind else ""

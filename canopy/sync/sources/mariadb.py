@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -100,11 +100,18 @@ class MariadbSource:
         self._wanted = tuple(tables)
         self._echoes = echoes
         self._sql = connected(url)
-        for variable, (value, advice) in NEEDED.items():
-            if self._one(f"SELECT @@GLOBAL.{variable}") != value:
-                raise SyncError(f"the server needs {advice}")
-        self._schema: str = self._one("SELECT DATABASE()")
-        self.id = self._identify()
+        self._schema: str = ""
+        with ExitStack() as failed:
+            failed.callback(self._sql.close)
+            for variable, (value, advice) in NEEDED.items():
+                if self._one(f"SELECT @@GLOBAL.{variable}") != value:
+                    raise SyncError(f"the server needs {advice}")
+            self._schema = self._one("SELECT DATABASE()")
+            self._check_log()
+            self.id = self._identify()
+            for table in self._captured():
+                check_table(shape_of(self._sql, table))
+            failed.pop_all()
         self._log: BinlogLink | None = None
         self._binlog = binlog.Binlog(dict(self._collations()))
         self._position = 0
@@ -112,8 +119,6 @@ class MariadbSource:
         self._known: dict[str, Table] = {}  # as the stream has them
         self._cascades = Cascades(self._sql)
         self._touched: set[str] = set()  # tables of which rows may have been changed unseen
-        for table in self._captured():
-            check_table(shape_of(self._sql, table))
 
     def close(self) -> None:
         """See `Source`."""
@@ -121,6 +126,16 @@ class MariadbSource:
             self._log.close()
             self._log = None
         self._sql.close()
+
+    def _check_log(self) -> None:
+        """Raises SyncError where the server leaves the database out of its log."""
+        for *_, only, but in asked(self._sql, "SHOW MASTER STATUS"):
+            named = [each for each in only.split(",") if each]
+            if self._schema in but.split(",") or (named and self._schema not in named):
+                raise SyncError(
+                    f"the server leaves the database {self._schema} out of its log: see "
+                    f"binlog_do_db and binlog_ignore_db in its settings"
+                )
 
     def target(self) -> int:
         """See `Source`."""

@@ -121,10 +121,16 @@ def shape_of(link: pymysql.Connection[Any], name: str) -> Table:
         [name],
     )
     names = [column.name for column in there]
+    for (key,) in keys:
+        if key not in names:
+            raise SchemaError(
+                f"the primary key of table {name} has the generated column {key}: leave the table "
+                f"out with --tables, or give it a key of other columns"
+            )
     return Table(
         name,
         tuple(Column(c.name, meaning(c.type), c.words, c.nullable) for c in there),
-        tuple(names.index(key) for (key,) in keys if key in names),
+        tuple(names.index(key) for (key,) in keys),
         "mariadb",
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -72,16 +72,20 @@ class PostgresSource:
         self._tables = tuple(name.removeprefix(f"{PUBLIC}.") for name in tables)
         self._echoes = echoes
         self._sql = psycopg.connect(conninfo, autocommit=True, options=SESSION)
-        if self._one("SHOW wal_level") != "logical":
-            raise SyncError("the server needs wal_level = logical (and a restart)")
-        self._link = Replication(conninfo)
-        self.id = "/".join(self._link.identify())
+        with ExitStack() as failed:
+            failed.callback(self._sql.close)
+            if self._one("SHOW wal_level") != "logical":
+                raise SyncError("the server needs wal_level = logical (and a restart)")
+            self._link = Replication(conninfo)
+            failed.callback(self._link.close)
+            self.id = "/".join(self._link.identify())
+            self._publication = Publication(self._sql, self._slot, self._tables)
+            self._publication.publish()
+            failed.pop_all()
         self._shapes: dict[int, Shape] = {}  # by the relation's id
         self._keys: dict[int, tuple[bool, ...]] = {}
         self._known: dict[str, Table] = {}  # as the stream has them
         self._position = 0
-        self._publication = Publication(self._sql, self._slot, self._tables)
-        self._publication.publish()
         self._looked = time.monotonic()  # for new tables
         self._seen: dict[Place, int] = {}  # of which shape they were then
 

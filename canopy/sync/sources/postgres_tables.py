@@ -11,7 +11,7 @@ from psycopg import sql
 
 from canopy.sync.changes import Column, Table, check_table
 from canopy.sync.errors import SchemaError
-from canopy.sync.postgres_values import OTHER, TYPES, Decoder, copied
+from canopy.sync.postgres_values import DOMAINS, Decoder, copied, type_of
 from canopy.sync.sources import pgoutput
 from canopy.sync.sources.source import wanted_of
 from canopy.sync.values import ABSENT, Row
@@ -45,9 +45,9 @@ class Place(NamedTuple):
 class Shape:
     """A table, and how its values are decoded."""
 
-    def __init__(self, table: Table, types: Sequence[int]) -> None:
+    def __init__(self, table: Table, decoders: list[Decoder]) -> None:
         self.table = table
-        self.decoders: list[Decoder] = [TYPES.get(kind, OTHER)[1] for kind in types]
+        self.decoders = decoders
 
     def row(self, cells: pgoutput.Cells) -> Row:
         """The row of these cells."""
@@ -86,13 +86,17 @@ class Publication:
                 raise SchemaError("the source has no tables")
             for place in wanted:
                 check_table(shape_of(self._sql, place).table)
+                check_identity(self._sql, place)
             names = sql.SQL(", ").join(place.quoted for place in wanted)
             statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(identifier, names)
             with _owning():
                 self._sql.execute(statement)
             return
+        self._check_publication()
         for place in self.tables():
-            if place not in wanted:
+            if place in wanted:
+                check_identity(self._sql, place)
+            else:
                 drop = sql.SQL("ALTER PUBLICATION {} DROP TABLE {}")
                 self._sql.execute(drop.format(identifier, place.quoted))
 
@@ -105,6 +109,7 @@ class Publication:
             if place in there:
                 continue
             check_table(shape_of(self._sql, place).table)
+            check_identity(self._sql, place)
             table, publication = place.quoted, sql.Identifier(self._name)
             try:
                 with _owning(), self._sql.transaction():
@@ -137,7 +142,7 @@ class Publication:
         """For each published table a number that is another one when it has been altered."""
         found = self._sql.execute(
             "SELECT nspname, relname, hashtext(string_agg(concat_ws(' ', attname, atttypid, "
-            "atttypmod, attnotnull, array_position(indkey::int[], attnum::int)), ',' "
+            f"atttypmod, attnotnull, array_position({KEY}, attnum)), ',' "
             "ORDER BY attnum)) FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid "
             "JOIN pg_class c ON c.oid = prrelid JOIN pg_namespace n ON n.oid = relnamespace "
             "JOIN pg_attribute ON attrelid = c.oid AND attnum > 0 AND NOT attisdropped "
@@ -146,6 +151,20 @@ class Publication:
             (self._name,),
         )
         return {Place(schema, table): number for schema, table, number in found}
+
+    def _check_publication(self) -> None:
+        """Raises SchemaError where somebody has made the publication leave changes out."""
+        found = self._sql.execute(
+            "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate AND NOT pubviaroot "
+            "FROM pg_publication WHERE pubname = %s",
+            (self._name,),
+        ).fetchone()
+        if found != (True,):
+            raise SchemaError(
+                f"the publication {self._name} leaves changes out: ALTER PUBLICATION {self._name} "
+                f"SET (publish = 'insert, update, delete, truncate', publish_via_partition_root = "
+                f"false), and take a new snapshot (canopy sync run --snapshot)"
+            )
 
     def remove(self) -> None:
         """Take the publication away."""
@@ -166,6 +185,7 @@ class Publication:
     def _wanted_tables(self) -> list[Place]:
         places: dict[str, Place] = {}
         there = self.user_tables()
+        self._check_whole()
         wanted = set(wanted_of(self._wanted, [place.name for place in there]))
         for place in there:
             if place.name not in wanted:
@@ -176,6 +196,59 @@ class Publication:
                     f"would both be called {place.name}: leave one out with --tables"
                 )
         return list(places.values())
+
+    def _check_whole(self) -> None:
+        """Raises SchemaError for a partitioned table that is wanted by its name: its partitions
+        have the rows."""
+        found = self._sql.execute(
+            "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
+            "WHERE relkind = 'p'"
+        )
+        for name in (Place(*row).name for row in found):
+            if name in self._wanted:
+                raise SchemaError(
+                    f"table {name} is partitioned, and each partition is a table of its own: name "
+                    f"these, or a pattern that they match (--tables '{name}_*')"
+                )
+
+
+KEY: Final = "(indkey::int2[])[0:indnkeyatts - 1]"
+"""The columns of an index that are its key: others are only INCLUDEd."""
+
+
+def check_identity(link: psycopg.Connection[Any], place: Place) -> None:
+    """Raises SchemaError where the server would not tell which row has changed, or would refuse
+    programs that change rows of a published table."""
+    found = link.execute(
+        f"SELECT relreplident::text, p.indimmediate, "
+        f"(SELECT attname FROM pg_attribute WHERE attrelid = c.oid AND attgenerated <> '' "
+        f" AND attnum = ANY((p.indkey::int2[])[0:p.indnkeyatts - 1]) LIMIT 1), "
+        f"(SELECT (p.indkey::int2[])[0:p.indnkeyatts - 1] <@ {KEY} FROM pg_index r "
+        f" WHERE r.indrelid = c.oid AND r.indisreplident) "
+        f"FROM pg_class c JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary "
+        f"WHERE c.oid = to_regclass(%s)",
+        (place.quoted.as_string(link),),
+    ).fetchone()
+    if found is None:
+        return
+    identity, is_immediate, generated, has_key = found
+    if generated:
+        raise SchemaError(
+            f"the primary key of table {place.name} has the generated column {generated}, of which "
+            f"the server's log says nothing: leave the table out with --tables, or give it a key "
+            f"of other columns"
+        )
+    if identity == "d" and not is_immediate:
+        raise SchemaError(
+            f"the primary key of table {place.name} is DEFERRABLE: the server would refuse UPDATE "
+            f"and DELETE once it is captured. ALTER TABLE … REPLICA IDENTITY FULL first, or leave "
+            f"it out with --tables"
+        )
+    if identity == "n" or (identity == "i" and not has_key):
+        raise SchemaError(
+            f"table {place.name} has a REPLICA IDENTITY without its primary key, so the server "
+            f"does not say which row has changed: ALTER TABLE … REPLICA IDENTITY DEFAULT"
+        )
 
 
 @contextmanager
@@ -198,15 +271,16 @@ def shape_of(
     there = link.execute(
         "SELECT attname, atttypid::bigint, atttypmod, format_type(atttypid, atttypmod), "
         "attnotnull, "
-        "(SELECT array_position(i.indkey::int[], attnum::int) FROM pg_index i "
-        " WHERE i.indrelid = attrelid AND i.indisprimary) "
+        f"(SELECT array_position({KEY}, attnum) FROM pg_index i "
+        f" WHERE i.indrelid = attrelid AND i.indisprimary) "
         "FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
         "AND attgenerated = '' ORDER BY attnum",
         (place.quoted.as_string(link),),
     ).fetchall()
     by_name = {row[0]: row for row in there}
+    domains = dict(link.execute(DOMAINS).fetchall())
     made: list[Column] = []
-    types: list[int] = []
+    decoders: list[Decoder] = []
     keys: list[tuple[int, int]] = []
     for column, kind, modifier in columns or [(row[0], row[1], row[2]) for row in there]:
         known = by_name.get(column)
@@ -218,14 +292,15 @@ def shape_of(
             ).fetchone() or ("",)
         if known is not None and known[5] is not None:
             keys.append((known[5], len(made)))
-        types.append(kind)
+        means, decode = type_of(kind, domains)
+        decoders.append(decode)
         nullable = known is None or not known[4]
-        made.append(Column(column, TYPES.get(kind, OTHER)[0], declared, nullable))
+        made.append(Column(column, means, declared, nullable))
     if not made:
         raise SchemaError(f"the database has no table {place.schema}.{place.table}")
     key = tuple(number for _, number in sorted(keys))
     schema = "" if place.schema == PUBLIC else place.schema
-    return Shape(Table(place.name, tuple(made), key, "postgresql", schema), types)
+    return Shape(Table(place.name, tuple(made), key, "postgresql", schema), decoders)
 
 
 def scan(

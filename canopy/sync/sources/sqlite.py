@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,11 +38,11 @@ from canopy.sync.sources.sqlite_triggers import (
     install,
     is_installed,
     prepare,
-    quoted,
     shape_of,
     uninstall,
     user_tables,
 )
+from canopy.sync.sources.sqlite_unique import quoted
 
 LOOK: Final = 0.004
 """Seconds between two looks for commits: a look takes 4 µs."""
@@ -91,12 +91,15 @@ class SqliteSource:
         self._seen = -1  # SQLite's counter of commits
         self._schema = -1  # and of changed schemas
         self._forgotten = 0.0
-        with self._writing():
-            self.id = prepare(self._database)
-            self._database.execute(
-                "INSERT OR IGNORE INTO canopy_readers VALUES (?, 0, NULL)", (name,)
-            )
-        self._refresh()
+        with ExitStack() as failed:
+            failed.callback(self._database.close)
+            with self._writing():
+                self.id = prepare(self._database)
+                self._database.execute(
+                    "INSERT OR IGNORE INTO canopy_readers VALUES (?, 0, NULL)", (name,)
+                )
+            self._refresh()
+            failed.pop_all()
 
     def close(self) -> None:
         """See `Source`."""

@@ -17,11 +17,13 @@ the rows that an outer change has kept is logged before an inner one keeps other
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from canopy.sync.changes import DELETE, INSERT, UPDATE, Column, Table
+from canopy.sync.sources.sqlite_unique import Unique, quoted, unique_indexes
 
 NOW: Final = "(julianday('now') - 2440587.5) * 86400.0"
 """Seconds since 1970, to a millisecond."""
@@ -41,11 +43,6 @@ CREATE TABLE IF NOT EXISTS canopy_candidates (tab INTEGER NOT NULL);
 """
 APPLYING: Final = "CREATE TABLE IF NOT EXISTS canopy_applying (name TEXT)"
 """Also made by a destination, which marks what it applies."""
-
-
-def quoted(name: str) -> str:
-    """A name for SQL."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def user_tables(database: sqlite3.Connection) -> list[str]:
@@ -163,7 +160,7 @@ def is_installed(database: sqlite3.Connection, table: Table, number: int) -> boo
 
 
 def _wanted(database: sqlite3.Connection, table: Table, number: int) -> list[str]:
-    unique, rowid = unique_columns(database, table), rowid_name(database, table)
+    unique, rowid = unique_indexes(database, table.name), rowid_name(database, table)
     return triggers(table, number, unique, rowid)
 
 
@@ -178,19 +175,7 @@ def uninstall(database: sqlite3.Connection, name: str) -> None:
         database.execute(f"DROP TRIGGER {quoted(trigger)}")
 
 
-def unique_columns(database: sqlite3.Connection, table: Table) -> list[tuple[str, ...]]:
-    """The columns of each unique constraint but the primary key's, as far as they are columns."""
-    found = []
-    for _, name, unique, origin, _ in database.execute(f"PRAGMA index_list({quoted(table.name)})"):
-        if unique and origin != "pk":
-            info = database.execute(f"PRAGMA index_info({quoted(name)})").fetchall()
-            columns = tuple(column for _, _, column in info if column is not None)
-            if columns:
-                found.append(columns)
-    return found
-
-
-def triggers(table: Table, number: int, unique: list[tuple[str, ...]], rowid: str) -> list[str]:
+def triggers(table: Table, number: int, unique: list[Unique], rowid: str) -> list[str]:
     """The statements that make the triggers of a table that is logged as `number`; `rowid`: as
     `rowid_name`."""
     name = quoted(table.name)
@@ -241,14 +226,12 @@ def triggers(table: Table, number: int, unique: list[tuple[str, ...]], rowid: st
     ):
         trigger = quoted(f"canopy_{what}_{number}")
         made.append(f"CREATE TRIGGER {trigger} AFTER {what.upper()} ON {name} BEGIN {body} END")
-    meets = " OR ".join(
-        "(" + " AND ".join(f"{quoted(each)} = NEW.{quoted(each)}" for each in columns) + ")"
-        for columns in (table.keys, *unique)
-    )
+    same_key = " AND ".join(f"{quoted(each)} = NEW.{quoted(each)}" for each in table.keys)
+    meets = " OR ".join(f"({each})" for each in (same_key, *(one.meets for one in unique)))
     columns = ", ".join(map(quoted, table.names))
     changed = " OR ".join(
         f"NEW.{quoted(each)} IS NOT OLD.{quoted(each)}"
-        for each in dict.fromkeys((*table.keys, *(name for one in unique for name in one)))
+        for each in dict.fromkeys((*table.keys, *_looked_at(table, unique)))
     )
     for what, when in (("insert", ""), ("update", f"WHEN {changed}")):
         trigger = quoted(f"canopy_before_{what}_{number}")
@@ -260,6 +243,12 @@ def triggers(table: Table, number: int, unique: list[tuple[str, ...]], rowid: st
             f"SELECT {number}, {columns} FROM {name} WHERE {meets}; END"
         )
     return made
+
+
+def _looked_at(table: Table, unique: list[Unique]) -> Iterator[str]:
+    """The columns that unique indexes look at."""
+    for one in unique:
+        yield from table.names if one.columns is None else one.columns
 
 
 def rowid_name(database: sqlite3.Connection, table: Table) -> str:

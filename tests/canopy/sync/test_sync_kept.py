@@ -14,15 +14,12 @@ import pytest
 
 from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
-from bench.sync.databases.memory import MemoryStream
-from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import DELETE, INSERT, Change, Column, Table
 from canopy.sync.errors import SchemaError, UnfitError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.folding import fold
-from canopy.sync.opening import open_destination, open_source
-from canopy.sync.verifying import Comparison, Verified
+from tests.support.sync_pair import Pair, pg_url
 
 TABLES = """
 CREATE TABLE st (id INTEGER PRIMARY KEY, x ANY) STRICT;
@@ -33,40 +30,6 @@ CREATE TABLE down (k INTEGER PRIMARY KEY DESC, v TEXT);
 CREATE TABLE bare (k INTEGER NOT NULL PRIMARY KEY, v TEXT) WITHOUT ROWID;
 """
 VALUES = ("007", "12345678901234567890", "+4930", "1.10", "1e5", 10, 9, 1.0, -0.0, b"7", None, "")
-
-
-class Pair:
-    """A source and a destination with a stream in memory."""
-
-    def __init__(self, source: str, target: str) -> None:
-        self.stream = MemoryStream()
-        self.source = open_source("kept", source)
-        self.target = open_destination("kept", target)
-        self.capture = Capture(self.source, self.stream, RowFilter({}))
-        self.apply = Apply(self.stream, self.target, RowFilter({}))
-
-    def begin(self) -> None:
-        self.capture.begin()
-        self.apply.begin()
-        self.go_on()
-
-    def go_on(self) -> None:
-        while self.capture.run_once(0):
-            pass
-        while self.apply.run_once(0):
-            pass
-
-    def verified(self) -> Verified:
-        def pause(_: float) -> None:
-            self.go_on()
-
-        comparison = Comparison(self.source, self.target, self.stream, RowFilter({}), pause=pause)
-        return comparison.run(60)
-
-    def close(self) -> None:
-        self.apply.close()
-        self.source.close()
-        self.target.close()
 
 
 @pytest.fixture
@@ -205,8 +168,7 @@ def test_a_table_of_postgresql_that_rounds_is_refused(
         link.execute(
             "CREATE TABLE t (id bigint PRIMARY KEY, n numeric(9, 2), c varchar(3), f real)"
         )
-    urls = [f"postgresql://canopy@/{dsn.split('=')[-1]}?host={server.folder}" for dsn in dsns]
-    pair = Pair(*urls)
+    pair = Pair(*(pg_url(server, dsn) for dsn in dsns))
     pairs.append(pair)
     pair.begin()
     with psycopg.connect(dsns[0], autocommit=True) as link:
