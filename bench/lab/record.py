@@ -61,22 +61,30 @@ def measure(command: Sequence[str], left_out: Sequence[str] = ()) -> dict[str, A
 
     Raises ValueError if it prints no JSON. An exit code other than 0 is kept with the rows: a bench
     that has found a loss says so with both."""
-    before = os.getloadavg()[0]
-    begun = datetime.now(UTC)
+    where = place(shlex.join(command))
     known = {"python": [sys.executable], "canopy": [sys.executable, "-m", "canopy"]}
     argv = [*known.get(command[0], command[:1]), *command[1:]]
     done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     found = without(json.loads(done.stdout), left_out)
+    where["load"][1] = round(os.getloadavg()[0], 1)
     return {
-        "command": shlex.join(command),
+        **where,
         **({"without": list(left_out)} if left_out else {}),
         **({"exit_code": done.returncode} if done.returncode else {}),
+        "rows": found if isinstance(found, list) else [found],
+    }
+
+
+def place(command: str) -> dict[str, Any]:
+    """Where and when a command runs: the head of its rows. The load is that before and after."""
+    load = round(os.getloadavg()[0], 1)
+    return {
+        "command": command,
         "commit": commit(),
-        "date": begun.date().isoformat(),
+        "date": datetime.now(UTC).date().isoformat(),
         "processor": processor(),
         "cores": os.cpu_count(),
-        "load": [round(before, 1), round(os.getloadavg()[0], 1)],
-        "rows": found if isinstance(found, list) else [found],
+        "load": [load, load],
     }
 
 

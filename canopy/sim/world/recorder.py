@@ -139,7 +139,12 @@ class Recorder:
         """32 hex digits over all records so far."""
         return self._hash.hexdigest()
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Write the records that are buffered."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def close(self) -> None:
+        """Write the records that are buffered, and close the files."""
         for writer in self._writers.values():
             writer.close()
