@@ -18,7 +18,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench.tracing import SAMPLE, flags
 from canopy.cli.demo.overlay import Overlay
 from canopy.client.blocking import ControlClient
 from overlay.client import Done, Draft, Gather, Publish, Subscribe, Subscribed
@@ -79,7 +78,8 @@ class Canopy:
     """The contract of the harness's `base.Base`."""
 
     nodes = 1
-    trace = SAMPLE
+    flags: tuple[str, ...] = ()
+    """Of each node, beside the defaults."""
     client_filter = False  # a connection gets exactly what it subscribed to
     reliable = True
     warm_s = 8.0  # the engine is made ready in a thread, and takes over in small steps
@@ -100,7 +100,7 @@ class Canopy:
         for name in ("nodes", "logs", "traces"):
             (self.out / name).mkdir(parents=True)
         self.overlay = self.stack.enter_context(
-            Overlay(self.nodes, self.out, flags(self.trace), seed=1)
+            Overlay(self.nodes, self.out, list(self.flags), seed=1)
         )
         self.overlay.start(lambda _: None)
         self.overlay.await_ready(lambda _: None)
@@ -155,16 +155,28 @@ class Canopy:
 
 
 class One(Canopy):
-    """One node with all connections."""
+    """One node with all connections, as users get it."""
 
 
 class OneUntraced(One):
     """The same without traces."""
 
-    trace = 0.0
+    flags = ("--no-trace",)
+
+
+class Three(Canopy):
+    """Three nodes in an overlay."""
+
+    nodes = 3
 
 
 class Eight(Canopy):
     """Eight nodes in an overlay, each with its own subscribers."""
 
     nodes = 8
+
+
+class EightUntraced(Eight):
+    """The same without traces."""
+
+    flags = ("--no-trace",)

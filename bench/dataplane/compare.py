@@ -55,7 +55,9 @@ class Contestant(NamedTuple):
 CONTESTANTS: Final = (
     Contestant("canopy", "one node", "canopy_one"),
     Contestant("canopy", "one node, no traces", "canopy_one_untraced"),
+    Contestant("canopy", "three nodes", "canopy_three"),
     Contestant("canopy", "eight nodes", "canopy_eight"),
+    Contestant("canopy", "eight nodes, no traces", "canopy_eight_untraced"),
     Contestant("tcp-fan-out", "relay, matches known", "tcpfan_py"),
     Contestant("zeromq-batch", "numba at subscribers", "zmq_batch", "numba", ("zmq",), "pyzmq"),
     Contestant("zeromq", "filter at subscribers", "zmq_", "codegen", ("zmq",), "pyzmq"),

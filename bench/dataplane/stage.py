@@ -62,7 +62,13 @@ WIDER: Final = (
 
 CONTESTANT: Final = "from bench.dataplane.adapter import {name} as Adapter\n"
 
-SHAPES: Final = {"canopy_one": "One", "canopy_one_untraced": "OneUntraced", "canopy_eight": "Eight"}
+SHAPES: Final = {
+    "canopy_one": "One",
+    "canopy_one_untraced": "OneUntraced",
+    "canopy_three": "Three",
+    "canopy_eight": "Eight",
+    "canopy_eight_untraced": "EightUntraced",
+}
 """Canopy's adapters, and the class of each."""
 
 

@@ -52,11 +52,15 @@ def test_the_copy_has_canopy_and_wider_counters_and_leaves_the_original_alone(
     harness = a_harness(tmp_path / "peers")
     before = (harness / "child.py").read_text()
     copy = stage(harness, tmp_path / "copy", seed=5, parts=True)
-    shapes = (("one", One, 0.01), ("one_untraced", OneUntraced, 0.0), ("eight", Eight, 0.01))
-    for adapter, shape, trace in shapes:
+    shapes = (
+        ("one", One, ()),
+        ("one_untraced", OneUntraced, ("--no-trace",)),
+        ("eight", Eight, ()),
+    )
+    for adapter, shape, flags in shapes:
         names = runpy.run_path(str(copy / "adapters" / f"canopy_{adapter}.py"))
         assert names["Adapter"] is shape
-        assert shape.trace == trace
+        assert shape.flags == flags
     assert "C = 64" in (copy / "workload.py").read_text()
     assert "8, 72, 136" in (copy / "child.py").read_text()
     assert (harness / "child.py").read_text() == before
