@@ -186,7 +186,7 @@ class Node:
         )
         self.holding = self.hosting.holding
         self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)
-        replicas = ReplicaSelector.configured(self.me, settings.tree, self.health)
+        replicas = ReplicaSelector.configured(self.me, settings.tree, self.health, self.processors)
         locations = LocationCache.configured(settings.tree, replicas)
         finding = (self, settings, self.crawl, self.ring, locations)
         self.finder = TreeFinder(*finding, is_keyed=self.guard.role is not None)

@@ -14,12 +14,12 @@ from overlay.machine import Key, NodeId, Peer
 from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.visit_scheduler import VisitScheduler
+from overlay.upper_tree.machines import Machines
 from overlay.upper_tree.messages import Registration, Renew
 from overlay.upper_tree.owner import placement, reported_loads
 from overlay.upper_tree.owner.constants import RELIEF_LEAST
 from overlay.upper_tree.owner.host_pool import HostPool
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
-from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.placed_node import PlacedNode

@@ -147,9 +147,6 @@ not answer."""
 CANDIDATES_MOST = 1_024
 """Nodes that are remembered as possible hosts, or as having refused."""
 
-MACHINES_MOST = 1_024
-"""Machines of which the processors are remembered, as many as possible hosts."""
-
 POOL_KEPT = 15.0
 """Hosts of which half would do are kept for so long: a burst that comes again finds them."""
 

@@ -24,6 +24,7 @@ from overlay.bounded import BoundedDict
 from overlay.chord.clusters import Clusters
 from overlay.links.events import LinkDown
 from overlay.machine import Machine, NodeId, Peer, Port, Region
+from overlay.upper_tree.machines import Machines, machine_of
 from overlay.upper_tree.messages import AskToHost, HostAnswer
 from overlay.upper_tree.owner.constants import (
     ASK_AGAIN,
@@ -34,7 +35,6 @@ from overlay.upper_tree.owner.constants import (
     POOL_KEPT,
     POOL_MOST,
 )
-from overlay.upper_tree.owner.machines import Machines, machine_of
 
 
 class PoolOwner(Protocol):

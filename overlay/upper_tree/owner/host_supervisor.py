@@ -16,10 +16,10 @@ from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp
 from overlay.machine import Key, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.events import LeasesOver
+from overlay.upper_tree.machines import Machines
 from overlay.upper_tree.messages import ServingReply, StillHosting, StopsHosting, TreesHosted
 from overlay.upper_tree.owner.constants import LOST_NODES_MOST, REBALANCE_DELAY
 from overlay.upper_tree.owner.lease_grants import LeaseGrants, ServingBeatDue
-from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
 from overlay.upper_tree.owner.silent_hosts import SilenceDue, SilentHosts

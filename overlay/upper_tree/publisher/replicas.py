@@ -6,7 +6,8 @@ that its link stays open, it visits one host for all trees that share their host
 spread. If it is a host itself it comes first, since that costs no message; then come hosts in its
 own region and other near ones (M1).
 
-A host that is behind is passed over for one that will be done sooner (load_prediction.py). One that
+A host that is behind is passed over for one that will be done sooner (load_prediction.py), but not
+for one that shares its processors (machines.py): events would only leave their order. One that
 the health file calls sub-healthy is used where all others are, or are suspected (T6).
 
 A host that does not accept is *suspected*, and comes last. One is silent that has not accepted
@@ -28,6 +29,7 @@ from overlay.health import Health
 from overlay.machine import NodeId, Peer, Region
 from overlay.settings import TreeSettings
 from overlay.upper_tree.host_load import HostLoad
+from overlay.upper_tree.machines import hosts_of, machine_of
 from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.constants import (
     MOVED_FOR,
@@ -73,12 +75,17 @@ class ReplicaSelector:
         by_time: bool = True,
         health: Health | None = None,
         region: Region = "",
+        machine: str = "",
+        processors: int = 1,
     ) -> None:
         """`timeout_most`: seconds after which a host is silent however slow hosts were before.
         `by_time`: whether a host that is behind is passed over (P7). `health`: what is known of the
-        hosts' health; None: nothing ever. `region`: where the publisher is."""
+        hosts' health; None: nothing ever. `region`: where the publisher is; `machine`: the one
+        that it runs on, with so many `processors` ("": no host is on it)."""
         self.me = me
         self.region = region
+        self._machine = machine
+        self._here = hosts_of(processors)
         self._health = health
         self._health_changes = 0  # as of the last `expire`
         self.by_time = by_time
@@ -93,9 +100,14 @@ class ReplicaSelector:
         self._smoothed: float | None = None  # seconds from a visit to its acceptance
 
     @classmethod
-    def configured(cls, me: Peer, settings: TreeSettings, health: Health) -> ReplicaSelector:
-        """The choice of the node `me` with these settings."""
-        return cls(me.id, settings.retry, settings.choice == "time", health, me.region)
+    def configured(
+        cls, me: Peer, settings: TreeSettings, health: Health, processors: int
+    ) -> ReplicaSelector:
+        """The choice of the node `me` with these settings, on a machine of so many processors."""
+        return cls(
+            *(me.id, settings.retry, settings.choice == "time", health, me.region),
+            *(machine_of(me), processors),
+        )
 
     # --- choosing ---
 
@@ -107,7 +119,13 @@ class ReplicaSelector:
         order = [host for host in order if not self.suspects(attribute, host.id)] or order
         if self._health is not None:
             order = list(self._health.healthiest(order))
-        return self.predictor.best(order, self._now) if self.by_time else order[0]
+        return self.predictor.best(self._apart(order), self._now) if self.by_time else order[0]
+
+    def _apart(self, order: Sequence[Peer]) -> Sequence[Peer]:
+        """Those of these hosts, in this order, that do not wait for the same processors: of the
+        publisher's own machine only so many as it is worth."""
+        here = [host.id for host in order if machine_of(host) == self._machine][self._here :]
+        return [host for host in order if host.id not in here] if here else order
 
     def suspects(self, attribute: str, node: NodeId) -> bool:
         """Whether this host of the tree is to be chosen last."""

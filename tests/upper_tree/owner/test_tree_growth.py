@@ -11,9 +11,10 @@ from matching import place
 from overlay.chord.events import RoleChanged
 from overlay.links.events import LinkDown
 from overlay.machine import Peer
+from overlay.upper_tree import machines as machines_module
+from overlay.upper_tree.machines import Machines
 from overlay.upper_tree.messages import AskToHost, HostAnswer, StopsHosting
 from overlay.upper_tree.owner import host_pool as host_pool_module
-from overlay.upper_tree.owner import machines as machines_module
 from overlay.upper_tree.owner.constants import (
     BUSY,
     CONFIRM_WITHIN,
@@ -25,7 +26,6 @@ from overlay.upper_tree.owner.constants import (
     RELIEF_SOON,
     TARGET,
 )
-from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.placement import Relief
 from tests.support.demand import Demand
 from tests.support.overlays import settings
@@ -237,10 +237,11 @@ def test_a_node_refuses_that_has_no_time_or_leaves(why: str) -> None:
     assert [answer.willing for answer in node.port.take(HostAnswer)] == [False]
 
 
-@pytest.mark.parametrize("processors", [1, 2, 4])
+@pytest.mark.parametrize(("processors", "hosts"), [(1, 1), (2, 1), (4, 2), (8, 4)])
 def test_a_machine_is_asked_for_as_many_hosts_as_its_processors_carry(
-    monkeypatch: pytest.MonkeyPatch, processors: int
+    monkeypatch: pytest.MonkeyPatch, processors: int, hosts: int
 ) -> None:
+    """One for every two processors."""
     for module in (machines_module, host_pool_module):
         monkeypatch.setattr(module, "machine_of", lambda peer: "the only one")
     rig = Grown(brokers=2, idle=12)
@@ -248,23 +249,22 @@ def test_a_machine_is_asked_for_as_many_hosts_as_its_processors_carry(
         node.processors = processors
     rig.owner.owner.hosts.machines.reported(peer("p"), processors)
     rig.ask(8.0)
-    assert len(rig.used) == processors / TARGET
-    assert len(rig.entries) <= 2 * processors / TARGET
+    assert len(rig.used) == hosts
     rig.check_served()
 
 
 def test_hosts_of_one_machine_count_as_its_processors_do() -> None:
     machines = Machines()
     hosts = [Peer(f"a{n}", f"a:{n}") for n in range(9)] + [peer("b")]
-    assert machines.worth(hosts) == 1 / TARGET + 1, "one that has not said has one"
-    machines.reported(hosts[0], 3)
-    assert machines.worth(hosts) == 3 / TARGET + 1
+    assert machines.worth(hosts) == 2, "one on each: one that has not said has one processor"
+    machines.reported(hosts[0], 6)
+    assert machines.worth(hosts) == 3 + 1
     machines.reported(hosts[0], 64)
     assert machines.worth(hosts) == len(hosts)
     assert not machines.is_full("a", hosts)
     machines.reported(hosts[0], 1)
     assert machines.is_full("a", hosts)
-    assert not machines.is_full("b", hosts)
+    assert machines.is_full("b", hosts)
     assert not machines.is_full("c", hosts)
 
 

@@ -12,11 +12,11 @@ from matching import EVERYTHING
 from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.host.host_offers import HostOffers
+from overlay.upper_tree.machines import Machines
 from overlay.upper_tree.messages import AskToHost, Entry, HostAnswer
 from overlay.upper_tree.owner.constants import PLAN_PERIOD, REGION_SHARE, REGIONS_MOST
 from overlay.upper_tree.owner.host_pool import HostPool
 from overlay.upper_tree.owner.host_selector import WantedRegions
-from overlay.upper_tree.owner.machines import Machines
 from overlay.upper_tree.owner.placed_node import PlacedNode
 from overlay.upper_tree.owner.placement import HostUse, Placement, plan_placement
 from overlay.upper_tree.owner.tree_log import Tree

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from overlay.machine import Peer
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.load_prediction import (
@@ -234,3 +235,21 @@ def test_by_hash_it_is_always_the_same() -> None:
     found.accepted(first.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
     found.expire(NOW)
     assert found.choose("x", HOSTS) == first
+
+
+@pytest.mark.parametrize(("processors", "hosts"), [(1, 1), (2, 1), (4, 2), (8, 3)])
+def test_a_host_that_is_behind_is_not_passed_over_for_its_own_processors(
+    processors: int, hosts: int
+) -> None:
+    """Hosts of the publisher's machine count with one for every two processors."""
+    here = [Peer(host.id, f"10.0.0.1:{number}") for number, host in enumerate(HOSTS)]
+    found = ReplicaSelector("me", 3.0, machine="10.0.0.1", processors=processors)
+    order = ranked("me", here)
+    for waiting, host in zip((30, 20, 10), order, strict=True):
+        found.accepted(host.id, 0.1, NOW, HostLoad(0.0, 100.0, waiting))
+    found.expire(NOW)
+    assert found.choose("x", here) == order[hosts - 1], "the one that is the least behind of these"
+    elsewhere = Peer("e", "10.0.0.2:1")
+    assert found.choose("x", [*here, elsewhere]) == elsewhere, "another machine is free"
+    found.suspect_silent(order[0].id, NOW)
+    assert found.choose("x", here) != order[0], "a silent host is passed over at once"
