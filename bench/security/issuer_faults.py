@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from bench.mutations.planting import fault, replace, replace_constant
-from canopy.wire.keys import chains, live_ids
+from canopy.wire.durable import write_durably
+from canopy.wire.keys import beliefs, chains, live_ids, rotation
 from canopy.wire.keys.authority import Issuer
-from canopy.wire.keys.certificates import Holder, is_authority, node_certificate
-from canopy.wire.keys.chains import Vouched, check_signer, may_sign
+from canopy.wire.keys.certificates import (
+    Holder,
+    NodeCertificate,
+    is_authority,
+    node_certificate,
+)
+from canopy.wire.keys.chains import Vouched, check_signer, check_times, may_sign
+from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.joining import _is_vouched_for, _Side
+from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.ledger import Ledger
 from canopy.wire.keys.live_ids import LiveIds
+from canopy.wire.keys.policies import believed_policy, claimed_policy
 from canopy.wire.keys.restrictions import Restriction, restriction_of
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport.tls import Chain, TlsError
 from overlay.machine import NodeId
 from overlay.rights import Principal, Role
+from overlay.tenants.policy import Policy
 
 ISSUERS = "tests/attacks/certificates/test_attacks_issuers.py"
+ROTATION = "tests/attacks/certificates/test_attacks_rotation.py"
 LEDGER = "tests/canopy/wire/keys/test_wire_issuers.py"
 BEYOND = "test_what_an_issuer_signs_beyond_its_right_is_refused"
 
@@ -192,3 +203,91 @@ def issuers_limits_ignored() -> None:
         return None
 
     replace(Ledger._check, nothing)
+
+
+# --- a root that is replaced ---
+
+
+@fault("keys", ROTATION, "test_a_certificate_for_ten_years_is_refused_whoever_signed_it")
+def issuers_sign_for_any_time() -> None:
+    """How long a certificate holds is up to who signs it."""
+
+    def any_time(certificate: x509.Certificate) -> None:
+        return None
+
+    replace(check_times, any_time)
+
+
+@fault(
+    "policy", ROTATION, "test_a_policy_that_is_not_believed_permits_nothing_and_the_node_goes_on"
+)
+def rotation_policy_of_a_dropped_root_holds() -> None:
+    """A policy that a node has kept is believed whatever root it is signed below."""
+
+    def kept(data: bytes, overlay: str, roots: list[x509.Certificate]) -> tuple[Policy | None, str]:
+        return claimed_policy(data), ""
+
+    replace(believed_policy, kept)
+
+
+@fault("policy", ROTATION, "test_all_that_hangs_on_the_root_goes_over_with_it")
+def rotation_forgets_the_policy() -> None:
+    """When the root is replaced the policy stays signed below the former one."""
+    original = KeyFolder.write_together
+
+    def without(self: KeyFolder, files: Mapping[str, bytes]) -> None:
+        original(self, {name: data for name, data in files.items() if name != "policy"})
+
+    replace(KeyFolder.write_together, without)
+
+
+@fault("keys", ROTATION, "test_a_rotation_is_not_finished_while_something_hangs_on_the_former_root")
+def rotation_is_finished_at_once() -> None:
+    """The former root is dropped whatever still hangs on it."""
+
+    def nothing(*arguments: object) -> list[str]:
+        return []
+
+    replace(rotation._sign_again, nothing)
+
+
+@fault("keys", ROTATION, "test_connections_are_looked_at_again_when_roots_change")
+def rotation_leaves_connections_open() -> None:
+    """Who was authenticated below a root that is believed no more stays connected."""
+
+    def once_verified(self: NodeSecurity, chain: Chain) -> Vouched:
+        return chains.read_chain_der(chain)
+
+    replace(NodeSecurity._judge, once_verified)
+
+
+@fault("keys", ROTATION, "test_a_former_issuer_is_washed_clean_by_nobody")
+def rotation_washes_certificates() -> None:
+    """The present issuer renews whatever the former one's key has signed."""
+
+    def anything(self: Issuing, known: NodeCertificate) -> None:
+        return None
+
+    replace(Issuing._check_signed, anything)
+
+
+@fault("keys", ROTATION, "test_who_has_the_former_issuer_cannot_drop_the_later_root")
+def rotation_drops_any_root() -> None:
+    """A list of revocations drops a root, whoever of the overlay's issuers has signed it."""
+
+    def anybody(signers: Sequence[x509.Certificate], root: x509.Certificate) -> bool:
+        return True
+
+    replace(beliefs._succeeds, anybody)
+
+
+@fault("keys", ROTATION, "test_a_process_that_ends_in_between_leaves_all_of_it_or_nothing")
+def rotation_changes_file_by_file() -> None:
+    """Files that belong together are replaced one after the other."""
+
+    def one_by_one(self: KeyFolder, files: Mapping[str, bytes]) -> None:
+        self.prepare()
+        for name, data in files.items():
+            write_durably(self.path / name, data)
+
+    replace(KeyFolder.write_together, one_by_one)

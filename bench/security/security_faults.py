@@ -13,13 +13,15 @@ from canopy.wire import audit
 from canopy.wire.control.client_connection import is_own_user
 from canopy.wire.directory import kademlia_fixes
 from canopy.wire.driver import TrioDriver
+from canopy.wire.keys import beliefs
+from canopy.wire.keys.beliefs import Beliefs
 from canopy.wire.keys.certificates import is_signed_by
 from canopy.wire.keys.chains import read_chain_der
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.policies import _check_signer
 from canopy.wire.keys.tokens import Invitation
-from canopy.wire.process.security import NodeSecurity, PolicyFile
+from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport.accept_limits import AcceptLimits, whose
 from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.framing import FrameFormat, FrameReader
@@ -40,7 +42,7 @@ from overlay.rights import Principal, refusal
 from overlay.tenants import quotas
 from overlay.tenants.confining import Outcome, outcome
 from overlay.tenants.leaf_share import over_share
-from overlay.tenants.policy import Confinement, TenantPolicy
+from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.delivery.event_counts import EventCounts
 from overlay.upper_tree.host.hosting import Hosting
@@ -293,14 +295,15 @@ def policy_is_taken_of_anybody() -> None:
 
 @fault("policy", POLICY, "test_a_policy_never_goes_back")
 def policy_goes_back() -> None:
-    """An older policy is taken as well."""
-    original = PolicyFile.load
+    """An older policy that is put into the key folder is taken."""
+    original = beliefs._newest_policy
 
-    def any_version(self: PolicyFile, overlay: str) -> None:
-        self.policy = None
-        original(self, overlay)
+    def file_alone(
+        folder: KeyFolder, overlay: str, roots: list[x509.Certificate], former: Beliefs | None
+    ) -> tuple[Policy | None, bytes, str]:
+        return original(folder, overlay, roots, None)
 
-    replace(PolicyFile.load, any_version)
+    replace(beliefs._newest_policy, file_alone)
 
 
 @fault(

@@ -47,7 +47,12 @@ def write_durably(path: Path, content: str | bytes) -> None:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make durable which files are in a folder."""
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

@@ -36,7 +36,7 @@ class DocumentStore(Protocol):
 
 
 class DocumentChanged(LocalEvent, frozen=True):
-    """A newer document of this kind holds from now on."""
+    """Another document of this kind holds from now on, or none."""
 
     kind: str
 
@@ -68,13 +68,23 @@ class Documents(Machine):
 
     def _look(self, kind: str) -> None:
         version, data = self._stores[kind].current()
-        if version <= self._versions[kind]:
+        if version == self._versions[kind]:
+            return
+        if version < self._versions[kind]:
+            self._lost(kind, version)
             return
         self._versions[kind] = version
         self.port.count("signed_documents")
         others = {**by_id(self._peers()), **self._linked} if self._spreads else {}
         for peer in others.values():
             self.port.send(peer, _document(kind, data))
+        self.port.emit(DocumentChanged(kind))
+
+    def _lost(self, kind: str, version: int) -> None:
+        """What was believed is not any more (its root was dropped): others may have another."""
+        self._versions[kind] = version
+        for peer in self._linked.values():
+            self.port.send(peer, _version(kind, version))
         self.port.emit(DocumentChanged(kind))
 
     def on_link_up(self, event: LinkUp) -> None:
@@ -118,7 +128,8 @@ class Documents(Machine):
 
     def _take(self, kind: str, data: bytes) -> None:
         store = self._stores.get(kind)
-        if store is not None and store.accept(data) > self._versions[kind]:
+        if store is not None:
+            store.accept(data)
             self._look(kind)
 
 

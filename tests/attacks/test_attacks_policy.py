@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import time
 from pathlib import Path
 
 import pytest
 
 from canopy.wire.keys.authority import issuer_of, revoke
-from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.policies import parse_policy, read_policy, sign_policy, write_policy
-from canopy.wire.log import Log
-from canopy.wire.process.security import PolicyFile
 from matching import compile_selector
 from overlay.rights import Role
 from overlay.tenants.policy import Confinement, Policy, PolicyError, TenantPolicy
@@ -136,24 +133,29 @@ def test_admins_and_issuers_sign_policies_and_nobody_else(tmp_path: Path) -> Non
 
 def test_a_policy_never_goes_back(tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    store = PolicyFile(keys.issuer, Log("debug", io.StringIO()))
-    store.load("canopy")
+    security = keys.security()
+    store = security.policy
     assert store.current() == (0, b"")
     older = Policy(2, POLICY.tenants)
     assert store.accept(signed(keys.issuer)) == 3
     assert store.accept(signed(keys.issuer, older)) == 3
     assert store.accept(b"garbage") == 3
     keys.issuer.write_policy(signed(keys.issuer, older))  # somebody puts the older file back
-    store.load("canopy")
+    security.load()
     assert store.policy == POLICY
     assert keys.issuer.policy("canopy")[0] == POLICY
 
 
-def test_a_policy_file_that_is_not_genuine_keeps_a_node_from_starting(tmp_path: Path) -> None:
+def test_a_policy_file_that_is_not_genuine_permits_nothing(tmp_path: Path) -> None:
+    """The node starts all the same, says so, and takes the next one that is signed."""
     keys = Keys(tmp_path)
     keys.issuer.write_policy(b"\x93garbage")
-    with pytest.raises(KeyFolderError, match="policy: no signed policy"):
-        keys.security()
+    security = keys.security()
+    assert security.policy.current() == (0, b"")
+    assert "tenants may nothing: no signed policy" in security.beliefs.faults[0]
+    assert Confinement(security.policy.policy).denial("acme")
+    assert security.policy.accept(signed(keys.issuer)) == 3
+    assert not security.beliefs.faults
 
 
 def test_a_policy_outlives_its_signer_where_it_is_and_is_not_believed_by_newcomers(
@@ -163,14 +165,11 @@ def test_a_policy_outlives_its_signer_where_it_is_and_is_not_believed_by_newcome
     admin = keys.folder("admin", Role.ADMIN)
     own = admin.certificate()
     assert own is not None
-    store = PolicyFile(keys.issuer, Log("debug", io.StringIO()))
-    store.load("canopy")
-    assert store.accept(signed(admin)) == 3
+    assert keys.security().policy.accept(signed(admin)) == 3
     revoke(keys.issuer, (own.principal.id,))
     assert keys.security().policy.policy == POLICY
     newcomer = keys.folder("new")
     newcomer.write_revocations(keys.issuer.revocations("canopy")[1])
-    store = PolicyFile(newcomer, Log("debug", io.StringIO()))
-    store.load("canopy")
+    store = keys.security(newcomer).policy
     assert store.accept(signed(admin)) == 0
     assert store.accept(signed(keys.issuer)) == 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from overlay.links.events import LinkUp
-from overlay.lower_random.documents import Documents
+from overlay.lower_random.documents import DocumentChanged, Documents
 from overlay.lower_random.messages import RevocationList
-from overlay.machine import Peer
+from overlay.machine import Machine, Peer, Port
 from tests.support.world import World, WorldNode, peer
 
 GENUINE = b"genuine "
@@ -89,3 +89,34 @@ def test_what_is_not_genuine_or_older_is_not_passed_on() -> None:
     assert not rig.nodes[1].take(RevocationList)
     rig.world.run(1.0)
     assert rig.versions() == {2}
+
+
+def test_who_loses_its_document_says_so_and_asks_for_another() -> None:
+    """Its root was dropped: what hangs on it is not believed, and nobody waits for a newer one."""
+    rig = Rig(2, 0)
+    rig.revoke(0)
+    rig.nodes[0].hear(LinkUp(rig.nodes[1].me, True))
+    rig.nodes[1].hear(LinkUp(rig.nodes[0].me, True))
+    rig.world.run(1.0)
+    assert rig.versions() == {1}
+    heard: list[DocumentChanged] = []
+    rig.nodes[1].add(Listener(rig.nodes[1], heard))
+    rig.stores[1].version = 0
+    rig.machines[1].changed()
+    rig.nodes[1].turn()
+    assert heard == [DocumentChanged(KIND)]
+    rig.world.run(1.0)
+    assert rig.stores[1].version == 1
+    assert len(heard) == 2
+
+
+class Listener(Machine):
+    """Keeps what is said of documents."""
+
+    def __init__(self, port: Port, heard: list[DocumentChanged]) -> None:
+        super().__init__(port)
+        self._heard = heard
+
+    def on_document_changed(self, event: DocumentChanged) -> None:
+        """Keep it."""
+        self._heard.append(event)

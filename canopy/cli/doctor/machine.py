@@ -177,7 +177,8 @@ def sync_time(folder: Path) -> float:
 def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
     """The node's key and certificate."""
     from canopy.wire.addresses import is_loopback, split_address
-    from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+    from canopy.wire.keys.certificates import KeyFolderError
+    from canopy.wire.keys.key_folder import KeyFolder
 
     keys = KeyFolder(config.folder)
     if not keys.exists:
@@ -220,6 +221,7 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
         )  # fmt: skip
     else:
         yield Finding("keys", "ok", f"{role} of {certificate.holder.overlay} until {until}")
+    yield from _look_at_beliefs(keys, certificate.holder.overlay)
     if keys.is_issuer:
         yield from _look_at_issuer(keys, now)
     if (keys.path / "root.key").exists():
@@ -229,11 +231,32 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _look_at_beliefs(keys: KeyFolder, overlay: str) -> Iterator[Finding]:
+    """Whether roots, certificate, policy and list of revocations belong together."""
+    from canopy.wire.keys.beliefs import read_beliefs
+    from canopy.wire.keys.certificates import KeyFolderError
+
+    try:
+        with keys.locked():
+            found = read_beliefs(keys, overlay)
+    except (KeyFolderError, ValueError, OSError) as error:
+        yield Finding("keys", "error", str(error), "canopy keys renew, while its issuer runs")
+        return
+    for fault in found.faults:
+        yield Finding("keys", "error", fault)
+    if found.is_behind:
+        yield Finding(
+            "keys", "warning", "others believe a root that this node does not know",
+            "a running node renews by itself; canopy keys renew while its issuer runs",
+        )  # fmt: skip
+
+
 def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:
     """The issuer of this node."""
     from canopy.wire.keys.authority import issuer_of
-    from canopy.wire.keys.key_folder import KeyFolderError
+    from canopy.wire.keys.certificates import KeyFolderError
     from canopy.wire.keys.ledger import Ledger, LimitError
+    from canopy.wire.keys.rotation import not_renewed
 
     try:
         issuer = issuer_of(keys)
@@ -257,6 +280,12 @@ def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:
         yield Finding("keys", "warning", reason, remedy)
     else:
         yield Finding("keys", "ok", f"issuer of {may} until {until}")
+    if restriction is None and len(keys.chain("roots")) > 1:
+        late = len(not_renewed(keys, own.holder.overlay, now)) if own is not None else 0
+        yield Finding(
+            "keys", "warning", f"the former root is still believed; {late} nodes have not renewed",
+            "canopy keys rotate --finish",
+        )  # fmt: skip
 
 
 def look_at_port(config: NodeConfig) -> Iterator[Finding]:

@@ -168,7 +168,12 @@ def issuer(
     target = KeyFolder(into)
     target.check()
     days = seconds_of(term) / DAY
-    made = make_issuer(key_folder(data), target, restriction, days, time.time())
+    folder = key_folder(data)
+    try:
+        where = own_address(folder.path.parent)
+    except click.UsageError:
+        where = ()  # then it goes over to another root by hand
+    made = make_issuer(folder, target, restriction, days, time.time(), where)
     own = target.certificate()
     assert own is not None
     console().print(f"issuer {made.id} in {into} may sign {restriction}", highlight=False)
@@ -219,7 +224,7 @@ def ls(data: Path | None, as_json: bool) -> None:
     rows: list[tuple[str, ...]] = []
     found: dict[str, Any] = {
         "node": None, "issuers": [], "limits": {}, "signed": 0, "invitations": [],
-        "revoked": list(revoked),
+        "revoked": list(revoked), "not_renewed": [],
     }  # fmt: skip
     if own is not None:
         principal, ends = own.principal, when(own.ends)
@@ -250,17 +255,14 @@ def ls(data: Path | None, as_json: bool) -> None:
             found["limits"][name] = {"ids": most_of.ids, "per_hour": most_of.hour}
             text = limit_text(name, most_of.ids, most_of.hour)
             rows.append(("limit", "", "", "" if name == ALL else name, text))
-    for name, each in invitations.items():
-        left = each.uses - len(each.used_by)
-        found["invitations"].append(
-            {"name": name, "role": each.role, "tenant": each.tenant, "left": left,
-             "until": each.until, "used_by": list(each.used_by)}
-        )  # fmt: skip
-        rows.append(
-            ("invitation", name, each.role, each.tenant, f"{left} left, {when(each.until)}")
-        )
-        rows += [("  used by", node, "", "", "") for node in each.used_by]
+    rows += invitation_rows(invitations, found["invitations"])
     rows += [("revoked", node, "", "", "") for node in revoked]
+    late = late_nodes(folder)
+    found["not_renewed"] = [one.node for one in late]
+    rows += [
+        ("not renewed", one.node, one.role, one.tenant, "since the issuer was replaced")
+        for one in late
+    ]
     if as_json:
         print_json(found)
         return
@@ -309,7 +311,7 @@ def renew(data: Path | None, new_id: bool) -> None:
     canopy keys renew --new-id             # its state is damaged
     """
     from canopy.wire.keys.authority import sign_self
-    from canopy.wire.keys.joining import renew_now
+    from canopy.wire.keys.joining import renew_issuer_now, renew_now
 
     folder = key_folder(data)
     own = folder.certificate()
@@ -317,6 +319,8 @@ def renew(data: Path | None, new_id: bool) -> None:
         raise click.UsageError(f"{folder.path} has no certificate")
     generation = own.holder.generation + new_id
     if folder.is_issuer:
+        if folder.issuer_place() is not None:  # a restricted one
+            renew_issuer_now(folder)
         sign_self(folder, own.holder.overlay, generation, time.time())
     else:
         renew_now(folder, generation)
@@ -332,28 +336,63 @@ def renew(data: Path | None, new_id: bool) -> None:
 
 @keys.command()
 @data_option
-@click.option("--finish", is_flag=True, help="Drop the former root: a week after the first step.")
-def rotate(data: Path | None, finish: bool) -> None:
+@click.option("--finish", is_flag=True, help="Drop the former root, when all have the new one.")
+@click.option("--anyway", is_flag=True, help="With --finish: leave behind who has not renewed.")
+def rotate(data: Path | None, finish: bool, anyway: bool) -> None:
     """Replace root and issuer, while the overlay runs.
 
     The first step needs the root's key back in the folder. From then on both roots are believed;
-    nodes get the new one when they renew, within a week. Then `--finish` drops the former one.
+    policy, list of revocations and restricted issuers are signed again, and nodes that run renew
+    within a minute. Then `--finish` has every node drop the former root, and with it all that its
+    issuers have signed; it refuses, and says why, while somebody still needs that.
 
     \b
     canopy keys rotate
-    canopy keys rotate --finish            # a week later
+    canopy keys rotate --finish            # when all have renewed: it says who has not
+    canopy keys rotate --finish --anyway   # a key was stolen: now
     """
-    from canopy.wire.keys.authority import finish_rotation
-    from canopy.wire.keys.authority import rotate as begin
+    from canopy.wire.keys.rotation import finish as drop
+    from canopy.wire.keys.rotation import rotate as begin
 
-    folder = key_folder(data)
+    if anyway and not finish:
+        raise click.UsageError("--anyway is for --finish")
+    folder, out = key_folder(data), console()
     if finish:
-        finish_rotation(folder)
-        console().print("the former root is believed no more")
+        left = drop(folder, time.time(), anyway)
+        out.print("the former root is believed no more: nodes drop it within seconds")
+        if any(left):
+            out.print(f"left behind, until they renew: {left}", markup=False, highlight=False)
         return
     begin(folder, time.time())
-    console().print("there is a new root; in a week: canopy keys rotate --finish")
-    console().print(f"move {folder.path / 'root.key'} to a safe place, offline")
+    out.print("there is a new root; nodes that run renew within a minute. Then:")
+    out.print("  canopy keys rotate --finish")
+    out.print(f"move {folder.path / 'root.key'} to a safe place, offline", highlight=False)
+
+
+def invitation_rows(invitations: dict[str, Any], found: list[Any]) -> list[tuple[str, ...]]:
+    """Open invitations as `ls` shows them, and into `found` for `--json`."""
+    rows: list[tuple[str, ...]] = []
+    for name, each in invitations.items():
+        left = each.uses - len(each.used_by)
+        found.append(
+            {"name": name, "role": each.role, "tenant": each.tenant, "left": left,
+             "until": each.until, "used_by": list(each.used_by)}
+        )  # fmt: skip
+        rows.append(
+            ("invitation", name, each.role, each.tenant, f"{left} left, {when(each.until)}")
+        )
+        rows += [("  used by", node, "", "", "") for node in each.used_by]
+    return rows
+
+
+def late_nodes(folder: Any) -> tuple[Any, ...]:
+    """The nodes whose certificates are still of an issuer before the present one."""
+    from canopy.wire.keys.rotation import not_renewed
+
+    own = folder.certificate_or_none()
+    if own is None or not folder.is_issuer:
+        return ()
+    return not_renewed(folder, own.holder.overlay, time.time())
 
 
 def ends_of(made: Any) -> float:

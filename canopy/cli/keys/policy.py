@@ -115,7 +115,7 @@ def push(file: Path, data: Path | None) -> None:
     \b
     canopy policy push policy.yaml
     """
-    from canopy.wire.keys.policies import read_policy
+    from canopy.wire.keys.policies import claimed_policy, read_policy
     from overlay.tenants.policy import PolicyError
 
     folder = key_folder(data)
@@ -128,12 +128,12 @@ def push(file: Path, data: Path | None) -> None:
         if signed[:1] != b"\x93":  # an array of three, in MessagePack
             signed = signed_by(folder, parsed(file))
         found = read_policy(signed, overlay, folder.chain("roots"), revoked)
-        known, _ = folder.policy(overlay)
+        known = claimed_policy(folder.document("policy"))  # one that is not believed any more, too
     except PolicyError as error:
         raise click.UsageError(f"{file}: {error}") from None
     if known is not None and found.version <= known.version:
         raise click.UsageError(
-            f"{file}: version {found.version} is not newer than {known.version}, which holds: "
+            f"{file}: version {found.version} is not newer than {known.version}, which is there: "
             f"write version: {known.version + 1}"
         )
     folder.write_policy(signed)

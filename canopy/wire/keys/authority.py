@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from canopy.wire.keys.certificates import (
     DAY,
+    RESTRICTED_DAYS,
     CertificateError,
     Holder,
+    KeyFolderError,
     authority_certificate,
     check_name,
     fingerprint,
+    is_authority,
     node_certificate,
+    pem,
+    private_pem,
     raw_key,
 )
 from canopy.wire.keys.chains import authority_id
-from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.key_folder import KeyFolder, MadeIssuer
 from canopy.wire.keys.ledger import Ledger, LimitError
 from canopy.wire.keys.restrictions import Restriction, restriction_of
 from canopy.wire.keys.revocations import Revocations, sign
@@ -104,11 +108,19 @@ def signer_of_all(folder: KeyFolder, what: str, revoked: Collection[NodeId] = ()
 
 
 def make_issuer(
-    folder: KeyFolder, target: KeyFolder, restriction: Restriction, days: float, now: float
+    folder: KeyFolder,
+    target: KeyFolder,
+    restriction: Restriction,
+    days: float,
+    now: float,
+    addresses: tuple[str, ...] = (),
 ) -> Issuer:
     """Make a restricted issuer in the key folder `target`, signed with the root's key, which has to
     be in `folder`; with a node of its own, if there is none yet. If there is a restricted issuer
-    already the new one takes its place, and renews what that has signed. Raises KeyFolderError."""
+    already the new one takes its place, and renews what that has signed. `addresses`: where it
+    gets its next certificate when the root is replaced. Raises KeyFolderError."""
+    if days > RESTRICTED_DAYS:
+        raise KeyFolderError(f"a restricted issuer may hold for {RESTRICTED_DAYS:g} days at most")
     roots = folder.chain("roots")
     if not roots or not (folder.path / "root.key").exists():
         raise KeyFolderError(f"put the root's key back for this: {folder.path / 'root.key'}")
@@ -125,21 +137,33 @@ def make_issuer(
         f"{overlay} issuer {int(now)}", key.public_key(), root_key, roots[0], now,
         restriction=restriction, days=days,
     )  # fmt: skip
+    issuer = Issuer(key, (certificate, *folder.chain("issuer")[1:]))
+    files = {
+        "issuer.key": private_pem(key), "issuer.pem": pem(*issuer.chain), "roots.pem": pem(*roots),
+    }  # fmt: skip
     if former:
-        target.write_chain("former", *target.issuers())
-        target.put_aside("issuer")
-    target.write_key("issuer", key)
-    target.write_chain("issuer", certificate, *folder.chain("issuer")[1:])
-    target.write_chain("roots", *roots)
+        files["former.pem"] = pem(*target.issuers())
     if data := folder.revocations(overlay)[1]:
-        target.write_revocations(data)
-    issuer, node = issuer_of(target), target.certificate_or_none()
+        files["revoked"] = data
+    target.write_together(files)
+    if addresses and target.issuer_place() is None:
+        target.write_issuer_place(addresses)
+    node = target.certificate_or_none()
     sign_self(target, overlay, 1 if node is None else node.holder.generation, now)
+    for known in _replaced(folder, former):
+        folder.remove_made_issuer(known)
+    folder.write_made_issuer(issuer.id, MadeIssuer(pem(certificate), taken=now))
     for each in (folder, target):
         each.note(
             "issuer made", issuer=issuer.id, may=str(restriction), until=int(now + days * DAY)
         )
     return issuer
+
+
+def _replaced(folder: KeyFolder, former: Sequence[x509.Certificate]) -> list[NodeId]:
+    """Of the restricted issuers that were made in `folder` those that another one replaces."""
+    names = {authority_id(one) for one in former if is_authority(one)}
+    return [name for name in folder.made_issuers() if name in names]
 
 
 def found_overlay(folder: KeyFolder, overlay: str, now: float | None = None) -> NodeId:
@@ -162,73 +186,32 @@ def found_overlay(folder: KeyFolder, overlay: str, now: float | None = None) -> 
     return sign_self(folder, overlay, 1, now)
 
 
-def rotate(folder: KeyFolder, now: float) -> None:
-    """Make another root and issuer. The former root, whose key has to be in the folder, vouches for
-    the new one, so that both are believed until `finish_rotation`. Raises KeyFolderError."""
-    if issuer_of(folder).restriction is not None:
-        raise KeyFolderError(
-            "this is a restricted issuer: who has the root replaces it, with canopy keys issuer"
-        )
-    own, roots = folder.certificate(), folder.chain("roots")
-    if own is None or len(roots) != 1:
-        raise KeyFolderError("the last rotation is not finished: canopy keys rotate --finish")
-    if not (folder.path / "root.key").exists():
-        raise KeyFolderError(f"put the root's key back for this: {folder.path / 'root.key'}")
-    overlay, former_key = own.holder.overlay, folder.key("root")
-    if former_key.public_key() != roots[0].public_key():
-        raise KeyFolderError(f"{folder.path / 'root.key'} is not the key of the root")
-    root_key, issuer_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-    name, public = f"{overlay} root {int(now)}", root_key.public_key()
-    root = authority_certificate(name, public, root_key, None, now)
-    cross = authority_certificate(name, public, former_key, roots[0], now, is_root=True)
-    issuer = authority_certificate(
-        f"{overlay} issuer {int(now)}", issuer_key.public_key(), root_key, root, now
-    )
-    folder.write_chain("former", *folder.issuers())
-    for key, new in (("root", root_key), ("issuer", issuer_key)):
-        folder.put_aside(key)
-        folder.write_key(key, new)
-    folder.write_chain("issuer", issuer, cross)
-    folder.write_chain("roots", root, roots[0])
-    sign_self(folder, overlay, own.holder.generation, now)
-    _sign_list_again(folder, overlay)
-    folder.note("root replaced", root=fingerprint(root))
-
-
-def finish_rotation(folder: KeyFolder) -> None:
-    """Believe the new root alone; nodes follow when they renew. Raises KeyFolderError."""
-    issuer_of(folder)
-    roots = folder.chain("roots")
-    if len(roots) < 2:
-        raise KeyFolderError("there is no rotation to be finished")
-    folder.write_chain("roots", roots[0])
-    folder.note("former root dropped", root=fingerprint(roots[1]))
-
-
-def _sign_list_again(folder: KeyFolder, overlay: str) -> None:
-    known, _ = folder.revocations(overlay)
-    if known.version:
-        following = msgspec.structs.replace(known, version=known.version + 1)
-        folder.write_revocations(issuer_of(folder).sign_revocations(following))
-
-
 def sign_self(folder: KeyFolder, overlay: str, generation: int, now: float) -> NodeId:
     """An issuer signs the certificate of its own node: an admin's, or if it is restricted the
     highest that it may sign. Returns the node's id. Raises KeyFolderError if it may not."""
-    issuer, key = issuer_of(folder), folder.node_key().public_key()
-    restriction = issuer.restriction
+    with folder.locked():
+        chain = signed_for_self(folder, issuer_of(folder), overlay, generation, now)
+        folder.write_chain("node", *chain)
+        found = folder.certificate()
+    assert found is not None
+    return found.principal.id
+
+
+def signed_for_self(
+    folder: KeyFolder, issuer: Issuer, overlay: str, generation: int, now: float
+) -> tuple[x509.Certificate, ...]:
+    """The chain of the node in `folder`, by its own issuer, entered in the ledger. Raises
+    KeyFolderError if that may not sign it."""
+    key, restriction = folder.node_key().public_key(), issuer.restriction
     role, tenant = (Role.ADMIN, "") if restriction is None else restriction.own()
     try:
         holder = Ledger(folder.path).enter(
             Holder(overlay, role, tenant, generation), raw_key(key), now,
-            folder.revocations(overlay)[0].ids, restriction,
+            folder.revocations(overlay)[0].ids, restriction, by=fingerprint(issuer.certificate),
         )  # fmt: skip
-        folder.write_chain("node", *issuer.sign_node(holder, key, now))
+        return issuer.sign_node(holder, key, now)
     except (LimitError, CertificateError) as error:
         raise KeyFolderError(f"{folder.path}: {error}") from None
-    found = folder.certificate()
-    assert found is not None
-    return found.principal.id
 
 
 def invite(
@@ -271,6 +254,8 @@ def revoke(folder: KeyFolder, ids: tuple[NodeId, ...]) -> Revocations:
     own = folder.certificate()
     if own is None:
         raise KeyFolderError(f"{folder.path} has no node's certificate")
+    if set(ids) & set(map(authority_id, folder.chain("roots"))):
+        raise KeyFolderError("this is the root: canopy keys rotate replaces it")
     known, _ = folder.revocations(own.holder.overlay)
     both = tuple(dict.fromkeys((*known.ids, *ids)))
     issuer = signer_of_all(folder, "revoke", both)

@@ -43,6 +43,9 @@ was off comes back unaided."""
 AUTHORITY_DAYS: Final = 3650.0
 """Days for which root and issuer hold; `canopy keys rotate` replaces them earlier."""
 
+RESTRICTED_DAYS: Final = 366.0
+"""Days for which a restricted issuer holds at most: it is in others' hands."""
+
 DAY: Final = 86_400.0
 
 SKEW: Final = datetime.timedelta(hours=1)
@@ -70,6 +73,10 @@ GENERATIONS_MOST: Final = 64
 
 class CertificateError(Exception):
     """A certificate is not one of this overlay; says why."""
+
+
+class KeyFolderError(Exception):
+    """The keys in a folder cannot be used; the message says why and what to do."""
 
 
 class Holder(NamedTuple):

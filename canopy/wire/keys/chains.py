@@ -16,6 +16,11 @@ from cryptography import x509
 from cryptography.x509.oid import ExtensionOID
 
 from canopy.wire.keys.certificates import (
+    AUTHORITY_DAYS,
+    DAY,
+    NODE_DAYS,
+    RESTRICTED_DAYS,
+    SKEW,
     UNREADABLE,
     CertificateError,
     NodeCertificate,
@@ -45,6 +50,11 @@ UNDERSTOOD: Final = frozenset(
 
 CHAIN_MOST: Final = 5
 """Certificates from a node's to the root, with one by which a former root vouches for it."""
+
+
+SLACK: Final = 2 * SKEW.total_seconds()
+"""Seconds by which a certificate may hold longer than its days: it begins `SKEW` before it was
+made."""
 
 
 class Vouched(NamedTuple):
@@ -83,6 +93,36 @@ def may_sign(authority: x509.Certificate, certificate: x509.Certificate) -> bool
     """Whether this authority may sign such a certificate at all: an issuer signs no issuers."""
     return is_authority(authority) and (
         path_length(authority) is None or not is_authority(certificate)
+    )
+
+
+def check_times(certificate: x509.Certificate) -> None:
+    """Raise CertificateError if it holds for longer than one of its kind may: whoever has an
+    issuer's key can write any end into what it signs, so each node that looks bounds it."""
+    days = NODE_DAYS
+    if is_authority(certificate):
+        try:
+            is_restricted = restriction_of(certificate) is not None
+        except RestrictionError as error:
+            raise CertificateError(str(error)) from None
+        days = RESTRICTED_DAYS if is_restricted else AUTHORITY_DAYS
+    try:
+        held = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    except UNREADABLE:
+        raise CertificateError("a certificate that cannot be understood") from None
+    if held.total_seconds() > days * DAY + SLACK:
+        raise CertificateError(
+            f"a certificate for {held.total_seconds() / DAY:,.0f} days, and {days:g} are allowed"
+        )
+
+
+def names_successor(path: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]) -> bool:
+    """Whether on this path one of `roots` vouches for a root that is not among them: so who has
+    signed knows a later one."""
+    known = set(map(authority_id, roots))
+    return any(
+        is_authority(one) and path_length(one) is None and authority_id(one) not in known
+        for one in path[:-1]
     )
 
 
@@ -127,6 +167,7 @@ def read_chain(chain: Sequence[x509.Certificate]) -> Vouched:
         if not may_sign(authority, below):
             raise CertificateError("its issuer may not sign it")
     for one in chain:
+        check_times(one)
         try:
             unknown = [e.oid.dotted_string for e in one.extensions if e.critical]
         except UNREADABLE:
@@ -164,6 +205,8 @@ def check_signer(
         restricted = True
     if restricted:
         raise CertificateError("it is signed by a restricted issuer, which signs nodes alone")
+    for one in path:
+        check_times(one)
     node = None if is_authority(path[0]) else read_chain(path).node
     if any(authority_id(one) in revoked for one in path[node is not None :]):
         raise CertificateError("its signer's issuer was revoked" if node else "it was revoked")

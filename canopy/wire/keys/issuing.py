@@ -16,20 +16,24 @@ from canopy.wire.keys.certificates import (
     RENEW_UNTIL,
     CertificateError,
     Holder,
+    NodeCertificate,
+    fingerprint,
     ids_of,
     is_signed_by,
+    key_of,
     load_pem,
     node_id,
     pem,
+    raw_key,
     read_node,
 )
-from canopy.wire.keys.chains import authority_id
+from canopy.wire.keys.chains import authority_id, check_times
 from canopy.wire.keys.enrolment import Denied, Enrol, Issued, Renew, Word, claim
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.ledger import Ledger, LimitError
 from canopy.wire.keys.restrictions import restriction_of
 from canopy.wire.keys.tokens import hashed
-from overlay.rights import ROLES
+from overlay.rights import ROLES, Role
 
 
 class RefusedError(Exception):
@@ -48,6 +52,10 @@ class Issuing:
 
     def answer(self, nonce: bytes, request: Enrol | Renew) -> Word:
         """Grant or refuse what a node asks, which was sent `nonce` before."""
+        with self._folder.locked():
+            return self._answer(nonce, request)
+
+    def _answer(self, nonce: bytes, request: Enrol | Renew) -> Word:
         try:
             key = Ed25519PublicKey.from_public_bytes(request.key)
             generation = request.generation if isinstance(request, Renew) else 1
@@ -57,6 +65,8 @@ class Issuing:
                 raise RefusedError("the request is not signed by its key") from None
             if isinstance(request, Enrol):
                 return self._enrol(request, key)
+            if request.generation == 0:
+                return self._renew_issuer(request)
             return self._renew(request, key)
         except (RefusedError, CertificateError, LimitError, ValueError) as error:
             return Denied(str(error)[:400])
@@ -94,8 +104,11 @@ class Issuing:
             raise RefusedError("the certificate is not signed by this issuer")
         if authority_id(former) in revoked:
             raise RefusedError("the certificate is of an issuer that was revoked")
+        check_times(certificate)
         if reason := known.holder.refusal(restriction_of(former)):
             raise RefusedError(reason)
+        if authority_id(former) != issuer_of(self._folder).id:
+            self._check_signed(known)
         if known.key != request.key or known.holder.overlay != self._overlay:
             raise RefusedError("the certificate is of another key")
         if known.ends + RENEW_UNTIL * DAY < self._now():
@@ -108,6 +121,38 @@ class Issuing:
         issuer = self._issuer()
         holder = known.holder._replace(generation=request.generation)
         return self._issue(issuer, self._enter(issuer, holder, request.key), key)
+
+    def _check_signed(self, known: NodeCertificate) -> None:
+        """Refuse what was not signed here: the key of a former issuer may be in wrong hands, and
+        what that signs must not become a certificate of the present one."""
+        found = Ledger(self._folder.path).signed().get(known.key.hex())
+        role = known.holder.role.name.lower()
+        if (
+            found is None
+            or found.tenant != known.holder.tenant
+            or found.role not in ("", role)
+            or (not found.role and known.holder.role > Role.VOTER)
+        ):
+            raise RefusedError("a certificate of the former issuer that was not signed here")
+
+    def _renew_issuer(self, request: Renew) -> Word:
+        """A restricted issuer that was made here asks for its certificate below the present root
+        (`rotation`)."""
+        (asked, *_) = load_pem(request.certificate)
+        key = key_of(asked)
+        if key is None or raw_key(key) != request.key:
+            raise RefusedError("the certificate is of another key")
+        name = authority_id(asked)
+        if name in self._folder.revocations(self._overlay)[0].ids:
+            raise RefusedError("this issuer was revoked")
+        made = self._folder.made_issuers().get(name)
+        if made is None:
+            raise RefusedError("this issuer was not made here")
+        self._folder.write_made_issuer(name, msgspec.structs.replace(made, taken=self._now()))
+        others = self._folder.chain("issuer")[1:]
+        roots = self._folder.chain("roots")
+        listed = self._folder.revocations(self._overlay)[1]
+        return Issued(made.certificate + pem(*others), pem(*roots), listed)
 
     def _check_revoked(self, key: bytes, generation: int) -> None:
         revoked = self._folder.revocations(self._overlay)[0].ids
@@ -130,8 +175,9 @@ class Issuing:
         if reason := holder._replace(place=1).refusal(restriction):
             raise RefusedError(reason)  # before anything is noted
         return Ledger(self._folder.path).enter(
-            holder, key, self._now(), revoked, restriction, invitation, per_hour
-        )
+            holder, key, self._now(), revoked, restriction, invitation, per_hour,
+            fingerprint(issuer.certificate),
+        )  # fmt: skip
 
     def _issue(self, issuer: Issuer, holder: Holder, key: Ed25519PublicKey) -> Issued:
         roots = self._folder.chain("roots")

@@ -19,6 +19,7 @@ from cryptography import x509
 from canopy.wire.addresses import split_address
 from canopy.wire.keys.certificates import (
     CertificateError,
+    KeyFolderError,
     fingerprint,
     is_signed_by,
     key_of,
@@ -42,7 +43,7 @@ from canopy.wire.keys.enrolment import (
     claim,
     frame,
 )
-from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.revocations import read as read_revocations
 from canopy.wire.keys.tokens import Token
 from canopy.wire.transport.tls import Chain, TlsError, TlsPipe, new_context, tls_fault
@@ -190,9 +191,62 @@ async def renew(folder: KeyFolder, generation: int, now: float) -> None:
     keep(folder, issued, known.holder.overlay, now)
 
 
+async def renew_issuer(folder: KeyFolder, now: float) -> None:
+    """A restricted issuer gets its certificate below the present root, from where it was made, and
+    keeps it. Raises JoinError."""
+    key, chain, place = folder.key("issuer"), folder.chain("issuer"), folder.issuer_place()
+    known = folder.certificate()
+    if place is None or known is None:
+        raise JoinError("it is not known where the issuer is")
+    public = raw_key(key.public_key())
+
+    async def attempt(address: str) -> Issued:
+        side = _Side(folder.chain("roots"))
+        try:
+            greeting = await side.connect(address)
+            return await side.ask(
+                Renew(pem(chain[0]), 0, public, key.sign(claim(greeting.nonce, public, 0)))
+            )
+        finally:
+            await side.close()
+
+    keep_issuer(folder, await _first(place.addresses, attempt), known.holder.overlay, now)
+
+
+def keep_issuer(folder: KeyFolder, issued: Issued, overlay: str, now: float) -> None:
+    """Check what a restricted issuer was sent, and write it into its folder. Raises JoinError."""
+    try:
+        chain, roots = load_pem(issued.chain), load_pem(issued.roots)
+        known = folder.chain("roots")
+        path_of(chain[0], chain[1:], known)
+        listed, ends = 0, chain[0].not_valid_after_utc.timestamp()
+        if issued.revocations:
+            listed = read_revocations(issued.revocations, overlay, roots).version
+        newer = listed > folder.revocations(overlay)[0].version
+    except (ValueError, CertificateError, KeyFolderError) as error:
+        raise JoinError(f"no certificate was sent: {error}") from None
+    if key_of(chain[0]) != folder.key("issuer").public_key() or ends < now:
+        raise JoinError("a certificate for something else was sent")
+    if not all(_is_vouched_for(each, chain[1:], known) for each in roots):
+        raise JoinError("a root was sent that none of those vouches for which are known here")
+    if chain[0] == folder.chain("issuer")[0]:
+        return
+    files = {
+        "issuer.pem": pem(*chain), "roots.pem": pem(*roots), "former.pem": pem(*folder.issuers()),
+    }  # fmt: skip
+    if newer:
+        files["revoked"] = issued.revocations
+    folder.write_together(files)
+
+
 def renew_now(folder: KeyFolder, generation: int) -> None:
     """`renew`, for a program that does nothing else. Raises JoinError."""
     trio.run(renew, folder, generation, time.time())
+
+
+def renew_issuer_now(folder: KeyFolder) -> None:
+    """`renew_issuer`, for a program that does nothing else. Raises JoinError."""
+    trio.run(renew_issuer, folder, time.time())
 
 
 async def _first(addresses: Sequence[str], attempt: object) -> Issued:
@@ -236,10 +290,10 @@ def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str 
         raise JoinError(
             "the issuer sent a root that none of those vouches for which are known here"
         )
-    folder.write_chain("roots", *roots)
-    folder.write_chain("node", *chain)
+    files = {"roots.pem": pem(*roots), "node.pem": pem(*chain)}
     if newer:
-        folder.write_revocations(issued.revocations)
+        files["revoked"] = issued.revocations
+    folder.write_together(files)
 
 
 def _is_vouched_for(

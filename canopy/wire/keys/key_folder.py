@@ -12,6 +12,8 @@
 ``signed, limits.json`` at an issuer: what it has signed, and how much it may
 ``root.key``            what signs issuers; to be kept elsewhere, offline
 ``invites/``            at an issuer: tokens that were not used up
+``issuers/``            at the root's: certificates of restricted issuers, by id
+``lock``, ``next/``     for who changes several files as one
 ======================= =============================================================
 
 The folder and its keys are private (0700, 0600): one that others can read is refused.
@@ -20,8 +22,11 @@ The folder and its keys are private (0700, 0600): one that others can read is re
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import shutil
 import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +36,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from canopy.wire.audit import append
-from canopy.wire.durable import write_durably
+from canopy.wire.durable import sync_folder, write_durably
 from canopy.wire.keys.certificates import (
     CertificateError,
+    KeyFolderError,
     NodeCertificate,
     load_pem,
     pem,
@@ -41,14 +47,11 @@ from canopy.wire.keys.certificates import (
     raw_key,
     read_node,
 )
-from canopy.wire.keys.policies import read_policy
-from canopy.wire.keys.revocations import NONE, Revocations, read
+from canopy.wire.keys.policies import believed_policy
+from canopy.wire.keys.revocations import Revocations, believed_list
 from canopy.wire.keys.tokens import Invitation
-from overlay.tenants.policy import Policy, PolicyError
-
-
-class KeyFolderError(Exception):
-    """The keys cannot be used; the message says why and what to do."""
+from overlay.machine import NodeId
+from overlay.tenants.policy import Policy
 
 
 class IssuerPlace(msgspec.Struct, frozen=True):
@@ -59,12 +62,22 @@ class IssuerPlace(msgspec.Struct, frozen=True):
     """Nodes of the overlay that its token named besides."""
 
 
+class MadeIssuer(msgspec.Struct, frozen=True):
+    """A restricted issuer that was made at this folder's root."""
+
+    certificate: bytes
+    """Its newest one (PEM)."""
+    taken: float
+    """When it has got that, in seconds since 1970; 0: not yet."""
+
+
 class KeyFolder:
     """The files. Each method reads or writes one of them; nothing is kept in memory."""
 
     def __init__(self, data: Path) -> None:
         """`data` is the node's data folder."""
         self.path = data / "keys"
+        self._depth = 0
 
     def note(self, kind: str, **fields: Any) -> None:
         """Write down what was done, in the data folder's audit file."""
@@ -170,41 +183,86 @@ class KeyFolder:
         """`certificate`, and None where there is no key either."""
         return self.certificate() if self.exists else None
 
-    # --- revocations ---
+    # --- signed documents ---
+
+    def document(self, name: str) -> bytes:
+        """The bytes of ``revoked`` or ``policy``; b"" if there is no such file. Raises
+        KeyFolderError."""
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise KeyFolderError(f"cannot read {self.path / name}: {error}") from None
 
     def revocations(self, overlay: str) -> tuple[Revocations, bytes]:
-        """The list, and as it travels; version 0 and b"" if there is none."""
-        try:
-            data = (self.path / "revoked").read_bytes()
-        except FileNotFoundError:
-            return NONE, b""
-        try:
-            return read(data, overlay, self.chain("roots")), data
-        except CertificateError as error:
-            raise KeyFolderError(f"{self.path}/revoked: {error}") from None
+        """The list, and as it travels; version 0 and b"" if there is none. One that is not believed
+        any more comes with b"": whom it names is refused until another one is there."""
+        return believed_list(self.document("revoked"), overlay, self.chain("roots"))[:2]
 
     def write_revocations(self, data: bytes) -> None:
         """Replace the list, durably."""
         write_durably(self.path / "revoked", data)
 
-    # --- policy ---
-
     def policy(self, overlay: str) -> tuple[Policy | None, bytes]:
-        """The policy, and as it travels; None and b"" if there is none. What was believed once
-        holds, also if its signer was revoked since: else revoking an admin would open or close
-        everything."""
-        try:
-            data = (self.path / "policy").read_bytes()
-        except FileNotFoundError:
-            return None, b""
-        try:
-            return read_policy(data, overlay, self.chain("roots")), data
-        except PolicyError as error:
-            raise KeyFolderError(f"{self.path}/policy: {error}") from None
+        """The policy, and as it travels; None and b"" if there is none that is believed."""
+        data = self.document("policy")
+        found = believed_policy(data, overlay, self.chain("roots"))[0]
+        return found, data if found is not None else b""
 
     def write_policy(self, data: bytes) -> None:
         """Replace the policy, durably."""
         write_durably(self.path / "policy", data)
+
+    # --- several files as one ---
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """For who reads or changes several files: nobody else changes any of them meanwhile, and
+        what somebody has begun is finished first. May be entered again by who is in it."""
+        if self._depth or not self.path.is_dir():
+            yield
+            return
+        file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._depth += 1
+            self._settle()
+            yield
+        finally:
+            self._depth = 0
+            os.close(file)
+
+    def write_together(self, files: Mapping[str, bytes]) -> None:
+        """Replace these files durably, all or none of them, whenever the process ends: they are
+        written aside first. A private key that is replaced is put aside (`put_aside`)."""
+        self.prepare()
+        with self.locked():
+            draft = self.path / "next.new"
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(mode=0o700)
+            for name, content in files.items():
+                file = os.open(draft / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                with open(file, "wb") as out:
+                    out.write(content)
+                    out.flush()
+                    os.fsync(file)
+            sync_folder(draft)
+            draft.rename(self.path / "next")  # from here on they are replaced
+            sync_folder(self.path)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Move what was written aside to its place."""
+        aside = self.path / "next"
+        if not aside.is_dir():
+            return
+        for each in sorted(aside.iterdir()):
+            if each.suffix == ".key" and (self.path / each.name).exists():
+                self.put_aside(each.stem)
+            each.replace(self.path / each.name)
+        sync_folder(self.path)
+        aside.rmdir()
 
     # --- the issuer ---
 
@@ -218,6 +276,26 @@ class KeyFolder:
         """Note where this node's issuer is reached, and other nodes."""
         place = IssuerPlace(addresses, peers)
         write_durably(self.path / "issuer.json", msgspec.json.encode(place))
+
+    def made_issuers(self) -> dict[NodeId, MadeIssuer]:
+        """The restricted issuers that were made here."""
+        found = {}
+        for path in sorted((self.path / "issuers").glob("*.json")):
+            try:
+                found[path.stem] = msgspec.json.decode(path.read_bytes(), type=MadeIssuer)
+            except (OSError, msgspec.MsgspecError) as error:
+                raise KeyFolderError(f"cannot read {path}: {error}") from None
+        return found
+
+    def write_made_issuer(self, name: NodeId, made: MadeIssuer) -> None:
+        """Note a restricted issuer, durably."""
+        folder = self.path / "issuers"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_durably(folder / f"{name}.json", msgspec.json.encode(made))
+
+    def remove_made_issuer(self, name: NodeId) -> None:
+        """Forget one that was replaced."""
+        (self.path / "issuers" / f"{name}.json").unlink(missing_ok=True)
 
     def invitations(self) -> dict[str, Invitation]:
         """By name, the invitations that this issuer keeps."""

@@ -50,6 +50,10 @@ class Signed(msgspec.Struct, frozen=True):
     invitation: str = ""
     anew: tuple[float, ...] = ()
     """When it got its last ids after the first."""
+    role: str = ""
+    """By name; "": signed by a release that did not note it."""
+    by: str = ""
+    """The fingerprint of the issuer's certificate."""
 
     @property
     def node(self) -> NodeId:
@@ -134,9 +138,11 @@ class Ledger:
         restriction: Restriction | None,
         invitation: str = "",
         per_hour: int = 0,
+        by: str = "",
     ) -> Holder:
         """Note, durably, that a node is about to be signed; returns it with its place. `per_hour`:
-        new ids that `invitation` may bring within an hour, 0 for any number. Raises LimitError."""
+        new ids that `invitation` may bring within an hour, 0 for any number; `by`: the fingerprint
+        of the issuer's certificate. Raises LimitError."""
         live = self.live(now, revoked)
         known = live.pop(key.hex(), None)
         generation = holder.generation
@@ -157,8 +163,11 @@ class Ledger:
                     f"this key got {GENERATIONS_MOST} new ids within {NODE_DAYS:g} days: ask for "
                     "an invitation, with another key"
                 )
-        first, by = (now, invitation) if known is None else (known.first, known.invitation)
-        self._write(Signed(key.hex(), generation, holder.tenant, place, first, now, by, anew))
+        first, used = (now, invitation) if known is None else (known.first, known.invitation)
+        role = holder.role.name.lower()
+        self._write(
+            Signed(key.hex(), generation, holder.tenant, place, first, now, used, anew, role, by)
+        )
         return holder._replace(place=place)
 
     def _check(

@@ -117,6 +117,32 @@ def read_policy(
     return body.policy
 
 
+def believed_policy(
+    data: bytes, overlay: str, roots: list[x509.Certificate]
+) -> tuple[Policy | None, str]:
+    """The policy that a node has kept, and ""; None, and why, if it is not believed (any more)."""
+    if not data:
+        return None, ""
+    try:
+        return read_policy(data, overlay, roots), ""
+    except PolicyError as error:
+        return None, str(error)
+
+
+def claimed_policy(data: bytes) -> Policy | None:
+    """What a signed policy says, whether it is believed or not; None if it cannot be read."""
+    try:
+        signed = msgspec.msgpack.decode(data, type=SignedPolicy)
+        return msgspec.msgpack.decode(signed.body, type=PolicyBody).policy
+    except msgspec.MsgspecError:
+        return None
+
+
+def policy_signers(data: bytes) -> list[x509.Certificate]:
+    """The signer of a policy that was read, and what vouches for it."""
+    return [load_der(one) for one in msgspec.msgpack.decode(data, type=SignedPolicy).signers]
+
+
 def _check_signer(
     chain: list[x509.Certificate],
     body: PolicyBody,

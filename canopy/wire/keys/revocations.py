@@ -82,3 +82,27 @@ def read(
     if found.overlay != overlay:
         raise CertificateError(f"the list of revocations is of the overlay {found.overlay!r}")
     return found
+
+
+def believed_list(
+    data: bytes, overlay: str, roots: list[x509.Certificate]
+) -> tuple[Revocations, bytes, str]:
+    """The list that a node has kept, as it travels, and "". If it is not believed any more what it
+    says all the same, b"" and why: whom it names is to be refused until another one comes."""
+    if not data:
+        return NONE, b"", ""
+    try:
+        return read(data, overlay, roots), data, ""
+    except CertificateError as error:
+        reason = str(error)
+    try:
+        signed = msgspec.msgpack.decode(data, type=SignedRevocations)
+        found = msgspec.msgpack.decode(signed.body, type=Revocations)
+    except msgspec.MsgspecError:
+        found = NONE
+    return found if found.overlay == overlay else NONE, b"", reason
+
+
+def list_signers(data: bytes) -> list[x509.Certificate]:
+    """The signer of a list that was read, and what vouches for it."""
+    return [load_der(one) for one in msgspec.msgpack.decode(data, type=SignedRevocations).signers]

@@ -347,15 +347,14 @@ class NodeProcess:
         manager = self._watched.manager
         manager.reloading()
         outcome = self._reloading.reload(self.config)
-        text = "the configuration is invalid, goes on as before" if outcome.refused else "serves"
+        text = "a reload was refused, goes on as before" if outcome.refused else "serves"
         manager.ready(text)
         return outcome
 
-    def _reread(self) -> tuple[str, ...]:
+    def _reread(self) -> tuple[tuple[str, ...], str]:
         if self.security is None:
-            return ()
-        self.security.reload()
-        return ("keys",)
+            return (), ""
+        return ("keys",), self.security.reload()
 
     def _apply(self, held: NodeConfig, config: NodeConfig) -> None:
         """Let the settings that take effect at once do so."""

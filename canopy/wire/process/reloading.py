@@ -2,7 +2,7 @@
 reload`).
 
 All or nothing: a configuration that is invalid changes nothing, and the reason is logged and told
-to who asked.
+to who asked. So it is with keys, which are read first.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class Reloading:
         source: Source | None,
         log: Log,
         apply: Callable[[NodeConfig, NodeConfig], None],
-        reread: Callable[[], tuple[str, ...]],
+        reread: Callable[[], tuple[tuple[str, ...], str]],
     ) -> None:
         """`apply` is called with the configuration that holds and with the one that holds from now
-        on; `reread` reads what else a reload covers (keys), and names it."""
+        on; `reread` reads what else a reload covers (keys), names it, and says what of it is
+        refused."""
         self._source = source
         self._log = log
         self._apply = apply
@@ -56,7 +57,10 @@ class Reloading:
     def reload(self, held: NodeConfig) -> Outcome:
         """Compare with the configuration that `held` until now."""
         self._log.info("reloading", file="" if self._source is None else self._source.file)
-        read = self._reread()
+        read, refused = self._reread()
+        if refused:
+            self._log.error("reload_refused", reason=refused)
+            return Outcome(read, refused=refused)
         if self._source is None:
             return Outcome(read)
         try:

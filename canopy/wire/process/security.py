@@ -6,10 +6,12 @@ may have changed them), and replaces the TLS contexts, so that nothing needs a r
 
 from __future__ import annotations
 
+import random
 import secrets
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,15 +22,19 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from canopy.wire.addresses import is_loopback
 from canopy.wire.config import NodeConfig
 from canopy.wire.constants import CONNECTIONS
-from canopy.wire.keys.authority import sign_self
+from canopy.wire.durable import write_durably
+from canopy.wire.keys.authority import issuer_of, sign_self
+from canopy.wire.keys.beliefs import Beliefs, check_list, read_beliefs
 from canopy.wire.keys.certificates import (
     DAY,
     RENEW_AFTER,
     SKEW,
     CertificateError,
+    KeyFolderError,
     NodeCertificate,
     ids_of,
     load_der,
+    pem,
 )
 from canopy.wire.keys.chains import Vouched, issuer_name, path_of, read_chain, read_chain_der
 from canopy.wire.keys.enrolment import (
@@ -43,11 +49,11 @@ from canopy.wire.keys.enrolment import (
     request,
 )
 from canopy.wire.keys.issuing import Issuing
-from canopy.wire.keys.joining import JoinError, join, renew
-from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.joining import JoinError, join, renew, renew_issuer
+from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.live_ids import LiveIds
 from canopy.wire.keys.policies import read_policy
-from canopy.wire.keys.revocations import read as read_revocations
+from canopy.wire.keys.revocations import Revocations
 from canopy.wire.keys.signing import KeySigner
 from canopy.wire.keys.tokens import TokenError, read_token
 from canopy.wire.log import Log
@@ -72,6 +78,13 @@ NOTE_AGAIN: Final = 60.0
 """Seconds until something that an issuer has signed wrongly is written down again."""
 
 ISSUERS_NOTED: Final = 256
+
+RENEW_SPREAD: Final = 20.0
+"""Seconds over which nodes renew that hear of another root at once. Guess: an issuer takes some
+3 ms for each."""
+
+RENEW_AT_START: Final = 3_600.0
+"""Seconds from which on a certificate is renewed at the start of its node."""
 
 RENEW_AGAIN: Final = 60.0
 """Seconds until a renewal that failed is tried again."""
@@ -111,44 +124,88 @@ class NodeSecurity:
         self._limits = AcceptLimits()
         self._local_limits = AcceptLimits(LOCAL_PER_SECOND, LOCAL_AWAITING)
         self.changed: Callable[[], None] = lambda: None
-        """Called when the signed documents, the roots or the own certificate have changed."""
-        self.policy = PolicyFile(folder, log)
+        """Called when what is believed has changed, outside of the node's turns."""
+        self._has_changed = self._was_off = False
+        self.policy = PolicyDocument(self)
+        self._held: _Held | None = None
         self.load()
+        if self._now() > self.own.begins + SKEW.total_seconds() + RENEW_AT_START:
+            self._renew_soon()
+            self._was_off = True
 
-    # --- what is on disk ---
+    # --- what is believed ---
+
+    @property
+    def beliefs(self) -> Beliefs:
+        """What holds: another value from one moment to the next, and never a part of one."""
+        assert self._held is not None
+        return self._held.beliefs
+
+    @property
+    def own(self) -> NodeCertificate:
+        """This node's certificate."""
+        return self.beliefs.own
+
+    @property
+    def revocations(self) -> Revocations:
+        """The list of who is not believed."""
+        return self.beliefs.revocations
 
     def load(self) -> None:
-        """Read the folder. Raises KeyFolderError."""
-        folder = self._folder
+        """Read the folder, and believe what it says. Raises KeyFolderError, and then what was
+        believed holds on."""
+        folder, former = self._folder, None if self._held is None else self._held.beliefs
         folder.check()
-        own = folder.certificate()
-        if own is None:
-            raise KeyFolderError(
-                f"{folder.path} has a key and no certificate: give the token once more with --join"
-            )
-        if own.holder.overlay != self.overlay:
-            raise KeyFolderError(
-                f"the certificate in {folder.path} is of the overlay {own.holder.overlay!r}, and "
-                f"this node of {self.overlay!r}: set `overlay`"
-            )
-        if own.key != folder.public_key():
-            raise KeyFolderError(f"the certificate in {folder.path} is of another key")
-        self.own = own
-        self._chain = tuple([one.public_bytes(Encoding.DER) for one in folder.chain()])
-        self._roots = folder.chain("roots")
-        self._vouched.clear()
-        self.revocations, self.revocations_data = folder.revocations(self.overlay)
-        self._revoked = frozenset(self.revocations.ids)
-        self.policy.load(self.overlay)
-        self._contexts = tuple(map(self._make_context, (False, True)))
-        self._join_context = self._make_context(True)
-        self._join_context.verify_mode = ssl.CERT_NONE
-        self._seen = self._times()
+        with folder.locked():
+            seen = self._times()
+            found = read_beliefs(folder, self.overlay, former)
+            contexts = tuple([self._make_context(is_server, found) for is_server in (False, True)])
+            joining = self._make_context(True, found)
+            joining.verify_mode = ssl.CERT_NONE
+            if found.has_dropped:
+                folder.write_chain("roots", *found.roots)
+            for name, data in (("revoked", found.revocations_data), ("policy", found.policy_data)):
+                if data and folder.document(name) != data:  # somebody has put an older one there
+                    self._log.warning("document_not_newer", file=name)
+                    write_durably(folder.path / name, data)
+            if found.has_dropped:
+                seen = self._times()
+        self._seen = seen
+        self._believe(_Held(found, contexts, joining))
 
-    def _make_context(self, is_server: bool) -> ssl.SSLContext:
+    def _believe(self, held: _Held) -> None:
+        """Put one value in the place of the former one, and write down what is new in it."""
+        former, self._held = self._held, held
+        found = held.beliefs
+        before = None if former is None else former.beliefs
+        self._vouched.clear()
+        if before is None or before.roots != found.roots:
+            self._read.clear()  # all who are connected are looked at again
+        if found.is_behind and not (before and before.is_behind):
+            self._renew_soon()
+        if before is not None and (before.policy_version, before.roots) != (
+            found.policy_version, found.roots
+        ):  # fmt: skip
+            self._has_changed = True
+        if before is not None and len(before.roots) > len(found.roots):
+            self._log.info("former_root_dropped", roots=len(found.roots))
+            self.note("former root dropped", roots=len(found.roots))
+        policy = found.policy
+        if policy is not None and (before is None or before.policy_version != policy.version):
+            self.note("policy", version=policy.version, tenants=len(policy.tenants))
+            self._log.info("policy", version=policy.version, tenants=len(policy.tenants))
+        for fault in found.faults:
+            if before is None or fault not in before.faults:
+                self._log.warning("not_believed", reason=fault)
+
+    def _renew_soon(self) -> None:
+        """Within `RENEW_SPREAD`: all nodes of an overlay may hear of another root at once."""
+        self._renew_at = self._now() + random.random() * RENEW_SPREAD
+
+    def _make_context(self, is_server: bool, found: Beliefs) -> ssl.SSLContext:
         context, path = new_context(is_server), self._folder.path
         try:
-            context.load_verify_locations(path / "roots.pem")
+            context.load_verify_locations(cadata=pem(*found.roots).decode())
             context.load_cert_chain(path / "node.pem", path / "node.key")
         except (OSError, ssl.SSLError) as error:
             raise KeyFolderError(f"cannot use the keys in {path}: {error}") from None
@@ -156,7 +213,7 @@ class NodeSecurity:
 
     def _times(self) -> dict[str, int]:
         found = {}
-        for name in ("node.pem", "roots.pem", "revoked", "policy"):
+        for name in ("node.pem", "roots.pem", "revoked", "policy", "next"):
             try:
                 found[name] = (self._folder.path / name).stat().st_mtime_ns
             except OSError:
@@ -174,14 +231,15 @@ class NodeSecurity:
 
     def context(self, is_server: bool) -> ssl.SSLContext:
         """With the certificate that holds now."""
-        return self._contexts[is_server]
+        assert self._held is not None
+        return self._held.contexts[is_server]
 
     def identify(self, chain: Chain) -> Principal:
-        """Who presents this. The signatures are TLS's business. Raises TlsError."""
+        """Who presents this, below a root that is believed now. Raises TlsError."""
         found = self._read.get(chain)
         if found is None:  # else it is looked at again and again, while its holder is connected
             try:
-                found = self._read[chain] = read_chain_der(chain)
+                found = self._read[chain] = self._judge(chain)
             except CertificateError as error:
                 self._note_refused(chain, str(error))
                 raise TlsError(str(error)) from None
@@ -191,16 +249,25 @@ class NodeSecurity:
         if self._is_revoked(node):
             raise TlsError("its certificate was revoked")
         for issuer in found.issuers:
-            if issuer in self._revoked:
+            if issuer in self.beliefs.revoked:
                 raise TlsError(f"its issuer {issuer} was revoked")
         if found.ends < now:
             raise TlsError(
                 "its certificate has expired" if node.ends < now else "its issuer's has expired"
             )
-        if reason := self._ids.refusal(found, now, self._revoked):
+        if reason := self._ids.refusal(found, now, self.beliefs.revoked):
             self._note_refused(chain, reason)
             raise TlsError(reason)
         return node.principal
+
+    def _judge(self, chain: Chain) -> Vouched:
+        """Read a chain that TLS has verified up to a root that was believed then. Raises
+        CertificateError."""
+        roots = [root.public_bytes(Encoding.DER) for root in self.beliefs.roots]
+        if not chain or chain[-1] in roots:
+            return read_chain_der(chain)
+        certificates = [load_der(one) for one in chain]
+        return read_chain(path_of(certificates[0], certificates[1:], self.beliefs.roots))
 
     def _note_refused(self, chain: Chain, reason: str) -> None:
         """Write down that an issuer of this overlay has signed what it may not, for the operators;
@@ -215,7 +282,8 @@ class NodeSecurity:
 
     def program_side(self) -> Security:
         """TLS with programs, which present no certificate."""
-        return _JoinSide(self._join_context)
+        assert self._held is not None
+        return _JoinSide(self._held.joining)
 
     @property
     def introducers(self) -> tuple[str, ...]:
@@ -231,7 +299,7 @@ class NodeSecurity:
 
     def chain(self) -> Chain:
         """The certificate of this node, and what vouches for it."""
-        return self._chain
+        return self.beliefs.chain
 
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
         """Whether the overlay has certified this node as one that may be in views (`votes`: that
@@ -249,15 +317,15 @@ class NodeSecurity:
             and found.node.holder.overlay == self.overlay
             and found.node.begins - SKEW.total_seconds() <= now <= found.ends
             and not self._is_revoked(found.node)
-            and self._revoked.isdisjoint(found.issuers)
-            and not self._ids.refusal(found, now, self._revoked)
+            and self.beliefs.revoked.isdisjoint(found.issuers)
+            and not self._ids.refusal(found, now, self.beliefs.revoked)
         )
 
     def _look_at(self, chain: Chain) -> Vouched | None:
         try:
             certificates = [load_der(one) for one in chain]
             if certificates:
-                return read_chain(path_of(certificates[0], certificates[1:], self._roots))
+                return read_chain(path_of(certificates[0], certificates[1:], self.beliefs.roots))
         except CertificateError:
             pass
         return None
@@ -265,14 +333,14 @@ class NodeSecurity:
     def _is_revoked(self, found: NodeCertificate) -> bool:
         """Whether this id, or one that its key had before, was revoked."""
         if found.holder.generation == 1:
-            return found.principal.id in self._revoked
-        return not self._revoked.isdisjoint(ids_of(found.key, found.holder.generation))
+            return found.principal.id in self.beliefs.revoked
+        return not self.beliefs.revoked.isdisjoint(ids_of(found.key, found.holder.generation))
 
     # --- `overlay.lower_random.documents.DocumentStore`, for revocations ---
 
     def current(self) -> tuple[int, bytes]:
         """The version of the list, and the list as it travels."""
-        return self.revocations.version, self.revocations_data
+        return self.beliefs.list_version, self.beliefs.revocations_data
 
     def limits(self, host: str) -> AcceptLimits:
         """What connections from `host` count for: this machine may have many nodes."""
@@ -284,16 +352,44 @@ class NodeSecurity:
         """Keep a list that is newer than the own one. Returns the version of the list that holds
         now."""
         try:
-            roots = self._folder.chain("roots")
-            found = read_revocations(data, self.overlay, roots, self._revoked, self._now())
-        except (CertificateError, KeyFolderError) as error:
-            self._log.warning("revocations_refused", reason=error)
-            return self.revocations.version
-        if found.version > self.revocations.version:
-            self._folder.write_revocations(data)
-            self._folder.note("revocations", version=found.version, nodes=len(found.ids))
-            self.load()  # connections are looked at within `constants.RECHECK`
-        return self.revocations.version
+            found = check_list(data, self.beliefs, self._now())
+        except CertificateError as error:
+            if times := self._sparing.due("revocations"):
+                self._log.warning("revocations_refused", reason=error, times=times)
+            return self.beliefs.list_version
+        if found.version > self.beliefs.list_version:
+            self._keep("revoked", data)
+            self.note("revocations", version=found.version, nodes=len(found.ids))
+            if found.version > self.beliefs.list_version:  # the folder cannot be used just now
+                assert self._held is not None
+                holds = replace(
+                    self.beliefs, revocations=found, revocations_data=data,
+                    revoked=self.beliefs.revoked | frozenset(found.ids),
+                )  # fmt: skip
+                self._believe(replace(self._held, beliefs=holds))
+        return self.beliefs.list_version  # connections are looked at within `constants.RECHECK`
+
+    def accept_policy(self, data: bytes) -> int:
+        """Keep a policy that is newer than the own one. Returns the version that holds now."""
+        held = self.beliefs
+        try:
+            found = read_policy(data, self.overlay, list(held.roots), held.revoked)
+        except PolicyError as error:
+            if times := self._sparing.due("policy"):
+                self._log.warning("policy_refused", reason=error, times=times)
+            return held.policy_version
+        if found.version > held.policy_version:
+            self._keep("policy", data)
+        return self.beliefs.policy_version
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """Keep a signed document, and believe it with all the rest."""
+        try:
+            with self._folder.locked():
+                write_durably(self._folder.path / name, data)
+            self.load()
+        except (KeyFolderError, OSError) as error:
+            self._log.warning("keys_unchanged", reason=error)
 
     # --- tasks ---
 
@@ -303,15 +399,24 @@ class NodeSecurity:
             await trio.sleep(LOOK)
             if self._times() != self._seen:
                 self.reload()
+            if self._has_changed:
+                self._has_changed = False
+                self.changed()
             now = self._now()
-            if now >= max(self._renew_at, self.own.begins + RENEW_AFTER * DAY):
+            if now >= self._renew_at and self._wants_renewal(now):
                 self._renew_at = now + RENEW_AGAIN
                 await self.renew(self.own.holder.generation)
+
+    def _wants_renewal(self, now: float) -> bool:
+        """Whether it is time, or others believe another root: a node that was off may have missed
+        that, so that one that starts renews in any case."""
+        return self._was_off or self.beliefs.is_behind or now >= self.own.begins + RENEW_AFTER * DAY
 
     async def renew(self, generation: int) -> bool:
         """Get the next certificate. Whether there is one; else it is tried again later."""
         try:
             if self._issuing is not None:
+                await self._renew_issuer()
                 sign_self(self._folder, self.overlay, generation, self._now())
             else:
                 await renew(self._folder, generation, self._now())
@@ -319,6 +424,7 @@ class NodeSecurity:
             left = (self.own.ends - self._now()) / DAY
             self._log.warning("renewal_failed", reason=error, days_left=round(left, 1))
             return False
+        self._was_off = False
         self.reload()
         left = 0.0 if self._issuing is None else self._issuer_ends() - self._now()
         if self._issuing is not None and left < ISSUER_SOON:
@@ -327,18 +433,30 @@ class NodeSecurity:
         self._log.info("renewed", node=self.own.principal.id, until=int(self.own.ends))
         return True
 
+    async def _renew_issuer(self) -> None:
+        """Have a restricted issuer's certificate below the present root, if there is another."""
+        if not self.beliefs.is_behind or issuer_of(self._folder).restriction is None:
+            return
+        try:
+            await renew_issuer(self._folder, self._now())
+        except JoinError as error:
+            self._log.warning("issuer_unchanged", reason=error)
+
     def _issuer_ends(self) -> float:
         return self._folder.chain("issuer")[0].not_valid_after_utc.timestamp()
 
-    def reload(self) -> None:
-        """Read the folder again. What cannot be used is logged, and what holds goes on."""
+    def reload(self) -> str:
+        """Read the folder again. What cannot be used is logged and returned, and what holds goes
+        on; "": all of it is believed."""
         try:
             self.load()
         except KeyFolderError as error:
             self._seen = self._times()
             self._log.warning("keys_unchanged", reason=error)
-            return
+            return f"the keys are not believed, and the former ones hold on: {error}"
+        self._has_changed = False
         self.changed()
+        return "; ".join(self.beliefs.faults)
 
     # --- those who ask for a certificate ---
 
@@ -366,7 +484,7 @@ class NodeSecurity:
             first += more
         if not first.startswith(PREAMBLE) or self._issuing is None:
             raise ValueError("this node signs no certificates")
-        pipe = TlsPipe(_JoinSide(self._join_context), True)
+        pipe = TlsPipe(self.program_side(), True)
         await pipe.handshake(stream, first[len(PREAMBLE) :])
         nonce = secrets.token_bytes(32)
         roots = (self._folder.path / "roots.pem").read_bytes()
@@ -399,45 +517,35 @@ class NodeSecurity:
             self._log.info("join_answered", **said)
 
 
-class PolicyFile:
-    """The policy in the key folder: an `overlay.lower_random.policies.PolicyStore`."""
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is believed, and what TLS is told of it."""
 
-    def __init__(self, folder: KeyFolder, log: Log) -> None:
-        self._folder = folder
-        self._log = log
-        self._overlay = ""
-        self._data = b""
-        self.policy: Policy | None = None
-        """What holds; of another one only a newer version is taken while the node runs."""
+    beliefs: Beliefs
+    contexts: tuple[ssl.SSLContext, ...]
+    """For the side that dials, and for the one that is dialled."""
+    joining: ssl.SSLContext
+    """For who presents no certificate."""
 
-    def load(self, overlay: str) -> None:
-        """Read the file. Raises KeyFolderError if it cannot be believed."""
-        self._overlay = overlay
-        found, data = self._folder.policy(overlay)
-        if found is not None and (self.policy is None or found.version > self.policy.version):
-            self.policy, self._data = found, data
-            self._folder.note("policy", version=found.version, tenants=len(found.tenants))
-            self._log.info("policy", version=found.version, tenants=len(found.tenants))
-        elif self.policy is not None and data != self._data:
-            self._log.warning("policy_not_newer", version=found.version if found else 0)
-            self._folder.write_policy(self._data)
+
+class PolicyDocument:
+    """The policy that a node believes: an `overlay.lower_random.policies.PolicyStore`."""
+
+    def __init__(self, security: NodeSecurity) -> None:
+        self._security = security
+
+    @property
+    def policy(self) -> Policy | None:
+        """What holds; None: none is believed, and tenants may nothing."""
+        return self._security.beliefs.policy
 
     def current(self) -> tuple[int, bytes]:
         """The version of the policy, and the policy as it travels."""
-        return (0, b"") if self.policy is None else (self.policy.version, self._data)
+        return self._security.beliefs.policy_version, self._security.beliefs.policy_data
 
     def accept(self, data: bytes) -> int:
         """Keep a policy that is newer than the own one. Returns the version that holds now."""
-        try:
-            revoked = self._folder.revocations(self._overlay)[0].ids
-            found = read_policy(data, self._overlay, self._folder.chain("roots"), revoked)
-        except (PolicyError, KeyFolderError) as error:
-            self._log.warning("policy_refused", reason=error)
-            return self.current()[0]
-        if found.version > self.current()[0]:
-            self._folder.write_policy(data)
-            self.load(self._overlay)
-        return self.current()[0]
+        return self._security.accept_policy(data)
 
 
 class _JoinSide:

@@ -53,7 +53,9 @@ def made(folder: Path, keys: Keys, key: tuple[str, ...], name: str, is_own: bool
     signer = ["-signkey", private] if not is_own else ["-CA", own / "issuer.pem"]
     signer += ["-CAkey", own / "issuer.key", "-CAcreateserial"] if is_own else []
     signer += ["-CAserial", folder / "serial"] if is_own else []
-    openssl("x509", "-req", "-in", asked, *signer, "-extfile", extensions, "-out", chain)
+    openssl(
+        "x509", "-req", "-days", 7, "-in", asked, *signer, "-extfile", extensions, "-out", chain
+    )
     if is_own:
         chain.write_bytes(chain.read_bytes() + (own / "issuer.pem").read_bytes())
     context = bare()

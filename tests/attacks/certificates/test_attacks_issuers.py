@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import io
 import shutil
 import ssl
 import subprocess
@@ -24,13 +23,13 @@ from canopy.wire.keys.authority import (
     issuer_of,
     make_issuer,
     revoke,
-    rotate,
     signer_of_all,
 )
 from canopy.wire.keys.certificates import (
     DAY,
     CertificateError,
     Holder,
+    KeyFolderError,
     authority_certificate,
     fingerprint,
     node_certificate,
@@ -43,13 +42,13 @@ from canopy.wire.keys.chains import authority_id
 from canopy.wire.keys.enrolment import Denied, Enrol, Issued, Renew, claim
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.joining import JoinError, _Side, keep
-from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.keys.ledger import Ledger
 from canopy.wire.keys.policies import read_policy, sign_policy
 from canopy.wire.keys.restrictions import OID, Restriction
 from canopy.wire.keys.revocations import Revocations, sign
 from canopy.wire.keys.revocations import read as read_revocations
-from canopy.wire.log import Log
-from canopy.wire.process.security import PolicyFile
+from canopy.wire.keys.rotation import rotate
 from canopy.wire.transport.tls import TlsError, TlsPipe
 from overlay.rights import Role
 from overlay.tenants.policy import Policy, PolicyError, TenantPolicy
@@ -299,7 +298,7 @@ async def test_certificates_of_openssl_are_looked_at_alike(shared: Overlay, tmp_
             (
                 "x509", "-req", "-in", tmp_path / "asked", "-CA", own / "issuer.pem", "-CAkey",
                 own / "issuer.key", "-CAcreateserial", "-CAserial", tmp_path / "serial",
-                "-extfile", extensions, "-out", tmp_path / "made",
+                "-days", "7", "-extfile", extensions, "-out", tmp_path / "made",
             ),
         ):  # fmt: skip
             subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
@@ -426,9 +425,9 @@ def test_a_revoked_issuer_takes_nothing_back(overlay: Overlay) -> None:
     later = sign(Revocations("canopy", 9, ()), main.key, main.chain)
     assert node.accept(later) == 3
     assert node.revocations.ids == (main.id, issuer_of(keys.issuer).id)
-    store = PolicyFile(keys.folder("c"), Log("debug", io.StringIO()))
-    store.load("canopy")
-    store._folder.write_revocations(keys.issuer.revocations("canopy")[1])
+    other = keys.folder("c")
+    other.write_revocations(keys.issuer.revocations("canopy")[1])
+    store = keys.security(other).policy
     admin = keys.folder("admin", Role.ADMIN)
     for key, chain in ((main.key, main.chain), (admin.key(), tuple(admin.chain()))):
         assert store.accept(sign_policy(POLICY, "canopy", key, chain, time.time())) == 0
@@ -438,6 +437,8 @@ def test_a_restricted_issuer_is_replaced_and_its_nodes_renew(overlay: Overlay) -
     """Those of the former one too, until that is revoked: then what a thief signs with its key is
     not washed clean by its successor."""
     former, chain = overlay.issuer, overlay.node(holder())
+    raw = raw_key(overlay.key.public_key())
+    Ledger(overlay.folder.path).enter(holder(), raw, time.time(), (), LEAVES)
     overlay.restricted("acme", LEAVES)
     present = issuer_of(overlay.folder)
     assert present.id != former.id

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 from canopy.wire.keys.authority import found_overlay, issuer_of
-from canopy.wire.keys.certificates import Holder, node_certificate
+from canopy.wire.keys.certificates import Holder, fingerprint, node_certificate, raw_key
 from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.keys.ledger import Ledger
 from canopy.wire.log import Log
 from canopy.wire.process.security import NodeSecurity
 from overlay.rights import Role
@@ -38,9 +39,11 @@ class Keys:
         holder = Holder(overlay or self.overlay, role, tenant, 1)
         key = folder.node_key().public_key()
         now = time.time() + begins
+        signer = fingerprint(issuer.certificate)
+        Ledger(self.issuer.path).enter(holder, raw_key(key), now, (), None, by=signer)
         certificate = node_certificate(holder, key, issuer.key, issuer.certificate, now, days)
         folder.write_chain("roots", *self.issuer.chain("roots"))
-        folder.write_chain("node", certificate, issuer.certificate)
+        folder.write_chain("node", certificate, *issuer.chain)
         return folder
 
     def security(self, folder: KeyFolder | None = None) -> NodeSecurity:

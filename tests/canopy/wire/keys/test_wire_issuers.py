@@ -13,14 +13,15 @@ from canopy.cli.doctor.machine import look_at_keys
 from canopy.cli.main import canopy
 from canopy.wire.audit import verify
 from canopy.wire.config import NodeConfig
-from canopy.wire.keys.authority import finish_rotation, invite, issuer_of, make_issuer, rotate
-from canopy.wire.keys.certificates import DAY, Holder, pem
+from canopy.wire.keys.authority import invite, issuer_of, make_issuer
+from canopy.wire.keys.certificates import DAY, Holder, KeyFolderError, pem
 from canopy.wire.keys.enrolment import Enrol, Issued, Renew, claim
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.joining import keep
-from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.ledger import ALL, COMPACT_AFTER, HOUR, KEPT_FOR, Ledger, Limit, LimitError
 from canopy.wire.keys.restrictions import Restriction, RestrictionError, extension
+from canopy.wire.keys.rotation import finish, rotate
 from canopy.wire.keys.tokens import read_token
 from overlay.rights import Role
 from tests.canopy.wire.keys.test_wire_keys import NONCE, greets
@@ -253,7 +254,7 @@ def test_a_restricted_issuer_goes_over_to_another_root(tmp_path: Path) -> None:
     assert len(leaf.chain("roots")) == 2
     for other in (before, keys.security()):
         assert greets(keys.security(leaf), other)
-    finish_rotation(keys.issuer)
+    finish(keys.issuer, time.time(), anyway=True)
     made()
     renew()
     assert greets(keys.security(leaf), keys.security())

@@ -11,18 +11,20 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from canopy.wire.keys.authority import (
-    finish_rotation,
-    found_overlay,
-    invite,
-    revoke,
-    rotate,
+from canopy.wire.keys.authority import found_overlay, invite, revoke
+from canopy.wire.keys.certificates import (
+    CertificateError,
+    Holder,
+    KeyFolderError,
+    node_id,
+    pem,
+    read_der,
 )
-from canopy.wire.keys.certificates import CertificateError, Holder, node_id, pem, read_der
 from canopy.wire.keys.enrolment import Denied, Enrol, Issued, Renew, Word, claim, request
 from canopy.wire.keys.issuing import DAY, Issuing
 from canopy.wire.keys.joining import JoinError, keep
-from canopy.wire.keys.key_folder import KeyFolder, KeyFolderError
+from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.keys.rotation import finish, rotate
 from canopy.wire.keys.tokens import PREFIX, Token, TokenError, read_token, write_token
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport.tls import TlsError, verified_chain
@@ -278,7 +280,9 @@ def test_the_root_is_replaced_while_old_and_new_nodes_believe_each_other(issuer:
     renewed = keys.security(folders[1])
     assert greets(before, renewed)
     assert greets(renewed, before)
-    finish_rotation(keys.issuer)
+    with pytest.raises(KeyFolderError, match="1 nodes: "):  # one has not renewed
+        finish(keys.issuer, time.time())
+    finish(keys.issuer, time.time(), anyway=True)
     issued = issuer.renew(folders[1])
     assert isinstance(issued, Issued)
     keep(folders[1], issued, "canopy", time.time())
@@ -290,7 +294,7 @@ def test_the_root_is_replaced_while_old_and_new_nodes_believe_each_other(issuer:
 
 def test_a_root_is_replaced_with_its_key_alone(issuer: Issuer, tmp_path: Path) -> None:
     with pytest.raises(KeyFolderError):
-        finish_rotation(issuer.keys.issuer)
+        finish(issuer.keys.issuer, time.time())
     kept = tmp_path / "drawer"
     (issuer.keys.issuer.path / "root.key").rename(kept)
     with pytest.raises(KeyFolderError, match="put the root's key back"):

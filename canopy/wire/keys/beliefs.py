@@ -1,0 +1,203 @@
+"""What a node believes: one value, read whole, checked whole and put in the place of the former
+one whole.
+
+It is made of the files of the key folder (`key_folder`) and of the value that held before. Its
+invariants, whatever is in the folder:
+
+* the node's own certificate is vouched for by one of the roots, else there is no value
+  (KeyFolderError), and the former one holds on;
+* a root that the list of revocations names is not believed, if there is another one;
+* policy and list of revocations are signed below a root that is believed *now*. A policy that is
+  not is none: tenants may nothing. Of a list that is not its ids are refused all the same, and any
+  list that is signed takes its place;
+* versions do not go back while both documents are believed.
+
+So a former root that is dropped takes with it, in one step, all that hangs on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from canopy.wire.keys.certificates import (
+    CertificateError,
+    KeyFolderError,
+    NodeCertificate,
+    is_authority,
+    is_signed_by,
+    path_length,
+)
+from canopy.wire.keys.chains import authority_id, may_sign, names_successor, path_of
+from canopy.wire.keys.policies import believed_policy, policy_signers
+from canopy.wire.keys.revocations import NONE, Revocations, believed_list, list_signers
+from canopy.wire.keys.revocations import read as read_revocations
+from overlay.machine import NodeId
+from overlay.tenants.policy import Policy
+
+if TYPE_CHECKING:
+    from canopy.wire.keys.key_folder import KeyFolder
+
+Chain = tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Beliefs:
+    """Whom and what a node believes; nothing of it changes."""
+
+    overlay: str
+    own: NodeCertificate
+    chain: Chain
+    """The node's certificate, and what vouches for it (DER)."""
+    roots: tuple[x509.Certificate, ...]
+    """Those that are believed."""
+    revocations: Revocations
+    revocations_data: bytes
+    """As the list travels; b"": there is none that is believed."""
+    revoked: frozenset[NodeId]
+    """Who is refused, by lists that are not believed any more too."""
+    policy: Policy | None
+    policy_data: bytes
+    faults: tuple[str, ...]
+    """What is in the folder and is not believed, with the reason."""
+    has_dropped: bool
+    """In the folder there is a root that the list names, which is to be taken out."""
+    is_behind: bool
+    """Others know a later root, or do not believe the own certificate any more: it is to be
+    renewed now."""
+
+    @property
+    def list_version(self) -> int:
+        """Of the list of revocations; 0: none is believed."""
+        return self.revocations.version if self.revocations_data else 0
+
+    @property
+    def policy_version(self) -> int:
+        """0: none is believed."""
+        return 0 if self.policy is None else self.policy.version
+
+
+def read_beliefs(folder: KeyFolder, overlay: str, former: Beliefs | None = None) -> Beliefs:
+    """What the folder says, and `former` where that is newer. Raises KeyFolderError if the node's
+    own keys cannot be used. The folder has to be locked (`KeyFolder.locked`)."""
+    own = folder.certificate()
+    if own is None:
+        raise KeyFolderError(
+            f"{folder.path} has a key and no certificate: give the token once more with --join"
+        )
+    if own.holder.overlay != overlay:
+        raise KeyFolderError(
+            f"the certificate in {folder.path} is of the overlay {own.holder.overlay!r}, and "
+            f"this node of {overlay!r}: set `overlay`"
+        )
+    if own.key != folder.public_key():
+        raise KeyFolderError(f"the certificate in {folder.path} is of another key")
+    chain, in_folder = folder.chain(), folder.chain("roots")
+    listed, data, revoked, fault = _newest_list(folder, overlay, in_folder, former)
+    faults = [f"{folder.path}/revoked is not believed: {fault}"] if fault else []
+    roots = believed_roots(in_folder, revoked)
+    try:
+        path, has_path = path_of(chain[0], chain[1:], roots), True
+        is_behind = not revoked.isdisjoint(map(authority_id, path[1:]))
+    except CertificateError as error:
+        if len(roots) == len(in_folder):
+            raise KeyFolderError(
+                f"{folder.path}: the node's certificate does not belong to roots.pem: {error}"
+            ) from None
+        is_behind, has_path = True, False  # its root was dropped
+    policy, policy_data, fault = _newest_policy(folder, overlay, roots, former)
+    if fault:
+        faults.append(
+            f"{folder.path}/policy is not believed, so tenants may nothing: {fault}; an admin "
+            "pushes it again (canopy policy push)"
+        )
+    signers = [list_signers(data)] if data else []
+    signers += [policy_signers(policy_data)] if policy_data else []
+    is_behind |= any(_knows_later_root(each, roots) for each in signers)
+    return Beliefs(
+        overlay, own, tuple([one.public_bytes(Encoding.DER) for one in chain]), tuple(roots),
+        listed, data, revoked, policy, policy_data, tuple(faults),
+        has_path and len(roots) < len(in_folder), is_behind,
+    )  # fmt: skip
+
+
+def believed_roots(
+    roots: Sequence[x509.Certificate], revoked: frozenset[NodeId]
+) -> list[x509.Certificate]:
+    """`roots` without those that were revoked; all of them if none would be left: then nothing
+    below them is believed, and another one can be had by a renewal."""
+    left = [root for root in roots if authority_id(root) not in revoked]
+    return left or list(roots)
+
+
+def check_list(data: bytes, held: Beliefs, now: float) -> Revocations:
+    """A list that another node brings, if it is believed. Raises CertificateError.
+
+    A root is dropped by one that it vouches for itself alone, so that whoever has a former
+    issuer's key cannot have the later root dropped."""
+    found = read_revocations(data, held.overlay, list(held.roots), held.revoked, now)
+    signers = list_signers(data)
+    for root in held.roots:
+        name = authority_id(root)
+        if name in found.ids and name not in held.revoked and not _succeeds(signers, root):
+            raise CertificateError("it drops a root, and is not signed below its successor")
+    return found
+
+
+def _succeeds(signers: Sequence[x509.Certificate], root: x509.Certificate) -> bool:
+    """Whether who has signed is, or is below, another root for which `root` vouches."""
+    for one in signers:
+        if not is_authority(one) or path_length(one) is not None or not is_signed_by(one, [root]):
+            continue
+        if authority_id(one) == authority_id(root):
+            continue
+        if authority_id(one) == authority_id(signers[0]):
+            return True
+        if may_sign(one, signers[0]) and is_signed_by(signers[0], [one]):
+            return True
+    return False
+
+
+def _knows_later_root(
+    signers: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]
+) -> bool:
+    try:
+        return names_successor(path_of(signers[0], signers[1:], roots), roots)
+    except CertificateError:
+        return False
+
+
+def _newest_list(
+    folder: KeyFolder, overlay: str, roots: list[x509.Certificate], former: Beliefs | None
+) -> tuple[Revocations, bytes, frozenset[NodeId], str]:
+    """The list that holds, as it travels; whom to refuse; why none is believed."""
+    newest, its_data, refused, reason = NONE, b"", frozenset[NodeId](), ""
+    held = b"" if former is None else former.revocations_data
+    for each in dict.fromkeys((folder.document("revoked"), held)):
+        # (One that drops a root was looked at when it came, and is signed below another one.)
+        found, data, fault = believed_list(each, overlay, roots)
+        if data and found.version > newest.version:
+            newest, its_data = found, data
+        refused |= frozenset(found.ids)
+        reason = reason or fault
+    return newest, its_data, refused, "" if its_data else reason
+
+
+def _newest_policy(
+    folder: KeyFolder, overlay: str, roots: list[x509.Certificate], former: Beliefs | None
+) -> tuple[Policy | None, bytes, str]:
+    """The policy that holds, as it travels; why none is believed. What was believed once holds,
+    also if its signer was revoked since: else revoking an admin would open or close everything."""
+    newest: Policy | None = None
+    its_data, reason = b"", ""
+    held = b"" if former is None else former.policy_data
+    for each in dict.fromkeys((folder.document("policy"), held)):
+        found, fault = believed_policy(each, overlay, roots)
+        if found is not None and (newest is None or found.version > newest.version):
+            newest, its_data = found, each
+        reason = reason or fault
+    return newest, its_data, "" if its_data else reason
