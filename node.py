@@ -80,6 +80,7 @@ from overlay.upper_tree.subscriber.registrar import Registrar
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
 from streams.confining import STREAM_RULES
+from streams.hosting.shard_hosts import ShardsReleased
 from streams.machines import Streams
 
 
@@ -287,6 +288,7 @@ class Node:
 
     def _listen(self) -> None:
         self.turns.listen(SeedReached, self._on_seed_reached)
+        self.turns.listen(ShardsReleased, lambda event: self.clusters.leave())
         self.turns.listen(SeedFailed, self._on_seed_failed)
         self.turns.listen(LinkDown, self._on_link_down)
         self.turns.listen(IdentityConflict, self._on_identity_conflict)
@@ -465,8 +467,7 @@ class Node:
             self.turns.begin()
             self.draining = True
             self.clients.leave()
-            self.streams.leave()
-            self.clusters.leave()
+            self.streams.leave()  # and then its cluster, which decides who leads their shards
             self.host_offers.leave()
             self.holding.leave()
             self._finish_turn()
@@ -484,8 +485,8 @@ class Node:
     @property
     def unfinished(self) -> Mapping[str, int]:
         """What keeps the node from being drained, by kind (overlay/reports.py)."""
-        appends = self.streams.unanswered
-        return {**self.reports.unfinished, **({"appends": appends} if appends else {})}
+        mine = {"appends": self.streams.unanswered, "shards": self.streams.unreleased}
+        return {**self.reports.unfinished, **{kind: n for kind, n in mine.items() if n}}
 
     def leave(self, reason: str) -> None:
         """Say goodbye on all links: the last thing before the process ends."""

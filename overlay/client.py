@@ -63,6 +63,10 @@ ENDED = "ended"
 LEAVING = "leaving"
 """Code of the `Failed` that a program gets whose node is leaving the overlay."""
 
+NO_MAJORITY = "no-majority"
+"""Code of the `Failed` for what needs a majority of a stream's replicas, while fewer answer.
+Nothing was carried out; to be repeated after a while."""
+
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A published event. Its identity is (publisher, incarnation, sequence) (V7); a user's `id` is

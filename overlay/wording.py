@@ -13,6 +13,13 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def no_majority(stream: str, answering: int, replicas: int, shard: int | None = None) -> str:
+    """Why nothing can be written to a stream, the same wherever it is said. `shard`: which one, of
+    a stream with several."""
+    which = stream if shard is None else f"shard {shard} of {stream}"
+    return f"no majority: {answering} of {replicas} replicas of {which} answer"
+
+
 def duration(seconds: float) -> str:
     """Seconds in the largest fitting unit: 12 s, 3 min, 2 h, 5 d."""
     for unit, size in UNITS:

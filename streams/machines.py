@@ -144,7 +144,9 @@ class Streams:
         self.transactors.client_gone(client)
 
     def leave(self) -> None:
-        """The node leaves: programs append and decide nothing new through it."""
+        """The node leaves: programs append and decide nothing new through it, and its shards go on
+        at other nodes."""
+        self.hosts.leave()
         self.producers.leave()
         self.transactors.leave()
 
@@ -152,3 +154,8 @@ class Streams:
     def unanswered(self) -> int:
         """What programs have asked for and no leader has answered."""
         return self.producers.unanswered + self.transactors.unanswered
+
+    @property
+    def unreleased(self) -> int:
+        """Shards that do not go on yet without this node, which leaves."""
+        return self.hosts.unreleased

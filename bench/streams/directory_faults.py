@@ -21,6 +21,7 @@ from streams.hosting.shard_hosts import ShardHosts
 DIRECTORY = "tests/streams/directory/test_streams_directory.py"
 COPYING = "tests/streams/copying/test_streams_copying.py"
 PRODUCING = "tests/streams/producing/test_streams_producers.py"
+LEAVING = "tests/streams/directory/test_streams_leaving.py"
 SUPERVISION = "tests/streams/directory/test_streams_supervision.py"
 NAMES = "promise: a stream's name belongs to one founding id, for ever"
 LED = "promise: a shard has a leader and its replicas while a majority is there"
@@ -168,3 +169,13 @@ def shard_barred_replica_waits_for_another_node() -> None:
         return found if len(found) >= len(place.replicas) else place.replicas
 
     replace(original, wanted)
+
+
+@fault(LED, LEAVING, "test_a_stream_of_two_nodes_survives_the_leaving_of_either[True]")
+def shard_leaving_replica_stays_one() -> None:
+    """A node that leaves stays a replica where the others are no majority without it."""
+
+    def _shrinks(self: Supervision, place: ShardPlace, now: float) -> bool:
+        return False
+
+    replace(Supervision._shrinks, _shrinks)

@@ -128,3 +128,20 @@ def producers_of_nodes_end_for_good() -> None:
         return session.shards.get(shard) or self._open_own(session, shard)
 
     replace(Producers._own_sending, _own_sending)
+
+
+@fault(
+    PROMISE,
+    "tests/streams/directory/test_streams_leaving.py",
+    "test_programs_hear_at_once_that_there_is_no_majority_and_go_on_when_there_is[1]",
+)
+def producers_rows_take_the_numbers_of_refused_ones() -> None:
+    """A producer that counts its rows goes on after some were refused for want of a majority."""
+    original = Sending._refuse_all
+
+    def _refuse_all(self: Sending, reason: str) -> None:
+        first, self._first = self._first, -1
+        original(self, reason)
+        self._first = first
+
+    replace(original, _refuse_all)

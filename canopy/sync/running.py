@@ -242,5 +242,9 @@ def _said(error: BaseException) -> str:
     return text
 
 
+PASSING: Final = ("leaving", "time-out", "no-majority", "in-doubt")
+"""Codes of a node's answers after which a side begins again, by what the stream has."""
+
+
 def _is_leaving(error: BaseException) -> bool:
-    return isinstance(error, CommandFailed) and error.code in ("leaving", "time-out")
+    return isinstance(error, CommandFailed) and error.code in PASSING

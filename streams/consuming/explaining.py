@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from matching import SelectorError, Value, compile_selector
-from overlay.client import Failed
+from overlay.client import NO_MAJORITY, Failed
 from overlay.machine import Machine, Peer, Port, Timer
 from overlay.stream_client import RowExplained, RowReader, WhyRow
 from streams.consuming.messages import AskRow, RowFacts
@@ -82,7 +82,9 @@ class RowExplaining(Machine):
                 self._fail(ticket, "usage", f"{event.name} has no shard {command.shard}")
                 continue
             leader = event.leaders[command.shard]
-            if leader is None:
+            if reason := event.is_stuck(command.shard):
+                self._fail(ticket, NO_MAJORITY, reason)
+            elif leader is None:
                 self._locator.locate_soon(event.name)
             else:
                 shard = entry.shard(command.shard)

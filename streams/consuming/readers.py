@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from matching import SelectorError, compile_selector
 from overlay.bounded import BoundedDict
 from overlay.client import (
+    NO_MAJORITY,
     BeginReading,
     Command,
     CommitReading,
@@ -34,7 +35,7 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.links.events import LinkDown
-from overlay.machine import Machine, NodeId, Peer, Port, Timer
+from overlay.machine import Machine, Peer, Port, Timer
 from streams.consuming.asking import Asking
 from streams.consuming.cursor import WINDOW, WINDOW_LEAST, Cursor
 from streams.consuming.messages import (
@@ -62,7 +63,7 @@ from streams.consuming.messages import (
 from streams.consuming.pieces import misfit
 from streams.consuming.sharing import Shared
 from streams.directory.entry import StreamEntry
-from streams.directory.locator import StreamLocated, StreamMissing
+from streams.directory.locator import Locator, StreamLocated, StreamMissing
 from streams.log.row_names import TRACES, RowNames
 
 LOOK: Final = 0.25
@@ -93,19 +94,6 @@ it is opened anew after each, so ten seconds, in which another node may lead."""
 
 ENDED_KEPT: Final = 1_000
 """Readings that have failed of which is kept why, for commands that their programs still send."""
-
-
-class Locator(Protocol):
-    """`streams.directory.locator.StreamLocator`."""
-
-    def locate(self, name: str) -> None:
-        """Ask where a stream is: StreamLocated or StreamMissing follows."""
-
-    def leader(self, name: str, shard: int) -> Peer | None:
-        """Who leads a shard, as far as is known."""
-
-    def mistaken(self, name: str, shard: int, node: NodeId) -> None:
-        """That node does not lead it."""
 
 
 def first_number(incarnation: int) -> int:
@@ -642,6 +630,11 @@ class Readers(Machine):
                 if strange := named - {-1, *range(len(entry.places))}:
                     reason = f"{event.name} has no shard {min(strange)}"
                     self._end(reading, "usage", reason)
+                    continue
+            if not reading.is_ready and not reading.command.resume:
+                stuck = (event.is_stuck(c.place) for c in reading.cursors if not c.number)
+                if reason := next(filter(None, stuck), ""):
+                    self._end(reading, NO_MAJORITY, reason)
                     continue
             for cursor in reading.cursors:
                 if not cursor.number:

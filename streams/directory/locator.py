@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
+from msgspec.structs import replace
+
+from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer
+from overlay.wording import no_majority
 from streams.directory.entry import StreamEntry
 from streams.directory.messages import AskStream, StreamFound
 from streams.directory.questions import Answer, OwnerQuestions
@@ -17,11 +22,28 @@ KEPT: Final = 4_096
 
 
 class StreamLocated(LocalEvent, frozen=True):
-    """Where a stream's shards are led, as its owner says now (None: nowhere)."""
+    """Where a stream's shards are led, as its owner says now (None: nowhere). `answering`: as in
+    `StreamFound`."""
 
     name: str
     entry: StreamEntry
     leaders: tuple[Peer | None, ...]
+    answering: tuple[int, ...] = ()
+
+    def no_majority(self, shard: int) -> str:
+        """That so many replicas of a shard answer that they are no majority, in the words in which
+        programs are told; "": they are one, as far as is known."""
+        count = self.answering[shard] if shard < len(self.answering) else -1
+        if count < 0:
+            return ""
+        places = self.entry.places
+        return no_majority(
+            self.name, count, len(places[shard].replicas), shard if len(places) > 1 else None
+        )
+
+    def is_stuck(self, shard: int) -> str:
+        """As `no_majority`, where a shard has no leader either: "": it has, or will have soon."""
+        return self.no_majority(shard) if self.leaders[shard] is None else ""
 
 
 class StreamMissing(LocalEvent, frozen=True):
@@ -31,6 +53,23 @@ class StreamMissing(LocalEvent, frozen=True):
     name: str
     code: str
     reason: str
+
+
+class Locator(Protocol):
+    """What machines ask of a `StreamLocator`."""
+
+    @property
+    def known(self) -> Mapping[str, StreamLocated]:
+        """Streams by name."""
+
+    def locate(self, name: str) -> None:
+        """Ask where a stream is: StreamLocated or StreamMissing follows."""
+
+    def leader(self, name: str, shard: int) -> Peer | None:
+        """Who leads a shard, as far as is known."""
+
+    def mistaken(self, name: str, shard: int, node: NodeId) -> None:
+        """That node does not lead it, or does not answer."""
 
 
 class LocateAgain(Timer, frozen=True):
@@ -75,8 +114,18 @@ class StreamLocator(Machine):
             if leader is not None and leader.id == node:
                 leaders = list(known.leaders)
                 leaders[shard] = None
-                self.known[name] = StreamLocated(name, known.entry, tuple(leaders))
+                self.known[name] = replace(known, leaders=tuple(leaders))
         self.locate_soon(name)
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """What a node led that is out of reach is to be located when it is wanted."""
+        for name, known in self.known.items():
+            if any(leader is not None and leader.id == event.peer.id for leader in known.leaders):
+                left = tuple(
+                    None if leader is None or leader.id == event.peer.id else leader
+                    for leader in known.leaders
+                )
+                self.known[name] = replace(known, leaders=left)
 
     def on_locate_again(self, timer: LocateAgain) -> None:
         """Ask once more."""
@@ -85,7 +134,7 @@ class StreamLocator(Machine):
     def _answered(self, name: str, answer: Answer) -> None:
         self._asked.discard(name)
         if isinstance(answer, StreamFound):
-            located = StreamLocated(name, answer.entry, answer.leaders)
+            located = StreamLocated(name, answer.entry, answer.leaders, answer.answering)
             if len(self.known) >= KEPT and name not in self.known:
                 self.known.pop(next(iter(self.known)))
             self.known[name] = located

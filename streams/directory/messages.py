@@ -69,6 +69,9 @@ class StreamFound(Message, frozen=True):
     ticket: Uint53
     entry: StreamEntry
     leaders: tuple[Peer | None, ...]
+    answering: tuple[Annotated[int, msgspec.Meta(ge=-1, lt=1 << 53)], ...] = ()
+    """How many replicas of each shard answer, where they have been no majority for a while; -1 for
+    a shard whose majority answers."""
 
 
 class StreamRefused(Message, frozen=True):
@@ -117,6 +120,9 @@ class ShardOrder(msgspec.Struct, frozen=True, array_like=True):
     """Which nodes are to have it: the leader adds who is missing, then removes who is too many."""
     removed: bool = False
     """Destroy the shard: the stream is gone, or the node is no replica any more."""
+    released: tuple[NodeId, ...] = ()
+    """Nodes that leave and are not waited for any more: the shard goes on without them, or nothing
+    can be done about it."""
 
 
 class KeepShards(Message, frozen=True):
@@ -140,6 +146,9 @@ class ShardReport(msgspec.Struct, frozen=True, array_like=True):
     """It has destroyed the shard."""
     is_barred: bool = False
     """It has lost its promises, and never takes part again with what it has."""
+    is_leaving: bool = False
+    """It drains: it is to lead no more, and to be a replica no more where the others would be no
+    majority without it."""
 
 
 class ShardsReport(Message, frozen=True):

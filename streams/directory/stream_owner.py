@@ -219,8 +219,12 @@ class StreamOwner(Machine):
         self.port.send(sender, StreamRefused(ticket, code, reason))
 
     def _answer(self, sender: Peer, ticket: int, entry: StreamEntry) -> None:
-        leaders = [self._leader(shard) for shard in entry.shards()]
-        self.port.send(sender, StreamFound(ticket, entry, tuple(leaders)))
+        leaders, answering = [], []
+        for shard, place in zip(entry.shards(), entry.places, strict=True):
+            leaders.append(self._leader(shard))
+            known = self._supervised.get(shard)
+            answering.append(-1 if known is None else known.answering(place, self.port.now))
+        self.port.send(sender, StreamFound(ticket, entry, tuple(leaders), tuple(answering)))
 
     def _leader(self, shard: str) -> Peer | None:
         supervision = self._supervised.get(shard)
@@ -306,6 +310,11 @@ class StreamOwner(Machine):
                         _give(orders, peer, ShardOrder(shard, "", (), (), removed=True), entry)
                     else:
                         _give(orders, peer, order, entry)
+                for peer in supervision.released(entry.places[number], now):
+                    if peer.id not in inside:
+                        _give(
+                            orders, peer, ShardOrder(shard, "", (), (), released=(peer.id,)), entry
+                        )
             if entry is not found:
                 self._write(entry)
         for shard in [one for one in self._supervised if one not in alive]:
@@ -333,7 +342,7 @@ class StreamOwner(Machine):
 
     def on_shards_report(self, sender: Peer, message: ShardsReport) -> None:
         """A node says what it has."""
-        now, is_decidable = self.port.now, False
+        now, is_decidable, moves = self.port.now, False, False
         for report in message.reports:
             supervision = self._supervised.get(report.shard)
             if report.is_gone:
@@ -341,11 +350,12 @@ class StreamOwner(Machine):
                 if supervision is not None:
                     supervision.destroyed(sender.id)
             elif supervision is not None:
+                moves |= supervision.moves_on(sender.id, report)
                 supervision.reported(sender, report, now)
                 entry = self.entry(supervision.stream)
                 place = None if entry is None else entry.places[supervision.number]
                 is_decidable |= place is not None and supervision.is_decidable(place, now)
-        if is_decidable:
+        if is_decidable or moves:
             self._beat()
 
     def on_link_down(self, event: LinkDown) -> None:

@@ -7,6 +7,11 @@ nominates anybody, so that a new owner does not depose a leader that it has not 
 Nodes that do not answer for `GONE` seconds are replaced, one by one, by the leader; at once those
 that have lost their promises (*barred*). Where there is no other node, such a one is removed first,
 and comes back with an empty log: it was no part of any majority, so none is lost.
+
+A node that leaves in order leads no more once another replica has taken over, and stays a replica
+if the others are a majority without it: it is back soon, as a rule. If they are not, the leader
+removes it from the replicas before it stops (those that are silent first, since a change is
+committed by a majority of what it leaves). It is added again when it comes back.
 """
 
 from __future__ import annotations
@@ -34,6 +39,14 @@ GONE: Final = 30.0
 """Seconds without a report after which another node takes a replica's place. Guess: longer than a
 restart, so that nodes which are updated one after the other do not make every log move."""
 
+UNCLEAR: Final = 1.2
+"""Seconds since a node has said that it leaves, in which replicas that do not answer are waited for
+as well: two heartbeats, and their answers."""
+
+NO_MAJORITY_AFTER: Final = 2.0
+"""Seconds without a majority of replicas that answer after which programs are refused: longer than
+it takes to restart a node."""
+
 
 class Heard:
     """The last report of one node on one shard, and when it came."""
@@ -55,6 +68,9 @@ class Supervision:
         self._nominated: NodeId = ""
         self._begun = now
         self._coming: Peer | None = None  # who is being sent the log, to become a replica
+        self._leaving: dict[NodeId, tuple[float, float]] = {}  # when it said so first, and last
+        self._had_majority = now  # when a majority was seen to answer last
+        self._ordered_at = now  # when all were asked last
 
     # -- what is heard ---------------------------------------------------------------------------
 
@@ -62,10 +78,15 @@ class Supervision:
         """A node has said what it has."""
         self._down.discard(peer.id)
         self.heard[peer.id] = Heard(peer, report, now)
+        if report.is_leaving:
+            self._leaving[peer.id] = (self._leaving.get(peer.id, (now,))[0], now)
+        else:
+            self._leaving.pop(peer.id, None)
 
     def link_down(self, node: NodeId) -> None:
         """A node is out of reach: it does not lead, as far as this owner can say."""
         self._down.add(node)
+        self._leaving.pop(node, None)
 
     def leader(self, now: float) -> Heard | None:
         """Who leads, by its own word and not long ago."""
@@ -75,6 +96,67 @@ class Supervision:
             if heard.report.leading and node not in self._down and now - heard.at <= SILENT
         ]
         return max(leading, key=lambda heard: heard.report.leading, default=None)
+
+    def answering(self, place: ShardPlace, now: float) -> int:
+        """How many replicas answer, if they have been no majority for `NO_MAJORITY_AFTER` seconds
+        of heartbeats; else -1."""
+        if now - self._ordered_at > SILENT:  # nobody was asked for a while
+            return -1
+        count = sum(self._is_ready(peer.id, now) for peer in place.replicas)
+        if 2 * count > len(place.replicas):
+            self._had_majority = now
+        return count if now - self._had_majority > NO_MAJORITY_AFTER else -1
+
+    def _is_ready(self, node: NodeId, now: float) -> bool:
+        heard = self.heard.get(node)
+        return heard is not None and self._answers(heard, now) and heard.report.is_ready
+
+    # -- nodes that leave ------------------------------------------------------------------------
+
+    def moves_on(self, node: NodeId, report: ShardReport) -> bool:
+        """Whether a report is a step of a node's leaving, on which the next one follows at once."""
+        before = self.heard.get(node)
+        if before is None or not (self._leaving or report.is_leaving):
+            return report.is_leaving
+        old = before.report
+        known = (old.is_leaving, old.leading, old.replicas)
+        return known != (report.is_leaving, report.leading, report.replicas)
+
+    def _is_leaving(self, node: NodeId, now: float) -> bool:
+        return node in self._leaving and now - self._leaving[node][1] <= GONE
+
+    def _staying(self, place: ShardPlace, now: float) -> list[NodeId]:
+        """The replicas that answer and do not leave."""
+        ids = [peer.id for peer in place.replicas]
+        return [n for n in ids if self._is_ready(n, now) and not self._is_leaving(n, now)]
+
+    def _shrinks(self, place: ShardPlace, now: float) -> bool:
+        """Whether the replicas that stay are no majority, and those that answer can still make
+        them one by removing others."""
+        staying, count = self._staying(place, now), len(place.replicas)
+        there = sum(self._is_ready(peer.id, now) for peer in place.replicas)
+        return 0 < 2 * len(staying) <= count < 2 * there
+
+    def released(self, place: ShardPlace, now: float) -> tuple[Peer, ...]:
+        """The nodes that leave and may stop, as far as this shard is concerned."""
+        leaving = [node for node in self._leaving if self._is_leaving(node, now)]
+        if not leaving:
+            return ()
+        awaited: set[NodeId] = set()
+        replicas = by_id(place.replicas)
+        is_new = now - min(self._leaving[node][0] for node in leaving) < UNCLEAR
+        is_enough = 2 * len(self._staying(place, now)) > len(replicas)
+        leader = self.leader(now)
+        # A replica that does not answer may have come back just now.
+        is_open = is_new and not replicas.keys() <= set(leaving)
+        changes = leader is not None and (self._coming is not None or not leader.report.replicas)
+        if place.is_founded and not is_enough:
+            awaited.update(replicas if is_open or changes or self._shrinks(place, now) else ())
+        if leader is not None and self._successor(place, leader, now) != leader.peer.id:
+            awaited.add(leader.peer.id)
+        return tuple(
+            self.heard[node].peer for node in leaving if node in self.heard and node not in awaited
+        )
 
     # -- what is to be done ----------------------------------------------------------------------
 
@@ -93,8 +175,9 @@ class Supervision:
         """Who is to lead; "": wait for reports."""
         leader = self.leader(now)
         if leader is not None:
-            self._asking_since, self._nominated = now, leader.peer.id
-            return leader.peer.id
+            successor = self._successor(place, leader, now)
+            self._asking_since, self._nominated = now, successor
+            return successor
         lost = ""
         if self._nominated:  # the leader was lost, or the nominee does not manage
             heard = self.heard.get(self._nominated)
@@ -102,13 +185,7 @@ class Supervision:
             if is_there and now - self._asking_since < SILENT:
                 return self._nominated
             self._asking_since, lost, self._nominated = now, self._nominated, ""
-        ready = [
-            heard
-            for peer in place.replicas
-            if (heard := self.heard.get(peer.id)) is not None
-            and self._answers(heard, now)
-            and heard.report.is_ready
-        ]
+        ready = [self.heard[peer.id] for peer in place.replicas if self._is_ready(peer.id, now)]
         # Who is lost is not waited for. Reports that are half a second old do: the nominee fetches
         # what another has more.
         there = {heard.peer.id for heard in ready}
@@ -117,9 +194,22 @@ class Supervision:
             return ""
         if 2 * len(ready) <= len(place.replicas):  # no majority would follow
             return ""
-        furthest = max(ready, key=lambda heard: heard.report.position)
+        staying = set(self._staying(place, now))
+        able = [heard for heard in ready if heard.peer.id in staying] or ready
+        furthest = max(able, key=lambda heard: heard.report.position)
         self._asking_since, self._nominated = now, furthest.peer.id
         return furthest.peer.id
+
+    def _successor(self, place: ShardPlace, leader: Heard, now: float) -> NodeId:
+        """Who is to lead from now on: the leader, or if that leaves, the furthest of those that
+        stay, as long as a majority answers."""
+        there = sum(self._is_ready(peer.id, now) for peer in place.replicas)
+        staying = self._staying(place, now)
+        if not self._is_leaving(leader.peer.id, now) or 2 * there <= len(place.replicas):
+            return leader.peer.id
+        if self._nominated in staying:
+            return self._nominated
+        return max(staying, key=lambda n: self.heard[n].report.position, default=leader.peer.id)
 
     def is_decidable(self, place: ShardPlace, now: float) -> bool:
         """Whether nobody leads or is nominated, and all replicas have said how far they are."""
@@ -140,16 +230,27 @@ class Supervision:
         and one less where they are too many. So one comes or goes at a time."""
         there = by_id(place.replicas)
         gone = [peer for node, peer in there.items() if self._is_gone(node, now)]
+        leader = self.leader(now)
+        led = "" if leader is None else leader.peer.id
+        leaving = [peer for n, peer in there.items() if self._is_leaving(n, now) and n != led]
+        if self._shrinks(place, now):
+            silent = [p for node, p in there.items() if not self._is_ready(node, now)]
+            leaves = next((peer.id for peer in (*silent, *leaving)), "")
+            return tuple(peer for node, peer in there.items() if node != leaves)
         if len(there) > count:
-            leader = self.leader(now)
-            spare = [p for n, p in there.items() if leader is None or n != leader.peer.id]
-            leaves = (gone or spare)[-1].id
+            spare = [p for n, p in there.items() if n != led]
+            leaves = (gone or leaving or spare)[-1].id
             return tuple(peer for node, peer in there.items() if node != leaves)
         if len(there) - len(gone) == count:
             return place.replicas
         coming = self._coming
-        if coming is None or coming.id in there or coming.id in self._down:
-            others = {n: p for n, p in candidates.items() if n not in there}
+        unfit = {*there, *self._down, *(n for n in self._leaving if self._is_leaving(n, now))}
+        if coming is None or coming.id in unfit:
+            others = {
+                n: p
+                for n, p in candidates.items()
+                if n not in there and not self._is_leaving(n, now)
+            }
             coming = next(iter(choose_replicas(stream, self.number, 1, others)), None)
         self._coming = coming
         if coming is not None:
@@ -181,4 +282,11 @@ class Supervision:
             count = entry.options.replicas
             wanted = self.wanted(place, entry.id, count, candidates(), now)
         founders = () if place.is_founded else place.replicas
-        return ShardOrder(self.shard, self.nominee(place, now), founders, wanted)
+        if now - self._ordered_at > SILENT:
+            self._had_majority = now
+        self._ordered_at = now
+        self.answering(place, now)
+        nominee, released = self.nominee(place, now), self.released(place, now)
+        return ShardOrder(
+            *(self.shard, nominee, founders, wanted), released=tuple(peer.id for peer in released)
+        )

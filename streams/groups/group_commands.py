@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from overlay.client import Command, Done, Failed
+from overlay.client import NO_MAJORITY, Command, Done, Failed
 from overlay.info import GroupInfo, GroupShardInfo
 from overlay.machine import Machine, Message, Peer, Port, Timer
 from overlay.stream_client import (
@@ -23,9 +23,8 @@ from overlay.stream_client import (
     RemoveGroup,
 )
 from streams.consuming.messages import ReadFrom
-from streams.consuming.readers import Locator
 from streams.directory.entry import StreamEntry
-from streams.directory.locator import StreamLocated, StreamMissing
+from streams.directory.locator import Locator, StreamLocated, StreamMissing
 from streams.groups.founding import fault_of
 from streams.groups.messages import (
     MOVED,
@@ -76,6 +75,7 @@ class _Question:
         self.known = False  # some shard has such a group
         self.count = 0
         self.tries = 0
+        self.is_sent = False  # a leader may know of it
 
 
 class GroupCommands(Machine):
@@ -103,7 +103,15 @@ class GroupCommands(Machine):
     def on_located(self, event: StreamLocated) -> None:
         """A stream is found, or its leaders are others."""
         for ticket, question in list(self._questions.items()):
-            if question.command.stream == event.name and question.entry is None:
+            if question.command.stream != event.name:
+                continue
+            places = question.open or range(len(event.entry.places))
+            lists = isinstance(question.command, GetGroups)  # any leader can answer that
+            fault = event.is_stuck if lists else event.no_majority
+            reason = next(filter(None, map(fault, places)), "")
+            if reason and not question.is_sent:
+                self._fail(ticket, NO_MAJORITY, reason)
+            elif question.entry is None:
                 question.entry = event.entry
                 for place, shard in enumerate(event.entry.shards()):
                     if asked := _asked(ticket, shard, place, question.command):
@@ -128,6 +136,7 @@ class GroupCommands(Machine):
             leader = question.hints.pop(place, None)
             leader = leader or self._locator.leader(question.command.stream, place)
             if leader is not None:
+                question.is_sent = True
                 self.port.send(leader, asked)
             elif question.tries > 1:
                 self._locator.locate(question.command.stream)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from overlay.bounded import BoundedDict
-from overlay.client import Command, Done, Failed
+from overlay.client import NO_MAJORITY, Command, Done, Failed
 from overlay.links.events import LinkDown
 from overlay.machine import Machine, Peer, Port, Timer
 from overlay.stream_client import (
@@ -27,9 +27,9 @@ from overlay.stream_client import (
     TakeRows,
 )
 from streams.consuming.messages import ReadFrom
-from streams.consuming.readers import Locator, first_number
+from streams.consuming.readers import first_number
 from streams.directory.entry import StreamEntry
-from streams.directory.locator import StreamLocated, StreamMissing
+from streams.directory.locator import Locator, StreamLocated, StreamMissing
 from streams.groups.founding import fault_of
 from streams.groups.messages import (
     LISTED_MOST,
@@ -466,6 +466,11 @@ class Members(Machine):
                 known = member.command.attachments
                 for seat, attachment in zip(member.seats, known, strict=False):
                     seat.attachment = attachment
+            if not member.is_ready and not member.command.attachments:
+                wanting = (event.no_majority(seat.place) for seat in member.seats)
+                if reason := next(filter(None, wanting), ""):
+                    self._end(member, NO_MAJORITY, reason)
+                    continue
             for seat in member.seats:
                 if not seat.number:
                     self._open(member, seat)

@@ -20,6 +20,7 @@ from overlay.info import ConsumerInfo, ForkInfo, HeldShard, IntakeInfo
 from overlay.machine import (
     Handlers,
     Key,
+    LocalEvent,
     Machine,
     Message,
     NodeId,
@@ -67,6 +68,17 @@ LOOK: Final = 2.0
 """Seconds between looks at what is orphaned, and at what has changed."""
 
 
+LEAVE_MOST: Final = 5.0
+"""Seconds for which a node that leaves waits until its shards go on without it: ten heartbeats of
+owners, which have to find another leader and to remove a replica. Guess."""
+
+LOOK_AT_LEAVING: Final = 0.25
+"""Seconds between two looks at that: half a heartbeat."""
+
+OWNER_AWAY: Final = 2.0
+"""Seconds without a word of a shard's owner after which a node that leaves does not wait for it:
+four heartbeats."""
+
 EPOCHS_AHEAD: Final = 1 << 32
 """By which an epoch may be higher than the one that was promised: more than there are elections,
 and a small part of those that there can be."""
@@ -80,6 +92,14 @@ CONSUMERS_SHOWN: Final = 100
 
 class LookAtShards(Timer, frozen=True):
     """Time to look at what no owner has asked for, and what is not to be kept any more."""
+
+
+class LookAtLeaving(Timer, frozen=True):
+    """Time to look whether the shards of a node that leaves go on without it."""
+
+
+class ShardsReleased(LocalEvent, frozen=True):
+    """The shards of this node, which leaves, go on without it, or are not waited for."""
 
 
 class Held:
@@ -98,6 +118,8 @@ class Held:
         """The stream, as the owner described it last."""
         self.named: frozenset[NodeId] = frozenset()
         """The nodes that the owner has named for it last: who has it, and who is to lead it."""
+        self.released = False
+        """The owner has said that this node, which leaves, is not waited for."""
 
 
 class ShardHosts(Machine):
@@ -126,6 +148,8 @@ class ShardHosts(Machine):
         self.keys: Callable[[str], int | None] = lambda shard: None
         """What a shard takes in here by itself, for people."""
         self._lost: dict[str, list[StreamEntry]] = {}  # by the key that is looked up
+        self._leaving_since: float | None = None
+        self._is_released = False
 
     def handlers(self) -> Handlers:
         """The handlers of this machine, and those of a replica, for the one that is meant."""
@@ -192,6 +216,43 @@ class ShardHosts(Machine):
         """The shards that this node leads."""
         return [shard for shard in self.held if self.leading(shard) is not None]
 
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """The node leaves: have others lead its shards, and go on without it as a replica where
+        that is needed for a majority. `ShardsReleased` follows."""
+        self._leaving_since = self.port.now
+        for held in self.held.values():
+            self._tell_owner(held)
+        self._look_at_leaving()
+
+    def on_look_at_leaving(self, timer: LookAtLeaving) -> None:
+        """Look once more."""
+        self._look_at_leaving()
+
+    def _look_at_leaving(self) -> None:
+        if self._is_released:
+            return
+        if self.unreleased:
+            self.port.set_timer(LOOK_AT_LEAVING, LookAtLeaving())
+        else:
+            self._is_released = True
+            self.port.emit(ShardsReleased())
+
+    @property
+    def unreleased(self) -> int:
+        """Shards for which this node, which leaves, is still waited for."""
+        now, since = self.port.now, self._leaving_since
+        if since is None or now - since > LEAVE_MOST:
+            return 0
+        return sum(
+            not held.released
+            and held.replica.ready
+            and len(held.replica.replicas) > 1
+            and now - held.ordered_at < OWNER_AWAY
+            for held in self.held.values()
+        )
+
     # -- forks -----------------------------------------------------------------------------------
 
     def hold_fork(self, main: str, fork: str) -> None:
@@ -238,6 +299,8 @@ class ShardHosts(Machine):
             else:
                 reports.append(self._keep(sender, order))
         self.port.send(sender, ShardsReport(tuple(reports)))
+        if self._leaving_since is not None:
+            self._look_at_leaving()
 
     def _keep(self, owner: Peer, order: ShardOrder) -> ShardReport:
         held = self.held.get(order.shard)
@@ -247,6 +310,7 @@ class ShardHosts(Machine):
         elif mine:
             held.replica.found(order.founders)
         held.ordered_at, held.owner = self.port.now, owner
+        held.released = self.port.me.id in order.released
         named = (*(peer.id for peer in (*order.founders, *order.replicas)), order.leader)
         held.named = frozenset(filter(None, named))
         entry = self.entries.get(order.shard.rpartition("/")[0])
@@ -305,6 +369,7 @@ class ShardHosts(Machine):
             replica.ready and not replica.barred,
             replica.replicas if is_settled else (),
             is_barred=replica.barred,
+            is_leaving=self._leaving_since is not None,
         )
 
     def on_opened(self, event: Opened) -> None:

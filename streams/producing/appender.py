@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from overlay.client import NO_MAJORITY
 from overlay.machine import NodeId, Peer, Port
 from streams.log.batches import BatchHead, Row, decode_rows, join_batches
 from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, EVENTS, HEAD, PRODUCERS, Chunk, read
@@ -40,7 +41,6 @@ from streams.producing.messages import (
     FULL,
     MALFORMED,
     MOVED,
-    NO_MAJORITY,
     QUOTA,
     TOO_LARGE,
     UNKNOWN,

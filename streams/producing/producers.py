@@ -12,9 +12,9 @@ it meanwhile (canopy/wire/control).
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from matching import Value
 from overlay.client import (
@@ -30,7 +30,7 @@ from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Port, Ti
 from overlay.stream_client import BeginProducer, ProducerReady
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from streams.directory.entry import AVAILABILITY, StreamEntry
-from streams.directory.locator import StreamLocated, StreamMissing
+from streams.directory.locator import Locator, StreamLocated, StreamMissing
 from streams.log.batches import Row, encode_rows, lacks_key
 from streams.log.fork_name import fork_shard
 from streams.log.row_names import TRACES
@@ -55,23 +55,6 @@ IDLE_MOST: Final = 1_024
 """Sessions of the node itself that are kept without anything to send."""
 
 LEAVING: Final = "leaving"
-
-
-class Locator(Protocol):
-    """`streams.directory.locator.StreamLocator`."""
-
-    @property
-    def known(self) -> Mapping[str, StreamLocated]:
-        """Streams by name."""
-
-    def locate(self, name: str) -> None:
-        """Ask where a stream is: StreamLocated or StreamMissing follows."""
-
-    def leader(self, name: str, shard: int) -> Peer | None:
-        """Who leads a shard, as far as is known."""
-
-    def mistaken(self, name: str, shard: int, node: NodeId) -> None:
-        """That node does not lead it."""
 
 
 class SendAppends(LocalEvent, frozen=True):
@@ -102,6 +85,12 @@ class _ShardLeaders:
         if known is None or known.entry.options.prefer != AVAILABILITY:
             return ()
         return known.entry.places[self._shard].replicas
+
+    def no_majority(self) -> str:
+        known = self._locator.known.get(self._stream)
+        if known is None or known.entry.options.prefer == AVAILABILITY:
+            return ""
+        return known.no_majority(self._shard)
 
 
 class _Append:
@@ -542,8 +531,9 @@ class Producers(Machine):
 
     def on_link_down(self, event: LinkDown) -> None:
         """A node is out of reach, and what it was sent may be lost."""
-        for sending in list(self._busy):
-            sending.on_link_down(event.peer)
+        for session in (*self._own.values(), *self._named.values()):
+            for sending in session.shards.values():
+                sending.on_link_down(event.peer)
 
     def _hold(self, client: int, stream: str, command: Command) -> None:
         self._held.setdefault(stream, []).append((client, command))

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from overlay.client import NO_MAJORITY
 from overlay.machine import Message, NodeId, Peer, Port
 from streams.log.chunk import CHUNK_TARGET
 from streams.log.fork_name import fork_shard, parse_fork
@@ -103,6 +104,10 @@ class Leaders(Protocol):
 
     def replicas(self) -> tuple[Peer, ...]:
         """Who may have a fork of it; none if its stream prefers consistency."""
+
+    def no_majority(self) -> str:
+        """That no majority of its replicas answers, as programs are told; "": as far as is known
+        one does, or rows are taken without it."""
 
 
 class _Batch:
@@ -495,18 +500,47 @@ class Sending:
 
     def located(self) -> None:
         """It is known anew who leads the shard."""
+        if self.is_idle or self.ended or self._fork:
+            return
+        if reason := self._leaders.no_majority():
+            self._refuse_all(reason)
         leader = self._leaders.leader()
-        if leader is None or self.is_idle or self.ended or self._fork:
+        if leader is None or self.is_idle or self.ended:
             return
         if self._target is None or self._target.id != leader.id:
             self._target = leader
             self._repeat()
 
+    def _refuse_all(self, reason: str) -> None:
+        """No majority answers: let programs know. What was not sent is refused; what was sent keeps
+        its numbers and is repeated until a majority has it, but nobody waits for that."""
+        is_opening = self._opened is not None and not self._renews
+        if is_opening or (self._first >= 0 and not self.is_idle):
+            # The numbers are the program's: what follows would take those of what is refused.
+            self._refuse_flight(reason)
+            self.end(NO_MAJORITY, reason)
+            return
+        self._refuse_flight(reason)
+        queue, self._queue, self._queued = self._queue, deque(), 0
+        for batch in queue:
+            batch.then(None, NO_MAJORITY, reason)
+        if not self._flight and not self._session:
+            self.end(NO_MAJORITY, reason)  # it is begun again with the next rows
+
+    def _refuse_flight(self, reason: str) -> None:
+        said = f"{reason}; the rows were sent, and are appended if one does"
+        for request in self._flight:
+            for batch in request.batches:
+                then, batch.then = batch.then, _ignored
+                then(None, IN_DOUBT, said)
+
     def on_link_down(self, peer: Peer) -> None:
         """The link to a node was lost, and perhaps what was sent over it."""
         if self._fork and self._target is not None and self._target.id == peer.id:
             self._leave_fork()
-        elif self._target is not None and self._target.id == peer.id and not self.is_idle:
+        elif self._target is not None and self._target.id == peer.id and self.is_idle:
+            self._target = None
+        elif self._target is not None and self._target.id == peer.id:
             self._target = None
             self._opening = 0
             self._leaders.mistaken(peer.id)
@@ -634,6 +668,10 @@ class Sending:
             self._lose_session(IN_DOUBT, "the fork of the shard was closed before it answered")
         else:
             self._wait()
+
+
+def _ignored(run: Run | None, code: str, reason: str) -> None:
+    """The `Outcome` of a batch whose program was answered already."""
 
 
 def _fits(request: _Request, runs: tuple[Run, ...]) -> bool:

@@ -8,9 +8,11 @@ lost, and whoever asked waits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from overlay.machine import Message, NodeId, Peer, Port
+from overlay.client import NO_MAJORITY
+from overlay.machine import Message, Peer, Port
+from streams.directory.locator import Locator
 from streams.producing.messages import MOVED
 from streams.transactions.messages import BUSY, HalfRefused
 
@@ -23,19 +25,6 @@ majority, below what people wait for."""
 
 HINTS_MOST: Final = 2
 """Leaders that others have named, after which the stream's owner is asked instead."""
-
-
-class Locator(Protocol):
-    """`streams.directory.locator.StreamLocator`."""
-
-    def locate(self, name: str) -> None:
-        """Ask where a stream is."""
-
-    def leader(self, name: str, shard: int) -> Peer | None:
-        """Who leads a shard, as far as is known."""
-
-    def mistaken(self, name: str, shard: int, node: NodeId) -> None:
-        """That node does not lead it, or does not answer."""
 
 
 class Question:
@@ -151,13 +140,24 @@ class Questions:
                 question.target, question.hints = None, 0
             self._send(question)
 
-    def located(self, stream: str) -> None:
-        """It is known anew who leads a stream's shards."""
+    def located(self, stream: str, no_majority: Callable[[int], str]) -> None:
+        """It is known anew who leads a stream's shards. `no_majority`: by shard, that its replicas
+        that answer are none; then what was never sent is refused."""
         for question in list(self._open.values()):
             if question.stream != stream or question.target is not None:
                 continue
+            if (reason := no_majority(question.place)) and not self._is_sent(question.transaction):
+                del self._open[question.number]
+                whose = (question.number, question.transaction)
+                question.then(HalfRefused("", *whose, NO_MAJORITY, reason))
+                continue
             if self._locator.leader(stream, question.place) is not None:
                 self._send(question)  # else it is asked again after a pause
+
+    def _is_sent(self, transaction: str) -> bool:
+        """Whether a leader may know something of a transaction that is asked about."""
+        mine = (q for q in self._open.values() if q.transaction == transaction)
+        return any(question.sent_at > float("-inf") for question in mine)
 
     def link_down(self, peer: Peer) -> None:
         """The link to a node was lost, and perhaps what was sent over it."""

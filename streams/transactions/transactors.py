@@ -10,7 +10,7 @@ node without such a program says nothing, and the half is parked in the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeGuard
+from typing import Final, TypeGuard
 
 from overlay.bounded import BoundedDict
 from overlay.client import (
@@ -33,7 +33,7 @@ from overlay.stream_client import (
     TransactionState,
 )
 from streams.directory.entry import StreamEntry
-from streams.directory.locator import StreamLocated, StreamMissing
+from streams.directory.locator import Locator, StreamLocated, StreamMissing
 from streams.log.batches import Row, encode_rows
 from streams.producing.messages import BATCH_MOST, FULL, NAME_MOST, NODE_PREFIX, TOO_LARGE, RowBatch
 from streams.producing.producers import by_shard, closed, fault_of
@@ -56,7 +56,6 @@ from streams.transactions.messages import (
     ReviewHalf,
 )
 from streams.transactions.questions import PAUSE, Question, Questions
-from streams.transactions.questions import Locator as Leaders
 
 PREPARING_MOST: Final = 16 * 1024 * 1024
 """Bytes of rows on their way to leaders, beyond which nothing more is prepared: what two leaders
@@ -69,14 +68,6 @@ NANOSECONDS: Final = 1e9
 
 Answers = dict[int, Message]
 """Of the leaders of shards, by the shard's number."""
-
-
-class Locator(Leaders, Protocol):
-    """`streams.directory.locator.StreamLocator`."""
-
-    @property
-    def known(self) -> Mapping[str, StreamLocated]:
-        """Streams by name."""
 
 
 class LookAtTransactions(Timer, frozen=True):
@@ -353,7 +344,7 @@ class Transactors(Machine):
         """A stream is found, or its leaders are others."""
         for client, command in self._held.pop(event.name, ()):
             self.commands()[type(command)](client, command)
-        self._questions.located(event.name)
+        self._questions.located(event.name, event.no_majority)
 
     def on_missing(self, event: StreamMissing) -> None:
         """There is no such stream, or nobody knows."""

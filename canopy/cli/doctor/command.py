@@ -36,7 +36,8 @@ def doctor(file: str | None, strict: bool, as_json: bool, connect: str | None, w
 
     Looks at the program, limits, the data folder, its disk (room, and how long a durable write
     takes), keys and certificate, ports and peers. Where a node runs, it is asked whether it is
-    ready, what it has lost, which links are silent, and how far its clock is from its neighbours'.
+    ready, what it has lost, which links are silent, how far its clock is from its neighbours', and
+    whether the streams that it has replicas of can be written.
     Changes nothing, but for a small file in the data folder that is written and removed.
 
     Exit code 0: nothing is wrong; 1: there is an error (with --strict also for a warning); 2: the
@@ -75,6 +76,7 @@ def checks_of(config: NodeConfig, connect: str | None) -> Iterator[tuple[str, Ch
 
 def running_checks(config: NodeConfig, connect: str | None) -> Iterator[tuple[str, Check]]:
     """What a node says of itself; where none runs, whether one could."""
+    from canopy.cli.doctor.streams import look_at_streams, streams_of
     from canopy.client.errors import ControlError, UnreachableError
     from overlay.client import GetPeers, GetStatus, Peers, Status
     from overlay.operating.commands import Clocks, GetClocks
@@ -84,6 +86,7 @@ def running_checks(config: NodeConfig, connect: str | None) -> Iterator[tuple[st
             status = client.ask(GetStatus(0), Status, ANSWER)
             peers = client.ask(GetPeers(0), Peers, ANSWER).peers
             clocks = client.ask(GetClocks(0), Clocks, ANSWER).clocks
+            streams = streams_of(client, status, ANSWER)
     except UnreachableError as error:
         reason = str(error)
         yield "node", lambda: iter([Finding("node", "note", reason)])
@@ -99,6 +102,7 @@ def running_checks(config: NodeConfig, connect: str | None) -> Iterator[tuple[st
     yield "peers", partial(running.look_at_seeds, status)
     yield "links", partial(running.look_at_links, peers)
     yield "clock", partial(running.look_at_clocks, clocks)
+    yield "streams", partial(look_at_streams, streams)
 
 
 def show(findings: list[Finding], counts: dict[Level, int]) -> None:

@@ -13,7 +13,7 @@ import click
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.output import console, label, plain, print_json, table
-from overlay.wording import counted, duration
+from overlay.wording import counted, duration, no_majority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -364,10 +364,9 @@ def troubles(stream: StreamInfo) -> list[str]:
     for shard in stream.shards:
         answering = [r for r in shard.replicas if r.state in ("leads", "follows")]
         if 2 * len(answering) <= len(shard.replicas):
-            found.append(
-                f"shard {shard.number}: {len(answering)} of {len(shard.replicas)} replicas answer: "
-                "nothing can be written or read until a majority does"
-            )
+            number = shard.number if len(stream.shards) > 1 else None
+            said = no_majority(label(stream.name), len(answering), len(shard.replicas), number)
+            found.append(f"{said}; nothing can be written until one does")
         elif not shard.leader:
             found.append(f"shard {shard.number}: a leader is being sought")
         found += [

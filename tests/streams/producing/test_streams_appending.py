@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from overlay.client import NO_MAJORITY
 from streams.log.batches import heads_of, rows_of
 from streams.log.chunk import EVENTS, Chunk, read
 from streams.log.receipt import Receipt
@@ -17,7 +18,6 @@ from streams.producing.messages import (
     FULL,
     MALFORMED,
     MOVED,
-    NO_MAJORITY,
     SEQUENCE,
     TOO_LARGE,
     UNKNOWN,

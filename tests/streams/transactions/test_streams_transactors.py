@@ -92,11 +92,11 @@ def test_where_a_stream_of_fewer_shards_is_says_nothing_of_another() -> None:
     questions = Questions(port, places, lambda: None)
     made: Any = lambda number: number  # noqa: E731
     questions.ask(Question(1, "orders", 2, "t", made, lambda answer: None))
-    questions.located("single")
+    questions.located("single", lambda shard: "")
     assert not sent
     leader = Peer("b" * 16, "")
     places.known["orders"] = (None, None, leader)
-    questions.located("orders")
+    questions.located("orders", lambda shard: "")
     assert sent == [(leader, 1)]
 
 
