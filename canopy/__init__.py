@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from canopy.client.errors import (
+        AddressError,
         CommandFailed,
         CommandTimeoutError,
         ContextError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         EventRefusedError,
         NodeFullError,
         NodeLeavingError,
+        NoMajorityError,
         SelectorRefusedError,
         SubscriptionEndedError,
         UnknownContextError,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from overlay.stream_client import GroupRow
 
 __all__ = [
+    "AddressError",
     "AppendReceipt",
     "AppendResult",
     "Client",
@@ -72,6 +75,7 @@ __all__ = [
     "Gathering",
     "GroupRow",
     "Member",
+    "NoMajorityError",
     "NodeFullError",
     "NodeLeavingError",
     "OpaqueEvent",
@@ -92,6 +96,7 @@ __all__ = [
 _HOMES: Final = {
     "canopy.client.streams.appending": ("AppendResult", "ProducerStart"),
     "canopy.client.errors": (
+        "AddressError",
         "CommandFailed",
         "CommandTimeoutError",
         "ContextError",
@@ -99,6 +104,7 @@ _HOMES: Final = {
         "DeniedError",
         "EventRefusedError",
         "NodeFullError",
+        "NoMajorityError",
         "NodeLeavingError",
         "SelectorRefusedError",
         "SubscriptionEndedError",

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from canopy.cli.completion import context_names
 from canopy.cli.constants import WAIT, WAIT_INTERVAL, WAIT_SILENTLY
-from canopy.cli.errors import USAGE, CommandError
 from canopy.feeds.constants import FORMATS
 
 if TYPE_CHECKING:
     from canopy.client.synchronous import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-ADDRESS: Final = re.compile(r"[^/\\]+:\d+")
 
 format_option = click.option(
     "--format", "format_", type=click.Choice(FORMATS), default="auto", help="The file's format."
@@ -104,18 +99,11 @@ def open_client(where: str | None, wait: float, reconnect: float = 0.0) -> Clien
 
     `wait`: seconds to wait for a node that does not run (yet), which is said on standard error
     when it takes long; `reconnect`: seconds for which a node that goes away is looked for.
-    Raises CommandError for an address, UnreachableError if no node runs there.
+    Raises AddressError for an address, UnreachableError if no node runs there.
     """
     from canopy.client.errors import UnreachableError
     from canopy.client.synchronous import connect
 
-    if where is not None and ADDRESS.fullmatch(where) and not Path(where).exists():
-        raise CommandError(
-            f"{where} is an address, and who uses a node of another machine needs a token: "
-            f"`canopy access add NAME --address {where}` there writes a file, which is given "
-            f"instead; on its own machine give the node's data folder",
-            USAGE,
-        )
     began, is_silent = time.monotonic(), True
     while True:
         try:

@@ -25,6 +25,7 @@ CODES: Final = {
     "DeniedError": DENIED,
     "CommandTimeoutError": TIME_OUT,
     "UnknownContextError": USAGE,
+    "AddressError": USAGE,
     "TokensError": FAILURE,
     "ControlError": FAILURE,
     "ConfigError": USAGE,
@@ -52,6 +53,8 @@ REPLY_CODES: Final = {
     "selector": USAGE,
     "time-out": TIME_OUT,
     "leaving": UNREACHABLE,
+    "no-majority": UNREACHABLE,
+    "in-doubt": TIME_OUT,
     "denied": DENIED,
 }
 """Exit codes for the code of a node's `Failed` reply; FAILURE for any other."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from overlay.client import ENDED, LEAVING
+from overlay.client import ENDED, LEAVING, NO_MAJORITY
 
 
 class ControlError(Exception):
@@ -35,6 +35,11 @@ class DeniedError(ControlError):
     """The node exists and this user may not talk to it (exit code 4)."""
 
 
+class AddressError(ControlError):
+    """A node's address was given, which says nothing by which it would serve a program: it takes
+    the data folder, or an access file (exit code 2)."""
+
+
 class ContextError(ControlError):
     """The user's named contexts cannot be read (exit code 1)."""
 
@@ -49,7 +54,7 @@ class CommandTimeoutError(ControlError):
 
 class CommandFailed(ControlError):  # noqa: N818 - the word of the reply
     """The node answered `Failed`. `code` is usage, selector, refused, denied, time-out, unknown,
-    ended or leaving."""
+    ended, leaving or no-majority, among others."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -66,12 +71,35 @@ class NodeLeavingError(CommandFailed):
     be sent again, to this node when it is back or to another one (exit code 3)."""
 
 
+class NoMajorityError(CommandFailed):
+    """No majority of a stream's replicas answers, and nothing of the command was carried out: it
+    may be sent again when one does (exit code 3)."""
+
+
 class SubscriptionEndedError(CommandFailed):
     """Another program has ended the subscription (`canopy subs rm`); no more events come."""
 
 
 class EventRefusedError(CommandFailed):
-    """The node does not accept the event; the text says which attribute, and why."""
+    """The event is none; the text says which attribute, and why."""
+
+    place: int | None = None
+    """Where several were given: which of them, from 0 on, if it was refused before it was sent."""
+
+    def behind(self, count: int) -> EventRefusedError:
+        """The same of an event that has `count` others before its batch."""
+        if self.place is None:
+            return self
+        return unfit_event(self.place + count, self.fault)
+
+    fault: str = ""
+
+
+def unfit_event(place: int, fault: str) -> EventRefusedError:
+    """The error for event `place` of those that were given."""
+    error = EventRefusedError("event", f"event {place}: {fault}")
+    error.place, error.fault = place, fault
+    return error
 
 
 KINDS: Final = {
@@ -79,6 +107,7 @@ KINDS: Final = {
     "event": EventRefusedError,
     ENDED: SubscriptionEndedError,
     LEAVING: NodeLeavingError,
+    NO_MAJORITY: NoMajorityError,
 }
 """Errors of a class of their own, by the code of the reply."""
 

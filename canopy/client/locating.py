@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Final
 
 from canopy.client.errors import (
+    AddressError,
     CommandTimeoutError,
     ControlError,
     DeniedError,
@@ -13,16 +16,25 @@ from canopy.client.errors import (
 )
 from canopy.wire.folder import control_path, default_folder
 
+ADDRESS: Final = re.compile(r"[^/\\]+:\d+")
+
 
 def find_socket(where: str | Path | None) -> Path:
     """The control socket of the data folder `where` (None: the default one), or `where` itself if
     it is no folder.
 
-    Raises UnreachableError or DeniedError, with what to do.
+    Raises UnreachableError, DeniedError or AddressError, with what to do.
     """
+    given = where
     where = Path(where).expanduser() if where is not None else default_folder()
     try:
         if not where.exists():
+            if ADDRESS.fullmatch(str(given)):
+                raise AddressError(
+                    f"{given} is an address, and who uses a node of another machine needs a token: "
+                    f"`canopy access add NAME --address {given}` there writes a file, which is "
+                    f"given instead; on its own machine give the node's data folder"
+                )
             raise UnreachableError(
                 f"there is no node at {where}: no such folder or socket; "
                 f"start one with `canopy node --data {where}`"

@@ -15,7 +15,6 @@ from canopy.client.errors import (
     ControlError,
     EventRefusedError,
     NodeLeavingError,
-    UnreachableError,
 )
 from canopy.client.resubscription import Backoff
 from canopy.client.session import expected
@@ -59,26 +58,6 @@ class PublishResult(msgspec.Struct, frozen=True):
         return len(self.identities) - len(self.refused)
 
 
-_NONE: Final = (bytes, bytearray, memoryview, list, tuple, set, frozenset, dict)
-
-
-def no_value(events: Iterable[Draft]) -> str:
-    """Which value of an event is none that an attribute may have, of those at which a node ends the
-    connection; "": none is. Looked for when it has ended: looking at every value costs as much as
-    making the event."""
-    for place, draft in enumerate(events):
-        values: Mapping[str, object] = draft.attributes
-        for name, value in values.items():
-            if isinstance(value, _NONE):
-                kind = type(value).__name__
-                wanted = "a value is a boolean, a number, a text or None; bytes go as payload"
-                return (
-                    f"attribute {name!r} of event {place} is a {kind}, for which nodes end the "
-                    f"connection: {wanted}"
-                )
-    return ""
-
-
 class Drafting:
     """Makes drafts of a program's events and names those that have no `id`."""
 
@@ -90,7 +69,12 @@ class Drafting:
         """`event` as a draft; it gets an `id` and a `type` ("event") where it has none."""
         if isinstance(event, Draft):
             return event
-        attributes = dict(event)
+        try:
+            attributes = dict(event)
+        except (TypeError, ValueError):
+            kind = type(event).__name__
+            reason = f"an event is a mapping of names to values, or a Draft, not a {kind}"
+            raise EventRefusedError("event", reason) from None
         if attributes.get("id") is None:
             attributes["id"] = f"{self._prefix}.{next(self._numbers)}"
         if not isinstance(attributes.get("type"), str):
@@ -149,6 +133,12 @@ class Outbox(Generic[L]):
         self._unanswered[id(made)] = made
         return made
 
+    @property
+    def events(self) -> int:
+        """How many events have left."""
+        replied = sum(len(reply.identities) for reply in self._replies)
+        return replied + sum(len(sent.command.events) for sent in self._unanswered.values())
+
     def answered(self, sent: Sent[L], reply: Published) -> None:
         """Note the reply to a batch."""
         del self._unanswered[id(sent)]
@@ -164,9 +154,6 @@ class Outbox(Generic[L]):
         error.in_doubt = sum(len(sent.command.events) for sent in self._unanswered.values())
         doubt = f", the next {error.in_doubt} may be" if error.in_doubt else ""
         error.add_note(f"the first {error.answered} events are published{doubt}, no others are")
-        for sent in self._unanswered.values():
-            if isinstance(error, UnreachableError) and (fault := no_value(sent.command.events)):
-                error.add_note(fault)
 
 
 def result_of(replies: Sequence[Published], asked: bool) -> PublishResult:
@@ -225,7 +212,10 @@ class Publishing(Generic[L]):
         return outbox.result
 
     def _send(self, outbox: Outbox[L], command: Publish, timeout: float) -> Steps[Sent[L]]:
-        link, number = yield partial(self._begin, command, timeout)
+        try:
+            link, number = yield partial(self._begin, command, timeout)
+        except EventRefusedError as error:
+            raise error.behind(outbox.events) from None
         return outbox.sent(command, link, number)
 
     def _finish(self, outbox: Outbox[L], sent: Sent[L], timeout: float) -> Steps[None]:

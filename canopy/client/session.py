@@ -26,6 +26,7 @@ from canopy.client.errors import (
     failure,
 )
 from canopy.client.frames import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Sized
+from canopy.client.outgoing import check, misfit, unfit_value
 from canopy.client.seals import Sealer, opened, opened_delivery, opened_reply, sealed
 from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
 from overlay.client import (
@@ -135,13 +136,18 @@ class ControlSession:
         return self._last_request
 
     def encode(self, command: Command, number: int) -> bytes:
-        """The frame of `command` as request `number`. CommandFailed if it cannot be encoded, or is
-        larger than a frame may be."""
+        """The frame of `command` as request `number`. EventRefusedError if an event of it cannot be
+        encoded, CommandFailed if nothing else of it can, is of a type that it may have, or it is
+        larger than a frame may be: a node ends the connection of who sends it."""
         try:
             if self._sealer is not None:
                 command = sealed(self._sealer, command)
+            check(command)
             return COMMAND_FRAMES.encode(msgspec.structs.replace(command, request=number))
+        except msgspec.ValidationError as error:
+            raise CommandFailed("usage", misfit(command, str(error))) from None
         except (ValueError, OverflowError, TypeError, UnicodeEncodeError) as error:
+            unfit_value(command)
             raise CommandFailed("usage", f"this command cannot be sent: {error}") from None
 
     def encode_grant(self) -> tuple[Grant, bytes]:

@@ -70,7 +70,8 @@ def connect(
     opened when they come (`canopy.seal_of`).
 
     Raises UnreachableError where no node runs, DeniedError where it, or the seal file, belongs to
-    another user, CommandTimeoutError after `timeout` seconds, and UnknownContextError.
+    another user, CommandTimeoutError after `timeout` seconds, AddressError for an address,
+    and UnknownContextError.
     """
     node, sealer = node_of(where, context), open_seals(seal)
     client = Client(lambda credit: ControlClient.connect(node, timeout, credit, sealer), reconnect)

@@ -121,6 +121,7 @@ def refusal(error: ControlError) -> Refused:
     if isinstance(error, CommandFailed):
         known = {"unknown": 404, "usage": 400, "event": 400, "too-large": 413, "quota": 429}
         known |= {"offset-out-of-range": 410, "leaving": 503, "expired": 410}
+        known |= {"no-majority": 503, "in-doubt": 504}
         return Refused(known.get(error.code, 409), error.reason)
     return Refused(502, str(error))
 

@@ -11,13 +11,20 @@ from typing import Any, Final, Generic
 
 import msgspec
 
-from canopy.client.errors import CommandFailed, ControlError, NodeLeavingError, UnreachableError
-from canopy.client.publishing import Attributes, Drafting, L, no_value
+from canopy.client.errors import (
+    CommandFailed,
+    ControlError,
+    EventRefusedError,
+    NodeLeavingError,
+    UnreachableError,
+)
+from canopy.client.publishing import Attributes, Drafting, L
 from canopy.client.resubscription import Backoff
 from canopy.client.session import expected
 from canopy.client.steps import Steps
 from overlay.client import (
     LEAVING,
+    NO_MAJORITY,
     AppendEvents,
     Draft,
     EventsAppended,
@@ -34,7 +41,16 @@ BATCH_BYTES: Final = 128 * 1024
 AHEAD: Final = 4
 """Batches without an answer at once: as many requests as a node has under way to a shard."""
 
-NOT_APPENDED: Final = ("unknown", "usage", "event", "too-large", "quota", "malformed", LEAVING)
+NOT_APPENDED: Final = (
+    "unknown",
+    "usage",
+    "event",
+    "too-large",
+    "quota",
+    "malformed",
+    LEAVING,
+    NO_MAJORITY,
+)
 """Codes of a `Failed` after which nothing of its batch is or will be appended."""
 
 
@@ -144,7 +160,7 @@ class Appending(Generic[L]):
                         batch = _next(rest, self._pending)
                     if self._producer and self._link is None:
                         yield from self.opening(timeout)
-                    yield from self._send_all(timeout)
+                    yield from self._send_all(timeout, count)
                     if batch is None and len(self._pending) <= ahead:
                         left = len(self._pending)
                         break
@@ -163,8 +179,6 @@ class Appending(Generic[L]):
             error.in_doubt = sum(len(b.events) for b in self._pending if b.sent is not None)
             doubt = f", the next {error.in_doubt} may be" if error.in_doubt else ""
             error.add_note(f"the first {count} events are appended{doubt}, no others are")
-            if isinstance(error, UnreachableError) and (fault := self._no_value()):
-                error.add_note(fault)
             raise
         finally:
             while len(self._pending) > left:
@@ -174,11 +188,16 @@ class Appending(Generic[L]):
         receipts = tuple(receipt for reply in replies for receipt in reply.receipts)
         return AppendResult(replies[0].stream if replies else "", count, receipts)
 
-    def _send_all(self, timeout: float) -> Steps[None]:
+    def _send_all(self, timeout: float, count: int) -> Steps[None]:
+        before = count
         for batch in self._pending:
             if batch.sent is None:
                 command = AppendEvents(0, self._stream, batch.events, self._producer)
-                batch.sent = yield partial(self._begin, command, timeout)
+                try:
+                    batch.sent = yield partial(self._begin, command, timeout)
+                except EventRefusedError as error:
+                    raise error.behind(before) from None
+            before += len(batch.events)
 
     def _finish(self, timeout: float) -> Steps[EventsAppended]:
         batch = self._pending[0]
@@ -190,17 +209,11 @@ class Appending(Generic[L]):
             self.next = tuple(following.get(n, number) for n, number in enumerate(self.next))
         return reply
 
-    def _no_value(self) -> str:
-        """Why the node may have ended the connection; "": for no value of these events."""
-        return next(filter(None, (no_value(batch.events) for batch in self._pending)), "")
-
     def _recover(
         self, error: UnreachableError | CommandFailed, until: float, backoff: Backoff
     ) -> Steps[None]:
         """Go on after the connection was lost, if nothing can be appended twice by that: all that
         is not answered is sent again. Raises `error` where it cannot."""
-        if isinstance(error, UnreachableError) and self._no_value():
-            raise error  # the node would end the connection again
         first = self._pending[0] if self._pending else None
         lost = isinstance(error, UnreachableError) or (
             error.code == "usage"

@@ -16,7 +16,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, get_args
 
-from canopy.client.errors import CommandTimeoutError, ControlError, UnreachableError
+from canopy.client.errors import (
+    CommandTimeoutError,
+    ControlError,
+    NoMajorityError,
+    UnreachableError,
+)
 from canopy.client.session import expected
 from canopy.client.steps import Link, Steps
 from overlay.client import (
@@ -280,7 +285,7 @@ class ReadingCore(Generic[L]):
             try:
                 yield from self._opening()
                 return
-            except UnreachableError:
+            except (UnreachableError, NoMajorityError):
                 self._beginning = None
                 if time.monotonic() > until or (yield partial(self._pause, PAUSE)):
                     raise

@@ -36,6 +36,15 @@ CONNECT = {"trio": canopy.trio.connect, "asyncio": canopy.aio.connect}
 both = pytest.mark.parametrize("kind", ["trio", "asyncio"])
 
 
+UNFIT: list[Any] = [{"a": [1]}, {3: 3}, {"a": b"x"}, {"a": object()}, {"a": 2**70}]
+REFUSING: list[Callable[[Any, Any], Any]] = [
+    lambda client, event: client.publish(event),
+    lambda client, event: client.append("kept", [event]),
+    lambda client, event: client.transaction("kept", "p", "t").prepare([event]),
+]
+"""Ways in which a face takes events from a program."""
+
+
 class Node:
     """A node that stays at its address and can be killed."""
 
@@ -142,6 +151,8 @@ class TestSynchronous:
     def test_errors_say_what_is_wrong(self, node: Node, tmp_path: Path) -> None:
         with pytest.raises(canopy.UnreachableError, match="canopy node --data"):
             canopy.connect(tmp_path)
+        with pytest.raises(canopy.AddressError, match="canopy access add NAME --address 1"):
+            canopy.connect("1.2.3.4:4470")
         with canopy.connect(node.data) as client:
             with pytest.raises(canopy.SelectorRefusedError) as refused:
                 client.subscribe("n > > 1")
@@ -151,8 +162,16 @@ class TestSynchronous:
             ]
             with pytest.raises(canopy.EventRefusedError, match="inf"):
                 client.publish({"n": float("inf")})
-            with pytest.raises(canopy.CommandFailed, match="cannot be sent"):
-                client.publish({"n": object()})  # type: ignore[dict-item]
+            for event in UNFIT:
+                for refuses in REFUSING:
+                    with pytest.raises(canopy.EventRefusedError, match="attribute"):
+                        refuses(client, event)
+            with pytest.raises(canopy.CommandFailed, match="selector: "):
+                client.subscribe(5)  # type: ignore[arg-type]
+            with pytest.raises(canopy.EventRefusedError, match="event 600: attribute 'n'") as late:
+                client.publish_many({"n": n if n != 600 else [n]} for n in range(700))
+            assert late.value.answered + late.value.in_doubt == 512
+            assert client.publish({"n": 1}).count == 1, "the connection is the same"
         with pytest.raises(canopy.UnreachableError, match="closed"):
             client.publish({"n": 1})
 
@@ -319,11 +338,18 @@ class TestAsynchronous:
         async def main() -> None:
             with pytest.raises(canopy.UnreachableError):
                 await CONNECT[kind](tmp_path)
+            with pytest.raises(canopy.AddressError, match="canopy access add"):
+                await CONNECT[kind]("1.2.3.4:4470")
             async with CONNECT[kind](node.data) as client:
                 with pytest.raises(canopy.SelectorRefusedError, match=r"\^"):
                     await client.subscribe("n > > 1")
-                with pytest.raises(canopy.EventRefusedError):
+                with pytest.raises(canopy.EventRefusedError, match="'n'"):
                     await client.publish({"n": float("nan")})
+                for event in UNFIT:
+                    for refuses in REFUSING:
+                        with pytest.raises(canopy.EventRefusedError, match="attribute"):
+                            await refuses(client, event)
+                assert (await client.publish({"n": 1})).count == 1, "the connection is the same"
                 with node.stopped(), pytest.raises(canopy.CommandTimeoutError):
                     await client.subscribe("n > 1", timeout=0.05)
 

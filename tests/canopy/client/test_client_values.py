@@ -1,44 +1,136 @@
-"""What programs may put into events."""
+"""What programs may put into events and commands, and what is refused before it is sent."""
 
 from __future__ import annotations
 
-import socket
-import threading
-from pathlib import Path
+import datetime
+import decimal
+import enum
+import math
+import uuid
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
-import canopy
-from canopy.client.errors import UnreachableError
-from canopy.client.publishing import no_value
-from overlay.client import Draft
+from canopy.client.errors import CommandFailed, EventRefusedError
+from canopy.client.outgoing import PLAIN
+from canopy.client.publishing import Drafting
+from canopy.client.session import ControlSession
+from canopy.wire.transport.framing import COMMAND_FRAMES, LENGTH
+from overlay.client import AppendEvents, BeginReading, Command, Draft, Publish, Subscribe
+from overlay.client_types import COMMANDS
+from overlay.stream_client import AttachGroup, PrepareEvents
 
 
-@pytest.mark.parametrize(("value", "kind"), [([1], "list"), (b"x", "bytes"), ({}, "dict")])
-def test_values_that_no_attribute_has_are_named(value: object, kind: str) -> None:
-    said = no_value([Draft({"a": 1}), Draft({"a": 1, "x": value})])  # type: ignore[dict-item]
-    assert said.startswith(f"attribute 'x' of event 1 is a {kind}")
-    assert not no_value([Draft({"a": True, "b": 1.5, "c": "x", "d": None})])
+class Text(str):
+    __slots__ = ()
 
 
-def test_a_program_hears_why_a_node_has_ended_its_connection(tmp_path: Path) -> None:
-    events: list[Any] = [{"n": 1}, {"n": [1]}]
-    with socket.socket(socket.AF_UNIX) as node:
-        node.bind(str(tmp_path / "control.sock"))
-        node.listen()
+class Colour(enum.Enum):
+    RED = "red"
+    NONE = (1,)
 
-        def end_connections() -> None:
-            for _ in range(2):
-                connection, _ = node.accept()
-                connection.recv(1 << 16)
-                connection.close()
 
-        thread = threading.Thread(target=end_connections)
-        thread.start()
-        for method, arguments in (("append", ("s", events)), ("publish_many", (events,))):
-            ended = pytest.raises(UnreachableError)
-            with canopy.connect(tmp_path, reconnect=0.0) as client, ended as failed:
-                getattr(client, method)(*arguments)
-            assert "attribute 'n' of event 1 is a list" in "\n".join(failed.value.__notes__)
-        thread.join(30)
+UNFIT: list[Any] = [
+    *([1], (1,), {1}, {"b": 1}, b"x", bytearray(b"x"), object(), Text("x"), Colour.NONE),
+    *(decimal.Decimal("1.5"), datetime.datetime.now(), uuid.uuid4(), 1j, 2**70, "\ud800"),
+]
+FIT: list[Any] = [True, 1, -(2**63), 1.5, "ä", None, Colour.RED]
+
+
+def publish(draft: Any) -> Command:
+    return Publish(0, (Draft({"n": 1}), draft))
+
+
+def append(draft: Any) -> Command:
+    return AppendEvents(0, "s", (Draft({"n": 1}), draft))
+
+
+def prepare(draft: Any) -> Command:
+    return PrepareEvents(0, "s", "t", "p", (Draft({"n": 1}), draft))
+
+
+def sent(command: Command) -> Command:
+    """What a node makes of a command that a program sends."""
+    return COMMAND_FRAMES.decode(ControlSession("here").encode(command, 1)[LENGTH.size :])
+
+
+@pytest.mark.parametrize("made", [publish, append, prepare])
+@pytest.mark.parametrize("value", UNFIT, ids=repr)
+def test_values_that_no_attribute_has_are_refused_by_name(
+    made: Callable[[Any], Command], value: object
+) -> None:
+    draft: Any = Draft({"a": 1, "x": value})  # type: ignore[dict-item]
+    with pytest.raises(EventRefusedError, match="event 1: attribute 'x': ") as refused:
+        sent(made(draft))
+    assert refused.value.place == 1
+    assert refused.value.behind(512).place == 513
+    assert str(refused.value.behind(512)).startswith("event 513: attribute 'x'")
+
+
+@pytest.mark.parametrize("made", [publish, append, prepare])
+@pytest.mark.parametrize("value", FIT, ids=repr)
+def test_values_that_an_attribute_may_have_arrive(
+    made: Callable[[Any], Command], value: Any
+) -> None:
+    found: Any = sent(made(Draft({"x": value})))
+    plain = value.value if isinstance(value, Colour) else value
+    assert found.events[1].attributes == {"x": plain}
+    assert type(plain) in PLAIN
+
+
+@pytest.mark.parametrize(
+    ("draft", "said"),
+    [
+        (Draft({3: 3}), "attribute 3: a name is a text, not a int"),  # type: ignore[dict-item]
+        (Draft({None: 3}), "attribute None: a name is a text"),  # type: ignore[dict-item]
+        (Draft({"x": 1}, "text"), "the payload is bytes, not a str"),  # type: ignore[arg-type]
+        (Draft({"x": 1}, b"", 5), "payload_type is a text"),  # type: ignore[arg-type]
+        (Draft({"x": 1}, b"", "", "now"), "time a number"),  # type: ignore[arg-type]
+    ],
+)
+def test_names_and_payloads_that_no_event_has_are_refused(draft: Draft, said: str) -> None:
+    with pytest.raises(EventRefusedError, match=said):
+        sent(publish(draft))
+
+
+def test_what_is_no_event_is_refused() -> None:
+    drafting: Any = Drafting()
+    for event in (5, "text", [1, 2], None):
+        with pytest.raises(EventRefusedError, match="an event is a mapping"):
+            drafting.draft(event)
+
+
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [
+        (Subscribe(0, 5), "selector"),
+        (Subscribe(0, "a = 1", latency_level="high"), "latency_level"),
+        (AppendEvents(0, 5, (Draft({"a": 1}),)), "stream"),
+        (BeginReading(0, "s", "", "first", 0, (("one", 1),)), r"positions\[0\]\[0\]"),
+        (BeginReading(0, "s", "", "sometime"), "start"),
+        (AttachGroup(0, "s", ""), "group"),
+        (AttachGroup(0, "s", "g", lease="long"), "lease"),
+    ],
+)  # fmt: skip
+def test_arguments_that_no_command_has_are_refused_by_name(command: Any, field: str) -> None:
+    with pytest.raises(CommandFailed, match=f"^{field}: ") as refused:
+        sent(command)
+    assert refused.value.code == "usage"
+
+
+def test_every_command_that_is_sent_is_one_that_a_node_decodes() -> None:
+    """A field of any command with a value of a strange type is refused here: no kind is passed
+    over."""
+    for kind in COMMANDS.__args__:  # type: ignore[attr-defined]
+        fields = [f for f in msgspec.structs.fields(kind) if f.required and f.name != "request"]
+        if fields and all(field.name != "events" for field in fields):
+            command = kind(0, *[object for _ in fields])
+            with pytest.raises(CommandFailed):
+                sent(command)
+        elif fields:
+            command = kind(0, *[() if f.name == "events" else math for f in fields])
+            if len(fields) > 1:
+                with pytest.raises(CommandFailed):
+                    sent(command)
