@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from canopy.client.publishing import PublishResult
     from canopy.client.seals import seal_of
     from canopy.client.streams.appending import AppendResult, ProducerStart
+    from canopy.client.streams.positions import Positions
     from canopy.client.synchronous import (
         Client,
         Gathering,
@@ -79,6 +80,7 @@ __all__ = [
     "NodeFullError",
     "NodeLeavingError",
     "OpaqueEvent",
+    "Positions",
     "Producer",
     "ProducerStart",
     "PublishResult",
@@ -95,6 +97,7 @@ __all__ = [
 
 _HOMES: Final = {
     "canopy.client.streams.appending": ("AppendResult", "ProducerStart"),
+    "canopy.client.streams.positions": ("Positions",),
     "canopy.client.errors": (
         "AddressError",
         "CommandFailed",

@@ -228,7 +228,8 @@ class AppendEvents(Command, frozen=True):
 
 class BeginReading(Command, frozen=True):
     """Read a stream's events that `selector` matches (empty: all). Answered by ReadingReady, or by
-    Failed (unknown, selector, offset-out-of-range, no-key, fenced, expired, full, usage, time-out).
+    Failed (unknown, selector, offset-out-of-range, position-lost, no-key, fenced, expired, full,
+    usage, time-out).
 
     `start`: first, new, offset or time, with the offset or the time in nanoseconds since 1970 in
     `at`; shards that are in `positions` begin at the offset there. `durable`: as this durable
@@ -236,6 +237,11 @@ class BeginReading(Command, frozen=True):
     program's start, and `resume` says that it was attached by this token and goes on at
     `positions`. It is forgotten after `expire_after` seconds without a program, 0: never. `shard`:
     only this one, -1: all.
+
+    `stream_id`: the founding id of the stream whose `positions` these are; those of another stream
+    of that name are refused (position-lost). `losses`: by shard, how many times its log had lost
+    rows when the position was told (ReadingReady, EventsTaken); one beyond rows that were lost
+    since is refused likewise. Shards that are not named are not compared.
 
     `start` keys: in a stream with a key, the newest row of each key, in the order of offsets, and
     then all rows that came since. `tables`: a reading that goes on while not all newest rows have
@@ -255,6 +261,8 @@ class BeginReading(Command, frozen=True):
     shard: int = -1
     tables: tuple[tuple[int, int], ...] = ()
     packed: bool = False
+    stream_id: Annotated[str, msgspec.Meta(max_length=128)] = ""
+    losses: tuple[tuple[int, Uint53], ...] = ()
 
 
 class TakeEvents(Command, frozen=True):
@@ -601,11 +609,13 @@ class StreamEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class ReadingReady(Reply, frozen=True):
     """The reading has begun in all shards. By shard: the offset at which it begins, and that which
-    the shard's next event will have. `stream`: the stream's founding id."""
+    the shard's next event will have; and in `losses` how many times its log has lost rows at its
+    end. `stream`: the stream's founding id."""
 
     shards: tuple[tuple[int, int], ...]
     token: str
     stream: str = ""
+    losses: tuple[int, ...] = ()
 
 
 class PackedEvents(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -626,12 +636,14 @@ class EventsTaken(Reply, frozen=True):
     """Events in the order of each shard's offsets, and how far was read with them: (shard, offset
     that follows) where that has changed. `tables`: of a reading that begins with the
     newest rows, shards of which not all have come yet, and the offset below which they lie.
-    `packed`: the events, of a reading that wants them so."""
+    `packed`: the events, of a reading that wants them so. `losses`: as in ReadingReady, of the
+    shards whose logs have lost rows."""
 
     events: tuple[StreamEvent, ...]
     positions: tuple[tuple[int, int], ...]
     tables: tuple[tuple[int, int], ...] = ()
     packed: tuple[PackedEvents, ...] = ()
+    losses: tuple[tuple[int, int], ...] = ()
 
 
 class Subscriptions(Reply, frozen=True):

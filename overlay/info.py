@@ -167,6 +167,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     selector: str
     position: Uint53  # the offset that it reads next
     dropped: Uint53 = 0  # offsets that it had not read when they were let go of
+    was_at: Uint53 = 0  # where it was when rows there were lost, until another program comes
 
 
 class ForkInfo(msgspec.Struct, frozen=True):
@@ -211,6 +212,10 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     """Of the leader of a stream with a key: how many there are; None also while it counts them."""
     forks: tuple[ForkInfo, ...] = ()
     """Those of which it is the holder; of the leader also those that were copied."""
+    lost: tuple[tuple[Uint53, Uint53], ...] = ()
+    """Of the leader: rows that its log has lost at its end, by damage that no replica could mend,
+    the last ones: the first offset, and that behind the last one. Other rows may have them since.
+    Those that retention would have removed by now are not named."""
 
 
 class HeldShard(msgspec.Struct, frozen=True):

@@ -150,7 +150,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.hosting": (*STREAMS, "streams.directory"),
     "streams.log": ("overlay.machine", "matching"),
     "streams.disk": ("overlay.machine", "streams.log"),
-    "streams.replication": ("overlay.machine", "matching", "streams.log", "streams.disk"),
+    "streams.replication": (
+        *("overlay.machine", "overlay.incidents", "matching", "streams.log", "streams.disk"),
+    ),
     "streams.transactions": (
         *STREAMS,
         "streams.producing",
@@ -163,7 +165,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     # What copies reads as a program does, and says where a row belongs as a producer does.
     "streams.copying": (
         *(*STREAMS, "streams.directory", "streams.hosting", "streams.consuming"),
-        "streams.producing",
+        *("streams.producing", "overlay.incidents"),
     ),
     # A capture is a client of the node's own; it says where an event belongs as a producer does.
     "streams.capturing": (

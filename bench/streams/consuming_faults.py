@@ -7,7 +7,9 @@ from typing import Any
 
 from bench.mutations.planting import fault, replace
 from matching import Conjunction, Interval
+from overlay.client import BeginReading
 from streams.consuming import pieces, sharing, skipping
+from streams.consuming.asked import strange_of
 from streams.consuming.asking import Asking
 from streams.consuming.durable import DurableConsumers, Refusal
 from streams.consuming.history import HistoryScan
@@ -16,9 +18,12 @@ from streams.consuming.readers import Readers
 from streams.consuming.shard_readings import ShardReadings
 from streams.consuming.sharing import Shared
 from streams.consuming.tail import Tail
+from streams.directory.entry import StreamEntry
 from streams.log.chunk import Chunk
+from streams.log.lost_rows import LostRows, lost_to
 from streams.log.state import ConsumerPosition, Entry, ShardState
 from streams.log.zones import Zone, ZoneMap
+from streams.replication.setting_back import set_back
 
 ANSWERS = "tests/streams/test_streams_answers.py"
 READING = "tests/streams/consuming/test_streams_reading.py"
@@ -262,3 +267,43 @@ def readings_confirm_what_was_not_asked_for() -> None:
             found[1].committed = max(found[1].committed, message.position)
 
     replace(original, on_position_committed)
+
+
+LOST_ROWS = "tests/streams/consuming/test_streams_lost_rows.py"
+LOST = "promise: who had a position hears that it is gone"
+
+
+@fault(
+    LOST, LOST_ROWS, "test_positions_beyond_lost_rows_are_refused_though_others_have_their_offsets"
+)
+def positions_survive_lost_rows() -> None:
+    """A reading goes on at an offset whose rows are lost, behind others that have their offsets."""
+
+    def lost_to_(lost: tuple[LostRows, ...], position: int, losses: int) -> LostRows | None:
+        return None
+
+    replace(lost_to, lost_to_)
+
+
+@fault(
+    LOST,
+    LOST_ROWS,
+    "test_durable_consumers_that_were_beyond_go_back_and_the_next_program_is_told",
+)
+def consumers_are_forgotten_with_lost_rows() -> None:
+    """A leader whose log has lost rows says nothing of the durable consumers that it knew."""
+
+    def set_back_(kept: ShardState, before: ShardState, offset: int) -> Iterator[Entry]:
+        return iter(())
+
+    replace(set_back, set_back_)
+
+
+@fault(LOST, READERS, "test_positions_of_a_removed_stream_are_none_of_the_next_one")
+def positions_are_of_any_stream() -> None:
+    """A program's node takes positions for those of the stream that has the name now."""
+
+    def strange_of_(command: BeginReading, entry: StreamEntry) -> str:
+        return ""
+
+    replace(strange_of, strange_of_)

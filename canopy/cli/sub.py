@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     "--from",
     "start",
     metavar="WHERE",
-    help="With --stream: first, new, keys, an offset, or a time (2026-11-23T08:00). [default: new]",
+    help="With --stream: first, new, keys, an offset, a position (ID@0:118, as it says when it "
+    "ends), or a time (2026-11-23T08:00). [default: new]",
 )
 @click.option(
     "--durable",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Literal, Protocol
 
@@ -20,6 +19,7 @@ from canopy.client.errors import (
     UnreachableError,
 )
 from canopy.client.notices import Disconnected, Notice
+from canopy.client.streams.positions import Positions
 from canopy.client.streams.reading import Start, parse_start
 from canopy.feeds.objects import delivery_object, stream_object
 from canopy.feeds.structured import cloudevent_object
@@ -29,8 +29,6 @@ from matching import SelectorError, compile_selector
 from overlay.client import Delivery, StreamEvent
 
 Format = Literal["json", "cloudevents", "event"]
-
-POSITIONS: Final = re.compile(r"[0-9]{1,5}:[0-9]{1,16}(,[0-9]{1,5}:[0-9]{1,16})*")
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -45,7 +43,8 @@ class Item(msgspec.Struct, frozen=True):
 
 class Wanted(msgspec.Struct, frozen=True):
     """What a follower asks for. `stream`: "" for events as they are published; `start` (first, new,
-    an offset, a time) and `after` (an item's id, which wins) are where in a stream it begins.
+    an offset, a time, an item's id) and `after` (an item's id, which wins) are where in a stream it
+    begins.
     `format`: as `canopy sub --json` writes events, as structured CloudEvents, or the `Event`."""
 
     selector: str = "TRUE"
@@ -84,7 +83,7 @@ async def follow(client: AsyncClient, grant: Grant, wanted: Wanted) -> Feed:
 
 
 async def _read(client: AsyncClient, wanted: Wanted, selector: str) -> Feed:
-    positions = positions_of(wanted.after)
+    positions = positions_of(wanted.after or (wanted.start if "@" in wanted.start else ""))
     start: Start | int = "first" if positions else "new"
     at = 0
     if not positions:
@@ -98,14 +97,12 @@ async def _read(client: AsyncClient, wanted: Wanted, selector: str) -> Feed:
     return _Stream(reading, wanted.format)
 
 
-def positions_of(text: str) -> dict[int, int]:
-    """The positions in the id of a stream's item, offsets by shard. Raises Refused."""
-    if not text:
-        return {}
-    if not POSITIONS.fullmatch(text):
-        raise Refused(400, f"{text[:60]!r} is no position in a stream; expected SHARD:OFFSET,…")
-    pairs = (pair.partition(":") for pair in text.split(","))
-    return {int(shard): int(offset) for shard, _, offset in pairs}
+def positions_of(text: str) -> Positions:
+    """The positions in the id of a stream's item, with the stream's own id. Raises Refused."""
+    try:
+        return Positions.parse(text) if text else Positions()
+    except ValueError as error:
+        raise Refused(400, str(error)) from None
 
 
 def refusal(error: ControlError) -> Refused:
@@ -120,7 +117,7 @@ def refusal(error: ControlError) -> Refused:
         return Refused(504, str(error))
     if isinstance(error, CommandFailed):
         known = {"unknown": 404, "usage": 400, "event": 400, "too-large": 413, "quota": 429}
-        known |= {"offset-out-of-range": 410, "leaving": 503, "expired": 410}
+        known |= {"offset-out-of-range": 410, "leaving": 503, "expired": 410, "position-lost": 410}
         known |= {"no-majority": 503, "in-doubt": 504}
         return Refused(known.get(error.code, 409), error.reason)
     return Refused(502, str(error))
@@ -157,12 +154,12 @@ class _Stream:
     def __init__(self, reading: AsyncReading, format_: Format) -> None:
         self._reading = reading
         self._format = format_
-        self._positions = dict(reading.positions)
+        self._positions = reading.positions.copy()
 
     async def take(self, timeout: float) -> list[Item]:
         """As `Feed`."""
         items = [self._item(event) for event in await self._reading.take(timeout)]
-        self._positions = dict(self._reading.positions)
+        self._positions = self._reading.positions.copy()
         return items
 
     async def close(self) -> None:
@@ -179,12 +176,7 @@ class _Stream:
             identity = f"{name}.{event.shard}.{event.offset}"
             whole = (event.attributes, event.payload, event.payload_type)
             shown = cloudevent_object(*whole, identity, f"canopy:/streams/{name}", event.time)
-        return Item("event", position_text(self._positions), shown)
-
-
-def position_text(positions: Mapping[int, int]) -> str:
-    """The id of an item behind which these are the next offsets, by shard."""
-    return ",".join(f"{shard}:{offset}" for shard, offset in sorted(positions.items()))
+        return Item("event", str(self._positions), shown)
 
 
 def _live_cloudevent(delivery: Delivery) -> dict[str, Any]:

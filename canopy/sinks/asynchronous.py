@@ -1,7 +1,8 @@
 """Sinks and outboxes for programs of trio and asyncio.
 
 >>> import sqlite3, canopy.trio
->>> from canopy.sinks.sqlite import AsyncSqliteOutbox
+>>> from canopy.client.streams.positions import Positions as StreamPositions
+from canopy.sinks.sqlite import AsyncSqliteOutbox
 >>> async def sell(path: str) -> None:
 ...     db = sqlite3.connect(path, check_same_thread=False)
 ...     async with canopy.trio.connect() as client:
@@ -22,6 +23,7 @@ from typing import Any, Generic
 
 from canopy.client import async_link
 from canopy.client.asynchronous import AsyncClient, AsyncReading, Opening
+from canopy.client.streams.positions import Positions as StreamPositions
 from canopy.client.streams.reading import Start
 from canopy.sinks import positions, records
 from canopy.sinks.database import AsyncDatabase, H, Run, carry_out
@@ -40,12 +42,12 @@ class AsyncSink(Generic[H]):
         self._positions = Positions(durable)
         self._is_made = False
 
-    async def positions(self, stream: str) -> dict[int, int]:
+    async def positions(self, stream: str) -> StreamPositions:
         """By shard, where the consumer is in a stream."""
         if not self._is_made:
             await self._database.make(positions.TABLE, positions.COLUMNS)
             self._is_made = True
-        found: dict[int, int] = await carry_out(
+        found: StreamPositions = await carry_out(
             self._database, lambda run: self._positions.find(run, stream)
         )
         return found
@@ -64,14 +66,15 @@ class AsyncSink(Generic[H]):
 
         async def opened() -> AsyncReading:
             places = await self.positions(stream)
-            reading = await self._client.read(
-                *(stream, selector),
-                start=start,
-                at=at,
-                positions=places,
-                durable=self._positions.durable,
-                timeout=timeout,
-            )
+            with self._positions.reading():
+                reading = await self._client.read(
+                    *(stream, selector),
+                    start=start,
+                    at=at,
+                    positions=places,
+                    durable=self._positions.durable,
+                    timeout=timeout,
+                )
             await carry_out(self._database, lambda run: self._positions.begin(run, reading))
             return reading
 

@@ -7,8 +7,12 @@ that read as the same consumer, one gets on, and no event takes effect twice.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
+from canopy.client.errors import CommandFailed
+from canopy.client.streams.positions import Positions as StreamPositions
 from canopy.sinks.database import Column, Run, SinkError
 
 TABLE: Final = "canopy_positions"
@@ -31,9 +35,14 @@ ADD: Final = (
     " VALUES (:stream, :shard, :durable, :stream_id, :selector, :position)"
 )
 MOVE: Final = (
-    f"UPDATE {TABLE} SET next_offset = :position WHERE stream = :stream AND shard = :shard"
+    f"UPDATE {TABLE} SET next_offset = :position, stream_id = :stream_id"
+    " WHERE stream = :stream AND shard = :shard"
     " AND durable = :durable AND next_offset = :former"
 )
+
+
+LOST: Final = "position-lost"
+"""Code of a `CommandFailed`: the rows at a position are lost, or were another stream's."""
 
 
 class SinkMovedError(SinkError):
@@ -47,7 +56,10 @@ class Followed(Protocol):
     stream_id: str
     selector: str
     begins: dict[int, int]
-    positions: dict[int, int]
+
+    @property
+    def positions(self) -> StreamPositions:
+        """Behind what was handed out."""
 
     def confirm(self) -> None:
         """What was handed out has taken effect."""
@@ -64,17 +76,33 @@ class Positions:
         self._at: dict[int, int] = {}  # by shard, as the sink has them
         self._failed: dict[int, int] | None = None  # behind events that have had no effect
 
-    def find(self, run: Run, stream: str) -> dict[int, int]:
-        """By shard, where the consumer is in `stream`."""
+    def find(self, run: Run, stream: str) -> StreamPositions:
+        """By shard, where the consumer is in `stream`, and with which id that was."""
         rows = run(FIND, {"stream": stream, "durable": self.durable}).rows
-        return {int(row[0]): int(row[1]) for row in rows}
+        found = StreamPositions()
+        for shard, position, identity, _ in rows:
+            found[int(shard)] = int(position)
+            found.stream, found.losses[int(shard)] = _parsed(identity)
+        return found
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around the beginning of a reading: SinkError if the stream's rows there are lost."""
+        try:
+            yield
+        except CommandFailed as error:
+            if error.code != LOST:
+                raise
+            hint = f"Delete the rows of {self.durable} in {TABLE}, or set them back, to go on"
+            raise SinkError(f"{error.reason}. {hint}") from error
 
     def begin(self, run: Run, followed: Followed) -> None:
         """Take the positions at which a reading has begun; those of new shards are stored.
         SinkError if it is not the reading that the sink has followed before."""
         rows = run(FIND, {"stream": followed.stream, "durable": self.durable}).rows
         known = {int(row[0]): int(row[1]) for row in rows}
-        for _, _, stream_id, selector in rows:
+        for _, _, identity, selector in rows:
+            stream_id, _ = _parsed(identity)
             if stream_id != followed.stream_id:
                 raise SinkError(
                     f"{self.durable} has followed another stream {followed.stream}, with the id "
@@ -89,7 +117,7 @@ class Positions:
         for shard, position in followed.begins.items():
             if shard not in known:
                 place = self._place(followed, shard, position)
-                run(ADD, {**place, "stream_id": followed.stream_id, "selector": followed.selector})
+                run(ADD, {**place, "selector": followed.selector})
             elif known[shard] != position:
                 raise SinkMovedError(
                     f"the reading of shard {shard} begins at {position}, and {self.durable} is at "
@@ -138,4 +166,16 @@ class Positions:
             "shard": shard,
             "durable": self.durable,
             "position": position,
+            "stream_id": _identity(followed.stream_id, followed.positions.losses.get(shard, 0)),
         }
+
+
+def _identity(stream_id: str, losses: int) -> str:
+    """What the table has in `stream_id`: also how many times the shard's log has lost rows, where
+    it has."""
+    return f"{stream_id}#{losses}" if losses else stream_id
+
+
+def _parsed(identity: str) -> tuple[str, int]:
+    stream_id, _, losses = identity.partition("#")
+    return stream_id, int(losses or 0)

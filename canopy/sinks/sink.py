@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic
 
+from canopy.client.streams.positions import Positions as StreamPositions
 from canopy.client.streams.reading import Start
 from canopy.client.synchronous import Client, Reading
 from canopy.sinks.database import Database, H
@@ -22,7 +23,7 @@ class Sink(Generic[H]):
         self._positions = Positions(durable)
         database.make(TABLE, COLUMNS)
 
-    def positions(self, stream: str) -> dict[int, int]:
+    def positions(self, stream: str) -> StreamPositions:
         """By shard, where the consumer is in a stream: the `positions` of `Client.read`."""
         with self._database.opened() as handle:
             return self._positions.find(self._database.runner(handle), stream)
@@ -41,14 +42,15 @@ class Sink(Generic[H]):
         consumer of the stream, which keeps what the sink has not got. Raises as `Client.read`, and
         SinkError."""
         places = self.positions(stream)
-        reading = client.read(
-            *(stream, selector),
-            start=start,
-            at=at,
-            positions=places,
-            durable=self._positions.durable,
-            timeout=timeout,
-        )
+        with self._positions.reading():
+            reading = client.read(
+                *(stream, selector),
+                start=start,
+                at=at,
+                positions=places,
+                durable=self._positions.durable,
+                timeout=timeout,
+            )
         self.begin(reading)
         return reading
 

@@ -9,6 +9,7 @@ selector.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -139,14 +140,15 @@ def with_history(spark: SparkSession, folder: str | Path, **options: str) -> Dat
         raise SparkSourceError(f"{path} has no Parquet files of a stream: {wanted} writes them")
     from canopy.spark.source import schema_of
 
-    fields, selector = pa.schema([]), ""
+    fields, selector, stream = pa.schema([]), "", ""
     for each in sorted(path.glob("*.parquet")):
         schema = parquet.read_schema(each)
         fields = _extended(fields, schema)
         selector = (schema.metadata or {}).get(SELECTOR, b"").decode()
+        stream = (schema.metadata or {}).get(STREAM, b"").decode()
     columns = schema_of(fields)
-    begins = ", ".join(f'"{shard}": {offset}' for shard, offset in sorted(ends.items()))
-    given = {"startingOffsets": f"{{{begins}}}", **options}
+    begins = {"stream": stream, **{str(shard): at for shard, at in sorted(ends.items())}}
+    given = {"startingOffsets": json.dumps(begins), **options}
     if selector:
         given["selector"] = selector
     files = spark.read.schema(columns).parquet(str(path))

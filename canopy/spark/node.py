@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from canopy.client.errors import CommandFailed, ControlError
+from canopy.client.streams.positions import Positions
 from canopy.client.streams.reading import Start
 from canopy.client.synchronous import Client, connect
 from canopy.spark.blocks import EVERYTHING
@@ -20,6 +21,7 @@ from overlay.client import GetStreams, PackedEvents, Streams
 NANOSECONDS: Final = 1e9
 
 OUT_OF_RANGE: Final = "offset-out-of-range"
+LOST: Final = "position-lost"
 
 _clients: Final[dict[tuple[str | None, float], Client]] = {}
 """Of this process, in which tasks follow on one another: connecting costs as much as reading."""
@@ -44,6 +46,8 @@ class NodeRows:
         self._timeout = timeout
         self._client = client_of(node, timeout)
         self.stream_id = ""
+        self.losses: dict[int, int] = {}
+        """By shard, how many times its log has lost rows at its end."""
 
     def ends(self) -> dict[int, ShardEnds]:
         """See `Rows`."""
@@ -65,24 +69,30 @@ class NodeRows:
             with self._client.read(
                 *(self._stream, NOTHING), start=start, at=at, timeout=self._timeout
             ) as reading:
-                self.stream_id = reading.stream_id
+                self.stream_id, self.losses = reading.stream_id, reading.positions.losses
                 return {s: (begin, reading.ends[s]) for s, begin in reading.begins.items()}
         except ControlError as error:
             raise SparkSourceError(f"stream {self._stream}: {error}") from None
 
     def read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
         """See `Rows`."""
-        shard, begin, end, until, stream = wanted
+        shard, begin, end, until, stream, (before_begin, before_end) = wanted
+        known = {shard: before_begin} if before_begin >= 0 else {}
         before = EVERYTHING if until is None else round(until * NANOSECONDS)
         try:
             with self._client.read_packed(
                 *(self._stream, selector),
-                positions={shard: begin},
+                positions=Positions({shard: begin}, "", known),
                 shard=shard,
                 timeout=self._timeout,
             ) as reading:
                 self.stream_id = reading.stream_id
                 check_same(stream, self.stream_id)
+                if 0 <= before_end < reading.positions.losses.get(shard, 0):
+                    raise RowsLostError(
+                        f"stream {self._stream}, shard {shard}: rows at its end were lost by "
+                        f"damage since offset {end} was told; others may have these offsets"
+                    )
                 reading.ahead = True
                 while reading.positions[shard] < end:
                     found = reading.take(self._timeout)
@@ -92,7 +102,7 @@ class NodeRows:
                         if piece.first < end and piece.time < before:
                             yield piece
         except CommandFailed as error:
-            if error.code == OUT_OF_RANGE:
+            if error.code in (OUT_OF_RANGE, LOST):
                 raise RowsLostError(f"stream {self._stream}, shard {shard}: {error}") from None
             raise SparkSourceError(f"stream {self._stream}: {error}") from None
         except ControlError as error:

@@ -33,11 +33,13 @@ SAMPLE: Final = 1_000
 
 class Place(NamedTuple):
     """Where reading begins or ends: "first", "new" (what is there now), "time" (nanoseconds since
-    1970 in `at`), an offset of each shard in `at`, or those of `offsets` by shard."""
+    1970 in `at`), an offset of each shard in `at`, or those of `offsets` by shard, in the stream
+    with the id `stream` ("": in any)."""
 
     kind: str
     at: int = 0
     offsets: tuple[tuple[int, int], ...] = ()
+    stream: str = ""
 
 
 class SourceOptions(NamedTuple):
@@ -133,13 +135,16 @@ def _place(options: Mapping[str, str], name: str, default: str) -> Place:
     text = options.get(name.lower(), default).strip()
     text = {"earliest": "first", "latest": "new"}.get(text, text)  # as Spark's Kafka source says
     if text.startswith("{"):
+        stream = ""
         try:
-            found = {int(shard): offset for shard, offset in json.loads(text).items()}
+            said = json.loads(text)
+            stream = str(said.pop("stream", ""))
+            found = {int(shard): offset for shard, offset in said.items()}
         except (ValueError, AttributeError):
             found = {-1: -1}
         if any(type(o) is not int or o < 0 or s < 0 for s, o in found.items()):
             raise SparkSourceError(f'option {name}: {{"SHARD": OFFSET, …}} is wanted, not {text}')
-        return Place("offsets", 0, tuple(sorted(found.items())))
+        return Place("offsets", 0, tuple(sorted(found.items())), stream)
     try:
         start, at = parse_start(text)
     except ValueError as error:

@@ -19,13 +19,15 @@ class ShardEnds(NamedTuple):
 class RowRange(NamedTuple):
     """Rows of one shard from the offset `begin` to before `end`, which were appended before
     `until` (seconds since 1970; None: whenever). `stream`: the id of the stream that is meant; "":
-    whichever has the name."""
+    whichever has the name. `losses`: how many times the shard's log had lost rows at its end when
+    `begin` and `end` were told (canopy/client/streams/positions.py), -1: that is not known."""
 
     shard: int
     begin: int
     end: int
     until: float | None = None
     stream: str = ""
+    losses: tuple[int, int] = (-1, -1)
 
 
 class Rows(Protocol):
@@ -51,9 +53,10 @@ class Rows(Protocol):
 
 
 def check_same(wanted: str, there: str) -> None:
-    """Raise SparkSourceError if a stream is not the one that a checkpoint is of ("": any is)."""
+    """Raise SparkSourceError if a stream is not the one that a checkpoint, or other offsets, are of
+    ("": any is)."""
     if wanted not in ("", there):
         raise SparkSourceError(
             f"the checkpoint is of another stream, with the id {wanted}; this one's is {there}: it "
-            "was removed and founded anew. Begin with another checkpoint"
+            "was removed and founded anew. Begin with another checkpoint or folder"
         )

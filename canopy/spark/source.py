@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -165,13 +165,18 @@ class Reading:
                 yield from self._read(wanted._replace(begin=there.first), selector)
 
     def spans(
-        self, begins: Mapping[int, int], ends: Mapping[int, int], selector: str, stream: str = ""
+        self,
+        begins: Mapping[int, int],
+        ends: Mapping[int, int],
+        selector: str,
+        stream: str = "",
+        losses: Callable[[int], tuple[int, int]] = lambda shard: (-1, -1),
     ) -> list[Span]:
         """The partitions of these ranges of offsets, always the same ones. `stream`: its id, where
-        it has to be the same as before."""
+        it has to be the same as before; `losses`: as of `RowRange`, by shard."""
         size, until = self._options.partition_rows, self._until()
         return [
-            Span(RowRange(shard, at, min(end, at + size), until, stream), selector)
+            Span(RowRange(shard, at, min(end, at + size), until, stream, losses(shard)), selector)
             for shard, end in sorted(ends.items())
             for at in range(begins.get(shard, 0), end, size)
         ]
@@ -186,6 +191,7 @@ class Reading:
         if start.kind == "time":
             return self.rows.at_time(start.at)
         there = self.rows.ends()
+        check_same(start.stream, self.rows.stream_id)
         if start.kind == "new":
             return {shard: ends.next for shard, ends in there.items()}
         begins = {shard: ends.first for shard, ends in there.items()}
@@ -277,7 +283,12 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The pieces of a trigger, which are the same when it is done again."""
         begins, ends = self._shards_of(start), self._shards_of(end)
-        return self.spans(begins, ends, self._options.selector, end["stream"])
+
+        def losses(shard: int) -> tuple[int, int]:
+            before, behind = (o.get("losses", {}).get(str(shard), 0) for o in (start, end))
+            return before, behind
+
+        return self.spans(begins, ends, self._options.selector, end["stream"], losses)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark will not ask for rows before `end` again. The checkpoint has that; the stream's
@@ -296,7 +307,10 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _offset(self, shards: Mapping[int, int]) -> dict[str, Any]:
         offsets = {str(shard): offset for shard, offset in sorted(shards.items())}
-        return {"stream": self.rows.stream_id, "shards": offsets}
+        found: dict[str, Any] = {"stream": self.rows.stream_id, "shards": offsets}
+        if losses := {str(s): n for s, n in getattr(self.rows, "losses", {}).items() if n}:
+            found["losses"] = losses
+        return found
 
     def _shards_of(self, offset: dict[str, Any]) -> dict[int, int]:
         if self.rows.stream_id:

@@ -80,7 +80,7 @@ class Apply:
         for table in self.progress.tables.values():
             self._rows.learn(table)
         self._assembler = Assembler(self._most)
-        self._events = self._stream.read(self.progress.offset)
+        self._events = self._stream.read(self.progress.offset, self.progress.losses)
         self.read_to = self.progress.offset
         self._came = self._clock()
         self._stalled = False
@@ -137,7 +137,7 @@ class Apply:
         self._count += len(part.changes)
         if part.whole:
             self.progress.offset = part.next
-            self.progress.stream = self._stream.id
+            self.progress.stream, self.progress.losses = self._stream.id, self._stream.losses
             self.progress.applied = self._clock()
             self._destination.commit(self.progress)
             self._is_open = False

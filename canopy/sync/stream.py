@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from canopy.client.errors import CommandFailed
 from canopy.client.streams.appending import ProducerStart
+from canopy.client.streams.positions import Positions
 from canopy.client.synchronous import Client, Producer, Reading
 from canopy.sync.changes import SNAPSHOT, Change, Commit, Table, change_of
 from canopy.sync.errors import FencedError, SyncError
@@ -44,6 +45,10 @@ class Stream(Protocol):
     id: str
     """Its founding id."""
 
+    @property
+    def losses(self) -> int:
+        """How many times its log has lost rows at its end, as the last reading knows."""
+
     def begin(self) -> None:
         """Append from here on, as nobody else can any more. Raises FencedError when another has
         begun since this one did."""
@@ -56,8 +61,9 @@ class Stream(Protocol):
     def settle(self) -> None:
         """Wait until nothing is under way. Raises as `append`."""
 
-    def read(self, offset: int) -> Events:
-        """What is there from `offset` on, and what comes."""
+    def read(self, offset: int, losses: int = -1) -> Events:
+        """What is there from `offset` on, and what comes. `losses`: as of the stream when the
+        offset was told, -1: that is not known."""
 
     def schemas(self) -> list[StreamEvent]:
         """The events of now that begin a snapshot or give a table a shape, in their order."""
@@ -87,6 +93,7 @@ class ClientStream:
         self._client = client
         self._name = producer
         self._start = start
+        self._reading: Reading | None = None
         self._producer: Producer | None = None
 
     def begin(self) -> None:
@@ -119,14 +126,23 @@ class ClientStream:
                 raise FencedError(f"another process captures for {self._name}") from None
             raise
 
-    def read(self, offset: int) -> Reading:
-        """See `Stream`. Raises SyncError when retention has removed what is asked for."""
+    @property
+    def losses(self) -> int:
+        """See `Stream`."""
+        return 0 if self._reading is None else self._reading.positions.losses.get(0, 0)
+
+    def read(self, offset: int, losses: int = -1) -> Reading:
+        """See `Stream`. Raises SyncError when retention has removed what is asked for, or damage
+        has."""
+        known = {0: losses} if losses >= 0 else {}
+        places = Positions({0: offset}, self.id, known)
         try:
-            reading = self._client.read(self.name, start=offset, timeout=TIMEOUT)
+            reading = self._client.read(self.name, positions=places, timeout=TIMEOUT)
             reading.ahead = True
+            self._reading = reading
             return reading
         except CommandFailed as error:
-            if error.code != "offset-out-of-range":
+            if error.code not in ("offset-out-of-range", "position-lost"):
                 raise
             raise SyncError(
                 f"stream {self.name} has no offset {offset} any more ({error}): the destination "

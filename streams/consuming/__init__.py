@@ -21,6 +21,6 @@ programs.
 * `durable`: durable consumers in the log: attaching, fencing, positions, expiry.
 * `shard_readings`: all readings at one shard that this node leads. `read_server`: all such shards.
 * `explaining`: what became of one row.
-* `cursor`: a program's node: one shard of a reading. `asking`: how long it waits for leaders.
-  `readers`: all of them, and the programs.
+* `cursor`: a program's node: one shard of a reading. `asked`: what a program wants. `asking`: how
+  long it waits for leaders. `readers`: all of them, and the programs.
 """

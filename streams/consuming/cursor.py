@@ -47,6 +47,8 @@ class Cursor:
         self.has_begun = False
         self.asked_at = self.heard_at = float("-inf")
         self.attachment = 0
+        self.losses = -1
+        """How many times the log had lost rows at its end, when the leader began; -1: not known."""
         self.wanted = -1
         """The position that a durable consumer wants to be committed; -1: none."""
         self.committed = -1
@@ -84,8 +86,9 @@ class Cursor:
         if self.position is None:
             return self.start
         if self.position < self.table_end:
-            return ReadFrom(KEYS, self.position, self.start.until or self.end)
-        return ReadFrom("offset", self.position)
+            until = self.start.until or self.end
+            return ReadFrom(KEYS, self.position, until, self.losses)
+        return ReadFrom("offset", self.position, 0, self.losses)
 
     @property
     def is_in_table(self) -> bool:
@@ -104,7 +107,7 @@ class Cursor:
             return f"the reading begins at {position}, behind the shard's end {end}"
         return ""
 
-    def began(self, position: int, end: int, attachment: int) -> bool:
+    def began(self, position: int, end: int, attachment: int, losses: int) -> bool:
         """The leader has begun. Returns False if that is not where it should have."""
         asked = self.next_start()
         if self.position is None:
@@ -112,7 +115,7 @@ class Cursor:
             self.end = end
         if asked.kind == KEYS:
             self.table_end = end
-        self.has_begun, self.attachment = True, attachment
+        self.has_begun, self.attachment, self.losses = True, attachment, losses
         return position == self.position
 
     def follows(self, since: int) -> bool:

@@ -15,10 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from matching import SelectorError, compile_selector
 from overlay.machine import Port
-from streams.consuming.messages import EXPIRED, FENCED, FULL, OUT_OF_RANGE, SELECTOR, Durable
+from streams.consuming.messages import EXPIRED, FENCED, FULL, LOST, OUT_OF_RANGE, SELECTOR, Durable
 from streams.log.chunk import POSITIONS
+from streams.log.lost_rows import LostRows, lost_to
 from streams.log.state import (
     ConsumerAttached,
     ConsumerExpired,
@@ -68,12 +71,13 @@ class DurableConsumers:
         self._attaching: dict[str, ConsumerAttached] = {}
         self._moves: dict[tuple[str, int], int] = {}
         self._expiring: list[ConsumerExpired] = []
+        self._told: list[ConsumerPosition] = []  # whose program hears that rows are lost
         self._then: list[Callable[[], None]] = []  # when what is queued is committed
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
 
     def known(self, name: str) -> ConsumerPosition | None:
         """What the log says of a consumer, committed or not, with what is queued."""
-        if name in self._attaching:
+        if name in self._attaching or self._told:
             self.flush()
         return self.replica.state.consumers.get(name)
 
@@ -86,6 +90,8 @@ class DurableConsumers:
             if len(self.replica.state.consumers) + len(self._attaching) >= CONSUMERS_MOST:
                 return Refusal(FULL, f"the shard has {CONSUMERS_MOST} durable consumers")
             return None
+        if known.was_at and not wanted.own and known.token in ("", wanted.token):
+            return self._lost(known)
         if wanted.resume and known.token != wanted.token:
             return Refusal(FENCED, f"another program reads as {wanted.name} now")
         if not same_selector(known.selector, selector):
@@ -93,6 +99,13 @@ class DurableConsumers:
                 SELECTOR, f"{wanted.name} has another selector: {known.selector or 'all rows'}"
             )
         return None
+
+    def _lost(self, known: ConsumerPosition) -> Refusal:
+        lost = lost_to(self.replica.state.lost, known.was_at, 0)
+        if lost is None:  # too long ago to be told of
+            lost = LostRows(0, known.position, known.was_at)
+        reason = lost_reason(f"the durable consumer {known.name}", known.was_at, lost)
+        return Refusal(LOST, f"{reason}. Come again to go on at offset {known.position}")
 
     def attach(
         self,
@@ -112,11 +125,16 @@ class DurableConsumers:
                 then(found)
 
         refusal = self.obstacle(wanted, selector)
-        if refusal is not None:
-            self.answer(lambda: then(refusal))
-            return
         known = self.known(wanted.name)
-        if known is not None and known.token == wanted.token:
+        if refusal is not None:
+            if refusal.code == LOST and known is not None and not known.token:
+                self._told.append(replace(known, token=wanted.token))
+                self._then.append(lambda: then(refusal))
+                self._wake(True)
+            else:
+                self.answer(lambda: then(refusal))
+            return
+        if known is not None and known.token == wanted.token and known.attachment:
             self.answer(attached)
             return
         self._attaching[wanted.name] = ConsumerAttached(
@@ -157,10 +175,12 @@ class DurableConsumers:
     def flush(self) -> None:
         """Append what is queued."""
         moves = [PositionMoved(*key, position) for key, position in self._moves.items()]
-        entries: list[Entry] = [*moves, *self._expiring, *self._attaching.values()]
+        entries: list[Entry] = [*moves, *self._expiring]
+        entries += [*self._told, *self._attaching.values()]
         thens, self._then = self._then, []
         self._moves.clear()
         self._expiring.clear()
+        self._told.clear()
         self._attaching.clear()
         if not entries or not self.replica.is_led_by(self.leading):
             return
@@ -204,6 +224,15 @@ class DurableConsumers:
         """More of the log is committed."""
         while self._waiting and self._waiting[0][0] <= self.replica.committed:
             self._waiting.popleft()[1]()
+
+
+def lost_reason(who: str, position: int, lost: LostRows) -> str:
+    """That rows at a position are lost, in words."""
+    return (
+        f"{who} was at offset {position}, and the log has lost its rows from offset {lost.offset} "
+        f"to {lost.end - 1} by damage: others may have these offsets since. Begin at {lost.offset} "
+        "for all that came after"
+    )
 
 
 def same_selector(one: str, other: str) -> bool:

@@ -50,6 +50,8 @@ SELECTOR: Final = "selector"
 """The selector cannot be read, or is not that of the durable consumer."""
 NO_KEY: Final = "no-key"
 """The stream has no key of which each value has a newest row."""
+LOST: Final = "position-lost"
+"""The rows at the position are lost, or were another stream's: there is no going on there."""
 EXPIRED: Final = "expired"
 """The durable consumer is not known (any more)."""
 MALFORMED: Final = "malformed"
@@ -69,11 +71,13 @@ class ReadFrom(msgspec.Struct, frozen=True, array_like=True):
     the row that has the offset `at`, or with the first row that was appended at the time `at` or
     later (nanoseconds since 1970, by leaders' clocks); or, in a stream with a key, with the newest
     row of each key: those from the offset `at` on, and all rows from `until` on (0: from the end
-    that the table has now on)."""
+    that the table has now on). `losses`: how many times the log had lost rows at its end when
+    offsets were told, -1: that is not known."""
 
     kind: Literal["first", "new", "offset", "time", "keys"]
     at: Uint63 = 0
     until: Uint53 = 0
+    losses: Annotated[int, msgspec.Meta(ge=-1, lt=2**53)] = -1
 
 
 class Durable(msgspec.Struct, frozen=True, array_like=True):
@@ -109,13 +113,15 @@ class ReadShard(Message, frozen=True):
 class ReadingBegan(Message, frozen=True):
     """The reading begins at `position`; the shard's next row will have the offset `next`, or,
     of one that begins with the newest rows, these lie below `next`.
-    `attachment`: that of the durable consumer, 0: none."""
+    `attachment`: that of the durable consumer, 0: none. `losses`: how many times the log has lost
+    rows at its end."""
 
     shard: Shard
     reading: Number
     position: Number
     next: Number
     attachment: Number
+    losses: Number = 0
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from matching import SelectorError, compile_selector
+from matching import compile_selector
 from overlay.bounded import BoundedDict
 from overlay.client import (
     NO_MAJORITY,
@@ -36,13 +36,14 @@ from overlay.client import (
 )
 from overlay.links.events import LinkDown
 from overlay.machine import Machine, Peer, Port, Timer
+from streams.consuming.asked import cursors_of, fault_of, strange_of
 from streams.consuming.asking import Asking
-from streams.consuming.cursor import WINDOW, WINDOW_LEAST, Cursor
+from streams.consuming.cursor import Cursor
 from streams.consuming.messages import (
     LISTED_MOST,
+    LOST,
     MALFORMED,
     MOVED,
-    SELECTOR_MOST,
     UNKNOWN,
     CommitPosition,
     Durable,
@@ -50,7 +51,6 @@ from streams.consuming.messages import (
     KeepReadings,
     Piece,
     PositionCommitted,
-    ReadFrom,
     ReadingBegan,
     ReadingRefused,
     ReadingsKept,
@@ -156,7 +156,7 @@ class Readers(Machine):
 
     def begin(self, client: int, command: BeginReading) -> None:
         """Begin a reading."""
-        if fault := _fault(command):
+        if fault := fault_of(command):
             self._fail(client, command.request, *fault)
             return
         self._number += 1
@@ -326,7 +326,9 @@ class Readers(Machine):
         count = len(events) + sum(piece.count for piece in packed)
         self.port.count("stream_events_taken", count)
         tables = tuple((c.place, c.table_end) for c in cursors if c.is_in_table)
-        taken_now = EventsTaken(request, tuple(events), tuple(positions), tables, tuple(packed))
+        losses = tuple((c.place, c.losses) for c in cursors if c.losses > 0)
+        about = (tuple(events), tuple(positions), tables, tuple(packed), losses)
+        taken_now = EventsTaken(request, *about)
         self.port.reply(reading.client, taken_now)
 
     def _record_taken(
@@ -515,7 +517,7 @@ class Readers(Machine):
         if wrong := cursor.began_wrong(message.position, message.next, is_own):
             self._misled(reading, cursor, wrong)
             return
-        if not cursor.began(message.position, message.next, message.attachment):
+        if not cursor.began(message.position, message.next, message.attachment, message.losses):
             self._lost(reading, cursor, is_mistaken=False)
             return
         self._send_commit(reading, cursor)
@@ -523,7 +525,8 @@ class Readers(Machine):
             reading.is_ready = True
             shards = tuple((c.delivered, c.end) for c in reading.cursors)
             stream = "" if reading.entry is None else reading.entry.id
-            ready = ReadingReady(reading.command.request, shards, reading.token, stream)
+            losses = tuple(c.losses for c in reading.cursors)
+            ready = ReadingReady(reading.command.request, shards, reading.token, stream, losses)
             self.port.reply(reading.client, ready)
             self._serve(reading)
 
@@ -624,8 +627,11 @@ class Readers(Machine):
                 self._end(reading, UNKNOWN, "the stream was removed, and there is another one")
                 continue
             if reading.entry is None:
+                if wrong := strange_of(reading.command, entry):
+                    self._end(reading, LOST, wrong)
+                    continue
                 reading.entry = entry
-                reading.cursors = _cursors(reading.command, entry)
+                reading.cursors = cursors_of(reading.command, entry)
                 named = {reading.command.shard, *(s for s, _ in reading.command.positions)}
                 if strange := named - {-1, *range(len(entry.places))}:
                     reason = f"{event.name} has no shard {min(strange)}"
@@ -647,45 +653,3 @@ class Readers(Machine):
                 event.code == UNKNOWN or reading.entry is None
             ):
                 self._end(reading, event.code, event.reason)
-
-
-def _cursors(command: BeginReading, entry: StreamEntry) -> list[Cursor]:
-    positions = dict(command.positions)
-    window = max(WINDOW // len(entry.places), WINDOW_LEAST)
-    untils = dict(command.tables)
-    start = ReadFrom(command.start, command.at)
-
-    def start_of(place: int) -> ReadFrom:
-        if place in untils:
-            return ReadFrom("keys", positions.get(place, 0), untils[place])
-        return ReadFrom("offset", positions[place]) if place in positions else start
-
-    return [
-        Cursor(place, shard, start_of(place), window)
-        for place, shard in enumerate(entry.shards())
-        if command.shard in (-1, place)
-    ]
-
-
-def _fault(command: BeginReading) -> tuple[str, str] | None:
-    """(code, reason) why a reading cannot begin."""
-    if len(command.selector) > SELECTOR_MOST:
-        return "selector", f"a selector has at most {SELECTOR_MOST} characters"
-    if command.selector:
-        try:
-            compile_selector(command.selector)
-        except SelectorError as error:
-            return "selector", error.caret()
-    if not command.durable.isprintable():
-        return "usage", "a durable consumer's name has printable characters only"
-    if command.resume and not (command.durable and command.token):
-        return "usage", "only a durable consumer with a token can go on"
-    if command.packed and command.durable:
-        return "usage", "a durable consumer's rows are not packed: which it has taken is recorded"
-    if command.shard >= 0 and command.durable:
-        return "usage", "a durable consumer reads all shards"
-    if command.start == "keys" and command.durable:
-        return "usage", "a durable consumer begins in the history, not with the newest rows"
-    if any(position < 0 for _, position in (*command.positions, *command.tables)):
-        return "usage", "an offset is 0 or more"
-    return None

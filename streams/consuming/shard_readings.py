@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.machine import NodeId, Peer, Port
-from streams.consuming.durable import DurableConsumers, Refusal
+from streams.consuming.durable import DurableConsumers, Refusal, lost_reason
 from streams.consuming.expiring import Expiry
 from streams.consuming.history import MESSAGE_BYTES, HistoryScan
 from streams.consuming.messages import (
@@ -22,6 +22,7 @@ from streams.consuming.messages import (
     FULL,
     KEYS,
     LISTED_MOST,
+    LOST,
     NO_KEY,
     OFFSET,
     OUT_OF_RANGE,
@@ -47,6 +48,7 @@ from streams.consuming.sharing import Mark, Wanted, shared
 from streams.consuming.table_scan import TableScan
 from streams.consuming.tail import Matched, Tail
 from streams.log.chunk import Chunk
+from streams.log.lost_rows import losses_of, lost_to
 from streams.log.state import ConsumerPosition
 from streams.replication.chunk_reader import FETCHED
 from streams.replication.leading import Leading
@@ -121,6 +123,14 @@ class ShardReadings:
             self._refuse(sender, message.reading, refusal)
             return
 
+        start = message.start
+        beyond = max(start.at if start.kind in (OFFSET, KEYS) else 0, start.until)
+        lost = lost_to(self.replica.state.lost, beyond, start.losses) if start.losses >= 0 else None
+        known = self.durable.known(message.durable.name) if message.durable is not None else None
+        if lost is not None and (known is None or not known.was_at):  # else it hears it as that
+            refusal = Refusal(LOST, lost_reason("a position", beyond, lost), self.first, self.end)
+            self._refuse(sender, message.reading, refusal)
+            return
         if message.start.kind == KEYS:
             self._open_table(sender, message, predicate)
             return
@@ -227,7 +237,8 @@ class ShardReadings:
         reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
         reading.durable, reading.attachment = durable, attachment
         self.readings[reading.key] = reading
-        began = ReadingBegan(*(self.replica.shard, message.reading, position, end, attachment))
+        losses = losses_of(self.replica.state.lost)
+        began = ReadingBegan(self.replica.shard, message.reading, position, end, attachment, losses)
         self.port.send(sender, began)
         self.port.count("stream_readings")
         return reading

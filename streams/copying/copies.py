@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from overlay.client import BeginReading, Command, EventsTaken, Failed, ReadingReady, TakeEvents
+from overlay.incidents import Alarmed
 from overlay.info import IntakeInfo, OriginInfo
 from overlay.inner import InnerReply
 from overlay.machine import Machine, Port, Timer
@@ -171,6 +172,11 @@ class Copies(Machine):
         if origin is None or origin.id != id_:
             if origin is not None:
                 self._stop(origin)
+                copy.gaps += 1
+                self.port.count("copies_of_other_origins")
+                into, other = copy.entry.name, f"{source.stream} ({id_})"
+                text = f"{into} copies another stream {other}: the one before was removed"
+                self.port.emit(Alarmed("origin replaced", text))
             origin = OriginReading(source.stream, id_, number, source.where)
             copy.origins[source.stream, number] = origin
         if origin.client or self.port.now < origin.retry_at:
@@ -186,7 +192,11 @@ class Copies(Machine):
         self._ask(
             origin.client,
             BeginReading(
-                1, source.stream, source.where, "first", positions=positions, shard=number
+                *(1, source.stream, source.where, "first"),
+                positions=positions,
+                shard=number,
+                stream_id=id_,
+                losses=((number, copy.losses(origin)),) if positions else (),
             ),
         )
 
@@ -213,9 +223,11 @@ class Copies(Machine):
                 self._stop(origin, fault)
                 return
             origin.has_begun, origin.from_first, origin.fault = True, False, ""
+            origin.losses = reply.losses[0]
             self._ask(origin.client, TakeEvents(2, 1))
         elif isinstance(reply, EventsTaken):
             origin.taken = reply
+            origin.losses = dict(reply.losses).get(origin.number, origin.losses)
             self._append(copy, origin)
         elif isinstance(reply, Failed):
             origin.from_first = reply.code == OUT_OF_RANGE and not origin.from_first

@@ -28,6 +28,8 @@ class OriginReading:
         """What waits to be appended."""
         self.scanned = 0
         """All rows below it are in the log, or are not wanted."""
+        self.losses = 0
+        """How many times the origin's log has lost rows."""
         self.noted_at = 0.0
         """When the log was last told of that without a row."""
         self.fault = ""

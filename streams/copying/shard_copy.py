@@ -84,6 +84,10 @@ class ShardCopy:
         """How far the log has an origin's shard."""
         return self.replica.state.origins.floor(origin.name)
 
+    def losses(self, origin: OriginReading) -> int:
+        """How many times the origin's log had lost rows when that floor was told."""
+        return self.replica.state.origins.losses(origin.name)
+
     def begin(self, origin: OriginReading, position: int) -> str:
         """The origin is read from `position` on. Returns why it must not be; "": it may."""
         floor = self.floor(origin)
@@ -140,7 +144,7 @@ class ShardCopy:
             origin.noted_at = self.port.now
         elif self.port.now - origin.noted_at > NOTE_AFTER or origin.scanned - floor > NOTE_ROWS:
             origin.noted_at = self.port.now
-            entry = OriginScanned(origin.name, origin.scanned)
+            entry = OriginScanned(origin.name, origin.scanned, origin.losses)
             self._append(PRODUCERS, encode_entries([entry]), 0, b"")
 
     def _append_rows(self, origin: OriginReading, events: list[StreamEvent]) -> None:
@@ -161,7 +165,7 @@ class ShardCopy:
             if last is not None and follows:
                 heads[-1] = replace(last, count=last.count + 1)
             else:
-                heads.append(BatchHead(origin.name, 0, event.offset, 1))
+                heads.append(BatchHead(origin.name, origin.losses, event.offset, 1))
             rows.append(row)
             encoded.append(data)
             size += len(data)

@@ -64,5 +64,5 @@ def replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
         *(peer.id, peer.address, status.state, status.epoch, status.first, status.next),
         *(status.durable, status.committed, status.size, status.time / 1e9, status.intake),
         *(status.damaged, status.behind, status.consumers, status.halves, status.parked),
-        *(status.keys, status.forks),
+        *(status.keys, status.forks, status.lost),
     )

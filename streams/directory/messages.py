@@ -192,6 +192,7 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
     parked: Uint53 = 0  # those of them that wait for an operator
     keys: Uint53 | None = None  # of the leader of a stream with a key
     forks: tuple[ForkInfo, ...] = ()
+    lost: tuple[tuple[Uint53, Uint53], ...] = ()  # of the leader, as in ReplicaInfo
 
 
 class ShardsStatus(Message, frozen=True):

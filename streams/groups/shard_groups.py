@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from overlay.machine import Peer, Port
+from streams.consuming.durable import lost_reason
 from streams.consuming.messages import Piece
 from streams.consuming.positions import Positions
 from streams.groups.confirming import FRESH, Confirmation
@@ -22,6 +23,7 @@ from streams.groups.messages import (
     FULL,
     GONE,
     LISTED_MOST,
+    LOST,
     NOT_DEAD,
     UNKNOWN_GROUP,
     AskGroups,
@@ -54,6 +56,7 @@ from streams.log.group_state import (
     GroupFounded,
     GroupOptions,
 )
+from streams.log.lost_rows import LostRows, lost_to
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 
@@ -161,6 +164,8 @@ class ShardGroups:
             refusal = next(filter(None, map(fault_of_selector, selectors)), None)
             if message.attachment == (0, 0):  # else it is a member, whatever the group has now
                 refusal = obstacle(self._options(group), message.wanted) or refusal
+        if group is not None and refusal is None and group.was_at:
+            refusal = self._lost(group, message.token)
         if group is None or refusal is not None:
             assert refusal is not None
             self._refuse(sender, message.member, refusal)
@@ -177,6 +182,19 @@ class ShardGroups:
             self._refuse(sender, message.member, Refusal(FULL, reason))
             return
         self._attach(sender, message, delivery, former)
+
+    def _lost(self, group: Group, token: str) -> Refusal | None:
+        """What the first program hears that comes as a member of a group which was beyond rows that
+        are lost; None: it has been told another one."""
+        if not group.told:
+            told = GroupEdited(group.name, group.number, group.options, group.longest, token)
+            self.log.write([told])
+        elif group.told != token:
+            return None
+        lost = lost_to(self.replica.state.lost, group.was_at, 0)
+        lost = lost or LostRows(0, group.done.floor, group.was_at)
+        reason = lost_reason(f"the group {group.name}", group.was_at, lost)
+        return Refusal(LOST, f"{reason}. Come again to go on at offset {group.done.floor}")
 
     def _attach(
         self, sender: Peer, message: JoinGroup, delivery: GroupDelivery, former: Member | None

@@ -89,6 +89,9 @@ SHOWN: Final = 256
 CONSUMERS_SHOWN: Final = 100
 """Durable consumers of a shard that are listed."""
 
+LOST_SHOWN: Final = 8
+"""Losses at the end of a shard's log that are listed."""
+
 
 class LookAtShards(Timer, frozen=True):
     """Time to look at what no owner has asked for, and what is not to be kept any more."""
@@ -471,17 +474,19 @@ def _status(
             behind.append((follower.peer.id, log.end.number - follower.acknowledged))
         for name in sorted(replica.state.consumers)[:CONSUMERS_SHOWN]:
             known = replica.state.consumers[name]
-            about = (known.selector, known.position, known.dropped)
+            about = (known.selector, known.position, known.dropped, known.was_at)
             consumers.append(ConsumerInfo(name, *about))
     not_ready = "opening" if replica.mending is None else "mending"
     state = "barred" if replica.barred else "follows" if replica.ready else not_ready
     halves = replica.state.transactions.halves.values()
+    first = max(replica.state.floor, log.first_offset)
+    lost = [(one.offset, one.end) for one in replica.state.lost if one.offset >= first]
     return ShardStatus(
-        *(replica.shard, "leads" if replica.serves else state, replica.promise.epoch),
-        max(replica.state.floor, log.segments[0].offset if log.segments else 0),
+        *(replica.shard, "leads" if replica.serves else state, replica.promise.epoch, first),
         *(log.next_offset, log.end.number, replica.durable, replica.committed),
         *(sum(segment.size for segment in log.segments), log.time, intake),
         *(replica.promise.suspect, tuple(behind), tuple(consumers)),
         *(len(halves), sum(half.parked for half in halves), keys),
         forks,
+        tuple(lost[-LOST_SHOWN:]) if leading is not None else (),
     )

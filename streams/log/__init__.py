@@ -11,7 +11,7 @@ are told apart, and neither is taken for data (docs/design/streams.md).
 * `chunk`: the unit that is written, replicated and hashed. `batches`: what a chunk of events has in
   it. `zones`: what its rows have at least and at most, attribute by attribute.
 * `state`: what the log says of producers, replicas and floors; each segment begins with it.
-  `origins`: of rows that came from elsewhere.
+  `origins`: of rows that came from elsewhere. `lost_rows`: of rows that damage has cost.
 * `table`: the newest row of each key. `group_state`, `runs`: what it says of consumer groups.
 * `scan`: one segment read, with its holes and its torn tail. `recovery`: a folder read at start.
 * `shard_log`: a shard's chunks and segments in memory, where each lies; places by offset and time.

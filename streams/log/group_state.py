@@ -85,7 +85,8 @@ class FormerSelector(msgspec.Struct, frozen=True, array_like=True):
 
 class GroupKnown(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """What a segment's state says of a group, beside its dead letters. `longest`: seconds of the
-    longest lease that may be under way, 0: that of the options."""
+    longest lease that may be under way, 0: that of the options. `was_at`: it was done with rows up
+    to there before the log lost them, 0: it has lost none; `told`: the program that heard of it."""
 
     name: str
     number: int
@@ -94,6 +95,8 @@ class GroupKnown(msgspec.Struct, frozen=True, array_like=True, tag=21):
     runs: tuple[Run, ...]
     longest: float = 0.0
     former: tuple[FormerSelector, ...] = ()
+    was_at: int = 0
+    told: str = ""
 
 
 class RowsDone(msgspec.Struct, frozen=True, array_like=True, tag=22):
@@ -133,12 +136,13 @@ class GroupForgotten(msgspec.Struct, frozen=True, array_like=True, tag=25):
 
 class GroupEdited(msgspec.Struct, frozen=True, array_like=True, tag=26):
     """A group has these options from now on. Rows that stand before this chunk go by the selector
-    that it had when they were appended. `longest`: as in `GroupKnown`."""
+    that it had when they were appended. `longest`, `told`: as in `GroupKnown`."""
 
     group: str
     number: int
     options: GroupOptions
     longest: float
+    told: str = ""
 
 
 GroupEntry = (
@@ -167,6 +171,8 @@ class Group:
         done: Runs,
         longest: float = 0.0,
         former: tuple[FormerSelector, ...] = (),
+        was_at: int = 0,
+        told: str = "",
     ) -> None:
         self.name = name
         self.number = number
@@ -177,6 +183,7 @@ class Group:
         """Seconds of the longest lease that may be under way."""
         self.former = former
         """By offset, ascending."""
+        self.was_at, self.told = was_at, told
         self.dead: dict[int, DeadLetter] = {}
         """By offset."""
 
@@ -208,6 +215,7 @@ class Group:
             keeps = self.former[1:] if len(self.former) >= FORMER_MOST else self.former
             self.former = (*keeps, has)
         self.options, self.longest = entry.options, entry.longest
+        self.told = entry.told or self.told
 
 
 class GroupStates:
@@ -231,7 +239,7 @@ class GroupStates:
             group = self.groups[name]
             done = group.done
             about = (name, group.number, group.options, done.floor, done.runs)
-            yield GroupKnown(*about, group.longest, group.former)
+            yield GroupKnown(*about, group.longest, group.former, group.was_at, group.told)
             for offset in sorted(group.dead):
                 yield group.dead[offset]
 
@@ -244,7 +252,8 @@ class GroupStates:
         elif isinstance(entry, GroupKnown):
             done = Runs(entry.floor, entry.runs)
             about = (entry.name, entry.number, entry.options, done)
-            self.groups[entry.name] = Group(*about, entry.longest, entry.former)
+            rest = (entry.longest, entry.former, entry.was_at, entry.told)
+            self.groups[entry.name] = Group(*about, *rest)
         elif isinstance(entry, GroupForgotten):
             self.groups.pop(entry.name, None)
         else:

@@ -23,7 +23,8 @@ CAPTURED: Final = "@>"
 session is that node's incarnation. Programs' producers do not begin with "@"."""
 
 COPIED: Final = "@<"
-"""Begins the producer of a batch of rows of another stream; the shard that had them follows."""
+"""Begins the producer of a batch of rows of another stream; the shard that had them follows, and
+the batch's session is how many times that shard's log had lost rows (`lost_rows`)."""
 
 RUNS_MOST: Final = 4_096
 """Runs of numbers that are kept of one publisher: so many of its events, if it publishes others
@@ -39,8 +40,8 @@ ORIGINS_MOST: Final = 4_096
 
 
 class OriginNumbers(msgspec.Struct, frozen=True, array_like=True, tag=40):
-    """What the state says of one origin. `runs`: from the floor on, in turns how many numbers are
-    missing and how many are there."""
+    """What the state says of one origin. `session`: as in its batches' heads. `runs`: from
+    the floor on, in turns how many numbers are missing and how many are there."""
 
     name: str
     session: int
@@ -49,10 +50,12 @@ class OriginNumbers(msgspec.Struct, frozen=True, array_like=True, tag=40):
 
 
 class OriginScanned(msgspec.Struct, frozen=True, array_like=True, tag=41):
-    """Nothing is wanted any more of an origin's numbers below `floor`."""
+    """Nothing is wanted any more of an origin's numbers below `floor`, which was told when its log
+    had lost rows so many times."""
 
     name: str
     floor: int
+    losses: int = 0
 
 
 OriginEntry = OriginNumbers | OriginScanned
@@ -62,10 +65,11 @@ ORIGIN_ENTRIES: Final = (OriginNumbers, OriginScanned)
 class _Numbers:
     """Of one origin: runs [start, end) above the floor, ascending, with gaps between them."""
 
-    __slots__ = ("ends", "floor", "starts")
+    __slots__ = ("ends", "floor", "losses", "starts")
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
+        self.losses = 0  # of the log of a copied shard, when the floor was told
         self.starts: list[int] = []
         self.ends: list[int] = []
 
@@ -120,6 +124,11 @@ class OriginStates:
         known = self._origins.get((name, 0))
         return 0 if known is None else known.floor
 
+    def losses(self, name: str) -> int:
+        """How many times the log of a copied shard had lost rows, when the floor was told."""
+        known = self._origins.get((name, 0))
+        return 0 if known is None else known.losses
+
     def entries(self) -> Iterator[OriginEntry]:
         """All that there is to know."""
         for (name, session), known in self._origins.items():
@@ -128,12 +137,15 @@ class OriginStates:
             for start, end in zip(known.starts, known.ends, strict=True):
                 runs += (start - at, end - start)
                 at = end
-            yield OriginNumbers(name, session, known.floor, tuple(runs))
+            yield OriginNumbers(name, session or known.losses, known.floor, tuple(runs))
 
     def take(self, entry: OriginEntry) -> None:
         """What a chunk says of an origin."""
         if isinstance(entry, OriginScanned):
-            self._touch(entry.name, 0).raise_floor(entry.floor)
+            self._copied(entry.name, entry.floor, entry.losses)
+            return
+        if entry.name.startswith(COPIED):
+            self._copied(entry.name, entry.floor, entry.session)
             return
         known = self._origins[entry.name, entry.session] = _Numbers(entry.floor)
         at = entry.floor
@@ -145,11 +157,11 @@ class OriginStates:
 
     def appended(self, head: BatchHead) -> None:
         """A batch whose producer begins with `CAPTURED` or `COPIED` is in the log."""
-        known = self._touch(head.producer, head.session)
         end = head.sequence + head.count
         if head.producer.startswith(COPIED):
-            known.raise_floor(end)
+            self._copied(head.producer, end, head.session)
             return
+        known = self._touch(head.producer, head.session)
         before = len(known.ends)
         known.add(head.sequence, end)
         if len(known.ends) > RUNS_MOST:
@@ -157,6 +169,11 @@ class OriginStates:
         self._runs += len(known.ends) - before
         if self._runs > RUNS_ALL:
             self._forget_runs()
+
+    def _copied(self, name: str, floor: int, losses: int) -> None:
+        known = self._touch(name, 0)
+        known.raise_floor(floor)
+        known.losses = max(known.losses, losses)
 
     def _touch(self, name: str, session: int) -> _Numbers:
         known = self._origins.pop((name, session), None) or _Numbers()

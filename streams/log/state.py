@@ -32,6 +32,7 @@ from streams.log.chunk import (
 from streams.log.fork_state import ForkCopied, ForkStates
 from streams.log.group_state import GROUP_ENTRIES, GroupEntry, GroupStates
 from streams.log.half_state import HALF_ENTRIES, HalfEntry, HalfStates
+from streams.log.lost_rows import LostRows
 from streams.log.origins import CAPTURED, COPIED, ORIGIN_ENTRIES, OriginEntry, OriginStates
 from streams.log.table import TableWritten
 
@@ -78,10 +79,12 @@ class ReplicaSet(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 class Floor(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Offsets below this one are not kept any more; those below `expired` were past their time, and
-    who has not read them goes on behind them."""
+    who has not read them goes on behind them. `lost`: all that is known of rows that were lost at
+    the log's end; empty: nothing new."""
 
     offset: int
     expired: int = 0
+    lost: tuple[LostRows, ...] = ()
 
 
 class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -122,6 +125,9 @@ class ConsumerPosition(msgspec.Struct, frozen=True, array_like=True, tag=6):
     time: int
     dropped: int = 0
     """Offsets that it had not read when they were let go of."""
+    was_at: int = 0
+    """Where it was before the log lost the rows there, if no other program has come as this
+    consumer since the one that was told, whose `token` is kept; 0: nothing to tell."""
 
 
 class ConsumerAttached(msgspec.Struct, frozen=True, array_like=True, tag=7):
@@ -217,6 +223,8 @@ class ShardState:
         self.consumers: dict[str, ConsumerPosition] = {}
         self.replicas: tuple[Peer, ...] = ()
         self.floor = 0
+        self.lost: tuple[LostRows, ...] = ()
+        """Rows at the end that are lost, the newest loss last."""
         self.stream = b""
         """The directory's entry of the stream, as it was when a leader last wrote it; empty: not
         known."""
@@ -239,7 +247,7 @@ class ShardState:
                 if chunk.completes_state:
                     loaded, self._loading = self._loading, None
                     self.producers, self.replicas = loaded.producers, loaded.replicas
-                    self.floor, self.stream = loaded.floor, loaded.stream
+                    self.floor, self.stream, self.lost = loaded.floor, loaded.stream, loaded.lost
                     self.transactions, self.origins = loaded.transactions, loaded.origins
                     self.consumers, self.groups = loaded.consumers, loaded.groups
                     self.table, self.forks = loaded.table, loaded.forks
@@ -254,7 +262,7 @@ class ShardState:
     def entries(self) -> Iterator[Entry]:
         """All that there is to know, in a fixed order."""
         yield ReplicaSet(self.replicas)
-        yield Floor(self.floor)
+        yield Floor(self.floor, 0, self.lost)
         if self.table != NO_TABLE:
             yield self.table
         if self.stream:
@@ -298,6 +306,7 @@ class ShardState:
                 self.stream = entry.value
             elif isinstance(entry, Floor):
                 self._raise_floor(entry.offset, entry.expired)
+                self.lost = entry.lost or self.lost
             elif isinstance(entry, TableWritten):
                 self._former_table = self.table
                 self.table = replace(entry, cut=entry.cut or chunk.number)

@@ -19,4 +19,5 @@ hash; replicas have the same bytes up to what is committed; an epoch has at most
 * `chunk_reader`: a leader's log, chunk by chunk.
 * `retention`: what is not kept any more.
 * `mending`: what is damaged, from other replicas. `checking`: a log read from end to end.
+  `setting_back`: who was beyond what nobody could mend.
 """

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from overlay.incidents import Alarmed
 from overlay.machine import NodeId, Peer, by_id
 from streams.log.batches import Batch, Row, encode_batches, lacks_key
 from streams.log.chunk import (
@@ -24,6 +25,7 @@ from streams.log.chunk import (
     COMPLETES,
     CUT,
     EVENTS,
+    POSITIONS,
     REPLICAS,
     STATE,
     Chunk,
@@ -31,11 +33,13 @@ from streams.log.chunk import (
     number_of,
     pack,
 )
-from streams.log.state import Entry, Floor, ReplicaSet, StreamIs, encode_entries
+from streams.log.lost_rows import with_loss
+from streams.log.state import Entry, Floor, ReplicaSet, StreamIs, encode_entries, split_entries
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.local import LocalReplica
 from streams.replication.messages import ShardAck, ShardAppend, ShardBehind
 from streams.replication.retention import Keep, floor_of, over, quota_floor
+from streams.replication.setting_back import set_back
 
 ROUNDS: Final = 10
 """Times that a leader looks at its followers until it asks those too who lack nothing: every 3 s
@@ -83,9 +87,28 @@ class Leading:
         """Why the shard takes no more rows, whatever `keep` says; "": it does."""
 
     def begin(self) -> None:
-        """Append a chunk of the own epoch, and ask all others how far they are."""
+        """Append a chunk of the own epoch, what is to be said of rows that are lost, and ask all
+        others how far they are."""
         self._configure(self.replica.replicas)
+        self._note_loss()
         self.ask()
+
+    def _note_loss(self) -> None:
+        """Say from which offset on rows are lost, if no replica has them, and where durable
+        consumers and groups go on that were beyond. (If this node ends before that is on its disk,
+        those of them are not known that had come since the damage.)"""
+        mine = self.replica
+        offset, end = mine.log.next_offset, mine.promise.lost_end
+        if end <= offset:
+            return
+        mine.port.count("shard_ends_lost")
+        text = f"{mine.shard} lost its rows from offset {offset} to {end - 1}: no replica has them"
+        mine.port.emit(Alarmed("rows lost", text))
+        entries: list[Entry] = [Floor(mine.state.floor, 0, with_loss(mine.state.lost, offset, end))]
+        if mine.before_loss is not None:
+            entries += set_back(mine.state, mine.before_loss, offset)
+        for run in split_entries(entries):
+            self.append_chunk(POSITIONS, encode_entries(run))
 
     # -- appending -------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ class LocalReplica(Protocol):
     ready: bool
     durable: int
     committed: int
+    before_loss: ShardState | None
     chunks: KeptChunks
     removal: Removal
     damage: Damage

@@ -118,3 +118,6 @@ class Promise(msgspec.Struct, frozen=True, array_like=True):
     segment: Uint53 = 0
     """Number of the first chunk of the newest segment that the log has had. A segment that was
     deleted leaves no other trace."""
+    lost_end: Uint53 = 0
+    """The log has ended before this offset, below which it had rows that no replica has; 0: it has
+    not, or all rows that were committed are there again."""

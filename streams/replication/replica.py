@@ -128,6 +128,8 @@ class Replica(Machine):
         self.readings = 0
         """Times that its log has been another one than before, from some chunk on."""
         self._mends = 0  # that were tried since the log had no holes
+        self.before_loss: ShardState | None = None
+        """What the log said when it ended before it did, of who was beyond."""
         self.damage = Damage()
         """What was found, and what became of it."""
         self._begins_late = False  # nobody has what comes before the first segment
@@ -228,7 +230,9 @@ class Replica(Machine):
         self.chunks.clear()
         self._matched = self._first = 0
         if not self.barred:  # else nothing is stored, which would count as its promise later
-            if found.torn or self._has_lost(found.log):
+            if self._has_lost(found.log):
+                self._suspect(found.surplus, found.log.next_offset + 1)
+            elif found.torn:
                 self._suspect(found.surplus)
             elif self._newest_segment() != self.promise.segment:
                 self._note_segment(self._newest_segment())
@@ -261,10 +265,13 @@ class Replica(Machine):
         self.promise = replace(self.promise, segment=number)
         self.disk.put(self.shard, msgspec.msgpack.encode(self.promise))
 
-    def _suspect(self, surplus: Sequence[str] = ()) -> None:
-        """Store that the log may lack something, then cut off what is no log."""
+    def _suspect(self, surplus: Sequence[str] = (), lost_end: int = 0) -> None:
+        """Store that the log may lack something, or that it had rows up to `lost_end`, then cut off
+        what is no log."""
         self.port.count("shard_logs_suspect")
-        self._put(replace(self.promise, suspect=True, segment=self._newest_segment()))
+        end = max(lost_end, self.promise.lost_end)
+        segment = self._newest_segment()
+        self._put(replace(self.promise, suspect=True, segment=segment, lost_end=end))
         for name in surplus:
             self.disk.drop(self.shard, name)
         if self.log.segments:
@@ -308,7 +315,8 @@ class Replica(Machine):
         """No replica has what was in a hole, and this one had: the log ends before it, may lack
         what was acknowledged, and is read again. A shard's only replica keeps copies of what is cut
         off: nobody else has that."""
-        self._suspect()
+        self._suspect(lost_end=self.log.next_offset)
+        self.before_loss = self.before_loss or self.state
         self.damage.ended += 1
         self.durable = min(self.durable, first.hole.first - 1)
         for segment in reversed(self.log.segments):
@@ -384,7 +392,8 @@ class Replica(Machine):
     def clear_suspicion(self) -> None:
         """The log has everything that was ever committed."""
         if self.promise.suspect:
-            self._put(replace(self.promise, suspect=False))
+            self._put(replace(self.promise, suspect=False, lost_end=0))
+        self.before_loss = None
 
     def _put(self, promise: Promise, then: Callable[[], None] | None = None) -> None:
         self.promise = promise

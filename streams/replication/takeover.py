@@ -68,6 +68,12 @@ class Takeover:
             return bool(replicas)
         return intact >= majority
 
+    def _is_sure(self) -> bool:
+        """Whether the furthest log has all that was ever committed, whatever this one had lost."""
+        replicas = self.replica.replicas
+        intact = sum(p.id in self.grants and self.grants[p.id][1].intact for p in replicas)
+        return intact > len(replicas) // 2
+
     def furthest(self) -> tuple[Peer, ShardSealed]:
         """Who has the furthest log of those who have promised."""
         return max(self.grants.values(), key=lambda grant: grant[1].position)
@@ -85,5 +91,7 @@ class Takeover:
             fetch = ShardFetch(mine.shard, self.epoch, end, min(mine.committed, end[0]))
             mine.port.send(peer, fetch)
         else:
-            mine.clear_suspicion()
+            if self._is_sure():
+                mine.clear_suspicion()
             mine.begin_leading(self.epoch)
+            mine.clear_suspicion()

@@ -20,6 +20,7 @@ class MemoryStream:
         self.id = "founded"
         self.events: list[StreamEvent] = []
         self.first = 0
+        self.losses = 0
         self.kill_at = -1
         self.lost = False
         self.batches = 0
@@ -50,7 +51,7 @@ class MemoryStream:
         """The stream as one process sees it, until another one begins."""
         return Session(self)
 
-    def read(self, offset: int) -> Reading:
+    def read(self, offset: int, losses: int = -1) -> Reading:
         return Reading(self, offset)
 
     def schemas(self) -> list[StreamEvent]:
@@ -67,7 +68,7 @@ class Session:
     def __init__(self, stream: MemoryStream) -> None:
         self._stream = stream
         self._session = 0
-        self.id = stream.id
+        self.id, self.losses = stream.id, stream.losses
         self.read = stream.read
         self.schemas = stream.schemas
         self.ends = stream.ends

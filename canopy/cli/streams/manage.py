@@ -393,6 +393,19 @@ def troubles(stream: StreamInfo) -> list[str]:
             if replica.state == "mending"
         ]
         found += [
+            f"shard {shard.number}: the rows from offset {first:,} to {end - 1:,} were lost by "
+            "damage that no replica could mend; who was beyond is told when it comes"
+            for replica in shard.replicas
+            for first, end in replica.lost
+        ]
+        found += [
+            f"shard {shard.number}: {label(one.name)} was at offset {one.was_at:,} when rows there "
+            f"were lost: it goes on at {one.position:,}, and its next program is told"
+            for replica in shard.replicas
+            for one in replica.consumers
+            if one.was_at
+        ]
+        found += [
             f"shard {shard.number}: {counted(one.dropped, 'row')} were dropped that "
             f"{label(one.name)} had not read"
             for replica in shard.replicas

@@ -12,6 +12,7 @@ from canopy.feeds.objects import stream_object
 
 if TYPE_CHECKING:
     from canopy.cli.delivery.lines import Show
+    from canopy.client.streams.positions import Positions
     from canopy.client.streams.reading import Start
     from canopy.client.synchronous import Reading
 
@@ -26,13 +27,25 @@ def place_of(text: str | None) -> tuple[Start | int, int]:
         raise click.UsageError(f"--from: {error}") from None
 
 
+def positions_of(text: str | None) -> Positions:
+    """The positions with their stream's id that --from names; none if it names something else.
+    Raises UsageError."""
+    from canopy.client.streams.positions import Positions
+
+    try:
+        return Positions.parse(text) if text and "@" in text else Positions()
+    except ValueError as error:
+        raise click.UsageError(f"--from: {error}") from None
+
+
 def read_stream(wanted: Wanted, show: Show, as_json: bool, connect: str | None, wait: float) -> int:
     """Print what the stream has. Returns the exit code. Raises UsageError."""
     from matching import compile_selector
 
     if not wanted.stream:
         raise click.UsageError("--from and --durable need --stream")
-    start, at = place_of(wanted.start)
+    positions = positions_of(wanted.start)
+    start, at = place_of("first" if positions else wanted.start)
     if start == "keys" and wanted.durable:
         raise click.UsageError("--from keys goes without --durable: that begins in the history")
     if wanted.selector:
@@ -44,6 +57,7 @@ def read_stream(wanted: Wanted, show: Show, as_json: bool, connect: str | None, 
             *(wanted.stream, wanted.selector or ""),
             start=start,
             at=at,
+            positions=positions,
             durable=wanted.durable,
             timeout=wanted.timeout,
         ) as reading,
@@ -52,7 +66,11 @@ def read_stream(wanted: Wanted, show: Show, as_json: bool, connect: str | None, 
         where = begins.removeprefix("0: ") if len(reading.positions) == 1 else f"shards {begins}"
         where = "the newest row of each key on" if start == "keys" else f"offset {where}"
         click.echo(f"reading {wanted.stream} from {where}", err=True)
-        _follow(reading, wanted.durable, following)
+        try:
+            _follow(reading, wanted.durable, following)
+        finally:
+            if not wanted.durable and reading.positions != reading.begins:
+                click.echo(f"go on with --from {reading.positions}", err=True)
     return following.code
 
 

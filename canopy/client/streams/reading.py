@@ -24,6 +24,7 @@ from canopy.client.errors import (
 )
 from canopy.client.session import expected
 from canopy.client.steps import Link, Steps
+from canopy.client.streams.positions import Positions, identity_of
 from overlay.client import (
     BeginReading,
     CommitReading,
@@ -98,11 +99,14 @@ def wanted_reading(
 ) -> BeginReading:
     """The command for the arguments of `Client.read`."""
     kind, place = started(start, at)
+    stream_id, losses = identity_of(positions)
     return BeginReading(
         *(0, stream, selector, kind, place, tuple(sorted(positions.items())), durable),
         expire_after=int(expire_after),
         shard=shard,
         packed=packed,
+        stream_id=stream_id,
+        losses=losses,
     )
 
 
@@ -146,8 +150,9 @@ class ReadingCore(Generic[L]):
         """What is read; "": everything."""
         self.begins: dict[int, int] = {}
         """By shard: the offset at which the reading began."""
-        self.positions: dict[int, int] = {}
-        """By shard: the offset behind everything that was handed out or passed over."""
+        self.positions = Positions()
+        """By shard: the offset behind everything that was handed out or passed over. As a text
+        (`str`) they can be kept, and given to a later reading (`Positions.parse`)."""
         self.ends: dict[int, int] = {}
         """By shard: the offset that its next event had when the reading began."""
 
@@ -158,11 +163,16 @@ class ReadingCore(Generic[L]):
             wanted, known = self._wanted, bool(self.begins)
             resume = known and bool(wanted.durable)
             positions = tuple(sorted(self._scanned.items())) if known else wanted.positions
+            stream_id, losses = (
+                identity_of(self.positions) if known else (wanted.stream_id, wanted.losses)
+            )
             command = BeginReading(
                 *(0, wanted.stream, wanted.selector, wanted.start, wanted.at, positions),
                 *(wanted.durable, self._token, resume, wanted.expire_after, wanted.shard),
                 tables=self._open_tables() if known else (),
                 packed=wanted.packed,
+                stream_id=stream_id,
+                losses=losses,
             )
             self._beginning = yield partial(self._begin, command, self._timeout)
         assert self._beginning is not None
@@ -175,17 +185,20 @@ class ReadingCore(Generic[L]):
             waited = f"within {self._timeout:g} s"
             raise CommandTimeoutError(f"no leader of {self.stream} has answered {waited}")
         ready = expected((yield partial(link.finish, number, 0.0)), ReadingReady)
-        if self.stream_id not in ("", ready.stream):
+        if (self.stream_id or self._wanted.stream_id) not in ("", ready.stream):  # an older node
             raise ControlError(f"the stream {self.stream} was removed, and there is another one")
         self._link, self._number, self._take = link, number, None
         if not self.begins:
             shards = dict(enumerate(ready.shards, max(self._wanted.shard, 0)))
             self.begins = {shard: first for shard, (first, _) in shards.items()}
             self.ends = {shard: end for shard, (_, end) in shards.items()}
-            self.positions, self._scanned = dict(self.begins), dict(self.begins)
+            self.positions = Positions(self.begins, ready.stream)
+            self._scanned = dict(self.begins)
             if self._wanted.start == "keys":
                 self._tables = dict(self.ends)
         self.stream_id = ready.stream
+        first = max(self._wanted.shard, 0)
+        self.positions.losses.update(enumerate(ready.losses, first))
 
     @property
     def in_table(self) -> bool:
@@ -249,6 +262,7 @@ class ReadingCore(Generic[L]):
                 yield from self._coming_back()
                 continue
             self._scanned.update(taken.positions)
+            self.positions.losses.update(taken.losses)
             self._tables.update(taken.tables)
             if self.ahead and (taken.events or taken.packed):
                 with contextlib.suppress(UnreachableError):

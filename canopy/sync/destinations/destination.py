@@ -20,6 +20,8 @@ class Progress(msgspec.Struct):
     """The stream's founding id; "": nothing was applied yet."""
     offset: int = 0
     """Of the stream, behind everything that was applied."""
+    losses: int = 0
+    """How many times the stream's log had lost rows at its end when that was told."""
     commit: Commit | None = None
     """Of the source, the newest that was applied."""
     tables: dict[str, Table] = msgspec.field(default_factory=dict)

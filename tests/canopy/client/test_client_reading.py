@@ -13,6 +13,7 @@ import trio
 import canopy
 import canopy.aio
 import canopy.trio
+from canopy import Positions
 from canopy.client.asynchronous import AsyncReading
 from overlay.client import BeginReading, CommitReading, EndReading, TakeEvents
 from tests.support.real.scripted_stream import ScriptedStream
@@ -119,5 +120,39 @@ def test_another_stream_of_the_same_name_ends_a_reading(stream: ScriptedStream) 
         reading.take(30)
         stream.stream_id = "another"
         stream.hang_up()
-        with pytest.raises(canopy.ControlError, match="there is another one"):
+        with pytest.raises(canopy.CommandFailed, match="of another stream") as failed:
             reading.take(30)
+        assert failed.value.code == "position-lost"
+
+
+@both
+def test_positions_carry_whose_they_are_also_as_a_text(stream: ScriptedStream, kind: str) -> None:
+    stream.losses = (0, 2)
+    with canopy.connect(stream.data) as client:
+        with client.read("s", start="first") as reading:
+            reading.take(30)
+        kept = str(reading.positions)
+        assert kept == "id of s@0:3,1:3.2"
+    told = Positions({0: 3, 1: 3}, "id-of-s", {0: 0, 1: 2})
+    assert str(told) == "id-of-s@0:3,1:3.2"
+    assert Positions.parse(str(told)) == told
+    assert Positions.parse(str(told)).losses == told.losses
+
+    async def main() -> None:
+        async with CONNECT[kind](stream.data) as client:
+            await client.read("s", positions=reading.positions)
+            await client.read("s", positions={0: 3, 1: 3})
+            with pytest.raises(canopy.CommandFailed) as failed:
+                await client.read("s", positions=told)
+            assert failed.value.code == "position-lost"
+
+    RUN[kind](main)
+    asked = [one for one in stream.commands if isinstance(one, BeginReading)]
+    assert [(one.stream_id, one.losses) for one in asked[1:]] == [
+        ("id of s", ((0, 0), (1, 2))),
+        ("", ()),
+        ("id-of-s", ((0, 0), (1, 2))),
+    ]
+    for text in ("", "id@", "0", "0:1,", "id@0:1.x", "i d@0:1", "a@b@0:1", "0:1\n"):
+        with pytest.raises(ValueError, match="is no position in a stream"):
+            Positions.parse(text)

@@ -262,6 +262,8 @@ def test_server_sent_events_are_one_line_each() -> None:
 
 def test_positions_of_a_stream_are_checked() -> None:
     assert positions_of("0:17,12:4") == {0: 17, 12: 4}
+    whose = positions_of("3f9a.2@0:17,12:4.1")
+    assert (whose, whose.stream, whose.losses) == ({0: 17, 12: 4}, "3f9a.2", {0: 0, 12: 1})
     for text in ("x", "0:", "0:1,", "0:1;1:2", "0:99999999999999999999"):
         with pytest.raises(Refused):
             positions_of(text)

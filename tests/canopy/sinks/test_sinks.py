@@ -222,7 +222,7 @@ def test_another_stream_or_selector_is_refused_and_so_is_what_is_not_kept(
         SqliteSink(db, "sum").read(client, "s")
     assert failed.value.code == "offset-out-of-range"
     stream.first, stream.stream_id = 0, "id of another s"
-    with pytest.raises(SinkError, match="another stream s, with the id id of s"):
+    with pytest.raises(SinkError, match=r"another stream, with the id id of s\. Delete the rows"):
         SqliteSink(db, "sum").read(client, "s")
     foreign = client.read("s", start="first")
     refused = pytest.raises(SinkError, match="not begun with the sink")

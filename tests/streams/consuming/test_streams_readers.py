@@ -18,6 +18,7 @@ from overlay.client import (
     EventsTaken,
     Failed,
     ReadingReady,
+    RemoveStream,
     Streams,
     TakeEvents,
 )
@@ -153,6 +154,28 @@ def test_a_program_reads_all_shards_from_any_node_and_goes_on_where_it_committed
     assert sorted(event.attributes["n"] for event in events) == list(range(40, 45))
     ended = ask(world, "n3", EndReading, again.request)
     assert isinstance(ended, Done)
+
+
+def test_positions_of_a_removed_stream_are_none_of_the_next_one() -> None:
+    world = grown(4, 1)
+    ask(world, "n0", AddStream, "orders")
+    append(world, range(15))
+    ready = ask(world, "n1", BeginReading, "orders", start="first")
+    _, positions = taken(world, "n1", ready.request, 15)
+    assert positions == {0: 15}
+    ask(world, "n0", RemoveStream, "orders")
+    world.run(5.0)
+    ask(world, "n0", AddStream, "orders")
+    append(world, range(100, 120))
+    kept: dict[str, Any] = {"positions": ((0, 15),), "stream_id": ready.stream}
+    for node in ("n1", "n2"):  # which has known the former one, and has not
+        lost = ask(world, node, BeginReading, "orders", **kept)
+        assert (type(lost), lost.code) == (Failed, "position-lost")
+        assert f"another stream orders, with the id {ready.stream}" in lost.reason
+        assert "Begin anew" in lost.reason
+    plain = ask(world, "n1", BeginReading, "orders", positions=((0, 15),))
+    assert isinstance(plain, ReadingReady), "it does not say whose it is"
+    assert plain.stream != ready.stream
 
 
 def test_readings_that_cannot_begin_say_why() -> None:

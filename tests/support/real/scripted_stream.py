@@ -39,6 +39,7 @@ class ScriptedStream(FakeControl):
         self.stream_id = "id of s"
         self.is_mute_at_end = False
         self.first = 0  # oldest offset that is kept
+        self.losses = (0, 0)
         self.begun: list[dict[int, int]] = []
         self._places: dict[int, dict[int, int]] = {}  # by reading
         self.halves: dict[str, list[int]] = {}  # the "n" of their events, by transaction
@@ -83,6 +84,9 @@ class ScriptedStream(FakeControl):
         return TransactionState(command.request, self.outcomes[name], self.stream_id)
 
     def _begin(self, command: BeginReading) -> Reply:
+        if command.stream_id not in ("", self.stream_id):
+            reason = f"these positions are of another stream, with the id {command.stream_id}"
+            return Failed(command.request, "position-lost", reason)
         given = dict(command.positions)
         places = {}
         for shard, rows in enumerate(self.shards):
@@ -94,7 +98,7 @@ class ScriptedStream(FakeControl):
         self._places[command.request] = places
         self.begun.append(dict(places))
         shards = tuple((place, len(self.shards[shard])) for shard, place in places.items())
-        return ReadingReady(command.request, shards, "token", self.stream_id)
+        return ReadingReady(command.request, shards, "token", self.stream_id, self.losses)
 
     def _take(self, command: TakeEvents) -> Iterable[Reply]:
         places = self._places[command.reading]
