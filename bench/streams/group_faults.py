@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from math import inf
+from typing import Any
 from unittest.mock import patch
 
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace
+from canopy.client.steps import Steps
+from canopy.client.streams.membership import MembershipCore
 from streams.consuming import readers
 from streams.groups import members
 from streams.groups.confirming import Confirmation
@@ -272,3 +277,18 @@ def groups_extensions_shorten_leases() -> None:
         original(self, row, until)
 
     replace(original, extend)
+
+
+@fault(
+    KEY,
+    "tests/canopy/client/test_client_membership.py",
+    "test_rows_that_lay_in_the_connection_beyond_their_lease_are_another_s",
+)
+def members_hand_out_rows_of_ended_leases() -> None:
+    """A member's program is handed rows that lay in its connection for longer than their leases."""
+
+    def _confirming(self: MembershipCore[Any], most: int) -> Steps[None]:
+        yield from ()
+        self._rest = deque((inf, row) for _, row in self._rest)
+
+    replace(MembershipCore._confirming, _confirming)

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Generic, Literal, TypedDict, TypeVar
 
 from msgspec.structs import replace
@@ -125,7 +126,9 @@ class MembershipCore(Generic[L]):
         self._link: L | None = None  # on which it is a member
         self._number = 0  # of the membership, on this connection
         self._take: int | None = None  # the question that is open
-        self._rest: deque[GroupRow] = deque()  # more rows than were asked for last
+        self._asked_at = 0.0  # when that was sent
+        self._rest: deque[tuple[float, GroupRow]] = deque()
+        # Rows that are not handed out, and until when they are this member's at least.
         self._said: deque[int] = deque()  # words on rows that are not answered
         self._is_unsure = False  # words were not answered when the node was lost
         self._is_closed = False
@@ -153,13 +156,21 @@ class MembershipCore(Generic[L]):
     def _taking(self, timeout: float, most: int) -> Steps[list[GroupRow]]:
         """The next rows; none when none came in time."""
         until = time.monotonic() + timeout
-        while not self._is_closed and not self._rest:
+        while not self._is_closed:
             try:
+                if self._rest:
+                    yield from self._confirming(most)
+                    if found := self._sure(most):
+                        return found
+                    if self._rest and time.monotonic() >= until:
+                        return []
+                    continue
                 if self._link is None:
                     yield from self._attaching()
                 link = self._link
                 assert link is not None
                 if self._take is None:
+                    self._asked_at = time.monotonic()
                     self._take = yield partial(link.begin, TakeRows(0, self._number, most))
                 assert self._take is not None
                 left = max(0.0, until - time.monotonic())
@@ -167,10 +178,40 @@ class MembershipCore(Generic[L]):
                     return []
                 number, self._take = self._take, None
                 taken = expected((yield partial(link.finish, number, 0.0)), RowsTaken)
-                self._rest.extend(taken.rows)
+                self._rest.extend((self._asked_at + row.left, row) for row in taken.rows)
             except UnreachableError:
                 yield from self._coming_back()
-        return [self._rest.popleft() for _ in range(min(most, len(self._rest)))]
+        return []
+
+    def _sure(self, most: int) -> list[GroupRow]:
+        """The next rows, up to one that may be another member's by now."""
+        now = time.monotonic()
+        found: list[GroupRow] = []
+        while self._rest and len(found) < most and self._rest[0][0] > now:
+            found.append(self._rest.popleft()[1])
+        return found
+
+    def _confirming(self, most: int) -> Steps[None]:
+        """Have the leases of the next rows begin anew that may have ended: the rows have lain in
+        the connection, or here, for nobody knows how long. Those whose leases have ended are
+        dropped; others have them, or they come again."""
+        asked_at = time.monotonic()
+        doubtful = [row for until, row in islice(self._rest, most) if until <= asked_at]
+        if not doubtful or self._link is None:
+            return
+        meant = {(row.shard, row.offset) for row in doubtful}
+        said = tuple(RowSettled(row.shard, row.offset, row.lease, "extend") for row in doubtful)
+        number = yield partial(self._link.begin, SettleRows(0, self._number, said))
+        reply = yield partial(self._link.finish, number, self._timeout)
+        lost = set(expected(reply, RowsSettled).lost)
+        kept: deque[tuple[float, GroupRow]] = deque()
+        for until, row in self._rest:
+            place = row.shard, row.offset
+            if place not in meant:
+                kept.append((until, row))
+            elif place not in lost:
+                kept.append((asked_at + self.lease, replace(row, left=self.lease)))
+        self._rest = kept
 
     def _following(self) -> Steps[GroupRow | None]:
         """The next row; None: this is closed. One at a time, since the node extends the leases of
@@ -237,6 +278,7 @@ class MembershipCore(Generic[L]):
     def _coming_back(self) -> Steps[None]:
         """Wait for the node to come back. What the member had goes to others meanwhile."""
         self._link = self._take = None
+        self._rest.clear()
         self._is_unsure = self._is_unsure or bool(self._said)
         self._said.clear()
         until = time.monotonic() + self._patience

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from canopy.client.errors import UnreachableError
+from canopy.client.streams import membership
 from canopy.client.streams.membership import AHEAD, GroupArguments, wanted_membership
 from canopy.client.synchronous import Member
 from overlay.client import Command, Done, Reply
@@ -65,6 +67,7 @@ class FakeNode:
         self.links: list[FakeLink] = []
         self.waiting: list[list[GroupRow]] = []
         self.lost: tuple[tuple[int, int], ...] = ()
+        self.clock = self.slow = 0.0
 
     def connect(self, command: Command, timeout: float) -> tuple[FakeLink, int]:
         link = FakeLink(self)
@@ -78,6 +81,7 @@ class FakeNode:
         if isinstance(command, TakeRows):
             return RowsTaken(0, tuple(self.waiting.pop(0))) if self.waiting else None
         if isinstance(command, SettleRows):
+            self.clock += self.slow
             return RowsSettled(0, self.lost)
         return Done(0)
 
@@ -172,3 +176,66 @@ def test_a_node_that_stays_away_is_not_looked_for_without_end(node: FakeNode) ->
     member._begin = away
     with pytest.raises(UnreachableError):
         member.take(1.0)
+
+
+@pytest.fixture
+def stands_still(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
+    """The program's clock is the node's `clock`."""
+    monkeypatch.setattr(membership, "time", SimpleNamespace(monotonic=lambda: node.clock))
+    return node
+
+
+def said(node: FakeNode) -> list[list[tuple[int, str]]]:
+    return [[(one.offset, one.what) for one in each.rows] for each in node.of(SettleRows)]
+
+
+def test_rows_that_lay_in_the_connection_beyond_their_lease_are_another_s(
+    stands_still: FakeNode,
+) -> None:
+    node = stands_still
+    member = member_of(node)
+    assert member.take(0.0) == []  # the question is open
+    node.links[0].replies[len(node.commands) - 1] = RowsTaken(0, (row(0), row(1), row(2)))
+    node.clock = 45.0
+    node.lost = ((0, 0), (0, 2))
+    (kept,) = member.take(0.0)
+    assert (kept.offset, kept.left) == (1, 30.0)
+    assert said(node) == [[(0, "extend"), (1, "extend"), (2, "extend")]]
+    assert member.lost == [], "the program has not had them"
+
+
+def test_rows_that_wait_for_the_next_call_are_given_while_they_are_the_members(
+    stands_still: FakeNode,
+) -> None:
+    node = stands_still
+    node.waiting = [[row(0), row(1), row(2), row(3)]]
+    member = member_of(node)
+    assert member.take(1.0, most=1) == [row(0)]
+    node.clock = 29.0
+    assert member.take(1.0, most=1) == [row(1)]
+    assert said(node) == [], "within its lease nobody is asked"
+    node.clock, node.lost = 31.0, ((0, 2),)
+    assert [one.offset for one in member.take(0.0, most=2)] == [3]
+    assert member.take(0.0) == []
+    assert said(node) == [[(2, "extend"), (3, "extend")]]
+
+
+def test_an_answer_that_is_later_than_the_lease_confirms_nothing(stands_still: FakeNode) -> None:
+    node = stands_still
+    node.waiting = [[row(0), row(1)]]
+    member = member_of(node)
+    assert member.take(1.0, most=1) == [row(0)]
+    node.clock, node.slow = 31.0, 40.0
+    assert member.take(5.0) == [], "the new lease is over when its answer comes"
+    node.slow = 0.0
+    assert [one.offset for one in member.take(5.0)] == [1]
+
+
+def test_rows_that_cannot_be_confirmed_go_with_the_node(stands_still: FakeNode) -> None:
+    node = stands_still
+    node.waiting = [[row(0), row(1)], [row(5)]]
+    member = member_of(node)
+    assert member.take(1.0, most=1) == [row(0)]
+    node.clock = 31.0
+    node.links[0].is_cut = True
+    assert [one.offset for one in member.take(5.0)] == [5]
