@@ -212,6 +212,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     """Of the leader of a stream with a key: how many there are; None also while it counts them."""
     forks: tuple[ForkInfo, ...] = ()
     """Those of which it is the holder; of the leader also those that were copied."""
+    region: str = ""
+    """Where it was, as the stream's owner knows it."""
     lost: tuple[tuple[Uint53, Uint53], ...] = ()
     """Of the leader: rows that its log has lost at its end, by damage that no replica could mend,
     the last ones: the first offset, and that behind the last one. Other rows may have them since.

@@ -47,3 +47,8 @@ def _common(one: str, other: str) -> int:
             break
         common += 1
     return common
+
+
+def holds(region: str, other: str) -> bool:
+    """Whether the region `other` is `region`, or lies in it, as ``eu/de`` does in ``eu``."""
+    return other == region or other.startswith(f"{region}/")

@@ -139,7 +139,7 @@ class Copies(Machine):
                 for origin in copy.origins.values():
                     self._stop(origin, said(circle))
 
-        CircleSearch(self._questions, copy.entry.name, copy.entry.options, looked)
+        CircleSearch(self._questions, copy.entry.name, copy.entry.options, looked).start()
 
     def _end(self, shard: str) -> None:
         """This node leads the shard no more, or has it no more."""

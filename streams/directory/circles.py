@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from streams.directory.entry import StreamOptions
-from streams.directory.messages import AskStream, StreamFound
+from streams.directory.messages import AskStream, StreamFound, StreamRefused
 from streams.directory.questions import Answer, OwnerQuestions
 
 STREAMS_MOST: Final = 1_000
@@ -40,9 +40,15 @@ class CircleSearch:
         self._questions = questions
         self._name = name
         self._then = then
+        self.missing: list[str] = []
+        """Origins of the first stream that are not there, as their owners say."""
         self._ways: dict[str, tuple[str, ...]] = {}  # by stream: how it was come to
         self._open = 1  # questions, and what is looked at now
-        self._look_at((name,), options)
+        self._options = options
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._look_at((self._name,), self._options)
 
     def _look_at(self, way: tuple[str, ...], options: StreamOptions) -> None:
         """Ask for the origins of a stream, which was come to by `way`."""
@@ -61,6 +67,9 @@ class CircleSearch:
 
         def answered(answer: Answer) -> None:
             options = answer.entry.options if isinstance(answer, StreamFound) else StreamOptions()
+            is_unknown = isinstance(answer, StreamRefused) and answer.code == "unknown"
+            if is_unknown and len(self._ways[name]) == 2:
+                self.missing.append(name)
             self._look_at(self._ways[name], options)
 
         self._questions.ask(name, lambda ticket: AskStream(ticket, name), answered)

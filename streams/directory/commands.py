@@ -132,13 +132,19 @@ class StreamCommands(Machine):
             if circle:
                 self.port.reply(client, Failed(command.request, "usage", said(circle)))
                 return
+            if search.missing:
+                named = ", ".join(search.missing)
+                reason = f"there is no stream {named} to copy: found it first"
+                self.port.reply(client, Failed(command.request, "unknown", reason))
+                return
             self.questions.ask(
                 command.name,
                 lambda ticket: FoundStream(ticket, command.name, id_, options),
                 answered,
             )
 
-        CircleSearch(self.questions, command.name, options, looked)
+        search = CircleSearch(self.questions, command.name, options, looked)
+        search.start()
 
     def edit(self, client: int, command: EditStream) -> None:
         """Change a stream's options."""

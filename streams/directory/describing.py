@@ -59,10 +59,10 @@ def takes_in(info: StreamInfo) -> bool:
 def replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
     """A replica for people; None: it has not answered."""
     if status is None:
-        return ReplicaInfo(peer.id, peer.address, "silent")
+        return ReplicaInfo(peer.id, peer.address, "silent", region=peer.region)
     return ReplicaInfo(
         *(peer.id, peer.address, status.state, status.epoch, status.first, status.next),
         *(status.durable, status.committed, status.size, status.time / 1e9, status.intake),
         *(status.damaged, status.behind, status.consumers, status.halves, status.parked),
-        *(status.keys, status.forks, status.lost),
+        *(status.keys, status.forks, peer.region, status.lost),
     )

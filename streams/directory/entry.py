@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from matching import SelectorError, compile_selector
 from overlay.chord.keys import key_of
 from overlay.machine import Duration, Key, NodeId, Peer
+from overlay.regions import holds
 from streams.log.receipt import shard_name
 
 NAME_MOST: Final = 200
@@ -241,11 +242,7 @@ def decode_entry(value: bytes) -> StreamEntry | None:
 
 def inside(region: str, candidates: dict[NodeId, Peer]) -> dict[NodeId, Peer]:
     """The candidates that lie in a region; all where it is "", or has none of them."""
-    found = {
-        node: peer
-        for node, peer in candidates.items()
-        if peer.region == region or peer.region.startswith(f"{region}/")
-    }
+    found = {node: peer for node, peer in candidates.items() if holds(region, peer.region)}
     return found if region and found else candidates
 
 

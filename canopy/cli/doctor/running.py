@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 LOSSES: Final = {
     "deliveries_lost": "a node was out of reach, or slow, for too long",
     "deliveries_missed": "this node was out of reach, or slow, for too long",
-    "shard_ends_lost": "no replica has the damaged end of a stream's log: canopy stream info",
     "copies_of_other_origins": "a stream that is copied was removed and founded anew",
     "client_dropped": "a program reads too slowly: canopy status names it; raise clients.queue",
     "link_dropped": "more waited for a node than links.queue",

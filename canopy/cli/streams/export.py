@@ -102,6 +102,7 @@ def _bound(text: str | None) -> _Bound:
 )
 @click.option("--to", "end", metavar="WHERE", help="Before this OFFSET or TIME. [default: the end]")
 @click.option("-o", "--output", metavar="FILE", default="-", help='The file; "-": standard output.')
+@click.option("--overwrite", is_flag=True, help="Replace the file if there is one of its name.")
 @click.option(
     "--format", "kind", type=click.Choice(FORMATS), help="[default: by the file's name, or jsonl]"
 )
@@ -113,6 +114,7 @@ def export(
     start: str,
     end: str | None,
     output: str,
+    overwrite: bool,
     kind: str | None,
     as_json: bool,
     timeout: float,
@@ -123,7 +125,8 @@ def export(
 
     It ends with the last event that was there when it began. JSON lines are the objects of `canopy
     sub --stream --json`; CSV has a column for each attribute that occurs, beside shard, offset and
-    time. The file has its name when it is whole. With --from keys it has the newest row of each key
+    time. The file has its name when it is whole; one that is there already is left alone, unless
+    --overwrite is given. With --from keys it has the newest row of each key
     only. What was written is said on standard error, with
     --json as an object.
 
@@ -145,7 +148,7 @@ def export(
     bound = _bound(end)
     first, at = place_of(start)
     kind = kind or ("csv" if output.lower().endswith(".csv") else "jsonl")
-    with Bars(quiet=as_json) as bars, _output(output) as file:
+    with Bars(quiet=as_json) as bars, _output(output, overwrite) as file:
         writer = _Csv(file) if kind == "csv" else _JsonLines(file, name)
         with (
             open_client(connect, wait, reconnect=timeout) as client,
@@ -208,21 +211,33 @@ def _events(reading: Reading, bound: _Bound, bars: Bars) -> Iterator[StreamEvent
 
 
 @contextlib.contextmanager
-def _output(path: str) -> Iterator[IO[str]]:
-    """The file to write, which has its name when all went well."""
+def _output(path: str, overwrite: bool) -> Iterator[IO[str]]:
+    """The file to write, which has its name when all went well. CommandError if there is one of
+    that name, unless it may be overwritten."""
     if path == "-":
         yield sys.stdout
         return
     part = f"{path}.part"
     try:
+        if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device, as /dev/null
+            with open(path, "w", encoding="utf-8", newline="") as file:
+                yield file
+            return
+        _check_free(path, overwrite)
         with open(part, "w", encoding="utf-8", newline="") as file:
             yield file
+        _check_free(path, overwrite)  # it may have come meanwhile
         os.replace(part, path)
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from None
     finally:
         with contextlib.suppress(OSError):
             os.unlink(part)
+
+
+def _check_free(path: str, overwrite: bool) -> None:
+    if os.path.lexists(path) and not overwrite:
+        raise CommandError(f"{path} is there already: --overwrite replaces it")
 
 
 class _JsonLines:

@@ -13,6 +13,7 @@ import click
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.output import console, label, plain, print_json, table
+from overlay.regions import holds
 from overlay.wording import counted, duration, no_majority
 
 if TYPE_CHECKING:
@@ -186,6 +187,8 @@ def add(
     console().print(f"[bold]{label(name)}[/] has the id {found.id}, on {counted(nodes, 'node')}")
     if nodes < found.replicas:
         console().print(f"{found.replicas} replicas were asked for: others follow as nodes come")
+    for said in outside(found):
+        console().print(f"[yellow]{said}[/]")
 
 
 @click.command()
@@ -248,7 +251,7 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
     out.print(f"[bold]{label(found.name)}[/], id {found.id}, {counted(len(found.shards), 'shard')}")
     if found.capture:
         out.print(f"captures {label(found.capture)}")
-    for line in lags(found, origins):
+    for line in (*lags(found, origins), *unread(found, origins)):
         out.print(line)
     for said in bounds(found):
         out.print(label(said))
@@ -274,6 +277,22 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
                 out.print(label(f"{group.name}, {said}"))
     for trouble in troubles(found):
         out.print(f"[yellow]{trouble}[/]")
+
+
+def unread(stream: StreamInfo, origins: Mapping[str, StreamInfo]) -> Iterator[str]:
+    """What is to be copied and is not being read."""
+    read = {
+        origin.stream
+        for shard in stream.shards
+        for replica in shard.replicas
+        for origin in (replica.intake.origins if replica.intake is not None else ())
+    }
+    what = "mirrors" if stream.mirror else "copies"
+    for name, where in (*stream.sources, (stream.mirror, "")):
+        if name and name not in read:
+            why = "which is not read yet" if name in origins else "which is not there"
+            chosen = f" where {label(where)}" if where else ""
+            yield f"{what} {label(name)}{chosen}, [yellow]{why}[/]"
 
 
 def lags(stream: StreamInfo, origins: Mapping[str, StreamInfo]) -> Iterator[str]:
@@ -358,9 +377,21 @@ def _fork(replica: ReplicaInfo, fork: ForkInfo) -> str:
     return ""
 
 
+def outside(stream: StreamInfo) -> list[str]:
+    """Replicas that are not in the region that a stream is to be in, in sentences."""
+    return [
+        f"shard {shard.number}: {len(strange)} of {len(shard.replicas)} replicas are not in the "
+        f"region {label(stream.region)}, of which no more nodes are known; one that is lost is "
+        "replaced by a node there, when there are some (canopy node --region)"
+        for shard in stream.shards
+        if stream.region
+        and (strange := [r for r in shard.replicas if not holds(stream.region, r.region)])
+    ]
+
+
 def troubles(stream: StreamInfo) -> list[str]:
     """What a person should know of a stream's shards, in sentences."""
-    found = []
+    found = outside(stream)
     for shard in stream.shards:
         answering = [r for r in shard.replicas if r.state in ("leads", "follows")]
         if 2 * len(answering) <= len(shard.replicas):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,26 @@ def test_it_ends_before_an_offset_or_a_time(
 ) -> None:
     result = run("export", "alarms", "--to", to)
     assert [json.loads(line)["offset"] for line in result.stdout.splitlines()] == offsets
+
+
+def test_a_file_that_is_there_is_replaced_if_that_is_asked_for(
+    client: FakeClient, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("mine")
+    result = run("export", "alarms", "-o", str(path))
+    assert result.exit_code == 1
+    assert "is there already: --overwrite replaces it" in str(result.exception)
+    assert path.read_text() == "mine"
+    assert run("export", "alarms", "-o", str(path), "--overwrite").exit_code == 0
+    assert len(path.read_text().splitlines()) == 4
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        told = pool.submit(pipe.read_text)
+        assert run("export", "alarms", "-o", str(pipe)).exit_code == 0
+        assert len(told.result(30).splitlines()) == 4
+    assert pipe.is_fifo(), "what is no file is written to"
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(client: FakeClient, tmp_path: Path) -> None:

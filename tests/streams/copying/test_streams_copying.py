@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from canopy.cli.streams.manage import outside, troubles
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from overlay.client import (
     AppendEvents,
     BeginReading,
+    Done,
     Draft,
     EventsAppended,
     EventsTaken,
     Failed,
     GetStreams,
     ReadingReady,
+    RemoveStream,
     StreamEvent,
     Streams,
     TakeEvents,
@@ -27,6 +31,7 @@ from streams.copying.copies import Copies
 from streams.copying.origin import OriginReading
 from streams.copying.shard_copy import ShardCopy
 from streams.directory import commands
+from streams.directory.circles import CircleSearch
 from streams.log.verify import Verifier
 from tests.support.overlays import READY, grown, wait
 
@@ -288,8 +293,11 @@ def test_a_copy_that_is_full_waits_and_goes_on_when_there_is_room() -> None:
 
 def test_a_stream_that_would_copy_itself_is_refused() -> None:
     world = grown(4)
+    add(world, "n0", "leaf")
+    add(world, "n0", "other")
     add(world, "n0", "root", sources=(("leaf", "n > 1"), ("other", "")))
     add(world, "n1", "middle", mirror="root")
+    remove(world, "leaf")
     for name, options in (
         ("leaf", {"sources": (("middle", ""),)}),
         ("leaf", {"mirror": "middle"}),
@@ -299,7 +307,30 @@ def test_a_stream_that_would_copy_itself_is_refused() -> None:
         assert isinstance(reply, Failed)
         assert (reply.code, "copy itself" in reply.reason) == ("usage", True)
     assert "leaf from middle from root from leaf" in _refusal(world, mirror="middle")
-    add(world, "n2", "leaf", sources=(("elsewhere", ""),))
+    add(world, "n2", "leaf", sources=(("other", ""),))
+
+
+def test_a_stream_that_is_not_there_is_not_copied() -> None:
+    world = grown(4)
+    add(world, "n0", "leaf")
+    for options in ({"sources": (("leaf", ""), ("nowhere", ""))}, {"mirror": "nowhere"}):
+        reply = world.ask("n2", AddStream(world.clients.request(), "root", **options))  # type: ignore[arg-type]
+        assert isinstance(reply, Failed)
+        assert reply.code == "unknown"
+        assert "no stream nowhere to copy" in reply.reason
+
+
+def test_replicas_outside_of_the_region_that_was_asked_for_are_said() -> None:
+    world = grown(4)
+    found = add(world, "n0", "far", region="eu")
+    assert [replica.region for replica in found.shards[0].replicas] == ["", "", ""]
+    assert "3 of 3 replicas are not in the region eu" in troubles(found)[0]
+    assert outside(msgspec.structs.replace(found, region="")) == []
+
+
+def remove(world: World, name: str) -> None:
+    reply = world.ask("n0", RemoveStream(world.clients.request(), name))
+    assert isinstance(reply, Done), reply
 
 
 def _refusal(world: World, **options: object) -> str:
@@ -308,13 +339,22 @@ def _refusal(world: World, **options: object) -> str:
     return reply.reason
 
 
+class Blind(CircleSearch):
+    """Finds nothing."""
+
+    def start(self) -> None:
+        self._then(())
+
+
 def test_streams_that_were_founded_into_a_circle_at_once_copy_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither founding has found the other stream."""
-    monkeypatch.setattr(commands, "CircleSearch", lambda asked, name, options, then: then(()))
     world = grown(4)
+    add(world, "n0", "two")
     add(world, "n0", "one", sources=(("two", ""),))
+    remove(world, "two")
+    monkeypatch.setattr(commands, "CircleSearch", Blind)
     add(world, "n1", "two", sources=(("one", ""),))
     append(world, "n0", "one", {"n": 1})
     world.run(8.0)
