@@ -488,6 +488,13 @@ class Node:
         mine = {"appends": self.streams.unanswered, "shards": self.streams.unreleased}
         return {**self.reports.unfinished, **{kind: n for kind, n in mine.items() if n}}
 
+    @property
+    def numbered(self) -> Mapping[str, int]:
+        """How many events and subscriptions it has given an identity, for its last record."""
+        return {
+            "published": self.publisher.numbered, "subscribed": self.clients.numbered,
+        }  # fmt: skip
+
     def leave(self, reason: str) -> None:
         """Say goodbye on all links: the last thing before the process ends."""
         self.turns.begin()

@@ -63,6 +63,10 @@ class DrivenNode(Protocol):
         """Whether nothing is under way any more, after `drain`."""
 
     @property
+    def numbered(self) -> Mapping[str, int]:
+        """How many events and subscriptions it has given an identity."""
+
+    @property
     def unfinished(self) -> Mapping[str, int]:
         """What is under way, by kind, without what there is none of; {} when `drained`."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.mutations.planting import fault, replace
+from canopy.traces.analysis.completeness.claims import share_of
 from canopy.traces.analysis.progress import OnProgress, silent
 from canopy.traces.analysis.read import trace_files
 from canopy.traces.analysis.remote import HadoopFolder
@@ -22,10 +23,15 @@ from canopy.traces.analysis.selection.matcher import Ints, Matcher
 from canopy.traces.analysis.selection.trees import Attributes, Scalar
 from canopy.traces.analysis.spark.paths import for_reading, for_writing
 from canopy.traces.analysis.spark.sharing import check_shared
+from canopy.traces.analysis.tasks import frame_of_table, in_one_task
+from canopy.traces.analysis.verdict.numbering import Unseen, unseen
 from canopy.traces.analysis.walks import TreeSizes, WalkCounts
 from canopy.traces.analysis.window import ALWAYS, Window
 from canopy.traces.writer import TraceWriter
+from overlay.client import Event
 from overlay.hybrid_clock import HybridClock
+from overlay.lower_random.policies import Policies
+from overlay.upper_tree.content import digest_of
 
 CLOCK = "tests/links/test_links_hybrid_clock.py"
 WRITER = "tests/canopy/traces/test_traces_writer.py"
@@ -33,6 +39,9 @@ VERDICT = "promise: a verdict is true"
 MATCHER = "tests/canopy/traces/test_traces_selectors.py"
 REMOTE = "tests/canopy/traces/test_traces_remote.py"
 PLACES = "tests/canopy/traces/test_traces_places.py"
+TASKS = "tests/canopy/traces/test_traces_tasks.py"
+PLANTED = "tests/canopy/traces/planted/test_traces_planted.py"
+RECORDED = "tests/upper_tree/clients/test_tree_recorded.py"
 REPORT = "tests/canopy/traces/test_traces_report.py"
 JOIN = "test_the_join_finds_what_evaluating_all_pairs_finds"
 
@@ -180,6 +189,58 @@ def foreign_output_unnoticed() -> None:
         return
 
     replace(HadoopFolder.check_output, unchecked)
+
+
+@fault(VERDICT, TASKS, "test_many_files_are_read_whole")
+def rows_end_at_an_empty_batch() -> None:
+    """Rows in memory are handed to Spark in the batches that they came in, also empty ones."""
+
+    def uncombined(spark: Any, table: Any, schema: Any = None) -> Any:
+        return in_one_task(spark.createDataFrame(table, schema))
+
+    replace(frame_of_table, uncombined)
+
+
+@fault(VERDICT, PLANTED, "test_the_verdict_on_a_planted_fault[losses that a header hides]")
+def headers_believed() -> None:
+    """The share of the events that a header names is believed, whatever its records are of."""
+
+    def believed(said: float | None, highest: int, events: int) -> tuple[float | None, str]:
+        return (1.0, "") if said is None else (said, "")
+
+    replace(share_of, believed)
+
+
+@fault(VERDICT, PLANTED, "test_the_verdict_on_a_planted_fault[an event without any record]")
+def numbers_of_events_unread() -> None:
+    """Nothing looks at the numbers of events and subscriptions."""
+
+    def nothing(
+        spark: Any, complete: Any, events: Any, subscriptions: Any, since: float
+    ) -> dict[str, Unseen]:
+        return {}
+
+    replace(unseen, nothing)
+
+
+@fault(VERDICT, RECORDED, "test_a_delivery_and_its_publication_have_the_same_digest")
+def digest_of_the_object() -> None:
+    """The digest in trace records is of the object in memory."""
+
+    def partly(event: Event) -> int:
+        return len(event.payload) + id(event)
+
+    replace(digest_of, partly)
+
+
+@fault(VERDICT, RECORDED, "test_what_the_policy_leaves_of_a_tenants_subscription_is_recorded")
+def policy_unrecorded() -> None:
+    """A tenant's subscription is recorded as if the policy left all of it."""
+
+    def everything(self: Policies, selector: str) -> None:
+        return None
+
+    replace(Policies.remainder, everything)
 
 
 @fault(VERDICT, PLACES, "test_names_are_given_to_spark_as_they_are")

@@ -24,6 +24,9 @@ MARK: Final = "redacted:"
 HASHED: Final = ("id", "selector", "lo", "hi")
 """Fields with values, or with selectors, as texts."""
 
+DROPPED: Final = ("tree", "permitted", "digest")
+"""Fields that are left out: a digest would agree with a guess of the content."""
+
 KEY_BYTES: Final = 32
 
 
@@ -35,12 +38,13 @@ class Redaction:
 
     def apply(self, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields as they are written. Of attributes the names are kept, as a JSON array, of
-        trees nothing; the reason for which an event was refused may quote it."""
+        trees and digests nothing; the reason for which an event was refused may quote it."""
         kept = dict(fields)
         for name in HASHED:
             if kept.get(name) is not None:
                 kept[name] = self._hash(str(kept[name]))
-        kept.pop("tree", None)
+        for name in DROPPED:
+            kept.pop(name, None)
         attributes = kept.get("attributes")
         if attributes is not None:
             found = msgspec.json.decode(attributes)

@@ -37,7 +37,9 @@ FIELDS: Final[dict[str, str]] = {
     "selector": "string",  # the selector's text
     "tree": "string",  # JSON text: the selector's parsed tree (matching's JSON form)
     "level": "int",  # a subscription's latency level: 1 the most urgent; 0, or absent: none
+    "permitted": "string",  # JSON text: the tree of what the policy leaves of a tenant's selector
     "attributes": "string",  # JSON text: an object with all attributes of the event
+    "digest": "long",  # of an event's content (overlay/upper_tree/content.py)
     "attribute": "string",  # the attribute (tree) this step belongs to
     "walk": "string",  # identity of a walk
     "peer": "string",  # the other node of this step
@@ -78,6 +80,8 @@ FIELDS: Final[dict[str, str]] = {
     "shard": "string",  # of a stream: the stream's id and the shard's number
     "offset": "long",  # of a row in its shard, or of the first one
     "until": "long",  # the offset behind the last one
+    "published": "long",  # events that this run published, also those that are not sampled
+    "subscribed": "long",  # subscriptions that this run made
     "client": "int",  # the node's number for a program that is connected
 }
 """Name of every field and its Spark SQL type."""
@@ -95,11 +99,13 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
         *("cpu", "memory", "disk", "resident", "clients"),
         *("queue", "late_ms", "round_trip_ms", "resent", "links"),
     ),
-    "subscribe": ("subscription", "name", "selector", "tree", "level", "client"),
+    "subscribe": ("subscription", "name", "selector", "tree", "permitted", "level", "client"),
     "suback": ("subscription",),  # matching events published from now on are expected
+    "confined": ("subscription", "permitted"),  # another policy holds from now on
     "unsubscribe": ("subscription", "unread"),  # unread: since the program was lost
-    "publish": ("event", "id", "attributes", "size"),
-    "refused": ("reason",),  # an event that was not accepted
+    "publish": ("event", "id", "attributes", "size", "digest"),
+    # an event that was not accepted; with `event` one that a host refused after it was published
+    "refused": ("event", "reason"),
     # CRAWL (C3, C4, C10): one walk may carry several attributes, each has its own records
     "walk_start": ("walk", "attribute", "hops"),  # hops: the limit
     "walk_hop": ("walk", "attribute", "hop", "peer"),  # this node passes it on to peer
@@ -120,7 +126,10 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "arrive": ("event", "peer", "attribute", "hop"),  # at the interested node
     "duplicate": ("event", "peer"),
     "recheck_failed": ("event", "peer"),  # arrived, and no local subscription matches
-    "deliver": ("event", "id", "subscription", "latency_ms", "attribute", "hops", "lo", "hi"),
+    "deliver": (
+        *("event", "id", "subscription", "latency_ms", "attribute", "hops", "lo", "hi"),
+        "digest",
+    ),
     # given up: for the node `peer`; or with `client` what had been delivered to a program that does
     # not read: for one `subscription`, or for all of the program's
     "drop": ("event", "peer", "client", "subscription", "reason", "size"),
@@ -137,6 +146,10 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "link": ("peer", "reason"),  # up, down
     # losses, elections, recoveries as one node saw them (overlay/incidents.py); name: the cluster
     "incident": ("what", "peer", "name", "epoch", "reason"),
-    "stop": ("data_messages", "other_messages", "bytes", "reason", "lost"),
+    # published and subscribed: how many events and subscriptions it has numbered in this run
+    "stop": (
+        *("data_messages", "other_messages", "bytes", "reason", "lost"),
+        *("published", "subscribed"),
+    ),
 }
 """The kinds of records, with their fields beside the common ones."""

@@ -46,6 +46,9 @@ RETRY_AFTER: Final = 30.0
 """Seconds without an attempt to write after one that failed: each begins a new file, and a full
 disk must not fill with empty ones. Guess; records meanwhile are lost."""
 
+ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
+"""Objects as JSON, the same text for the same object: an event's digest is of it."""
+
 DAY: Final = 86_400
 """Seconds. Unix time has no leap seconds, so that midnight UTC is a multiple of this."""
 
@@ -116,12 +119,12 @@ def complete_fields(fields: Mapping[str, Any], now: float) -> Mapping[str, Any]:
     since = fields.get("since")
     if since is not None:
         changed["latency_ms"] = round(max(0.0, now - since) * 1000.0, 3)
-    for name in ("attributes", "tree"):
+    for name in ("attributes", "tree", "permitted"):
         value = fields.get(name)
         if callable(value):
             value = value()
         if value is not None and not isinstance(value, str):
-            changed[name] = msgspec.json.encode(value).decode()
+            changed[name] = ENCODE(value).decode()
     if not changed:
         return fields
     return {**{k: v for k, v in fields.items() if k != "since"}, **changed}

@@ -7,14 +7,14 @@ machines above when there is another policy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from matching import Attributes
+from matching import Attributes, SelectorError, compile_selector
 from overlay.lower_random.documents import DocumentChanged, DocumentStore
 from overlay.machine import LocalEvent, Machine, Port
 from overlay.tenants.leaf_share import over_share
-from overlay.tenants.policy import Confinement, Policy
+from overlay.tenants.policy import NOTHING, Confinement, Policy
 
 POLICY = "policy"
 """The kind of document that it is, and the code of what it does not permit."""
@@ -77,6 +77,17 @@ class Policies(Machine):
         if denial := self.confinement.denial(self.tenant):
             return denial
         return self.confinement.remains(self.tenant, selector).denial
+
+    def remainder(self, selector: str) -> Callable[[], list[object]] | None:
+        """What makes the tree of what the policy leaves of a selector (which compiles) for this
+        node's tenant; None: it has none, and nothing is taken away."""
+        if not self.tenant:
+            return None
+        try:
+            left = self.confinement.narrow(self.tenant, selector)
+        except SelectorError:  # too large with it: owners take nothing of it
+            left = NOTHING
+        return compile_selector(left).tree
 
     def over_quota(self, registrations: int, trees: int) -> tuple[str, str] | None:
         """Why this node may not have so many registrations, in so many attribute trees: a code and

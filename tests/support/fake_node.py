@@ -55,6 +55,7 @@ class FakeNode:
         self.drained = False
         self.conflict = None
         self.counters: dict[str, int] = {}
+        self.numbered: dict[str, int] = {}
         self.connections: list[int] = []
         self.closed: list[str] = []
         self.ticks: list[float] = []

@@ -39,6 +39,7 @@ def summarise_demo(
     found = dict(analysis.to_dict())
     made = analysis.delivered + analysis.duplicates + analysis.early + analysis.ending
     made += analysis.spurious + analysis.unknown + analysis.discarded
+    made += analysis.corrupted
     received = sum(seen.values())
     problems = list(notes)
     wrong = wrong_by_subscription(analysis.by_subscription, seen)
@@ -159,7 +160,7 @@ def _verdict(summary: dict[str, Any]) -> str:
             f"[bold green]✓ Exact:[/] each of {summary['expected']:,} expected deliveries was made "
             f"once, and nothing else was delivered."
         )
-    names = ("missing", "dropped", "discarded", "duplicates", "spurious", "unknown")
+    names = ("missing", "dropped", "discarded", "corrupted", "duplicates", "spurious", "unknown")
     parts = [f"{summary[name]:,} {name}" for name in names if summary[name]]
     if not parts and summary["result"] == "not judged":
         return f"[bold yellow]? Not judged:[/] {escape('; '.join(summary['reasons']))}."

@@ -215,7 +215,7 @@ COLUMNS: Final[dict[str, Column]] = {
     ">records": lambda node, run: f"{run.records:,}",
     ">absent": lambda node, run: _red(run.absent),
     ">lost": lambda node, run: _red(run.lost),
-    ">sampling": lambda node, run: f"{run.sample * 100:.6g} %",
+    ">sampling": lambda node, run: "?" if run.sample is None else f"{run.sample * 100:.6g} %",
     ">clock": lambda node, run: "-" if node.ahead is None else f"{node.ahead:+,.3f} s",
     "=last record": lambda node, run: time_text(run.last),
     "=end": lambda node, run: f"[red]{run.end}[/]" if run.end == "no end" else run.end,

@@ -7,6 +7,7 @@ height: both only cost more. The records do:
   limit and the halved limits of its recoveries allow (C4), and ends once,
 * in a quiet overlay an event needs at most the tree's height, and one message to enter (C7),
 * there a node sends no more than `fan_out` copies of an event in all that it is to it (C11),
+* a delivery has the digest and the id of what was published (its content comes unaltered),
 * counting accepts an event only when some conjunction has all its attributes (C8).
 """
 
@@ -80,6 +81,26 @@ def _step(walk: WalkSeen, record: Record, trace: int) -> str:
             if walk.ends > 1:
                 return "ends twice"
     return ""
+
+
+def _content(record: Record) -> tuple[int | None, str | None]:
+    return record.fields.get("digest"), record.fields.get("id")
+
+
+def check_contents(records: Iterable[Record]) -> list[Violation]:
+    """Deliveries with another digest, or another id of the user's, than their publication."""
+    published: dict[str, tuple[int | None, str | None]] = {}
+    violations = []
+    for record in records:
+        if record.kind == "publish":
+            published[record.fields["event"]] = _content(record)
+        elif record.kind == "deliver":
+            event = record.fields["event"]
+            said = _content(record)
+            if published.get(event, said) != said:
+                text = f"{event} is another at {record.node} than it was published"
+                violations.append(Violation("content", text, (event,)))
+    return violations[:MOST]
 
 
 def check_paths(records: Sequence[Record], quiet_since: int) -> list[Violation]:

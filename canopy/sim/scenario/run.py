@@ -16,7 +16,13 @@ from canopy.sim.checks.oracle import GRACE
 from canopy.sim.checks.ownership import check_arcs, check_maps
 from canopy.sim.checks.single_ring import one_ring
 from canopy.sim.checks.successor_lists import check_chord
-from canopy.sim.checks.trace_rules import check_copies, check_counting, check_paths, check_walks
+from canopy.sim.checks.trace_rules import (
+    check_contents,
+    check_copies,
+    check_counting,
+    check_paths,
+    check_walks,
+)
 from canopy.sim.checks.tree_routes import check_routes
 from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.fault_injector import FaultInjector
@@ -275,7 +281,7 @@ class Run:
         calm_since = 0.0 if self._watch is None else self._watch.calm_since
         found = [*check_arcs(world), *check_maps(world), *check_ring(world), *check_chord(world)]
         found += [*check_trees(world, calm_since), *check_routes(world), *check_voters(world)]
-        found += check_walks(records, world.settings.walk.trace)
+        found += [*check_walks(records, world.settings.walk.trace), *check_contents(records)]
         if world.settings.tree.routing == "counting":
             found += check_counting(world)
         if self._quiet_since is not None:

@@ -168,7 +168,7 @@ class SimDriver:
             "other_messages": counters.get("other_messages", 0),
             "bytes": counters.get("link_bytes", 0),
         }
-        self.trace("stop", {**totals, "reason": reason, "lost": 0})
+        self.trace("stop", {**totals, "reason": reason, "lost": 0, **self.node.numbered})
 
     # --- inputs ---
 

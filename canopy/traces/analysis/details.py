@@ -60,11 +60,14 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
         """
         WITH counted AS (
           SELECT subscription,
-                 count_if(verdict IN ('delivered', 'missing', 'dropped', 'discarded')) AS expected,
+                 count_if(verdict IN ('delivered', 'missing', 'dropped', 'discarded', 'corrupted'))
+                   AS expected,
                  count_if(verdict = 'delivered') AS delivered,
                  count_if(verdict = 'missing') AS missing,
                  count_if(verdict = 'dropped') AS dropped,
                  count_if(verdict = 'discarded') AS discarded,
+                 count_if(verdict = 'corrupted') AS corrupted,
+                 count_if(verdict = 'withheld') AS withheld,
                  count_if(verdict = 'spurious') AS spurious,
                  count_if(verdict = 'unjudged') AS unjudged,
                  count_if(verdict IN ('early', 'ending')) AS either_way,
@@ -77,6 +80,7 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
                coalesce(c.expected, 0) AS expected, coalesce(c.delivered, 0) AS delivered,
                coalesce(c.missing, 0) AS missing, coalesce(c.dropped, 0) AS dropped,
                coalesce(c.discarded, 0) AS discarded, coalesce(c.unjudged, 0) AS unjudged,
+               coalesce(c.corrupted, 0) AS corrupted, coalesce(c.withheld, 0) AS withheld,
                coalesce(c.spurious, 0) AS spurious,
                coalesce(c.either_way, 0) AS either_way, coalesce(c.duplicates, 0) AS duplicates,
                c.p50_ms, c.max_ms
@@ -103,17 +107,17 @@ def worst_subscriptions(table: Any) -> list[Row]:
     return [row if row["altered"] else row | {"tree": None} for row in rows]  # trees are long
 
 
-FAULTS: Final = ("missing", "dropped", "discarded", "spurious", "duplicates")
+FAULTS: Final = ("missing", "dropped", "discarded", "corrupted", "spurious", "duplicates")
 
 
 def counts_of(row: Row) -> dict[str, Any]:
     """The numbers of one subscription, with its name; `made`: all deliveries, also wrong ones.
     Where its tree is not that of its selector both are there."""
-    names = ("expected", "delivered", "missing", "dropped", "discarded", "spurious", "duplicates")
-    counts = {name: row[name] for name in names}
+    counts = {name: row[name] for name in ("expected", "delivered", *FAULTS, "withheld")}
     made = (
         row["delivered"]
         + row["discarded"]
+        + row["corrupted"]
         + row["spurious"]
         + row["either_way"]
         + row["duplicates"]

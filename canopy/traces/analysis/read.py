@@ -19,7 +19,7 @@ from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.parsing import stretches, tally
 from canopy.traces.analysis.parsing.tally import Tally
 from canopy.traces.analysis.spark.paths import for_reading
-from canopy.traces.analysis.tasks import in_one_task, is_small, is_small_session
+from canopy.traces.analysis.tasks import frame_of_table, is_small, is_small_session
 from canopy.traces.analysis.window import ALWAYS, Window, day_of
 from canopy.traces.schema import FIELDS
 
@@ -115,7 +115,7 @@ def _here(
     rows = pa.concat_tables(stretches.records_of(share, bounds) for share in shares)
     found = Tally(*stretches.store(rows, str(table.resolve()), "part-00000"))
     columns = [*(name for name in rows.column_names if name != "kind"), "kind"]
-    return in_one_task(spark.createDataFrame(rows.select(columns))), found
+    return frame_of_table(spark, rows.select(columns)), found
 
 
 def distribute(
@@ -134,13 +134,24 @@ def distribute(
 
 
 def counted(records: DataFrame) -> list[dict[str, Any]]:
-    """The rows of the tally of these `records`."""
-    from pyspark import cloudpickle
-
-    chosen = records.select(*tally.FIELDS)
+    """The rows of the tally of these `records`. Of a large run Spark counts them itself: its ways
+    to hand whole rows to Python need Pandas."""
     if is_small(records):
-        return list(tally.tally(tally.by_kind(chosen.toArrow())).to_pylist())
-    cloudpickle.register_pickle_by_value(parsing)  # type: ignore[no-untyped-call]
-    types = {"string": "string", "int32": "int", "int64": "bigint", "double": "double"}
-    columns = ", ".join(f"`{field.name}` {types[str(field.type)]}" for field in tally.schema())
-    return [row.asDict() for row in chosen.mapInArrow(tally.tallies, columns).collect()]
+        return list(tally.tally(tally.by_kind(records.select(*tally.FIELDS).toArrow())).to_pylist())
+    from pyspark.sql.functions import col, count, lit, when
+    from pyspark.sql.functions import max as most
+    from pyspark.sql.functions import min as least
+    from pyspark.sql.functions import sum as total
+
+    apart: dict[str, list[str]] = {}
+    for kind, names in tally.APART.items():
+        for name in names:
+            apart.setdefault(name, []).append(kind)
+    groups = [col(name) for name in tally.BY]
+    groups += [when(col("kind").isin(of), col(name)).alias(name) for name, of in apart.items()]
+    ways = {"min": least, "max": most, "sum": total, "count": count}
+    made = [
+        (count(lit(1)) if how == "count_all" else ways[how](field)).alias(to)
+        for to, (field, how) in tally.MADE.items()
+    ]
+    return [row.asDict() for row in records.groupBy(*groups).agg(*made).collect()]

@@ -47,8 +47,16 @@ from canopy.traces.analysis.spark.session import EMPTY, first_line, spark_sessio
 from canopy.traces.analysis.spark.sharing import check_shared
 from canopy.traces.analysis.spark.tasks_done import OnTasks, watched_tasks
 from canopy.traces.analysis.summary import AnalysisSummary
-from canopy.traces.analysis.tasks import Begin, at_once, computed_once, in_one_task, is_small
-from canopy.traces.analysis.verdict import deliveries, events, expected
+from canopy.traces.analysis.tasks import (
+    Begin,
+    at_once,
+    computed_once,
+    frame_of_table,
+    in_one_task,
+    is_small,
+)
+from canopy.traces.analysis.verdict import deliveries, events, expected, numbering
+from canopy.traces.analysis.verdict.confining import permitted_stretches
 from canopy.traces.analysis.verdict.outcome import Outcome, outcome_of, overall
 from canopy.traces.analysis.window import ALWAYS, Window
 from canopy.traces.schema import KINDS, VERSION
@@ -139,6 +147,9 @@ class Analysis:
         self.since = 0.0
         """Seconds since 1970: what is counted and shown begins then."""
         self.late = 0  # records of days before, which were left out
+        self.permits = 0  # records of what a policy left of a subscription
+        self.confined: DataFrame | None = None
+        """What policies left of subscriptions, if there are tenants'."""
         self.kinds = EVERY_KIND
         """The kinds of records that there may be: others are not looked for."""
 
@@ -159,7 +170,7 @@ class Analysis:
         """The same without Spark's writer and reader, which cost more than a few rows."""
         rows = frame.toArrow()
         output.write_table(path, rows)
-        return in_one_task(self.spark.createDataFrame(rows, frame.schema))
+        return frame_of_table(self.spark, rows, frame.schema)
 
     def stored(self, name: str, frame: DataFrame, *columns: str) -> Any:
         """Write a table and return these columns of it, all without any, as an Arrow table."""
@@ -178,11 +189,12 @@ class Analysis:
         """Run all stages in order. Returns the numbers."""
         self.stage()
         complete, records, tally = self.read(traces, window)
-        everything = complete.kept_by_all()
-        if everything != "true":
+        everything = complete.kept_by_all(records)
+        if everything is not None:
             records, tally = records.where(everything), None
         rows = read.counted(records) if tally is None else tally.rows.to_pylist()
         self.kinds = frozenset(row["kind"] for row in rows)
+        self.permits = sum(row["permits"] or 0 for row in rows)
         loads = self._load(rows)
         self.stage()
         with at_once() as begin:
@@ -220,8 +232,9 @@ class Analysis:
         slow = begin(slowest.slowest_paths, spark, records, *named)
         bad = begin(wrong.find_wrong, spark, records, *named, counts)
         lines = begin(self.lines, found, first, last)
+        unseen = begin(self._unseen, found, complete)
         faults = events.find_faults(spark, found.published, unpublished.result())
-        outcomes = self._outcomes(complete, pairs, counts, faults)
+        outcomes = self._outcomes(complete, pairs, counts, faults, unseen.result())
 
         self.stage()
         walk = walks.example_walk(walked.result(), records)
@@ -265,6 +278,16 @@ class Analysis:
         complete, once = conclude(self.spark, facts, records, begins_within=begins_within)
         return complete, once, tally if once is records else None
 
+    def _unseen(self, found: Compared, complete: Completeness) -> dict[str, numbering.Unseen]:
+        """What there is no record of, by the numbers of events and subscriptions."""
+        made = found.subscribed.where("subscribed IS NOT NULL")
+        return numbering.unseen(
+            *(self.spark, complete),
+            numbering.numbered(self.spark, found.published, "event"),
+            numbering.numbered(self.spark, made, "subscription"),
+            self.since,
+        )
+
     def has(self, *kinds: str) -> bool:
         """Whether there may be records of one of these `kinds`."""
         return not self.kinds.isdisjoint(kinds)
@@ -287,8 +310,9 @@ class Analysis:
         """What should have been delivered, and what was."""
         spark = self.spark
         published = self.table("publications", expected.publications(spark, records, runs))
+        self._torn = any(run.holes for run in complete.runs)
         subscribed, unreadable = self.subscriptions(records, runs)
-        pairs = expected.matching_pairs(spark, published, subscribed, self.trees)
+        pairs = expected.matching_pairs(spark, published, subscribed, self.trees, self.confined)
         self.stage()
         judged = self.judged(records, pairs, published, subscribed, complete)
         return Compared(published, subscribed, unreadable, self.table("deliveries", judged))
@@ -297,16 +321,19 @@ class Analysis:
         """The subscriptions, with tree_key NULL for trees that are unreadable or `altered`; and the
         number of the unreadable ones."""
         made = computed_once(expected.subscriptions(self.spark, records, runs))
+        if self.permits:
+            self.confined = computed_once(permitted_stretches(self.spark, records))
         self.trees = expected.distinct_trees(made)
         bad = ", ".join(f"'{key}'" for key, _ in self.trees.bad) or "''"
         other = ", ".join(f"'{key}'" for key in self.trees.altered) or "''"
         altered = f"coalesce({expected.WRITTEN_KEY} IN ({other}), false)"
         made = made.selectExpr(
             *("subscription", "name", "node", "client", "selector", "tree", "overlay"),
-            *("subscribed", "acked", "ended", "kept", "holes"),
+            *("subscribed", "acked", "ended", "kept", "holes", "permitted", "writer"),
             f"CASE WHEN tree_key NOT IN ({bad}) AND NOT {altered} THEN tree_key END AS tree_key",
             f"{altered} AS altered",
         )
+        made = self._with_life(made, records)
         # Without any selector what is absent may have it: that is judged with its deliveries.
         rows = self.spark.sql(
             """
@@ -324,6 +351,17 @@ class Analysis:
         self._altered = {row["overlay"]: row["altered"] for row in rows}
         return made, sum(row["bad"] for row in rows)
 
+    def _with_life(self, made: DataFrame, records: DataFrame) -> DataFrame:
+        """The subscriptions with `alive`: where records of their runs are absent, when something
+        was last delivered to them. What came before that is no unsubscribe."""
+        if not self._torn:
+            return made.selectExpr("*", "CAST(NULL AS BIGINT) AS alive")
+        seen = records.where("kind = 'deliver'").groupBy("subscription").agg({"hlc": "max"})
+        seen = seen.toDF("subscription", "alive")
+        joined = made.join(seen, "subscription", "left")
+        alive = "IF(size(holes) > 0, alive, NULL) AS alive"
+        return computed_once(in_one_task(joined.selectExpr(*made.columns, alive)))
+
     def judged(
         self,
         records: DataFrame,
@@ -336,6 +374,7 @@ class Analysis:
         return deliveries.judge(
             *(self.spark, records, pairs, published, subscribed, complete),
             has_dropped=self.has("drop"),
+            has_refused=self.has("refused"),
         )
 
     def _outcomes(
@@ -344,6 +383,7 @@ class Analysis:
         pairs: Any,
         counts: deliveries.VerdictCounts,
         found: events.EventFaults,
+        unseen: Mapping[str, numbering.Unseen],
     ) -> dict[str, Outcome]:
         """The result of each overlay, by its name."""
         overlays = {each.name: each for each in complete.overlays}
@@ -355,6 +395,10 @@ class Analysis:
         whole = set(complete.whole)
         lost: dict[str, int] = {}
         open_: dict[str, int] = dict(found.unreadable)
+        doubts: dict[str, tuple[str, ...]] = {}
+        for name, each in unseen.items():
+            open_[name] = open_.get(name, 0) + each.owed
+            doubts[name] = each.reasons
         for run, number in found.unpublished.items():
             home = homes.get(run.rpartition(".")[0], next(iter(overlays)))
             to = lost if run in whole else open_
@@ -372,6 +416,7 @@ class Analysis:
                     ),
                 },
                 open_.get(name, 0),
+                doubts.get(name, ()),
             )
             for name, each in overlays.items()
         }
@@ -414,7 +459,7 @@ class Analysis:
         def total(name: str) -> int:
             return sum(row[name] for row in loads)
 
-        sample = min((row["sample"] for row in loads if row["sample"] is not None), default=1.0)
+        sample = complete.sample
         # Counters are of all events, verdicts of the sampled ones: scale the counters.
         messages = total("data_messages")
         share = messages * sample
@@ -487,6 +532,7 @@ def _proof(
                 "reasons": list(outcomes[each.name].reasons),
                 "expected": outcomes[each.name].counts.expected,
                 "delivered": outcomes[each.name].counts.delivered,
+                "withheld": outcomes[each.name].counts.withheld,
                 "unjudged": outcomes[each.name].unjudged,
             }
             for each in complete.overlays

@@ -14,7 +14,7 @@ class AnalysisSummary:
     """The results in numbers. Messages are data-plane messages; latencies are in milliseconds.
 
     A share or percentile of nothing is None. `delivered` counts expected pairs that were
-    delivered, so that missing = expected - delivered - dropped - discarded.
+    delivered, so that missing = expected - delivered - dropped - discarded - corrupted.
     """
 
     version: int
@@ -25,6 +25,8 @@ class AnalysisSummary:
     missing: int
     dropped: int  # expected and not delivered, and some node says that it gave it up
     discarded: int  # delivered to its node, which dropped it: the program did not read in time
+    corrupted: int  # delivered with another id or another content than was published
+    withheld: int  # not expected, since the policy withheld it from a tenant: no fault
     duplicates: int
     spurious: int
     early: int  # delivered, but published before the SUBACK
@@ -37,7 +39,7 @@ class AnalysisSummary:
     reasons: list[str]  # why it is not judged
     overlays: list[dict[str, Any]]
     """Of each overlay in the folder: `name`, `nodes`, `result`, `faults`, `reasons`, `expected`,
-    `delivered`, `unjudged`."""
+    `delivered`, `withheld`, `unjudged`."""
     clocks: dict[str, float]
     """By node, seconds by which its wall clock was ahead of the median node's."""
     clocks_agree: bool

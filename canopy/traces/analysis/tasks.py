@@ -52,6 +52,13 @@ def _in_memory(frame: DataFrame) -> DataFrame:
     return frame.coalesce(1).localCheckpoint(eager=False)
 
 
+def frame_of_table(spark: SparkSession, table: Any, schema: Any = None) -> DataFrame:
+    """All rows of an Arrow `table` as a frame, in one partition in a small run. Spark's reader of a
+    stream of Arrow batches takes one without rows for the end, so that none may be in it."""
+    frame: Any = spark.createDataFrame(table.combine_chunks(), schema)
+    return in_one_task(frame)
+
+
 def frame_of(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
     """These few `rows` as a frame with this `schema`. Spark's own way to one from Python's values
     starts a worker."""
@@ -64,7 +71,7 @@ def frame_of(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) ->
     table = pa.Table.from_pylist(
         [dict(zip(columns.names, row, strict=True)) for row in rows], columns
     )
-    return in_one_task(spark.createDataFrame(table))
+    return frame_of_table(spark, table)
 
 
 def is_small(frame: DataFrame) -> bool:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 KINDS: Final = (
-    *("missing", "spurious", "duplicates", "unknown", "dropped", "discarded", "unjudged"),
+    *("missing", "corrupted", "spurious", "duplicates", "unknown", "dropped", "discarded"),
+    "unjudged",
 )
 """What may be wrong with a pair, the worst first."""
 
@@ -70,10 +71,10 @@ def _explained(
           SELECT j.event, j.subscription, j.published, j.copies, j.reason, s.name,
             coalesce(s.node, j.node) AS node,
             explode(filter(array(
-              IF(j.verdict NOT IN ('delivered', 'early', 'ending'), j.verdict, NULL),
+              IF(j.verdict NOT IN ('delivered', 'early', 'ending', 'withheld'), j.verdict, NULL),
               IF(j.copies > 1, 'duplicates', NULL)), kind -> kind IS NOT NULL)) AS kind
           FROM {{judged}} j LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
-          WHERE j.verdict NOT IN ('delivered', 'early', 'ending') OR j.copies > 1),
+          WHERE j.verdict NOT IN ('delivered', 'early', 'ending', 'withheld') OR j.copies > 1),
         seen AS (
           SELECT c.event, c.node, {SEEN}
           FROM (SELECT DISTINCT event, node FROM chosen WHERE kind IN ('missing', 'dropped')) c

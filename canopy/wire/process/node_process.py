@@ -547,6 +547,7 @@ class NodeProcess:
                 "bytes": self.driver.counters.bytes_out,
                 "reason": reason,
                 "lost": self._traces.lost if self._traces else 0,
+                **self.driver.node.numbered,
             },
         )
         if self._traces is not None:

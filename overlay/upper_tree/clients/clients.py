@@ -44,7 +44,7 @@ from overlay.client import (
     Unsubscribe,
 )
 from overlay.info import SubscriptionInfo
-from overlay.lower_random.policies import POLICY, Policies
+from overlay.lower_random.policies import POLICY, Policies, PolicyChanged
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Port, Timer
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.clients.constants import (
@@ -155,8 +155,7 @@ class LocalClients(Machine):
                 self.port.count("policy_refused")
                 self.port.reply(client, Failed(command.request, POLICY, denial))
                 return
-            self._number += 1
-            id_ = f"{self.port.me.id}.{self.incarnation}.{self._number}"
+            id_ = f"{self.port.me.id}.{self.incarnation}.{self._number + 1}"
             registrations = self.registrar.plan(id_, predicate, command.latency_level)
         except SelectorError as error:
             reason = f"{error}\n{error.caret()}"
@@ -169,6 +168,7 @@ class LocalClients(Machine):
             self.port.count("quota_refused", len(registrations))
             self.port.reply(client, Failed(command.request, *quota))
             return
+        self._number += 1  # of a refused one the next has the number: the trace has no gaps
         gathers = client in self.gatherers
         mine = LocalSubscription(id_, client, command.request, command.name, predicate, gathers)
         mine.level = command.latency_level
@@ -185,11 +185,23 @@ class LocalClients(Machine):
             name=command.name,
             selector=command.selector,
             tree=predicate.tree,
+            permitted=self._policies.remainder(command.selector),
             level=command.latency_level,
             client=client,
         )
         self.registrar.subscribe(id_, registrations)
         mine.trees = self.registrar.trees_of(id_, len(predicate.conjunctions))
+
+    def on_policy_changed(self, event: PolicyChanged) -> None:
+        """Record what it leaves of the subscriptions of a tenant's programs."""
+        for mine in self.subscriptions.values() if self._policies.tenant else ():
+            left = self._policies.remainder(mine.predicate.text)
+            self.port.trace("confined", subscription=mine.id, permitted=left)
+
+    @property
+    def numbered(self) -> int:
+        """How many subscriptions this node's process has made."""
+        return self._number
 
     def on_subscription_ready(self, event: SubscriptionReady) -> None:
         """SUBACK, given once: of a subscription that had lapsed the client hears that the gap is

@@ -21,6 +21,7 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches, weigh_whole
+from overlay.upper_tree.content import digest_of
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, EventHistory, Skipped
 from overlay.upper_tree.event_proofs import PROOF_MOST, EventProofs
@@ -100,7 +101,7 @@ class Publisher(Machine):
         self._ask_anew_at = float("-inf")  # … and when to ask for them again
         self._doubts = Doubts(port.me.id, locations) if settings.walk.confirm == "always" else None
         self._recent = RecentVisits(settings.tree.order_hold)
-        self._sequence = 0
+        self._sequence = 0  # of the last event; the first has 1
         self._together = Alarm(port, SearchOver())
         self._retry = Alarm(port, RetryDue())
 
@@ -125,6 +126,11 @@ class Publisher(Machine):
     def room(self) -> int:
         """How many events of the size of those before them may be admitted at once."""
         return self.pending.room
+
+    @property
+    def numbered(self) -> int:
+        """How many events this node's process has published."""
+        return self._sequence
 
     @property
     def unaccepted(self) -> int:
@@ -164,6 +170,7 @@ class Publisher(Machine):
                 id=str(event.attributes.get("id", "")),
                 attributes=event.attributes,
                 size=len(event.payload),
+                digest=digest_of(event),
             )
         self.port.count("published", len(events))
         self.pending.submit(by_names, largest)
@@ -412,7 +419,9 @@ class Publisher(Machine):
             refused = self.pending.refuse(message.sequences, reason)
             if refused:
                 self.port.count("events_refused", len(refused))
-                self.port.trace("refused", reason=f"{reason}, by {sender.id}")
+            for sequence in refused:
+                identity = f"{self.port.me.id}.{self.incarnation}.{sequence}"
+                self.port.trace("refused", event=identity, reason=f"{reason}, by {sender.id}")
 
     def on_tree_moved(self, sender: Peer, message: TreeMoved) -> None:
         """The sender does not serve the tree (any more): it is the host that the events were sent

@@ -20,6 +20,7 @@ from matching import EVERYTHING, GroupedIndex, Index, Interval, Predicate, Share
 from overlay.client import Delivery, Event
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
+from overlay.upper_tree.content import digest_of
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
 from overlay.upper_tree.event_history import EventArrival, EventHistory, ShownTo
@@ -463,6 +464,7 @@ class Receiver(Machine):
 
     def _trace(self, event: Event, lookup: ArrivalLookup) -> None:
         """One record for each subscription that the event is shown to."""
+        digest = digest_of(event)
         for key in self.index.match(event.attributes) + self.gathering.match(event.attributes):
             arrival = lookup.of(self.pivots[key], event)
             self.port.trace(
@@ -475,6 +477,7 @@ class Receiver(Machine):
                 lo=describe(arrival.interval.lo),
                 hi=describe(arrival.interval.hi),
                 since=event.time,
+                digest=digest,
             )
 
     def _complete(self, sender: Peer, message: Deliver) -> list[Event]:

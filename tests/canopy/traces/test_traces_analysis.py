@@ -56,7 +56,7 @@ def lost_program(o: Overlay, notes: dict[str, str]) -> None:
     o.wait(5)
     kept = notes["kept"] = o.publish(1, {"p": 9})  # delivered into a session that is not resumed
     o.deliver(kept, away, 1.0)
-    o.publish(1, {"p": 10})  # not even that
+    notes["nobody"] = o.publish(1, {"p": 10})  # not even that
     o.wait(10)
     o.write(o.names[3], "unsubscribe", subscription=away, unread=13.0)
     o.wait(5)
@@ -238,6 +238,8 @@ def test_faults_are_found_and_distinguished(faulty: Analysed, spark: Any) -> Non
         (notes["silent"], notes["hot"]): "missing",
         (notes["ending"], notes["going"]): "ending",
         (notes["kept"], notes["away"]): "ending",
+        # while its program was lost, by the word of one record
+        (notes["nobody"], notes["away"]): "unjudged",
         (notes["past"], notes["away"]): "spurious",
     }
     assert not summary.exact
@@ -247,7 +249,7 @@ def test_faults_are_found_and_distinguished(faulty: Analysed, spark: Any) -> Non
     assert (summary.missing, summary.dropped) == (1, 1)
     assert (summary.duplicates, summary.spurious, summary.early) == (2, 3, 2)
     assert (summary.unknown, summary.ending) == (1, 2)
-    assert summary.unjudged == 1
+    assert summary.unjudged == 2
     assert (summary.subscriptions, summary.unreadable_subscriptions) == (7, 1)
     assert (summary.refused, summary.drops) == (1, 1)
 

@@ -12,8 +12,16 @@ import pyarrow as pa
 import pytest
 
 from canopy.traces.analysis import read
+from canopy.traces.analysis.parsing import stretches
 from canopy.traces.analysis.parsing.stretches import Bounds, shared_out
-from canopy.traces.analysis.tasks import AT_ONCE, at_once, computed_once, frame_of, kept
+from canopy.traces.analysis.tasks import (
+    AT_ONCE,
+    at_once,
+    computed_once,
+    frame_of,
+    frame_of_table,
+    kept,
+)
 from canopy.traces.analysis.verdict import expected
 from tests.support.traces.runs import busy_run
 
@@ -45,6 +53,48 @@ def test_workers_and_this_process_read_the_same(spark: Any, tmp_path: Path) -> N
     assert here.exceptAll(there).count() == there.exceptAll(here).count() == 0
     assert rows(tally.rows) == rows(found.rows) == rows(pa.Table.from_pylist(read.counted(here)))
     assert rows(tally.offsets) == rows(found.offsets)
+
+
+def test_no_rows_are_lost_behind_a_batch_without_any(spark: Any) -> None:
+    one, none = pa.table({"a": [1]}), pa.table({"a": pa.array([], pa.int64())})
+    rows = pa.concat_tables([none, one, none, one, none])
+    assert frame_of_table(spark, rows).count() == 2
+    assert frame_of_table(spark, none).count() == 0
+
+
+def test_many_files_are_read_whole(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than a thousand small ones are several shares, of which each begins with no rows."""
+    busy_run(tmp_path / "traces", 6, 12)
+    monkeypatch.setattr(stretches, "FILE_COST", stretches.STRETCH)
+    files = read.files_within(tmp_path / "traces")
+    records, tally = read.store_records(spark, files, tmp_path / "here")
+    assert len(shared_out([(path, 10) for path in files])) > 5
+    counted = sum(row["count"] for row in tally.rows.to_pylist())
+    assert (
+        records.count()
+        == counted
+        == sum(bool(line) for path in files for line in path.read_text().splitlines())
+    )
+
+
+def test_a_large_run_is_counted_as_a_small_one(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy_run(tmp_path / "traces", 4, 12)
+    files = read.files_within(tmp_path / "traces")
+    records, _ = read.store_records(spark, files, tmp_path / "here")
+
+    def found() -> list[str]:
+        return sorted(
+            str(sorted((name, value) for name, value in row.items() if value))
+            for row in read.counted(records)
+        )
+
+    small = found()
+    monkeypatch.setattr(read, "is_small", lambda _: False)
+    assert found() == small
 
 
 def test_in_a_large_run_it_is_known_whether_an_event_has_two_publish_records(

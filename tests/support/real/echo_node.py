@@ -108,6 +108,10 @@ class EchoNode:
         self.drained = self.drains
 
     @property
+    def numbered(self) -> dict[str, int]:
+        return {"published": 0, "subscribed": 0}
+
+    @property
     def unfinished(self) -> dict[str, int]:
         return {} if self.drained else {"events": 3}
 

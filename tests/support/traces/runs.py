@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from canopy.traces.analysis import AnalysisSummary, analyze
 from canopy.traces.writer import TraceWriter
@@ -115,6 +116,12 @@ def like(text: str, pattern: str, escape: str | None) -> bool:
     return re.fullmatch(out, text, re.DOTALL) is not None
 
 
+def digest(attributes: dict[str, Any]) -> int:
+    """The digest of an event without a payload, by the definition in docs/design/traces.md."""
+    ordered = json.dumps(attributes, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return crc32(ordered.encode()) << 31
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = START
@@ -147,6 +154,8 @@ class Overlay:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
+        self.numbers: dict[tuple[str, str], int] = {}  # given by (node.run, what)
+        self.ids: dict[str, str] = {}  # of users, by event
         self.hybrid = HybridClock(self.clock, START)
         self.names = [f"{self.first + number:016x}" for number in range(self.nodes)]
         self.runs = dict.fromkeys(self.names, 1)
@@ -196,7 +205,7 @@ class Overlay:
         ack: bool = True,
     ) -> str:
         home = self.names[node]
-        identity = f"{home}.{self.runs[home]}.{len(self.subscriptions)}"
+        identity = self._identity(home, "subscribed")
         subscription = Subscription(identity, home, tree)
         self.write(
             home,
@@ -219,21 +228,29 @@ class Overlay:
     def unsubscribe(self, identity: str) -> None:
         self.write(self._home(identity), "unsubscribe", subscription=identity)
 
+    def _identity(self, home: str, what: str) -> str:
+        """The next number of this process, as nodes give them."""
+        key = (f"{home}.{self.runs[home]}", what)
+        self.numbers[key] = self.numbers.get(key, 0) + 1
+        return f"{key[0]}.{self.numbers[key]}"
+
     def _home(self, identity: str) -> str:
         return identity.split(".")[0]
 
     def publish(self, node: int, attributes: dict[str, Any]) -> str:
         home = self.names[node]
-        event = f"{home}.{self.runs[home]}.{len(self.events)}"
+        event = self._identity(home, "published")
         self.events[event] = attributes
+        self.ids[event] = str(len(self.events))
         self.wait(0.002)
         self.write(
             home,
             "publish",
             event=event,
-            id=str(len(self.events)),
-            attributes=json.dumps(attributes),
+            id=self.ids[event],
+            attributes=attributes,
             size=len(json.dumps(attributes)),
+            digest=digest(attributes),
         )
         return event
 
@@ -286,7 +303,8 @@ class Overlay:
             self._home(identity),
             "deliver",
             event=event,
-            id=event,
+            id=self.ids.get(event, event),
+            digest=digest(self.events.get(event, {})),
             subscription=identity,
             latency_ms=latency_ms,
             attribute=attribute,
@@ -307,6 +325,10 @@ class Overlay:
                     other_messages=other,
                     bytes=data * 300,
                     reason="asked to",
+                    **{
+                        what: self.numbers.get((f"{name}.{self.runs[name]}", what), 0)
+                        for what in ("published", "subscribed")
+                    },
                 )
             self.writers[name].close()
 

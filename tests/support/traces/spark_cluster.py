@@ -84,10 +84,10 @@ class SparkCluster:
             process.wait()
         self._started.clear()
 
-    def settings(self, events: Path) -> list[str]:
-        """Arguments of a command that has it run here on all workers, log to the folder `events`,
-        and start no task before every worker has an executor."""
-        values = {
+    def values(self, events: Path) -> dict[str, str]:
+        """Settings of Spark with which a job runs here on all workers, logs to the folder `events`,
+        and starts no task before every worker has an executor."""
+        return {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.cores.max": str(self._count),
@@ -100,6 +100,10 @@ class SparkCluster:
             "spark.eventLog.rolling.enabled": "false",
             "spark.eventLog.dir": events.as_uri(),
         }
+
+    def settings(self, events: Path) -> list[str]:
+        """Arguments of a command with which its job does so."""
+        values = self.values(events)
         given = [word for name in values for word in ("--conf", f"{name}={values[name]}")]
         return ["--master", self.url, *given]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from overlay.client import Delivered, Draft, Publish, Subscribe, Subscribed
 from overlay.lower_random.events import WalkFailed
-from overlay.lower_random.policies import Policies
+from overlay.lower_random.policies import Policies, PolicyStore
 from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.event_history import EventHistory
@@ -33,7 +33,9 @@ class Walks:
 class Rig:
     """A whole node; the trees are hosted by the broker h, which answers when `settle` is called."""
 
-    def __init__(self, chosen: Settings | None = None) -> None:
+    def __init__(
+        self, chosen: Settings | None = None, tenant: str = "", store: PolicyStore | None = None
+    ) -> None:
         chosen = one_replica(chosen or Settings())
         self.net = World()
         self.port = self.net.node("me")
@@ -59,9 +61,9 @@ class Rig:
         self.receiver = Receiver(self.port, chosen, self.history)
         self.clients = LocalClients(
             *(self.port, 1, self.registrar, self.receiver, self.publisher, self.history),
-            Policies(self.port, None, "", False),
+            policies := Policies(self.port, store, tenant, False),
         )
-        self.port.add(finder, self.publisher, self.registrar, self.receiver, self.clients)
+        self.port.add(finder, self.publisher, self.registrar, self.receiver, self.clients, policies)
         self._request = 0
 
     def settle(self) -> None:

@@ -107,7 +107,9 @@ class Seen:
             self.notes.append(Finding("foreign records", text, node, file=name))
 
     def look_at_run(self, overlay: OverlayFacts, run: RunFacts) -> None:
-        """What is absent of a run."""
+        """What is absent of a run, and what its records contradict."""
+        for doubt in run.doubts:
+            self._found(run, "doubt", doubt, None)
         inner = [hole for hole in run.holes if hole.records is not None]
         absent = sum(hole.records or 0 for hole in inner)
         if absent:
@@ -181,6 +183,9 @@ class Seen:
         for node in overlay.absent:
             text = "has no records at all, and others name it"
             self.findings.append(Finding("absent node", text, node))
+        for node in overlay.strangers:
+            text = f"met nodes of another overlay than {overlay.name}, which its headers name"
+            self.findings.append(Finding("doubt", text, node))
         if overlay.apart:
             text = f"{overlay.name}: its nodes never met others of the same overlay's name"
             self.findings.append(Finding("overlay in parts", text))
@@ -311,7 +316,8 @@ class Seen:
 
 def _samples(overlay: OverlayFacts) -> dict[str, int]:
     """How many nodes keep which share of the events, the smallest share first."""
-    shares = {run.node: run.sample for run in sorted(overlay.runs, key=lambda run: -run.sample)}
+    known = [(run.sample, run.node) for run in overlay.runs if run.sample is not None]
+    shares = {node: sample for sample, node in sorted(known, reverse=True)}
     counts: dict[str, int] = {}
     for share in sorted(shares.values()):
         counts[percent_text(share)] = counts.get(percent_text(share), 0) + 1

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
+from canopy.traces.analysis.completeness.claims import EVENTS_COUNTED
 from canopy.traces.analysis.completeness.collect import node_of
 from canopy.traces.analysis.completeness.facts import FileFacts
 from canopy.traces.analysis.constants import LINE_CHARACTERS, NANOSECONDS
@@ -107,6 +109,11 @@ class _Part:
         self.name: str | None = None
         self.lost = self.records = self.discarded = self.illegible = 0
         self.low = self.high = 0  # hybrid logical clock
+        self.disorders = 0
+        self.published: int | None = None
+        self.subscribed: int | None = None
+        self.highest = -1  # CRC-32 of an event that it names
+        self.hashes: set[int] = set()  # of the first of them
         self.kinds: dict[str, int] = {}
         self.stretches: list[Stretch] = []
         self.steps: list[float] = []
@@ -132,6 +139,14 @@ class _Part:
         if number is None:
             return
         hlc = record.hlc
+        if record.event is not None:
+            found = crc32(record.event.encode())
+            if found > self.highest:
+                self.highest = found
+            if len(self.hashes) < EVENTS_COUNTED:
+                self.hashes.add(found)
+        if self.records and number > self._number and hlc < self._at:
+            self.disorders += 1
         if not self.records:
             self.low = self.high = self._since = hlc
             self._begin = number
@@ -162,6 +177,8 @@ class _Part:
             self.sample = min(1.0 if self.sample is None else self.sample, record.sample)
         if record.lost is not None:
             self.lost = max(self.lost, record.lost)
+        if record.kind == "stop":
+            self.published, self.subscribed = record.published, record.subscribed
         if record.kind == "start":
             self.name = record.name or self.name
 
@@ -191,6 +208,11 @@ class _Part:
             stopped="stop" in self.kinds,
             discarded=self.discarded,
             acts=self.kinds.get("publish", 0) + self.kinds.get("subscribe", 0),
+            published=self.published,
+            subscribed=self.subscribed,
+            highest=self.highest,
+            events=len(self.hashes),
+            disorders=self.disorders,
         )
         return Part(
             facts=facts,

@@ -43,7 +43,7 @@ class RunCheck:
     records: int
     absent: int  # numbers between the first and the last that no record has
     lost: int  # as the node counted them
-    sample: float
+    sample: float | None  # None: no header says it
     first: float
     last: float
     end: str  # STOPPED, KILLED, WRITING, OPEN or LATER

@@ -6,9 +6,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from canopy.traces.analysis.completeness.claims import EVENTS_COUNTED
 from canopy.traces.analysis.completeness.facts import FileFacts, FileGap, PeerFacts
 from canopy.traces.analysis.completeness.gaps import gaps_of
 from canopy.traces.analysis.completeness.holes import RunFacts, runs_of
@@ -19,7 +22,7 @@ from canopy.traces.analysis.parsing.tally import Tally
 from canopy.traces.analysis.tasks import in_one_task, kept
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 Row = dict[str, Any]
 Key = tuple[str, str, int]  # file, node, run
@@ -50,35 +53,45 @@ class Completeness:
         """Records of what nodes dropped since a program did not read it."""
         return sum(run.discarded for run in self.runs)
 
-    def kept_by_all(self) -> str:
-        """SQL: whether a record names no event, or one that all nodes of its overlay keep."""
-        conditions = ["true"]
-        for overlay in self.overlays:
-            if len({run.sample for run in overlay.runs}) > 1:
-                nodes = ", ".join(sorted(sql_text(node) for node in overlay.nodes))
-                limit = int(overlay.sample * 2**32)
-                conditions.append(
-                    f"(event IS NULL OR node NOT IN ({nodes}) "
-                    f"OR crc32(CAST(event AS BINARY)) < {limit})"
-                )
-        return " AND ".join(conditions)
+    @property
+    def shares(self) -> list[tuple[list[str], int]]:
+        """Nodes that do not keep the same share of the events, and the bound of the CRC-32 of the
+        identities of those that all of them keep."""
+        return [
+            (sorted(overlay.nodes), int(overlay.sample * 2**32))
+            for overlay in self.overlays
+            if len({run.sample for run in overlay.runs} - {None}) > 1
+        ]
+
+    def kept_by_all(self, records: DataFrame) -> Column | None:
+        """Whether a record names no event, or one that all nodes of its overlay keep; None: each
+        does."""
+        from pyspark.sql.functions import crc32
+
+        conditions = [
+            records.event.isNull()
+            | ~records.node.isin(nodes)
+            | (crc32(records.event.cast("binary")) < limit)
+            for nodes, limit in self.shares
+        ]
+        return reduce(and_, conditions) if conditions else None
 
     @property
     def whole(self) -> list[str]:
         """The runs (`node.run`) of which no record is absent."""
         return [f"{run.node}.{run.run}" for run in self.runs if run.is_whole]
 
-    def has_all(self, identity: str, overlay: str) -> str:
-        """SQL: whether all records are there of the process that gave an event or a subscription
-        its `identity`: of it none is absent, or nobody in the other's `overlay` ever met its node,
-        though nothing at all is absent there."""
+    def has_all(self, identity: str, overlay: str) -> Column:
+        """Whether all records are there of the process that gave an event or a subscription the
+        identity in the column `identity`: of it none is absent, or nobody in the other's `overlay`
+        ever met its node, though nothing at all is absent there."""
+        from pyspark.sql.functions import coalesce, col, lit, substring_index
+
         met = sorted(node for each in self.overlays for node in (*each.nodes, *each.absent))
         complete = [each.name for each in self.overlays if each.is_whole]
-        return (
-            f"coalesce(substring_index({identity}, '.', 2) IN ({sql_list(self.whole)}) "
-            f"OR {overlay} IN ({sql_list(complete)}) "
-            f"AND substring_index({identity}, '.', 1) NOT IN ({sql_list(met)}), false)"
-        )
+        run, node = (substring_index(col(identity), ".", parts) for parts in (2, 1))
+        strange = col(overlay).isin(complete) & ~node.isin(met)
+        return coalesce(run.isin(self.whole) | strange, lit(False))
 
     @property
     def clocks_agree(self) -> bool:
@@ -122,8 +135,9 @@ def facts_by_file(spark: SparkSession, records: DataFrame, tally: Tally) -> dict
             pair = (peer.node, peer.peer)
             known[pair] = known[pair].joined(peer) if pair in known else peer
     offsets = _offsets(tally)
+    claims = _claims(tally)
     facts = {
-        name: [_file_facts(name, *run, rows, offsets) for run, rows in sorted(runs.items())]
+        name: [_file_facts(name, *run, rows, offsets, claims) for run, rows in sorted(runs.items())]
         for name, runs in sorted(files.items())
     }
     torn = {name for name, runs in facts.items() if any(each.has_gap for each in runs)}
@@ -140,7 +154,12 @@ def facts_by_file(spark: SparkSession, records: DataFrame, tally: Tally) -> dict
 
 
 def _file_facts(
-    file: str, node: str, run: int, rows: list[Row], offsets: Mapping[Key, float]
+    file: str,
+    node: str,
+    run: int,
+    rows: list[Row],
+    offsets: Mapping[Key, float],
+    claims: Mapping[Key, tuple[int, int, int]],
 ) -> FileFacts:
     """What the `rows` of a tally say of a run in a file."""
 
@@ -153,6 +172,7 @@ def _file_facts(
     def count(*kinds: str, of: str = "count") -> int:
         return sum(row[of] for row in rows if row["kind"] in kinds)
 
+    highest, events, disorders = claims.get((file, node, run), (-1, 0, 0))
     return FileFacts(
         *(file, node, run),
         overlay=most("overlay"),
@@ -169,7 +189,27 @@ def _file_facts(
         stopped=count("stop") > 0,
         discarded=count("drop", of="clients"),
         acts=count("publish", "subscribe"),
+        published=most("published"),
+        subscribed=most("subscribed"),
+        highest=highest,
+        events=min(events, EVENTS_COUNTED),
+        disorders=disorders,
     )
+
+
+def _claims(tally: Tally) -> dict[Key, tuple[int, int, int]]:
+    """`highest`, `events` and `disorders` by file, node and run. A file may have come in parts, of
+    which each may have the same events."""
+    found: dict[Key, tuple[int, int, int]] = {}
+    for row in tally.offsets.to_pylist():
+        key = (row["file"], row["node"], row["run"])
+        highest, events, disorders = found.get(key, (-1, 0, 0))
+        found[key] = (
+            max(highest, row["highest"]),
+            max(events, row["events"]),
+            disorders + row["disorders"],
+        )
+    return found
 
 
 PASSING: Final = ("visit", "forward", "arrive", "walk_hop")
@@ -252,19 +292,10 @@ def node_of(file: str) -> str:
     return unquote(found.group(1)) if found else ""
 
 
-def sql_list(values: Iterable[str]) -> str:
-    """SQL: these texts, between the brackets of an IN; an empty one if there are none."""
-    return ", ".join(map(sql_text, values)) or "''"
-
-
-def sql_text(value: str) -> str:
-    """SQL: this text."""
-    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{quoted}'"
-
-
 def runs_table(spark: SparkSession, completeness: Completeness) -> DataFrame:
     """node, run, overlay, ended (hybrid logical clock) and holes of each run."""
+    from pyspark.sql.functions import from_json, inline, lit
+
     rows = [
         {
             "node": run.node,
@@ -284,10 +315,8 @@ def runs_table(spark: SparkSession, completeness: Completeness) -> DataFrame:
         "holes: array<struct<since: bigint, until: bigint, cause: string>>"
     )
     # Of this one row Spark knows that it is in one partition (`tasks.in_one_task`).
-    text = sql_text(json.dumps(rows))
-    return spark.range(0, 1, 1, 1).selectExpr(
-        f"inline(from_json({text}, 'array<struct<{schema}>>'))"
-    )
+    found = from_json(lit(json.dumps(rows)), f"array<struct<{schema}>>")
+    return spark.range(0, 1, 1, 1).select(inline(found))
 
 
 def _copies(spark: SparkSession, records: DataFrame, nodes: set[str]) -> tuple[int, dict[str, int]]:

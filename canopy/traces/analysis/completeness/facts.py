@@ -34,6 +34,15 @@ class FileFacts:
     """What it dropped, since a program did not read it."""
     acts: int
     """Its publish and subscribe records."""
+    highest: int = -1
+    """The greatest CRC-32 of the identity of an event that it names; -1: it names none."""
+    events: int = 0
+    """Different events that it names, as far as they are counted (`claims.EVENTS_COUNTED`)."""
+    published: int | None = None
+    subscribed: int | None = None
+    """Events that its last record says to have been published, and subscriptions that were made."""
+    disorders: int = 0
+    """Records with a greater number and an earlier hybrid logical clock than the one before."""
 
     @property
     def has_gap(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from canopy.traces.analysis.completeness import claims
 from canopy.traces.analysis.completeness.facts import FOREVER, FileFacts, Gap, PeerFacts
 from canopy.traces.analysis.constants import FLUSH_SECONDS, NANOSECONDS
 
@@ -36,7 +37,8 @@ class RunFacts:
     node: str
     run: int
     overlay: str
-    sample: float
+    sample: float | None
+    """The share of the events that it keeps; None: not known."""
     records: int
     lost: int
     first: float
@@ -55,6 +57,16 @@ class RunFacts:
     """Whether all gaps are of records that the node counted as lost, or of unreadable lines."""
     copied: bool = field(default=False, compare=False)
     """Whether files of it have records with the same numbers."""
+    published: int | None = None
+    subscribed: int | None = None
+    """Events and subscriptions that it has numbered, by its last record."""
+    doubts: tuple[str, ...] = ()
+    """What its records say of themselves and others contradict (``claims.py``), in sentences."""
+
+    @property
+    def begins_earlier(self) -> bool:
+        """Whether its first records were not read, since only a stretch of time is."""
+        return any(hole.cause == EARLIER for hole in self.holes)
 
     @property
     def is_whole(self) -> bool:
@@ -124,12 +136,17 @@ def _signs(peers: Iterable[PeerFacts]) -> tuple[dict[str, list[int]], dict[str, 
 def _merged(parts: Sequence[FileFacts]) -> RunFacts:
     """The run of these files."""
     numbered = [part for part in parts if part.last_hlc is not None and part.first_hlc is not None]
+    said = min((part.sample for part in parts if part.sample is not None), default=None)
+    highest = max(part.highest for part in parts)
+    sample, doubt = claims.share_of(said, highest, max(part.events for part in parts))
+    disorders = sum(part.disorders for part in parts)
+    doubts = [doubt, claims.DISORDER if disorders else ""]
     offsets = sorted(part.offset for part in numbered if part.offset is not None)
     return RunFacts(
         node=parts[0].node,
         run=parts[0].run,
         overlay=next((part.overlay for part in parts if part.overlay is not None), ""),
-        sample=min((part.sample for part in parts if part.sample is not None), default=1.0),
+        sample=sample,
         records=sum(part.records for part in parts),
         lost=max(part.lost for part in parts),
         first=min(part.first for part in parts),
@@ -141,6 +158,15 @@ def _merged(parts: Sequence[FileFacts]) -> RunFacts:
         acts=sum(part.acts for part in parts),
         stopped=any(part.stopped for part in parts),
         copied=_overlap(numbered),
+        published=max(
+            (each.published for each in parts if each.published is not None), default=None
+        ),
+        subscribed=max(
+            (each.subscribed for each in parts if each.subscribed is not None), default=None
+        ),
+        doubts=tuple(
+            text.format(node=parts[0].node, said=said, count=disorders) for text in doubts if text
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from canopy.traces.analysis.completeness.facts import PeerFacts
@@ -21,6 +21,8 @@ class OverlayFacts:
     apart: bool
     """Whether another part of the same overlay's name, which did something at the same time, never
     met this one."""
+    strangers: tuple[str, ...] = ()
+    """Ids of its nodes that met nodes of another overlay's name, which no nodes do."""
 
     @property
     def nodes(self) -> set[str]:
@@ -35,13 +37,14 @@ class OverlayFacts:
     @property
     def sample(self) -> float:
         """The share of the events that all of its nodes keep."""
-        return min((run.sample for run in self.runs), default=1.0)
+        return min((run.sample for run in self.runs if run.sample is not None), default=1.0)
 
 
 def overlays_of(runs: Sequence[RunFacts], peers: Sequence[PeerFacts]) -> list[OverlayFacts]:
     """The overlays, those with most nodes first. A part that neither published nor subscribed
     anything goes with the largest of its name."""
-    named = {run.node: run.overlay for run in runs if run.overlay}
+    said = {run.node: run.overlay for run in runs if run.overlay}
+    named = _named(said, peers)
     joined = {run.node: run.node for run in runs}
 
     def root(node: str) -> str:
@@ -53,16 +56,41 @@ def overlays_of(runs: Sequence[RunFacts], peers: Sequence[PeerFacts]) -> list[Ov
     for each in peers:
         for node in (each.node, each.peer) if each.met else ():
             joined.setdefault(node, node)
+    strangers: set[str] = set()
     for each in peers:
         if not each.met:
             continue
         names = {named.get(each.node), named.get(each.peer)} - {None}
         if len(names) < 2:
             joined[root(each.peer)] = root(each.node)
+        elif each.node in said and each.peer in said:
+            strangers |= {each.node, each.peer}
     parts: dict[tuple[str, str], list[RunFacts]] = {}
     for run in runs:
         parts.setdefault((named.get(run.node, ""), root(run.node)), []).append(run)
-    return _labelled(_without_idle(parts), peers)
+    return _labelled(_without_idle(parts), peers, strangers)
+
+
+def _named(said: Mapping[str, str], peers: Iterable[PeerFacts]) -> dict[str, str]:
+    """The overlay's name of each node: what its headers say, else that of all the nodes it met."""
+    named = dict(said)
+    met: dict[str, set[str]] = {}
+    for each in peers:
+        if each.met:
+            met.setdefault(each.node, set()).add(each.peer)
+            met.setdefault(each.peer, set()).add(each.node)
+    left = sorted(met.keys() - named.keys())
+    while left:
+        found = {
+            node: names.pop()
+            for node in left
+            if len(names := {named[peer] for peer in met[node] if peer in named}) == 1
+        }
+        if not found:
+            break
+        named |= found
+        left = [node for node in left if node not in found]
+    return named
 
 
 def _without_idle(
@@ -81,7 +109,9 @@ def _without_idle(
 
 
 def _labelled(
-    by_name: dict[str, list[tuple[str, list[RunFacts]]]], peers: Iterable[PeerFacts]
+    by_name: dict[str, list[tuple[str, list[RunFacts]]]],
+    peers: Iterable[PeerFacts],
+    strangers: Set[str],
 ) -> list[OverlayFacts]:
     present = {run.node for groups in by_name.values() for _, runs in groups for run in runs}
     sent: dict[str, int] = {}
@@ -109,6 +139,7 @@ def _labelled(
                     absent=tuple(absent),
                     forwards=sum(sent[peer] for peer in absent),
                     apart=met_in_time,
+                    strangers=tuple(sorted(nodes & strangers)),
                 )
             )
     return sorted(found, key=lambda each: (-len(each.nodes), each.name))

@@ -32,7 +32,7 @@ from canopy.traces.analysis.verdict import events, expected
 from canopy.traces.analysis.window import ALWAYS, DAY_OF_EVENT, DAY_OF_PAIR, Window, parse_time
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def analyze_days(
@@ -105,14 +105,16 @@ class DailyAnalysis(Analysis):
     def compare(self, records: DataFrame, runs: DataFrame, complete: Completeness) -> Compared:
         """The publications, subscriptions and judged pairs of all days."""
         spark, held = self.spark, self._held
+        self._torn = any(run.holes for run in complete.runs)
         subscribed, unreadable = self.subscriptions(records, runs)
-        judged_by = f"{complete.kept_by_all()} {complete.clocks_agree}"
+        policies = self.confined.count() if self.confined is not None else 0
+        judged_by = f"{complete.shares} {complete.clocks_agree} {policies}"
         by = (subscribed, complete, judged_by)
         changed = judging.changed_days(spark, held, self._taken, *by)
         if changed:
             near = records.where(
                 records.day.isin(sorted(judging.days_to_read(held, changed)))
-                & records.kind.isin("publish", "deliver", "drop")
+                & records.kind.isin("publish", "deliver", "drop", "refused")
             )
             self._judge(near, runs, subscribed, complete, sorted(changed))
             new = {name: day for name, day in held.state.days.items() if name in changed}
@@ -125,11 +127,11 @@ class DailyAnalysis(Analysis):
     def judged(self, *given: Any) -> DataFrame:
         """The pairs with their verdicts, without those of events of closed days."""
         pairs = super().judged(*given)
-        return pairs.where(f"published IS NOT NULL OR NOT {self._is_closed}")
+        return pairs.where(pairs.published.isNotNull() | ~self._is_closed)
 
     def unpublished(self, records: DataFrame) -> dict[str, int]:
         """By run the events that it did not publish, without those of closed days."""
-        return events.unpublished(self.spark, records.where(f"NOT {self._is_closed}"))
+        return events.unpublished(self.spark, records.where(~self._is_closed))
 
     def places(self, name: str) -> list[Path]:
         """Where the table is, of all days."""
@@ -142,8 +144,8 @@ class DailyAnalysis(Analysis):
         return frame_of(self.spark, [], PAIR).select(*columns).toArrow()
 
     @property
-    def _is_closed(self) -> str:
-        """SQL: whether the `event` is one that was published on a closed day."""
+    def _is_closed(self) -> Column:
+        """Whether the `event` is one that was published on a closed day."""
         return taking.is_within(self._held.closed_events().values())
 
     def lines(self, found: Compared, first: float, last: float) -> list[dict[str, Any]]:
@@ -177,7 +179,7 @@ class DailyAnalysis(Analysis):
         self._store(PUBLISHED, near.where(near.day.isin(days)), days, ("publisher", "at"))
         places = [place for day in days if (place := held.place(day, PUBLISHED)) is not None]
         published = kept(taking.tables(spark, places, PUBLICATION))
-        pairs = expected.matching_pairs(spark, published, subscribed, self.trees)
+        pairs = expected.matching_pairs(spark, published, subscribed, self.trees, self.confined)
         judged = self.judged(records, pairs, near, subscribed, complete)
         judged = judged.selectExpr("*", f"{DAY_OF_PAIR} AS day")
         self._store(
@@ -205,7 +207,7 @@ class DailyAnalysis(Analysis):
 
 PUBLICATION = (
     "event string, id string, publisher string, published double, at bigint, overlay string, "
-    "times bigint, attributes string, redacted boolean, day string"
+    "times bigint, digest bigint, writer string, attributes string, redacted boolean, day string"
 )
 PAIR = (
     "event string, subscription string, overlay string, verdict string, reason string, "

@@ -84,7 +84,9 @@ def bases_of(
             f"""
             SELECT day, bit_xor(xxhash64(to_json(struct(
                 subscription, tree_key, tree IS NOT NULL AS has_tree, altered, client, node,
-                overlay, subscribed, IF(acked > last, {FOREVER}, acked) AS acked,
+                overlay, subscribed, permitted,
+                IF(alive > last + {SETTLE}, {FOREVER}, alive) AS alive,
+                IF(acked > last, {FOREVER}, acked) AS acked,
                 IF(ended > last + {GRACE}, NULL, ended) AS ended,
                 IF(ended > last + {GRACE}, NULL, kept) AS kept,
                 transform(

@@ -26,7 +26,7 @@ from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.schema import READABLE, VERSION
 
 FORMAT: Final = "canopy-trace-state"
-STATE_VERSION: Final = 2  # incremented when the state or the meaning of its tables changes
+STATE_VERSION: Final = 3  # incremented when the state or the meaning of its tables changes
 
 RECORDS: Final = "records"  # by the day of the record
 PUBLISHED: Final = "publications"  # by the day of the publication
@@ -99,7 +99,7 @@ class _Head(msgspec.Struct):
     schema: int = 0
 
 
-LASTING: Final = ("start", "stop", "subscribe", "suback", "unsubscribe")
+LASTING: Final = ("start", "stop", "subscribe", "confined", "suback", "unsubscribe")
 """The kinds of records that a closed day keeps: of processes and subscriptions, which may go on."""
 
 

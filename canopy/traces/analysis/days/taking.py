@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis import read
-from canopy.traces.analysis.completeness.collect import facts_by_file, sql_list, sql_text
+from canopy.traces.analysis.completeness.collect import facts_by_file
 from canopy.traces.analysis.days.state import (
     LASTING,
     RECORDS,
@@ -24,7 +24,7 @@ from canopy.traces.analysis.tasks import frame_of, in_one_task, is_small, kept
 from canopy.traces.analysis.window import Window, day_of, day_of_time
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 DAY_BYTES: Final = 256 * 1024 * 1024
 """Of text, for each file of a day's table: some 20 MB of Parquet. Guess; to be measured by the time
@@ -107,9 +107,9 @@ def take_in(
     closed = [name for name in changed if name in state.days and state.days[name].closed]
     events = _events(spark, new, held)
     if closed:
-        late = f"day IN ({sql_list(closed)}) AND kind NOT IN ({sql_list(LASTING)})"
+        late = new.day.isin(closed) & ~new.kind.isin(*LASTING)
         state.late += new.where(late).count()
-        new = kept(new.where(f"NOT ({late})"))
+        new = kept(new.where(~late))
     _write_days(spark, new, changed, held, replaced, sum(sizes.values()))
     for name, size in sizes.items():
         state.files[name] = TakenFile(size, held.generation, sorted(days.get(name, ())))
@@ -150,14 +150,17 @@ def _write_days(
     held.wrote(RECORDS, days)
 
 
-def is_within(ranges: Iterable[EventRange]) -> str:
-    """SQL: whether the `event` is one of these, of which each run has one range; never NULL."""
+def is_within(ranges: Iterable[EventRange]) -> Column:
+    """Whether the `event` is one of these, of which each run has one range; never NULL."""
+    from pyspark.sql.functions import coalesce, element_at, expr, from_json, lit
+
     found = {each.run: {"first": each.first, "last": each.last} for each in ranges}
     if not found:
-        return "false"
+        return lit(False)
     kind = "map<string, struct<first: bigint, last: bigint>>"
-    of = f"element_at(from_json({sql_text(json.dumps(found))}, '{kind}'), {RUN_OF_EVENT})"
-    return f"coalesce({NUMBER_OF_EVENT} BETWEEN {of}.first AND {of}.last, false)"
+    of = element_at(from_json(lit(json.dumps(found)), kind), expr(RUN_OF_EVENT))
+    number = expr(NUMBER_OF_EVENT)
+    return coalesce(number.between(of["first"], of["last"]), lit(False))
 
 
 RECORD_OF_DAY: Final = f"{read.RECORD}, day string"

@@ -12,16 +12,18 @@ if TYPE_CHECKING:
 
 def trends(spark: SparkSession, published: DataFrame, judged: DataFrame) -> list[dict[str, Any]]:
     """By day (UTC, of the publication): day, events, expected, delivered, missing (with what was
-    dropped or discarded), spurious (with unknown), duplicates, unjudged, p50_ms and p99_ms (None
+    dropped or discarded), spurious (with
+    unknown and corrupted), duplicates, unjudged, p50_ms and p99_ms (None
     without deliveries)."""
     frame = spark.sql(
         f"""
         WITH pairs AS (
           SELECT {DAY_OF_PAIR} AS day,
-            count_if(verdict IN ('delivered', 'missing', 'dropped', 'discarded')) AS expected,
+            count_if(verdict IN ('delivered', 'missing', 'dropped', 'discarded', 'corrupted'))
+              AS expected,
             count_if(verdict = 'delivered') AS delivered,
             count_if(verdict IN ('missing', 'dropped', 'discarded')) AS missing,
-            count_if(verdict IN ('spurious', 'unknown')) AS spurious,
+            count_if(verdict IN ('spurious', 'unknown', 'corrupted')) AS spurious,
             coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates,
             count_if(verdict = 'unjudged') AS unjudged,
             percentile(latency_ms, array(0.5, 0.99)) AS latency

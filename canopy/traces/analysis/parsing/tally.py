@@ -6,8 +6,9 @@ nothing reads all records once more for that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from canopy.traces.analysis.parsing.blocks import CORRUPT, columns
 from canopy.traces.schema import COMMON, KINDS
@@ -17,7 +18,7 @@ BY: Final = ("file", "node", "run", "kind")
 APART: Final[Mapping[str, tuple[str, ...]]] = {
     "file": ("overlay", "sample", "lost"),
     "start": ("name", "address", "routing"),
-    "stop": ("lost", "data_messages", "other_messages", "bytes"),
+    "stop": ("lost", "data_messages", "other_messages", "bytes", "published", "subscribed"),
     **dict.fromkeys(("visit", "forward", "arrive", "walk_hop"), ("peer",)),
     "link": ("peer", "reason"),
     "incident": ("peer", "what"),
@@ -33,6 +34,7 @@ MADE: Final[Mapping[str, tuple[Any, str]]] = {
     **{f"{how}_{name}": (name, how) for name in ("n", "hlc", "time") for how in ("min", "max")},
     "numbered": ("n", "count"),
     "clients": ("client", "count"),
+    "permits": ("permitted", "count"),
     "sizes": ("size", "sum"),
     "max_size": ("size", "max"),
 }
@@ -42,13 +44,11 @@ FIELDS: Final = tuple(
     dict.fromkeys(
         (
             *(*BY, *(name for names in APART.values() for name in names)),
-            *("n", "hlc", "time", "client", "size"),
+            *("n", "hlc", "time", "client", "permitted", "size"),
         )
     )
 )
 """The fields that are read for a tally."""
-
-AT_ONCE: Final = 500_000  # records that are counted together where they come in small batches
 
 
 class Tally(NamedTuple):
@@ -95,32 +95,45 @@ def tally(kinds: Mapping[str, Any]) -> Any:
     return pa.concat_tables(parts, promote_options="permissive")
 
 
-def tallies(batches: Iterable[Any]) -> Iterator[Any]:
-    """The same for batches of records of any kinds, in a worker of Spark."""
-    import pyarrow as pa
-
-    held: list[Any] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(map(len, held)) >= AT_ONCE:
-            yield from tally(by_kind(pa.Table.from_batches(held))).to_batches()
-            held = []
-    if held:
-        yield from tally(by_kind(pa.Table.from_batches(held))).to_batches()
-
-
 def offsets(records: Any) -> Any:
     """By file, node and run the median `offset` of the wall clock from the hybrid logical clock in
-    seconds (of an even number the lower one), and the number of `records` that have both."""
+    seconds (of an even number the lower one), the number of `records` that have both, and what
+    holds two claims of theirs (`facts.FileFacts`): `highest`, `events` and `disorders`."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     seconds = pc.divide(pc.cast(records["hlc"], pa.float64(), safe=False), 1e9)
-    known = records.select(BY[:3]).append_column("offset", pc.subtract(records["time"], seconds))
-    groups = known.filter(pc.is_valid(known["offset"])).group_by(BY[:3], use_threads=False)
-    lists = groups.aggregate([("offset", "list")])
-    found = [each.values.to_numpy() for each in lists["offset_list"]]
+    known = records.select([*BY[:3], "n", "hlc", "event"])
+    known = known.append_column("offset", pc.subtract(records["time"], seconds))
+    valid = pc.and_(pc.is_valid(known["offset"]), pc.is_valid(known["n"]))
+    groups = known.filter(valid).group_by(BY[:3], use_threads=False)
+    ways = [("offset", "list"), ("n", "list"), ("hlc", "list"), ("event", "distinct")]
+    lists = groups.aggregate(ways)
+    found, numbers, times = (
+        [each.values.to_numpy() for each in lists[f"{name}_list"]]
+        for name in ("offset", "n", "hlc")
+    )
     middles = [np.partition(each, (len(each) - 1) // 2)[(len(each) - 1) // 2] for each in found]
+    hashes = [
+        [crc32(event.encode()) for event in events if event is not None]
+        for events in lists["event_distinct"].to_pylist()
+    ]
     made = lists.select(BY[:3]).append_column("offset", pa.array(middles, pa.float64()))
-    return made.append_column("records", pa.array(map(len, found), pa.int64()))
+    counts = {
+        "records": map(len, found),
+        "highest": [max(each, default=-1) for each in hashes],
+        "events": map(len, hashes),
+        "disorders": map(_disorders, numbers, times),
+    }
+    for name, column in counts.items():
+        made = made.append_column(name, pa.array(column, pa.int64()))
+    return made
+
+
+def _disorders(numbers: Any, times: Any) -> int:
+    """How many of these records have a greater number and an earlier time than the one before."""
+    import numpy as np
+
+    order = np.argsort(numbers, kind="stable")
+    return int(((np.diff(numbers[order]) > 0) & (np.diff(times[order]) < 0)).sum())

@@ -52,7 +52,7 @@ def wide_section(anchor: str, title: str, text: str, body: str) -> str:
 def tiles(findings: Findings) -> str:
     """The most important numbers of the run as tiles, and those of what they rest on, in HTML."""
     summary = findings.summary
-    kinds = ("missing", "dropped", "discarded", "duplicates", "spurious", "unknown")
+    kinds = ("missing", "dropped", "discarded", "corrupted", "duplicates", "spurious", "unknown")
     bad = {kind for kind in kinds if getattr(summary, kind)}
     shown = (
         ("published", number(summary.published), "events"),
@@ -442,6 +442,7 @@ def subscriptions(findings: Findings) -> str:
 def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str:
     words = {
         "missing": "missing", "dropped": "dropped", "discarded": "not read",
+        "corrupted": "altered on the way",
         "spurious": "spurious", "duplicates": "twice", "unjudged": "not judged",
     }  # fmt: skip
     faults = [f"{row[kind]:,} {word}" for kind, word in words.items() if row[kind]]
@@ -454,6 +455,8 @@ def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str
     colour = "sand" if unjudged_only else "clay" if faults else "leaf"
     if row["acked"] is None:
         wrong += "<br><small>never acknowledged</small>"
+    if row["withheld"]:
+        wrong += f"<br><small>{row['withheld']:,} withheld by the policy</small>"
     if row["either_way"]:
         wrong += f"<br><small>{row['either_way']:,} allowed, not required</small>"
     return (

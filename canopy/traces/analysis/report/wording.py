@@ -13,6 +13,7 @@ FAULT_NAMES: Final = {
     "missing": "missing",
     "dropped": "dropped",
     "discarded": "not read by their programs",
+    "corrupted": "with another content than was published",
     "duplicates": "repeated",
     "spurious": "spurious",
     "unknown": "unknown",
@@ -26,6 +27,7 @@ FAULT_NAMES: Final = {
 
 WRONG_KINDS: Final = {
     "missing": "missing",
+    "corrupted": "altered",
     "spurious": "spurious",
     "duplicates": "repeated",
     "unknown": "unknown",
@@ -34,6 +36,11 @@ WRONG_KINDS: Final = {
     "unjudged": "not judged",
 }
 """What is wrong with a delivery (`wrong.KINDS`) in the words of the report, the worst first."""
+
+IN_SENTENCES: Final = (
+    *("missing", "dropped", "discarded", "corrupted", "duplicates", "spurious", "unknown"),
+)
+"""Faults of which the verdict has a sentence of its own."""
 
 NONE = "-"  # shown for a share or percentile of nothing
 
@@ -96,6 +103,7 @@ def headline(summary: AnalysisSummary) -> str:
         "missing": "missing",
         "dropped": "given up",
         "discarded": "not read by their programs",
+        "corrupted": "altered on the way",
         "spurious": "too many",
         "duplicates": "repeated",
     }
@@ -111,10 +119,13 @@ def verdict_line(summary: AnalysisSummary) -> str:
     """The verdict in one line, for a terminal."""
     made = counted(summary.expected, "expected delivery", "expected deliveries")
     left_open = f"; {unjudged(summary)}" if summary.unjudged else ""
+    if summary.withheld:
+        left_open += f"; {withheld(summary)}"
     if summary.exact:
         return f"exact: {made}, each made once, and no others{left_open}"
     if summary.result == NOT_JUDGED:
-        return f"not judged: {'; '.join(summary.reasons)}"
+        kept = f"; {withheld(summary)}" if summary.withheld else ""
+        return f"not judged: {'; '.join(summary.reasons)}{kept}"
     faults = ", ".join(f"{count:,} {FAULT_NAMES[name]}" for name, count in summary.faults.items())
     return f"not exact: {made}, {faults}{left_open}"
 
@@ -125,6 +136,11 @@ def unjudged(summary: AnalysisSummary) -> str:
         f"{counted(summary.unjudged, 'pair')} ({percent(summary.unjudged_share)}) could not be "
         "judged"
     )
+
+
+def withheld(summary: AnalysisSummary) -> str:
+    """What policies withheld, as part of a sentence."""
+    return f"{counted(summary.withheld, 'pair')} withheld by the policy, which is no loss"
 
 
 def verdict(summary: AnalysisSummary) -> list[str]:
@@ -145,6 +161,11 @@ def verdict(summary: AnalysisSummary) -> list[str]:
         out.append(
             f"Beside these, {counted(either_way, 'event')} reached a subscription that was just "
             "beginning or ending, which is allowed and not required."
+        )
+    if summary.withheld:
+        out.append(
+            f"{sentence(withheld(summary))} That the policy leaves so little of the selectors is "
+            "what the nodes of the tenants have recorded."
         )
     if summary.unjudged and summary.result != NOT_JUDGED:
         out.append(f"{unjudged(summary)}, since records are absent or unreadable.")
@@ -221,6 +242,11 @@ def _faults(summary: AnalysisSummary) -> list[str]:
             f"({percent(summary.discarded / summary.expected)}): their programs did not read in "
             "time."
         )
+    if summary.corrupted:
+        out.append(
+            f"{counted(summary.corrupted, 'delivery', 'deliveries')} had another id or content "
+            "than was published."
+        )
     if summary.spurious:
         out.append(
             f"{counted(summary.spurious, 'delivery', 'deliveries')} should not have been made: the "
@@ -235,10 +261,6 @@ def _faults(summary: AnalysisSummary) -> list[str]:
             f"{counted(summary.unknown, 'delivery', 'deliveries')} cannot be judged, because the "
             "traces lack the event's publication or the subscription."
         )
-    others = {
-        name: count
-        for name, count in summary.faults.items()
-        if name not in ("missing", "dropped", "discarded", "duplicates", "spurious", "unknown")
-    }
+    others = {name: count for name, count in summary.faults.items() if name not in IN_SENTENCES}
     out += [f"{count:,} {FAULT_NAMES[name]}." for name, count in others.items()]
     return out

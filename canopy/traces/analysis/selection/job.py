@@ -45,7 +45,8 @@ def _matched_here(spark: Any, rows: Any, trees: Sequence[str]) -> DataFrame:
         .take(pa.array(places))
         .append_column("tree", pa.array(numbers, pa.int32()))
     )
-    frame: DataFrame = spark.createDataFrame(found)
+    # Spark takes a chunk without rows for the end (`tasks.frame_of_table`).
+    frame: DataFrame = spark.createDataFrame(found.combine_chunks())
     return frame
 
 

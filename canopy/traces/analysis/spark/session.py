@@ -57,6 +57,8 @@ EVERYWHERE: Final[dict[str, str]] = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
+    # Else `${...}` is replaced within every text of SQL, whoever wrote it.
+    "spark.sql.variable.substitute": "false",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.files.openCostInBytes": str(OPEN_BYTES),
     "spark.sql.maxConcurrentOutputFileWriters": str(WRITERS),

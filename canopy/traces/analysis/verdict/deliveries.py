@@ -5,6 +5,9 @@ verdict:
 
     delivered  expected and delivered          missing   expected and not delivered
     dropped    expected and not delivered; some node says that it gave it up (a `drop` record)
+    corrupted  expected and delivered, with another id or another content than was published
+    withheld   not expected, since the policy left that much less of a tenant's subscription, or
+               refused the event: no fault, and a figure of its own
     discarded  expected and delivered at its node, which dropped it, since the program did not read
     early      delivered, published before the SUBACK    ending  … around the subscription's end
     spurious   delivered, though the selector is not true, or long after the end, or before it was
@@ -43,11 +46,29 @@ RULES: Final = (
     ("NOT has_tree AND (has_selector OR has_all_subscribed)", "unknown",
      "'the traces have no readable selector of it'"),
     ("NOT has_tree", "unjudged", "'not all records of the node of its subscription are there'"),
-    ("NOT has_attributes", "unjudged", "'the attributes of the event cannot be read'"),
+    ("NOT has_attributes", "unjudged",
+     "'the attributes of the event cannot be read, or are not those of its digest'"),
+    ("event_overlay <> subscription_overlay", "unjudged",
+     "'its event and its subscription are of overlays that never met'"),
     ("elsewhere", "spurious", "'delivered by another process than that of the subscription'"),
     ("hlc <= at", "spurious", "'delivered before it was published'"),
     ("standing IS NULL", "spurious", "'the selector is not true for this event'"),
     ("standing = 'over'", "spurious", "'published after the subscription had ended'"),
+    ("standing IN ('withheld', 'outside') AND copies > 0", "spurious",
+     "'the policy withholds it from its tenant'"),
+    ("standing = 'withheld'", "withheld", "'the policy withholds it from its tenant'"),
+    ("copies > 0 AND other_id", "corrupted", "'delivered with another id than was published'"),
+    ("copies > 0 AND other_content", "corrupted",
+     "'delivered with another content than was published'"),
+    ("copies > 0 AND half_digested", "unjudged",
+     "'only one of its records has a digest of the content'"),
+    ("copies = 0 AND refused IS NOT NULL", "withheld", "refused"),
+    ("standing = 'changing' AND copies = 0", "unjudged",
+     "'published around a change of the policy of its tenant'"),
+    ("standing = 'changing'", "ending", "'published around a change of the policy of its tenant'"),
+    ("standing = 'kept' AND copies = 0", "unjudged",
+     "'published while its program was lost, which one record alone says'"),
+    ("standing = 'kept'", "ending", "'published while its program was lost'"),
     ("standing = 'waiting' AND copies = 0", "unjudged",
      "IF(acked IS NULL, 'there is no SUBACK', 'published long after the subscription was made, and "
      "before its SUBACK')"),
@@ -55,6 +76,8 @@ RULES: Final = (
     ("standing = 'ending'", "ending", "'published around the end of the subscription'"),
     ("copies = 0 AND given_up IS NOT NULL", "dropped", "given_up"),
     ("copies = 0 AND hole IS NOT NULL", "unjudged", "concat('of the subscriber''s node: ', hole)"),
+    ("copies = 0 AND maybe_over IS NOT NULL", "unjudged",
+     "concat('it may have ended: of the subscriber''s node: ', maybe_over)"),
     ("copies = 0", "missing", "'no node says what became of it'"),
     ("discarded", "discarded", "'its program did not read in time'"),
     ("true", "delivered", "NULL"),
@@ -70,9 +93,18 @@ GIVEN_UP: Final = "LEFT JOIN dropped g ON m.event = g.event AND s.node = g.node"
 """SQL: what was given up for which node, and the join with it."""
 
 
+REFUSED: Final = """LEFT JOIN (
+      SELECT event, min(reason) AS reason FROM {records}
+      WHERE kind = 'refused' AND event IS NOT NULL GROUP BY event) f ON m.event = f.event"""
+"""SQL: the join with the events that hosts refused."""
+
+ID: Final = "IF(id LIKE 'redacted:%', NULL, xxhash64(id))"
+"""SQL: the user's id as a number, which Spark aggregates without a sort; NULL if it is redacted,
+which each process does under a key of its own."""
+
 OF_SUBSCRIPTION: Final = (
     *("subscription", "node", "overlay", "tree_key", "tree IS NOT NULL AS has_selector"),
-    *("acked", "holes", "altered", "selector LIKE 'redacted:%' AS redacted"),
+    *("acked", "kept", "alive", "holes", "altered", "selector LIKE 'redacted:%' AS redacted"),
 )
 """What a verdict needs of a subscription."""
 
@@ -86,15 +118,17 @@ def judge(
     complete: Completeness,
     *,
     has_dropped: bool,
+    has_refused: bool,
 ) -> DataFrame:
     """One row per judged pair.
 
     event, subscription, overlay, verdict, reason, published, copies, and of the first delivery:
     delivered (seconds), node, latency_ms, attribute, hops, lo, hi. Latencies are differences of
     wall clocks, or of the hybrid logical clock where these do not agree. `has_dropped`: some node
-    gave something up.
+    gave something up; `has_refused`: some event was refused after it was published.
     """
     dropped, given_up = (DROPPED, GIVEN_UP) if has_dropped else ("", "")
+    refused = REFUSED if has_refused else ""
     joined = spark.sql(
         f"""
         {dropped}
@@ -106,27 +140,47 @@ def judge(
           coalesce(s.has_selector, false) AS has_selector, s.acked,
           coalesce(s.altered, false) AS altered,
           coalesce(e.redacted, false) OR coalesce(s.redacted, false) AS redacted,
-          {complete.has_all("m.event", "s.overlay")} AS has_all_published,
-          {complete.has_all("m.subscription", "e.overlay")} AS has_all_subscribed,
+          e.overlay AS event_overlay, s.overlay AS subscription_overlay,
           filter(s.holes, x -> x.until > m.at AND x.since < m.at + {SETTLE})[0].cause AS hole,
+          IF(s.kept IS NULL, filter(
+            s.holes, x -> x.since < m.at AND x.until > coalesce(s.alive, 0))[0].cause, NULL
+          ) AS maybe_over,
+          coalesce(e.content_id <> m.least_id OR e.content_id <> m.most_id, false) AS other_id,
+          coalesce(e.digest <> m.least_digest OR e.digest <> m.most_digest, false)
+            AS other_content,
+          e.event IS NOT NULL AND (e.digest IS NULL) <> (m.digests < m.copies) AS half_digested,
+          {"f.reason" if has_refused else "CAST(NULL AS STRING)"} AS refused,
           coalesce(m.published, e.published) AS published, m.copies, m.first
         FROM {{met}} m
         LEFT JOIN {{published}} e ON m.event = e.event
         LEFT JOIN {{subscribed}} s ON m.subscription = s.subscription
         {given_up}
+        {refused}
         """,
         records=records,
         met=_met(spark, records, pairs),
         published=published.selectExpr(
-            *("event", "published", "at", "overlay", "redacted"),
+            *("event", "published", "at", "overlay", "redacted", "digest"),
+            f"{ID} AS content_id",
             "attributes IS NOT NULL AS has_attributes",
         ),
         subscribed=few(subscribed.selectExpr(*OF_SUBSCRIPTION)),
+    )
+    joined = joined.withColumns(
+        {
+            "has_all_published": complete.has_all("event", "subscription_overlay"),
+            "has_all_subscribed": complete.has_all("subscription", "event_overlay"),
+        }
     )
     if complete.discarded:
         joined = _with_discarded(spark, records, joined, subscribed)
     else:
         joined = joined.selectExpr("*", "false AS discarded")
+    return _ruled(joined, complete)
+
+
+def _ruled(joined: DataFrame, complete: Completeness) -> DataFrame:
+    """The pairs with the verdict of the first of `RULES` that is true."""
     latency = "first.latency_ms" if complete.clocks_agree else "(hlc - at) / 1000000"
     verdict = " ".join(f"WHEN {condition} THEN '{name}'" for condition, name, _ in RULES)
     reason = " ".join(f"WHEN {condition} THEN {why}" for condition, _, why in RULES)
@@ -145,23 +199,27 @@ def _met(spark: SparkSession, records: DataFrame, pairs: DataFrame) -> DataFrame
     every = spark.sql(
         """
         SELECT event, subscription, published, at, standing, CAST(NULL AS BIGINT) AS hlc,
-          CAST(NULL AS BOOLEAN) AS elsewhere, NULL AS delivery FROM {pairs}
+          CAST(NULL AS BOOLEAN) AS elsewhere, CAST(NULL AS BIGINT) AS content_id,
+          CAST(NULL AS BIGINT) AS digest, NULL AS delivery FROM {pairs}
         UNION ALL
         SELECT event, subscription, NULL, NULL, NULL, hlc,
-          concat(node, '.', run) <> substring_index(subscription, '.', 2),
+          concat(node, '.', run) <> substring_index(subscription, '.', 2), content_id, digest,
           struct(time AS delivered, node, latency_ms, attribute, hops, lo, hi)
         FROM {records} WHERE kind = 'deliver'
         """,
-        records=records,
+        records=records.selectExpr("*", f"{ID} AS content_id"),
         pairs=pairs,
     )
     return spark.sql(
         """
         SELECT event, subscription, max(published) AS published, max(at) AS at,
           max(standing) AS standing, count(hlc) AS copies, min(hlc) AS hlc,
-          coalesce(bool_or(elsewhere), false) AS elsewhere, min_by(delivery, hlc) AS first
+          coalesce(bool_or(elsewhere), false) AS elsewhere, min_by(delivery, hlc) AS first,
+          min(content_id) AS least_id, max(content_id) AS most_id, count(digest) AS digests,
+          min(digest) AS least_digest, max(digest) AS most_digest
         FROM {every} GROUP BY event, subscription
-        HAVING count(hlc) > 0 OR max(standing) IN ('expected', 'waiting')
+        HAVING count(hlc) > 0
+          OR max(standing) IN ('expected', 'waiting', 'kept', 'withheld', 'changing')
         """,
         every=by_event(every),
     )
@@ -201,6 +259,8 @@ class VerdictCounts:
     missing: int
     dropped: int
     discarded: int
+    corrupted: int
+    withheld: int
     duplicates: int
     spurious: int
     early: int
@@ -211,10 +271,13 @@ class VerdictCounts:
 
 
 VERDICTS: Final = (
-    *("delivered", "missing", "dropped", "discarded", "spurious", "early", "ending", "unknown"),
-    "unjudged",
+    *("delivered", "missing", "dropped", "discarded", "corrupted", "spurious", "early", "ending"),
+    *("unknown", "unjudged", "withheld"),
 )
 """The verdicts that a pair may have."""
+
+DUE: Final = ("delivered", "missing", "dropped", "discarded", "corrupted")
+"""The verdicts on pairs that were expected."""
 
 COUNTED: Final = ("overlay", "verdict", "copies", "latency_ms")
 """The columns of judged pairs that are needed to count them."""
@@ -238,7 +301,7 @@ def count(pairs: Any) -> VerdictCounts:
         latency |= {"mean": float(np.mean(known)), "variance": float(np.var(known))}
         latency |= {"deviation": float(np.std(known))}
     return VerdictCounts(
-        expected=sum(found[kind] for kind in ("delivered", "missing", "dropped", "discarded")),
+        expected=sum(found[kind] for kind in DUE),
         duplicates=int(copies[copies > 1].sum() - (copies > 1).sum()),
         latency_ms=latency,
         **found,

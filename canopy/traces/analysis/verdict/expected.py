@@ -7,11 +7,15 @@ SUBACK, docs/design/promises.md). The order is that of the hybrid logical clock,
 sent between nodes carries, and not of the nodes' wall clocks. It is the pair's `standing`:
 
     early     published before the SUBACK: may be delivered, need not
-    waiting   likewise, but long after it was subscribed to: the SUBACK came late, or never
+    waiting   likewise, but long after it was subscribed to: the SUBACK came late, or never; or it
+              may be among records that are absent
     expected  published after it and before the subscription's end
-    ending    published within a second of the subscription's end, or while its program was lost
-              and its session kept: may be delivered, need not
+    ending    published within a second of the subscription's end: may be delivered, need not
+    kept      while its program was lost and its session kept, which one record alone says
     over      published later than that: must not be delivered
+    withheld  expected but for what the policy leaves of a tenant's selector: must not be delivered
+    outside   likewise, of a pair that was not expected
+    changing  within seconds of a change of the policy that decides it: may be delivered, need not
 
 A subscription ends with its unsubscribe (if its program was lost and did not resume its session,
 when it was lost) or with the run of its node's process, whether that stops or is killed. Selectors
@@ -25,12 +29,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from canopy.traces.analysis.completeness.collect import sql_text
 from canopy.traces.analysis.constants import GRACE_SECONDS, NANOSECONDS, SETTLE_SECONDS
 from canopy.traces.analysis.selection.job import selected
 from canopy.traces.analysis.selection.text import is_tree_of
 from canopy.traces.analysis.selection.trees import TreeError, condition, parse_tree
-from canopy.traces.analysis.tasks import few, in_one_task, is_small
+from canopy.traces.analysis.tasks import computed_once, few, in_one_task, is_small
+from canopy.traces.analysis.verdict.confining import readable, with_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,24 +54,27 @@ def published_again(records: DataFrame) -> bool:
 FIRST: Final = """
     SELECT event, min_by(id, hlc) AS id, min_by(node, hlc) AS node, min_by(run, hlc) AS run,
            min_by(time, hlc) AS published, min(hlc) AS at,
-           min_by(attributes, hlc) AS attributes, count(*) AS times
+           min_by(attributes, hlc) AS attributes, min_by(digest, hlc) AS digest,
+           count(*) AS times
     FROM {records} WHERE kind = 'publish' GROUP BY event"""
 ONLY: Final = """
-    SELECT event, id, node, run, time AS published, hlc AS at, attributes, 1L AS times
+    SELECT event, id, node, run, time AS published, hlc AS at, attributes, digest, 1L AS times
     FROM {records} WHERE kind = 'publish'"""
 """SQL: the first publish record of each event, and the same where an event has only one."""
 
 
 def publications(spark: SparkSession, records: DataFrame, runs: DataFrame) -> DataFrame:
     """One row per event: event, id, publisher, published (seconds, by the publisher's wall clock),
-    at (hybrid logical clock), overlay, attributes (JSON text, NULL if it is none),
-    redacted (only their names are recorded, `trace.redact`), times (how many publish records it
-    has)."""
+    at (hybrid logical clock), overlay, attributes (JSON text, NULL if it is none or the digest is
+    of others), digest, writer (the process that wrote the record, `node.run`), redacted (only their
+    names are recorded, `trace.redact`), times (how many publish records it has)."""
     return spark.sql(
         f"""
-        SELECT p.event, p.id, p.node AS publisher, p.published, p.at, r.overlay, p.times,
+        SELECT p.event, p.id, p.node AS publisher, p.published, p.at, r.overlay, p.times, p.digest,
+               concat(p.node, '.', p.run) AS writer,
                coalesce(p.attributes LIKE '[%', false) AS redacted,
-               CASE WHEN json_object_keys(p.attributes) IS NOT NULL
+               CASE WHEN json_object_keys(p.attributes) IS NOT NULL AND coalesce(
+                   shiftright(p.digest, 31) = crc32(CAST(p.attributes AS BINARY)), true)
                  THEN p.attributes END AS attributes
         FROM ({FIRST if published_again(records) else ONLY}) p
         LEFT JOIN {{runs}} r ON p.node = r.node AND p.run = r.run
@@ -80,8 +87,9 @@ def publications(spark: SparkSession, records: DataFrame, runs: DataFrame) -> Da
 def subscriptions(spark: SparkSession, records: DataFrame, runs: DataFrame) -> DataFrame:
     """One row per subscription.
 
-    subscription, name, node, client, selector, tree, tree_key, overlay; subscribed, acked, ended
-    and kept (hybrid logical clock, or NULL); holes of its run (`collect.runs_table`).
+    subscription, name, node, client, selector, tree, tree_key, permitted, overlay; subscribed,
+    acked, ended and kept (hybrid logical clock, or NULL); holes of its run (`collect.runs_table`);
+    writer (the process that wrote the records, `node.run`).
     `ended` is the unsubscribe, or when the program was lost whose session ended with it (`kept`:
     until then deliveries waited for it); or the end of its run.
     """
@@ -89,7 +97,7 @@ def subscriptions(spark: SparkSession, records: DataFrame, runs: DataFrame) -> D
         f"""
         WITH made AS (
           SELECT subscription,
-                 min_by(struct(name, client, selector, tree), hlc)
+                 min_by(struct(name, client, selector, tree, permitted), hlc)
                    FILTER (WHERE kind = 'subscribe') AS first,
                  min_by(node, hlc) AS node, min_by(run, hlc) AS run,
                  min(hlc) FILTER (WHERE kind = 'subscribe') AS subscribed,
@@ -100,8 +108,9 @@ def subscriptions(spark: SparkSession, records: DataFrame, runs: DataFrame) -> D
           FROM {{records}} WHERE kind IN ('subscribe', 'suback', 'unsubscribe')
           GROUP BY subscription)
         SELECT s.subscription, s.first.name, s.node, s.first.client, s.first.selector,
-               s.first.tree, md5(s.first.tree) AS tree_key, r.overlay, s.subscribed, s.acked,
-               least(s.left_at, r.ended) AS ended, s.kept, r.holes
+               s.first.tree, md5(s.first.tree) AS tree_key, s.first.permitted, r.overlay,
+               s.subscribed, s.acked, least(s.left_at, r.ended) AS ended, s.kept, r.holes,
+               concat(s.node, '.', s.run) AS writer
         FROM made s LEFT JOIN {{runs}} r ON s.node = r.node AND s.run = r.run
         """,
         records=records,
@@ -147,25 +156,38 @@ def distinct_trees(subscribed: DataFrame) -> SelectorTrees:
 
 
 def matching_pairs(
-    spark: SparkSession, published: DataFrame, subscribed: DataFrame, trees: SelectorTrees
+    spark: SparkSession,
+    published: DataFrame,
+    subscribed: DataFrame,
+    trees: SelectorTrees,
+    confined: DataFrame | None = None,
 ) -> DataFrame:
     """All matching pairs: event, subscription, published, at, standing (see this file's
-    docstring)."""
-    hits = selected(published, [text for _, text in trees.good], is_small(published))
-    keys = sql_text(json.dumps([key for key, _ in trees.good]))
+    docstring). `confined`: what policies left of subscriptions (`confining.permitted_stretches`),
+    None if there is no tenant's."""
+    left = [] if confined is None else readable(confined)
+    texts = dict([*trees.good, *left])
+    hits = in_one_task(selected(published, [*texts.values()], is_small(published)))
+    hits = hits if confined is None else computed_once(hits)
+    keys = json.dumps([*texts])  # hashes: no text of a user is in it
     pairs = spark.sql(
         f"""
         SELECT h.event, s.subscription, h.published, h.at,
           CASE WHEN (s.acked IS NULL OR h.at <= s.acked)
-                 THEN IF(h.at > s.subscribed + {SETTLE} AND (s.ended IS NULL OR h.at < s.ended),
+                 THEN IF((h.at > s.subscribed + {SETTLE} OR h.at > s.subscribed
+                            AND s.acked IS NULL AND exists(s.holes, x -> x.until > s.subscribed))
+                           AND (s.ended IS NULL OR h.at < s.ended),
                          'waiting', 'early')
                WHEN s.ended IS NULL OR h.at < s.ended - {GRACE} THEN 'expected'
-               WHEN h.at <= greatest(s.ended, s.kept) + {GRACE} THEN 'ending'
+               WHEN h.at <= s.ended + {GRACE} OR h.at BETWEEN s.kept - {GRACE} AND s.kept + {GRACE}
+                 THEN 'ending'
+               WHEN h.at < s.kept THEN 'kept'
                ELSE 'over' END AS standing
         FROM {{hits}} h JOIN {{subscribed}} s ON h.overlay = s.overlay
-          AND s.tree_key = from_json({keys}, 'array<string>')[h.tree]
+          AND s.tree_key = from_json('{keys}', 'array<string>')[h.tree]
         """,
-        hits=in_one_task(hits),
+        hits=hits,
         subscribed=few(subscribed),
     )
-    return in_one_task(pairs)
+    pairs = in_one_task(pairs)
+    return pairs if confined is None else with_policy(spark, pairs, hits, confined, [*texts])

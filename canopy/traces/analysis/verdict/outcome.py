@@ -6,7 +6,7 @@ wrong, but too much is absent to say that nothing is; or nothing was expected, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,8 +18,10 @@ EXACT: Final = "exact"
 NOT_EXACT: Final = "not exact"
 NOT_JUDGED: Final = "not judged"
 
+REASONS_MOST: Final = 5  # doubts that are named of an overlay. Guess, as the lists of the report
+
 FAULTS: Final = (
-    *("missing", "dropped", "discarded", "duplicates", "spurious", "unknown"),
+    *("missing", "dropped", "discarded", "corrupted", "duplicates", "spurious", "unknown"),
     *("unreadable", "altered", "republished", "unpublished", "contradictions"),
 )
 """Of which none may be in an exact run."""
@@ -45,10 +47,14 @@ class Outcome:
 
 
 def outcome_of(
-    overlay: OverlayFacts, counts: VerdictCounts, found: Mapping[str, int], unjudged: int
+    overlay: OverlayFacts,
+    counts: VerdictCounts,
+    found: Mapping[str, int],
+    unjudged: int,
+    doubts: Sequence[str] = (),
 ) -> Outcome:
     """The result for one overlay. `found` are the faults that are not in `counts`, `unjudged` what
-    could not be judged beside pairs that are in `counts`."""
+    could not be judged beside pairs that are in `counts`; `doubts` why it is not exact at best."""
     numbers = {**vars(counts), **found}
     faults = {name: numbers[name] for name in FAULTS if numbers.get(name)}
     unjudged += counts.unjudged + overlay.forwards
@@ -58,7 +64,7 @@ def outcome_of(
         reasons.append("no delivery was expected, which proves nothing")
     if unjudged > UNJUDGED_LIMIT * every:
         reasons.append(f"{unjudged:,} of {every:,} pairs cannot be judged")
-    reasons += absences(overlay)
+    reasons += [*absences(overlay), *doubts[:REASONS_MOST]]
     result = NOT_EXACT if faults else NOT_JUDGED if reasons else EXACT
     return Outcome(overlay.name, result, faults, tuple(reasons), counts, unjudged)
 
@@ -73,6 +79,12 @@ def absences(overlay: OverlayFacts) -> list[str]:
         reasons.append(f"{absent:,} records are absent that no node counts as lost, of {where}")
     if overlay.absent:
         reasons.append(f"there are no records at all of {_some(overlay.absent)}")
+    for doubt in sorted({doubt for run in overlay.runs for doubt in run.doubts})[:REASONS_MOST]:
+        reasons.append(doubt)
+    if overlay.strangers:
+        reasons.append(
+            f"{_some(overlay.strangers)} met nodes whose headers name another overlay than theirs"
+        )
     if overlay.apart:
         reasons.append("other nodes of the same overlay's name never met these")
     return reasons

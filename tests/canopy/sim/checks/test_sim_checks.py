@@ -11,7 +11,7 @@ import pytest
 from canopy.sim.checks import node_state, tree_routes
 from canopy.sim.checks.node_state import Watch, bounds, check_ring, check_trees
 from canopy.sim.checks.successor_lists import check_chord, chord_violations
-from canopy.sim.checks.trace_rules import check_copies, check_paths, check_walks
+from canopy.sim.checks.trace_rules import check_contents, check_copies, check_paths, check_walks
 from canopy.sim.checks.tree_routes import check_routes
 from canopy.sim.world.recorder import Record
 from canopy.sim.world.world import World
@@ -231,6 +231,17 @@ def test_walks_that_follow_the_rules_are_green() -> None:
     assert check_walks(steps, 1) == []  # a trace of one node has forgotten the first
     recovered = ("b", "walk_recovered", {"hop": 2, "peer": "a"})
     assert check_walks(records(START, hop("a", "b"), recovered, hop("a", "c")), 10) == []
+
+
+def test_a_delivery_that_is_not_what_was_published_is_found() -> None:
+    def steps(**said: Any) -> list[Record]:
+        content = {"event": "a.1.1", "id": "7", "digest": 5}
+        return records(("a", "publish", content), ("b", "deliver", content | said))
+
+    assert not check_contents(steps())
+    for said in ({"digest": 6}, {"id": "8"}):
+        (violation,) = check_contents(steps(**said))
+        assert violation.about == ("a.1.1",)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from canopy.traces.analysis import AnalysisError, Window, parse_time
 from canopy.traces.analysis.check import TraceCheck, check
 from canopy.traces.analysis.constants import LINE_BYTES
 from canopy.traces.analysis.parsing.lines import LineParser, lines_of
-from tests.canopy.traces.planted.faults import PLANTED
+from tests.canopy.traces.planted.faults import HOSTILE, PLANTED
 from tests.canopy.traces.planted.good_run import Record, Run, copy_of, written
 from tests.support.traces.runs import CORRUPT_LINES
 
@@ -49,6 +49,16 @@ FOUND: dict[str, tuple[list[str], list[str]]] = {
     "a copy inside of the folder": ([], ["copy"] * 4),
     "a copy that differs": (["contradictions"], ["copy"]),
     "another overlay of the same name": (["overlay in parts"] * 2, []),
+    "no header": (["doubt"], []),
+    "an unreadable header": (["unreadable lines", "doubt"], []),
+    "a header of another overlay": (["doubt"] * 4, []),
+    "losses that a header hides": (["doubt"], ["sampling"]),
+    "fewer events than the header says": (["doubt"], ["sampling"]),
+    "an unreadable publication": (["unreadable lines", "lost records"], []),
+    "an unreadable SUBACK": (["unreadable lines", "lost records"], []),
+    "an unreadable end of a subscription": (["unreadable lines", "lost records"], []),
+    "a time that contradicts its number": (["doubt"], ["clock set"]),
+    HOSTILE: ([], ["sampling"]),
 }
 """Findings and notes by the name of the planted fault; of the others there are none."""
 

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from canopy.traces.analysis import AnalysisSummary
 from canopy.traces.redaction import Redaction
-from tests.canopy.traces.planted.good_run import EVENTS, Run, copy_of
+from tests.canopy.traces.planted.good_run import EVENTS, Record, Run, copy_of, written
+from tests.support.traces.runs import digest
 
 SECOND = 1_000_000_000
 PAIRS = 3 * EVENTS
@@ -23,6 +25,7 @@ class Planted:
     result: str = "exact"
     faults: dict[str, int] = field(default_factory=dict)
     unjudged: int = 0
+    withheld: int = 0
     stored: Callable[[Run, Path], None] = Run.store
 
 
@@ -61,8 +64,12 @@ def twice(run: Run) -> None:
 
 
 def stranger(run: Run) -> None:
-    for record in run.of(0, "publish")[3:4]:
-        record["attributes"] = '{"a":4}'
+    """An event is delivered that no selector selects."""
+    event = run.of(0, "publish")[3]["event"]
+    for record in (each for node in run.records for each in run.records[node]):
+        if record.get("event") == event and "digest" in record:
+            record["digest"] = digest({"a": 4})
+    run.of(0, "publish")[3]["attributes"] = '{"a":4}'
 
 
 def after_the_end(run: Run) -> None:
@@ -179,7 +186,7 @@ def killed(run: Run) -> None:
     first = run.of(3, "file")[0]
     run.records[3].append({**first, "run": 2})
     run.also(3, run.of(3, "start")[0], **later)
-    run.also(3, run.of(0, "stop")[0], run=2)
+    run.also(3, run.of(0, "stop")[0], run=2, published=0, subscribed=0)
 
 
 def cut_short(run: Run) -> None:
@@ -275,6 +282,159 @@ def redacted_and_twice(run: Run) -> None:
     redacted(run)
 
 
+def header(**changes: object) -> Callable[[Run], None]:
+    """The header of node 2 says something else."""
+
+    def plant(run: Run) -> None:
+        run.of(2, "file")[0].update(changes)
+
+    return plant
+
+
+def losses_hidden_by_a_header(run: Run) -> None:
+    lost(2, 5, 12)(run)
+    header(sample=0.1)(run)
+
+
+def fewer_than_the_header_says(run: Run) -> None:
+    run.without(2, 0.35)
+    header(sample=1.0)(run)
+
+
+def of_another_name(run: Run) -> None:
+    header(overlay=run.records[0][0]["overlay"] + " #other")(run)
+
+
+def broken_header(run: Run) -> None:
+    record = run.of(2, "file")[0]
+    record["as it is"] = json.dumps(record)[:60]
+
+
+def vanished(place: int) -> Callable[[Run], None]:
+    """An event leaves no trace at all, and no node counts a record as lost."""
+
+    def plant(run: Run) -> None:
+        event = run.of(0, "publish")[place]["event"]
+        for node in run.records:
+            run.never(node, lambda record: record.get("event") == event)
+
+    return plant
+
+
+def subscription_vanished(run: Run) -> None:
+    run.never(3, lambda record: "subscription" in record)
+
+
+def unreadable(record: Record) -> None:
+    record["as it is"] = json.dumps(record)[:90]
+
+
+def suback_unreadable(run: Run) -> None:
+    run.never(3, lambda record: record["kind"] == "deliver")
+    unreadable(run.of(3, "suback")[0])
+
+
+def unsubscribe_unreadable(run: Run) -> None:
+    at = run.of(3, "deliver")[9]["hlc"]
+    last = run.of(3, "deliver")[9]
+    run.also(3, last, kind="unsubscribe", hlc=at + SECOND)
+    run.never(3, lambda record: record["kind"] == "deliver" and record["hlc"] > at)
+    unreadable(run.of(3, "unsubscribe")[0])
+
+
+def said(**changes: object) -> Callable[[Run], None]:
+    """A record of a delivery says something else than that of the publication."""
+
+    def plant(run: Run) -> None:
+        run.of(2, "deliver")[4].update(changes)
+
+    return plant
+
+
+def attributes_changed(run: Run) -> None:
+    run.of(0, "publish")[4]["attributes"] = '{"a":7,"number":4}'
+
+
+def without_digests(run: Run) -> None:
+    """As older nodes write."""
+    for records in run.records.values():
+        for record in records:
+            record.pop("digest", None)
+
+
+def published_too_early(run: Run) -> None:
+    """The time of a publication says that it was before every SUBACK, its number that it was not;
+    and it never arrived."""
+    lost(2, 5, 1)(run)
+    run.of(0, "publish")[5]["hlc"] = run.of(0, "start")[0]["hlc"]
+
+
+def program_lost_for_ever(run: Run) -> None:
+    """One record says that nobody was there to read for all of the run, and 20 did not come."""
+    lost(3, 5, 20)(run)
+    last = run.of(3, "stop")[0]
+    end = {"kind": "unsubscribe", "time": last["time"], "hlc": last["hlc"] - 1, "unread": 1e6}
+    run.also(3, run.of(3, "suback")[0], **end)
+
+
+def published_by_another(run: Run) -> None:
+    (record,) = run.never(
+        0, lambda record: record["kind"] == "publish" and record is run.of(0, "publish")[4]
+    )
+    run.also(1, record)
+
+
+BELOW_20 = '["cmp", "<", ["attr", "number"], ["lit", 20]]'
+
+
+def withheld(kept: int = 20) -> Callable[[Run], None]:
+    """A policy leaves subscriber 2 the first 20 events; `kept` are delivered."""
+
+    def plant(run: Run) -> None:
+        run.of(2, "subscribe")[0]["permitted"] = BELOW_20
+        lost(2, kept, EVENTS)(run)
+
+    return plant
+
+
+def policy_changed(run: Run) -> None:
+    """It does so from the tenth event on."""
+    (made,) = run.of(2, "subscribe")
+    made["permitted"] = made["tree"]
+    at = run.of(2, "deliver")[9]
+    change = {**made, "permitted": BELOW_20, "time": at["time"]}
+    for name in ("selector", "tree", "name", "level", "client"):
+        change.pop(name, None)
+    run.also(2, change, kind="confined", hlc=at["hlc"])
+    lost(2, 20, EVENTS)(run)
+
+
+def refused_by_a_host(run: Run) -> None:
+    record = run.of(0, "publish")[4]
+    fields = {name: record[name] for name in ("v", "time", "run", "event", "hlc")}
+    for node in (1, 2, 3):
+        run.never(
+            node,
+            lambda each: each["kind"] in ("deliver", "arrive") and each["event"] == record["event"],
+        )
+    run.also(0, fields, kind="refused", reason="policy 3 does not permit it", hlc=record["hlc"] + 1)
+
+
+HOSTILE = "{node} {0} ${env:HOME} 'quoted' \\\\ `back`"
+"""A name that formats, substitutions and quoting of SQL could mistake for their own."""
+
+
+def hostile_names(run: Run) -> None:
+    """Ids and names of nodes as well, and different shares of events, by which nodes are listed."""
+    text = json.dumps(run.records)
+    for node in run.records:
+        text = text.replace(run.name(node), "{" + run.name(node) + "}'${x}")
+    run.records = {int(node): own for node, own in json.loads(text).items()}
+    for node in run.records:
+        run.of(node, "start")[0]["name"] = HOSTILE
+    run.without(2, 0.5)
+
+
 PLANTED: dict[str, Planted] = {
     "nothing": Planted(nothing),
     "a clock an hour ahead": Planted(ahead(3600.0)),
@@ -293,15 +453,19 @@ PLANTED: dict[str, Planted] = {
         given_up_beside_losses, "not exact", {"missing": 2, "dropped": 30}
     ),
     "a publication and its deliveries removed": Planted(
-        publication_removed, "not judged", unjudged=1
+        publication_removed, "not judged", unjudged=1 + 3
     ),
-    "an event that nobody published": Planted(published_by_nobody, "not exact", {"unpublished": 1}),
+    "an event that nobody published": Planted(
+        published_by_nobody, "not exact", {"unpublished": 1}, unjudged=3
+    ),
     "a late SUBACK": Planted(lambda run: suback(run, 30), "not judged", unjudged=27),
     "no SUBACK": Planted(lambda run: suback(run, None), "not judged", unjudged=EVENTS - 3),
     "no SUBACK at all": Planted(no_suback_at_all, "not judged", unjudged=3 * (EVENTS - 3)),
-    "a subscription without any record": Planted(subscription_removed, "not judged"),
+    "a subscription without any record": Planted(
+        subscription_removed, "not judged", unjudged=EVENTS
+    ),
     "a subscription that nobody made": Planted(
-        subscription_by_nobody, "not exact", {"unknown": EVENTS}
+        subscription_by_nobody, "not exact", {"unknown": EVENTS}, unjudged=EVENTS
     ),
     "delivered at another node": Planted(delivered_elsewhere, "not exact", {"spurious": 1}),
     "delivered before it was published": Planted(delivered_too_early, "not exact", {"spurious": 1}),
@@ -342,6 +506,61 @@ PLANTED: dict[str, Planted] = {
     "a copy that differs": Planted(
         nothing, "not exact", {"contradictions": 1}, stored=contradicted
     ),
+    "no header": Planted(
+        lambda run: run.cut(2, lambda record: record["kind"] == "file"), "not judged"
+    ),
+    "an unreadable header": Planted(broken_header, "not judged"),
+    "a header of another overlay": Planted(of_another_name, "not judged", unjudged=EVENTS),
+    "losses that a header hides": Planted(losses_hidden_by_a_header, "not exact", {"missing": 12}),
+    "fewer events than the header says": Planted(fewer_than_the_header_says, "not judged"),
+    "an event without any record": Planted(vanished(7), "not judged", unjudged=3),
+    "the last event without any record": Planted(vanished(EVENTS - 1), "not judged", unjudged=3),
+    "a subscription that vanished": Planted(subscription_vanished, "not judged", unjudged=EVENTS),
+    "an unreadable publication": Planted(
+        lambda run: unreadable(run.of(0, "publish")[4]), "not judged", unjudged=3 + 3
+    ),
+    "an unreadable SUBACK": Planted(suback_unreadable, "not judged", unjudged=EVENTS),
+    "an unreadable end of a subscription": Planted(
+        unsubscribe_unreadable, "not judged", unjudged=EVENTS - 10
+    ),
+    "delivered with another id": Planted(said(id="other"), "not exact", {"corrupted": 1}),
+    "delivered with another content": Planted(said(digest=5), "not exact", {"corrupted": 1}),
+    "attributes that are not those published": Planted(
+        attributes_changed, "not judged", unjudged=4
+    ),
+    "a delivery without a digest": Planted(said(digest=None), unjudged=1),
+    "no digests": Planted(without_digests),
+    "a time that contradicts its number": Planted(published_too_early, "not judged"),
+    "a program that one record calls lost": Planted(
+        program_lost_for_ever, "not judged", unjudged=20
+    ),
+    "published by another process": Planted(published_by_another, "not judged"),
+    "a policy that withholds": Planted(withheld(), withheld=20),
+    "delivered against the policy": Planted(
+        withheld(21), "not exact", {"spurious": 1}, withheld=19
+    ),
+    "another policy": Planted(policy_changed, withheld=20),
+    "refused by a host": Planted(refused_by_a_host, withheld=3),
+    HOSTILE: Planted(hostile_names),
     "another overlay of the same name": Planted(nothing, "not judged", stored=another_overlay),
 }
 """Each fault by its name."""
+
+
+def plant(folder: Path) -> None:
+    """Write a copy of the good run for each fault, with the fault, below `folder`/traces."""
+    good = written(folder / "good")
+    for number, (name, fault) in enumerate(PLANTED.items(), 1):
+        run = copy_of(good, name, number)
+        fault.plant(run)
+        fault.stored(run, folder / "traces" / f"{number:02}")
+
+
+def judged_right(name: str, found: AnalysisSummary) -> None:
+    """Assert that the fault was judged as it has to be."""
+    fault = PLANTED[name]
+    rows = [row for row in found.overlays if row["name"].partition(" #")[0] == name]
+    assert {row["result"] for row in rows} == {fault.result}, rows
+    assert [row["faults"] for row in rows] == [fault.faults] * len(rows)
+    assert sum(row["unjudged"] for row in rows) == fault.unjudged, rows
+    assert sum(row["withheld"] for row in rows) == fault.withheld, rows

@@ -20,8 +20,8 @@ from canopy.traces.analysis.read import trace_files
 from canopy.traces.analysis.report.wording import percent
 from canopy.traces.analysis.verdict.outcome import absences
 from canopy.traces.analysis.wrong import KINDS
-from tests.canopy.traces.planted.faults import PLANTED
-from tests.canopy.traces.planted.good_run import APART, copy_of, written
+from tests.canopy.traces.planted.faults import PLANTED, judged_right, plant
+from tests.canopy.traces.planted.good_run import APART
 
 pytestmark = pytest.mark.spark
 
@@ -36,21 +36,13 @@ OTHER_TREES = {
 def found(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> AnalysisSummary:
     """The analysis of all runs."""
     folder = tmp_path_factory.mktemp("planted")
-    good = written(folder / "good")
-    for number, (name, fault) in enumerate(PLANTED.items(), 1):
-        run = copy_of(good, name, number)
-        fault.plant(run)
-        fault.stored(run, folder / "traces" / f"{number:02}")
+    plant(folder)
     return analyze(folder / "traces", folder / "report", session=spark)
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_the_verdict_on_a_planted_fault(name: str, found: AnalysisSummary) -> None:
-    fault = PLANTED[name]
-    rows = [row for row in found.overlays if row["name"].partition(" #")[0] == name]
-    assert {row["result"] for row in rows} == {fault.result}, rows
-    assert [row["faults"] for row in rows] == [fault.faults] * len(rows)
-    assert {row["unjudged"] for row in rows} == {fault.unjudged}
+    judged_right(name, found)
 
 
 def test_a_subscription_with_another_tree_is_named_with_both(found: AnalysisSummary) -> None:
@@ -71,7 +63,7 @@ def test_a_check_without_spark_finds_the_same_to_be_absent(found: AnalysisSummar
     )
     assert {node for each in complete.overlays for node in each.absent} == set(found.absent_nodes)
     assert (complete.copies, complete.sample) == (found.copies, found.sample)
-    assert sum(file.unreadable for file in files) == found.corrupt_lines == 1
+    assert sum(file.unreadable for file in files) == found.corrupt_lines == 5
     assert complete.clock_offsets() == pytest.approx(found.clocks, abs=0.001)
     reasons = {each["name"]: each["reasons"] for each in found.overlays}
     assert reasons.keys() == {each.name for each in complete.overlays}
@@ -98,7 +90,7 @@ def test_many_of_one_kind_hide_none_of_another(found: AnalysisSummary) -> None:
     every = {
         kind: sum(row["count"] for row in found.wrong if row["kind"] == kind) for kind in KINDS
     }
-    for kind in ("missing", "dropped", "discarded", "duplicates", "unknown"):
+    for kind in ("missing", "dropped", "discarded", "corrupted", "duplicates", "unknown"):
         assert every[kind] == getattr(found, kind), kind
 
 
@@ -117,7 +109,7 @@ def test_the_first_screen_says_what_the_verdict_rests_on(found: AnalysisSummary)
     tiles = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)<", basis))
     assert tiles == {
         "not judged": percent(found.unjudged_share),
-        "sampling": "50 %",
+        "sampling": percent(found.sample),
         "absent nodes": str(len(found.absent_nodes)),
         "absent records": f"{sum(row['records'] or 0 for row in found.incomplete)} and more",
         "clocks": "60.0 min",
