@@ -14,8 +14,10 @@ from canopy.wire import driver
 from canopy.wire.admin import http
 from canopy.wire.keys import certificates
 from canopy.wire.keys.signing import KeySigner
+from canopy.wire.process.node_process import NodeProcess
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.sparing import Sparing
+from canopy.wire.transport.local_users import ESTABLISHED, Address, Owner, owner_of
 from canopy.wire.transport.tls import TlsPipe
 from overlay.hybrid_clock import HybridClock
 from overlay.links.signing import Chain
@@ -36,6 +38,7 @@ KEYS = "tests/canopy/wire/keys/test_wire_keys.py"
 PLACES = "tests/canopy/gateway/test_gateway_places.py"
 SAMPLING = "tests/attacks/test_attacks_sampling.py"
 TENANTS = "tests/attacks/test_attacks_tenants.py"
+USERS = "tests/attacks/machine/test_attacks_users.py"
 TRANSPORT = "tests/attacks/test_attacks_transport.py"
 WATCHED = "tests/canopy/wire/admin/test_wire_admin.py"
 
@@ -212,3 +215,25 @@ def an_event_ends_all_mqtt_subscribers() -> None:
         return True
 
     replace(messages._fits, always)
+
+
+@fault("keys", USERS, "test_another_user_of_the_machine_is_refused")
+def users_of_the_machine_are_heard() -> None:
+    """A socket that its program has closed counts as root's, as kernels show it."""
+
+    def whoever(family: int, local: Address, remote: Address) -> Owner | None:
+        found = original(family, local, remote)
+        return found if found is None or found.inode else Owner(ESTABLISHED, 0, 1)
+
+    original = owner_of
+    replace(owner_of, whoever)
+
+
+@fault("keys", USERS, "test_no_hello_ends_a_node_whose_id_is_locked_on_the_machine")
+def users_end_nodes_by_a_greeting() -> None:
+    """Without keys a Hello with the node's own id ends its process, whoever says it."""
+
+    def never(self: NodeProcess) -> bool:
+        return False
+
+    replace(NodeProcess._is_alone_with_its_id, never)

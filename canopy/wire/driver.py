@@ -53,12 +53,14 @@ from canopy.wire.sparing import Sparing
 from canopy.wire.transport.accept_limits import whose
 from canopy.wire.transport.accepting import accept_all
 from canopy.wire.transport.connection import Connection
+from canopy.wire.transport.framing import NODE_FRAMES
+from canopy.wire.transport.local_users import LocalUsers
 from canopy.wire.transport.outlet import Counters
 from canopy.wire.transport.tls import Doorkeeper, TlsError, TlsPipe
 from overlay.client import Event, Reply
 from overlay.driving import DrivenNode
 from overlay.hybrid_clock import HybridClock
-from overlay.links.messages import Frame
+from overlay.links.messages import Bye, Frame
 from overlay.machine import Named
 from streams.disk import LogDisk, NoLogDisk
 
@@ -127,7 +129,9 @@ class TrioDriver:
         hybrid: HybridClock | None = None,
         shards: FileLogDisk | None = None,
         security: Doorkeeper | None = None,
+        users: LocalUsers | None = None,
     ) -> None:
+        """`users`: whose programs on this machine are heard; None: anybody's."""
         self.counters = Counters()
         self.hybrid = hybrid or hybrid_clock()
         self.logs: LogDisk = shards or NoLogDisk()
@@ -139,6 +143,7 @@ class TrioDriver:
         self._traces = traces
         self._connect_timeout = connect_timeout
         self._security = security
+        self._users = users
         self._sparing = Sparing(self.clock)
         self._strangers = 0  # who have dialled, and have not said anything yet
         self._unknown: OrderedDict[object, Callable[[], None]] = OrderedDict()
@@ -384,7 +389,11 @@ class TrioDriver:
                 raise OSError(0, "this node has too many connections")
             host, port = split_address(connection.address)
             with trio.move_on_after(self._connect_timeout):
-                return await trio.open_tcp_stream(host, port)
+                stream = await trio.open_tcp_stream(host, port)
+                if reason := self._user_refusal(stream, connection.address, is_server=False):
+                    await trio.aclose_forcefully(stream)
+                    raise OSError(0, reason)
+                return stream
             raise OSError(0, f"no answer within {self._connect_timeout:g} s")
 
         opened = partial(self._opened, connection, self.node.on_opened)
@@ -418,11 +427,30 @@ class TrioDriver:
                     where = f"{host}:{port}"
                     self._log.warning("refused", address=where, reason=reason, times=times)
             elif security is None:
-                await self._serve(stream, f"{host}:{port}", b"")
+                if reason := self._user_refusal(stream, f"{host}:{port}", is_server=True):
+                    with (
+                        trio.move_on_after(self._connect_timeout),
+                        suppress(trio.BrokenResourceError),
+                    ):
+                        await stream.send_all(NODE_FRAMES.encode(Bye(reason)))
+                else:
+                    await self._serve(stream, f"{host}:{port}", b"")
             else:
                 await self._greet(stream, f"{host}:{port}", security, authenticated, place)
         finally:
             authenticated()
+
+    def _user_refusal(self, stream: trio.SocketStream, address: str, is_server: bool) -> str:
+        """Why the program at the other end is not heard, whose user is not this one; "": it is."""
+        try:
+            reason = self._users.refusal(stream.socket, is_server) if self._users else ""
+        except OSError as error:
+            reason = f"gone: {error}"
+        if reason:
+            self.counters.users_refused += 1
+            if times := self._sparing.due("user"):
+                self._log.warning("refused", address=address, reason=reason, times=times)
+        return reason
 
     async def _greet(
         self,

@@ -229,6 +229,11 @@ class DataFolder:
             with contextlib.suppress(OSError):  # not empty: leave it
                 path.parent.rmdir()
 
+    @property
+    def holds_id(self) -> bool:
+        """Whether it is certain that no other process on this machine has the node's id."""
+        return self._id_lock is not None and self._id_lock.is_held
+
     def close(self) -> None:
         """Remove the socket and the address as far as they are there, and unlock the folder."""
         with contextlib.suppress(OSError):

@@ -57,6 +57,11 @@ class IdLock:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n{folder.absolute()}".encode(), 0)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether no other process of this user on this machine has the id."""
+        return self._file >= 0
+
     def close(self) -> None:
         """Release the lock on the id."""
         if self._file >= 0:

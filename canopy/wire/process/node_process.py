@@ -58,6 +58,7 @@ from canopy.wire.process.security import NodeSecurity, prepare_keys
 from canopy.wire.process.trace_shipping import CLIENT as SHIPPING
 from canopy.wire.process.trace_shipping import TraceShipping
 from canopy.wire.shards.log_disk import FileLogDisk
+from canopy.wire.transport.local_users import LocalUsers
 from overlay.client import (
     Command,
     Done,
@@ -209,7 +210,7 @@ class NodeProcess:
         self._shards = FileLogDisk(folder.path, folder.node, log)
         self.driver = TrioDriver(
             log, folder, self._traces, config.links.connect_timeout, hybrid, self._shards,
-            security,
+            security, LocalUsers() if security is None and not config.insecure else None,
         )  # fmt: skip
         self._control = ControlServer(
             self.driver.trace,
@@ -430,10 +431,20 @@ class NodeProcess:
         self._conflict = conflict
         if conflict is None:
             return
+        if conflict.must_stop and self._is_alone_with_its_id():
+            reason = f"{conflict.peer.address} says it has this node's id, which is locked here"
+            self.log.warning("identity_refused", reason=reason, node="goes on")
+            return
         text = explain_conflict(conflict, self.folder.path)
         if conflict.must_stop:
             raise CopiedFolderError(text)
         self.log.warning("identity_conflict", reason=text)
+
+    def _is_alone_with_its_id(self) -> bool:
+        """Whether no later process of this node can be there: without keys anybody may say so, and
+        all who reach this port are on this machine, where the id is locked."""
+        is_local = is_loopback(split_address(self.config.listen)[0]) and not self.config.insecure
+        return self.security is None and is_local and self.folder.holds_id
 
     def inform_other(self) -> None:
         """When it has stopped for another process with its node's id: make itself known there."""

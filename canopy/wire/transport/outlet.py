@@ -30,7 +30,7 @@ class Counters:
 
     __slots__ = (
         *("bytes_in", "bytes_out", "errors", "frames_in", "frames_out", "sends"),
-        *("tls_refused", "accepts_refused", "key_refused", "shared_refused"),
+        *("tls_refused", "accepts_refused", "key_refused", "shared_refused", "users_refused"),
     )
 
     def __init__(self) -> None:
@@ -44,6 +44,7 @@ class Counters:
         self.accepts_refused = 0  # those beyond what one address may have
         self.key_refused = 0  # those that were cut off for newer ones of the same key
         self.shared_refused = 0  # those beyond what an address or a tenant may have open
+        self.users_refused = 0  # those with programs of other users of this machine
 
 
 class Outlet:

@@ -16,6 +16,7 @@ from canopy.wire.control.server import ControlServer
 from canopy.wire.driver import TrioDriver
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
+from canopy.wire.transport.local_users import LocalUsers
 from canopy.wire.transport.tls import Doorkeeper
 from overlay.client import Command, Event, Reply
 from tests.support.real.echo_node import EchoNode
@@ -103,14 +104,17 @@ async def rig(
     parked: int = PARKED,
     security: Doorkeeper | None = None,
     connect_timeout: float = 2.0,
+    users: LocalUsers | None = None,
 ) -> AsyncIterator[Rig]:
     """A running rig; `socket` is where its control socket lies, if it has one, `queue` how many
     bytes wait there for a client's credit, `programs` how many may be connected, `resume` for how
-    long a session is kept by the rig's clock, and `parked` how many; `security`: its keys."""
+    long a session is kept by the rig's clock, and `parked` how many; `security`: its keys; `users`:
+    whose programs it hears."""
     log = io.StringIO()
     driver = TrioDriver(
-        Log("debug", log), folder, connect_timeout=connect_timeout, security=security
-    )
+        Log("debug", log), folder, connect_timeout=connect_timeout, security=security,
+        users=users,
+    )  # fmt: skip
     node = EchoNode(driver)
     made = Rig(driver, node, log, queue, programs, resume, parked)
     driver.attach(node, made)

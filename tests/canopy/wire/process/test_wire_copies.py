@@ -30,6 +30,7 @@ class Running:
         """`machine`: the temporary directory, in which processes of one machine lock their ids."""
         machine.mkdir(exist_ok=True)
         options = ["--listen", "127.0.0.1:0", "--data", str(data), "--no-directory", "--no-trace"]
+        options += ["--insecure"]  # as one has it that other machines reach
         for peer in peers:
             options += ["--peer", peer]
         self.process = subprocess.Popen(
