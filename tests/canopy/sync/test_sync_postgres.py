@@ -661,8 +661,8 @@ def test_another_column_of_the_same_name_has_its_own_values(
 
 def test_an_identity_without_the_key_is_refused(sides: Sides) -> None:
     sides.db.execute("CREATE TABLE i (id int PRIMARY KEY, code text NOT NULL UNIQUE)")
-    sides.db.execute("ALTER TABLE i REPLICA IDENTITY USING INDEX i_code_key")
     capture = sides.capture()
+    sides.db.execute("ALTER TABLE i REPLICA IDENTITY USING INDEX i_code_key")
     sides.db.execute("INSERT INTO i VALUES (1, 'a')")
     with pytest.raises(SchemaError, match="i has a REPLICA IDENTITY without its primary key"):
         captured(capture)
