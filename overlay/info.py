@@ -261,6 +261,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
     ttl_seconds: float = 0.0  # how long rows are of use; 0: for ever
     ttl_by: str = ""  # the attribute with the seconds of a row that has its own
     prefer: str = "consistency"  # or availability
+    writers: tuple[str, ...] = ()  # who may append (streams/log/writers.py)
 
 
 class GroupShardInfo(msgspec.Struct, frozen=True):

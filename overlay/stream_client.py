@@ -25,6 +25,7 @@ class AddStream(Command, frozen=True):
     `deletes` matches ("": one that has the key only). `ttl_seconds`: how long rows are of use, 0:
     for ever; `ttl_by`: the attribute with the seconds of a row that has its own.
     `prefer`: "availability" if replicas without a majority are to take rows into a fork.
+    `writers`: who may append: producer:NAME, node:ID, tenant:NAME; (), or *: anybody.
     """
 
     name: str
@@ -47,6 +48,7 @@ class AddStream(Command, frozen=True):
     ttl_seconds: float = 0.0
     ttl_by: str = ""
     prefer: str = "consistency"
+    writers: tuple[str, ...] = ()
 
 
 class EditStream(Command, frozen=True):
@@ -65,6 +67,7 @@ class EditStream(Command, frozen=True):
     ttl_seconds: float | None = None
     ttl_by: str | None = None
     prefer: str | None = None
+    writers: tuple[str, ...] | None = None
 
 
 class WhyRow(Command, frozen=True):

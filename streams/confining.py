@@ -1,7 +1,8 @@
 """What becomes of a tenant's messages to streams (overlay/tenants/confining.py).
 
 A tenant reads and appends: what it reads is intersected with what it may see, by the leader of each
-shard, and each row that it appends has to match what it may publish. Streams are founded, changed
+shard, and each row that it appends has to match what it may publish, and goes into a stream that
+the policy names for it (streams/log/writers.py). Streams are founded, changed
 and erased by the operators. Groups and transactions are not for tenants: a group's rows are shared
 shared by all of its members, and a half that is not decided stands in the way of others.
 
@@ -43,6 +44,7 @@ from streams.groups.messages import (
     SettleLeases,
 )
 from streams.log.batches import decode_rows
+from streams.log.writers import Asker
 from streams.producing.messages import (
     FORKED,
     MALFORMED,
@@ -104,7 +106,8 @@ def _produce(
         reason = f"the name of a tenant's producer has at most {NAME_MOST} characters, with its own"
         refusal = AppendRefused(message.shard, message.request, MALFORMED, reason)
         return Outcome(None, (refusal,), 1)
-    return Outcome(msgspec.structs.replace(message, producer=producer))
+    asker = Asker(sender.tenant, known.of(sender.tenant).streams)
+    return Outcome(msgspec.structs.replace(message, producer=producer, asker=asker))
 
 
 def _append(known: Confinement, sender: Principal, message: AppendRows) -> Outcome:

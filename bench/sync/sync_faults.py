@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 from bench.mutations.planting import fault, replace
-from canopy.sync import conflicts, fitting, stream
+from canopy.sync import conflicts, fitting, stream, verifying
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import INSERT, SCHEMA, TRUNCATE, Change, Column, Table
 from canopy.sync.destinations.mariadb import MariadbDestination
@@ -21,7 +21,11 @@ from canopy.sync.sources.mariadb_cascades import Cascades
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 from canopy.sync.sources.sqlite_unique import Unique
-from canopy.sync.values import Value
+from canopy.sync.values import Row, Value
+from canopy.sync.verifying import Comparison
+from overlay.machine import NodeId
+from streams.log import writers
+from streams.log.writers import Access, Asker
 
 CORE = "tests/canopy/sync/test_sync_core.py"
 SQLITE = "tests/canopy/sync/test_sync_sqlite.py"
@@ -29,6 +33,8 @@ POSTGRES = "tests/canopy/sync/test_sync_postgres.py"
 TWO_WAY = "tests/canopy/sync/test_sync_two_way.py"
 MARIADB = "tests/canopy/sync/test_sync_mariadb.py"
 CATALOGS = "tests/canopy/sync/test_sync_catalogs.py"
+WRITERS = "tests/attacks/streams/test_attacks_writers.py"
+FORGED = "promise: nobody but its source writes into a database that is kept in sync"
 KEPT = "tests/canopy/sync/test_sync_kept.py"
 EXACT = "promise: a value arrives as it is, or is refused"
 ROWS = "promise: the destination has the source's rows"
@@ -107,6 +113,27 @@ def sync_unique_expressions_replace_nothing() -> None:
         return [one for one in original(database, table) if one.columns is not None]
 
     replace(original, unique_indexes)
+
+
+@fault(FORGED, WRITERS, "test_the_leader_takes_rows_of_a_stream_s_writers_only")
+def streams_take_rows_of_anybody() -> None:
+    """The leader of a shard does not ask who may append to its stream."""
+
+    def denial(access: Access, producer: str, node: NodeId, asker: Asker | None) -> str:
+        return ""
+
+    replace(writers.denial, denial)
+
+
+@fault(FORGED, WRITERS, "test_a_forged_row_is_found_even_where_the_stream_is_asked")
+def sync_verifying_believes_the_stream() -> None:
+    """Rows that were changed between the states that are compared are compared with the stream
+    only."""
+
+    def _keys(self: Comparison, table: Table, changed: verifying._Changed) -> set[Row]:
+        return set()
+
+    replace(Comparison._keys, _keys)
 
 
 @fault(ROWS, POSTGRES, "test_a_table_that_is_made_later_is_taken_in_with_its_rows")

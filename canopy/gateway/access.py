@@ -12,7 +12,7 @@ from collections.abc import Collection
 import msgspec
 
 from canopy.wire.addresses import is_loopback, split_address
-from canopy.wire.token_file import Scope, TokenFile, TokensError
+from canopy.wire.token_file import Scope, TokenFile, TokensError, named_in
 from matching import Predicate, compile_selector
 
 
@@ -34,6 +34,7 @@ class Grant(msgspec.Struct, frozen=True):
     publish: str = ""
     subscribe: str = ""
     secret: str = ""
+    streams: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Grant({self.name!r}, {self.scopes!r})"
@@ -42,6 +43,15 @@ class Grant(msgspec.Struct, frozen=True):
         """Raise Refused without `scope`."""
         if scope not in self.scopes:
             raise Refused(403, f"the token {self.name} does not allow to {scope}")
+
+    def check_stream(self, stream: str) -> None:
+        """Raise Refused unless it allows to append to this stream."""
+        if not named_in(stream, self.streams):
+            raise Refused(
+                403,
+                f"the token {self.name} does not name stream {stream} as one that it appends to: "
+                f"canopy gateway token add … --stream {stream}",
+            )
 
     def confined(self, selector: str) -> str:
         """The selector of what `selector` asks for and the token allows. The parts were parsed one
@@ -55,7 +65,7 @@ class Grant(msgspec.Struct, frozen=True):
         return compile_selector(self.publish) if self.publish else None
 
 
-ANYBODY = Grant("", ("publish", "subscribe"))
+ANYBODY = Grant("", ("publish", "subscribe"), streams=("*",))
 """What everybody may where there are no tokens: the gateway is for this machine then."""
 
 
@@ -81,7 +91,9 @@ class Access:
             raise Refused(503, "the gateway cannot read its file of tokens") from None
         if token is None:
             raise Refused(401, "the token is unknown or has expired")
-        return Grant(token.name, token.scopes, token.publish, token.subscribe, secret)
+        return Grant(
+            token.name, token.scopes, token.publish, token.subscribe, secret, token.streams
+        )
 
     def is_still_good(self, grant: Grant) -> bool:
         """Whether a grant that was given before would be given again."""

@@ -31,6 +31,8 @@ async def publish(
     """Publish the events, or append them to a stream. Returns what is to be told of it. Raises
     Refused; then some of several may be published, which the reason says."""
     check_allowed(grant, drafts)
+    if stream:
+        grant.check_stream(stream)
     try:
         if stream:
             appended = await client.append(stream, drafts, timeout=PUBLISH_TIMEOUT)

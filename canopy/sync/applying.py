@@ -11,18 +11,16 @@ from canopy.sync.changes import (
     END,
     INSERT,
     MARK,
-    PAYLOAD_TYPE,
     SCHEMA,
     SNAPSHOT,
     Change,
-    change_of,
 )
 from canopy.sync.conflicts import Conflicts
 from canopy.sync.destinations.destination import Destination, Progress
 from canopy.sync.errors import SyncError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.folding import fold
-from canopy.sync.stream import Events, Stream
+from canopy.sync.stream import Events, Stream, change_in
 
 STALL: Final = 10.0
 """Seconds for which a transaction of the destination stays open while no more of it comes."""
@@ -49,6 +47,8 @@ class Apply:
         self._conflicts = Conflicts(conflicts or {}, destination.kind)
         self.conflicts = 0
         """How many changes have met another row than they were made from."""
+        self.foreign = 0
+        """Events of the stream that were no changes, and were passed over."""
         self._stream = stream
         self._destination = destination
         self._rows = rows
@@ -106,11 +106,13 @@ class Apply:
             return True
         self._came = self._clock()
         self.read_to = events[-1].offset + 1
-        changes = [
-            (event.offset, change_of(event.payload))
-            for event in events
-            if event.payload_type == PAYLOAD_TYPE
-        ]
+        changes: list[tuple[int, Change]] = []
+        for event in events:
+            change = change_in(event)
+            if change is None:
+                self.foreign += 1
+            else:
+                changes.append((event.offset, change))
         for part in self._assembler.feed(changes):
             self._take(part)
         return True

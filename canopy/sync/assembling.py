@@ -36,6 +36,7 @@ class Assembler:
         """`most`: changes that are kept of one transaction."""
         self._most = most
         self._kept: list[Change] = []
+        self._ends: list[int] = []  # the offset behind each of them: others lie between
         self._handed_on = False  # a part of this transaction
         self._next = 0
 
@@ -57,6 +58,7 @@ class Assembler:
                     self._next = offset + 1
                     continue
             self._kept.append(change)
+            self._ends.append(offset + 1)
             self._next = offset + 1
             if change.commit is not None:
                 whole = len(self._kept)
@@ -65,23 +67,22 @@ class Assembler:
                     whole = 0
             elif len(self._kept) - whole >= self._most:
                 if whole:
-                    kept, self._kept = self._kept[whole:], self._kept[:whole]
-                    yield self._part(whole, self._next - len(kept))
-                    self._kept, whole = kept, 0
+                    yield self._part(whole)
+                    whole = 0
                 self._handed_on = True
-                parts, self._kept = tuple(self._kept), []
+                parts, self._kept, self._ends = tuple(self._kept), [], []
                 yield Part(parts, self._next, False)
         if whole:
             yield self._part(whole)
 
-    def _part(self, count: int, after: int | None = None) -> Part:
-        rest = len(self._kept) - count
+    def _part(self, count: int) -> Part:
         changes, self._kept = tuple(self._kept[:count]), self._kept[count:]
+        after, self._ends = self._ends[count - 1], self._ends[count:]
         self._handed_on = False
-        return Part(changes, self._next - rest if after is None else after, True)
+        return Part(changes, after, True)
 
     def _undo(self, offset: int) -> Iterator[Part]:
-        self._kept = []
+        self._kept, self._ends = [], []
         if self._handed_on:
             self._handed_on = False
             yield Part((), offset, False, undo=True)

@@ -24,5 +24,9 @@ class FencedError(SyncError):
     """Another process applies, or captures, for the same sync."""
 
 
+class OpenStreamError(SyncError):
+    """Anybody may append to the stream. It passes when the source's side has closed it."""
+
+
 class MalformedError(SyncError):
     """An event of the stream is none that a sync has written."""

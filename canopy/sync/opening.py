@@ -103,7 +103,7 @@ def open_destination(name: str, url: str) -> Any:
 def is_passing(error: BaseException) -> bool:
     """Whether an error of a node or a driver may pass: the database is away, or busy."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    if names & {"UnreachableError", "CommandTimeoutError"}:
+    if names & {"UnreachableError", "CommandTimeoutError", "OpenStreamError"}:
         return True
     if "OperationalError" not in names:
         return False

@@ -52,6 +52,8 @@ class SideStatus(msgspec.Struct):
     """The largest of each of the last `LAGS` seconds, the newest last; None: nothing came."""
     error: str = ""
     conflicts: int = 0
+    foreign: int = 0
+    """Events of the stream that are no changes, and were passed over."""
 
 
 class Side:
@@ -144,6 +146,7 @@ class Side:
             destination = open_destination(one.name, one.target)
             stack.enter_context(closing(destination))
             stream = ClientStream(client, one.stream)
+            stream.check_closed()
             rows = RowFilter({})
             apply = Apply(*(stream, destination, rows, self._applied), conflicts=one.conflicts)
             stack.enter_context(closing(apply))
@@ -156,7 +159,7 @@ class Side:
                         apply.run_once(WAIT)
                     return
                 apply.run_once(WAIT)
-                self.status.conflicts = apply.conflicts
+                self.status.conflicts, self.status.foreign = apply.conflicts, apply.foreign
                 self._measure()
 
     def _running(self) -> None:

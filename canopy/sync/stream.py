@@ -15,9 +15,10 @@ from canopy.client.errors import CommandFailed
 from canopy.client.streams.appending import ProducerStart
 from canopy.client.streams.positions import Positions
 from canopy.client.synchronous import Client, Producer, Reading
-from canopy.sync.changes import SNAPSHOT, Change, Commit, Table, change_of
-from canopy.sync.errors import FencedError, SyncError
+from canopy.sync.changes import PAYLOAD_TYPE, SNAPSHOT, Change, Commit, Table, change_of
+from canopy.sync.errors import FencedError, MalformedError, OpenStreamError, SyncError
 from overlay.client import Draft, GetStreams, StreamEvent, Streams
+from overlay.stream_client import EditStream
 
 TIMEOUT: Final = 60.0
 """Seconds for the answer to a request, while nodes come and go."""
@@ -89,6 +90,8 @@ class ClientStream:
         if len(found.shards) != 1:
             raise SyncError(f"stream {name} has {len(found.shards)} shards; a sync needs one order")
         self.id = found.id
+        self.writers = found.writers
+        """Who may append; (): anybody, which nobody has asked for."""
         self.name = name
         self._client = client
         self._name = producer
@@ -99,8 +102,20 @@ class ClientStream:
     def begin(self) -> None:
         """See `Stream`."""
         with self._fencing():
+            if not self.writers:
+                self.writers = (f"producer:{self._name}",)
+                self._client.ask(EditStream(0, self.name, writers=self.writers), Streams, TIMEOUT)
             self._producer = self._client.producer(
                 self.name, self._name, start=self._start, timeout=TIMEOUT
+            )
+
+    def check_closed(self) -> None:
+        """Raises OpenStreamError when anybody may append, who could write into databases so."""
+        if not self.writers:
+            raise OpenStreamError(
+                f"anybody may append to stream {self.name}, and so write into this database: it is "
+                f"applied when the source's canopy sync run has closed it, or canopy stream edit "
+                f"{self.name} --writer producer:sync.NAME (of the sync there) has"
             )
 
     def append(self, events: Sequence[Draft]) -> int:
@@ -124,6 +139,12 @@ class ClientStream:
         except CommandFailed as error:
             if error.code == "fenced":
                 raise FencedError(f"another process captures for {self._name}") from None
+            if error.code == "policy":
+                raise SyncError(
+                    f"{error}: canopy stream edit {self.name} --writer producer:{self._name}, by "
+                    f"the operators, lets this sync append (of a tenant's node "
+                    f"producer:TENANT/{self._name}, and its policy names the stream)"
+                ) from None
             raise
 
     @property
@@ -175,10 +196,10 @@ def last_commit(stream: Stream) -> tuple[Commit | None, int, int]:
         begin = max(first, end - size)
         found = _read(stream, begin, end)
         for place in range(len(found) - 1, -1, -1):
-            commit = found[place].commit
-            if commit is not None:
-                unfinished = found[place + 1].op if place < len(found) - 1 else 0
-                return commit, unfinished, begin + place + 1
+            offset, change = found[place]
+            if change.commit is not None:
+                unfinished = found[place + 1][1].op if place < len(found) - 1 else 0
+                return change.commit, unfinished, offset + 1
         if begin == first:
             return None, 0, first
         size *= 4
@@ -191,7 +212,9 @@ def shapes(stream: Stream, end: int) -> dict[str, Table]:
     for event in stream.schemas():
         if event.offset >= end:
             break
-        change = change_of(event.payload)
+        change = change_in(event)
+        if change is None:
+            continue
         if change.op == SNAPSHOT:
             found.clear()
         elif change.schema is not None:
@@ -199,15 +222,28 @@ def shapes(stream: Stream, end: int) -> dict[str, Table]:
     return found
 
 
-def _read(stream: Stream, begin: int, end: int) -> list[Change]:
-    if begin >= end:
-        return []
-    found: list[Change] = []
+def change_in(event: StreamEvent) -> Change | None:
+    """The change that an event carries; None: it is none, and is passed over."""
+    if event.payload_type != PAYLOAD_TYPE:
+        return None
+    try:
+        return change_of(event.payload)
+    except MalformedError:
+        return None
+
+
+def _read(stream: Stream, begin: int, end: int) -> list[tuple[int, Change]]:
+    """The changes from one offset to another, each with its own."""
+    found: list[tuple[int, Change]] = []
+    at = begin
     events = stream.read(begin)
     try:
-        while len(found) < end - begin:
+        while at < end:
             for event in events.take(TIMEOUT):
-                found.append(change_of(event.payload))
+                at = event.offset + 1
+                change = change_in(event)
+                if change is not None and at <= end:
+                    found.append((event.offset, change))
     finally:
         events.close()
-    return found[: end - begin]
+    return found

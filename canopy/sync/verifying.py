@@ -3,7 +3,9 @@
 The source is read in a transaction at its position P, the destination in one at P' ≥ P. What the
 source has changed between is in the stream: those rows are expected as the stream has them. Rows
 are compared by hashes of ranges (of their keys' hashes), so that neither side has to sort them; of
-ranges that differ the rows are read again, in the same transactions.
+ranges that differ the rows are read again, in the same transactions. The stream is not believed for
+good: rows that were expected as it has them are compared once more, with a later state of the
+source, so that a change that no source has made is found.
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from canopy.sync.assembling import Assembler
-from canopy.sync.changes import DELETE, SNAPSHOT, TRUNCATE, Change, Table, change_of, merged
+from canopy.sync.changes import DELETE, SNAPSHOT, TRUNCATE, Change, Table, merged
 from canopy.sync.destinations.destination import Progress
 from canopy.sync.errors import SyncError, UnfitError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.fitting import Fit, canonical, comparables
 from canopy.sync.sources.source import Source, SourceView
-from canopy.sync.stream import TIMEOUT, Stream
+from canopy.sync.stream import TIMEOUT, Stream, change_in
 from canopy.sync.values import ABSENT, Row, Value, pack
 
+Believed = dict[str, "set[Row] | None"]
+"""By table, the keys of rows that were expected as the stream has them; None: of all rows."""
 RANGES: Final = 1 << 12
 LOOK: Final = 0.05
 """Seconds between two looks how far the destination is."""
@@ -145,14 +149,24 @@ class Comparison:
     def run(self, timeout: float = TIMEOUT) -> Verified:
         """Compare. Raises SyncError when the destination does not come so far within `timeout`
         seconds."""
+        found: Verified | None = None
+        believed: Believed | None = None  # None: all rows are to be compared
         for _ in range(ATTEMPTS):
-            found = self._run(timeout)
-            if found is not None:
+            looked = self._run(timeout, believed)
+            if looked is None:
+                continue
+            later, changed = looked
+            found = later if found is None else _together(found, later)
+            believed = changed if believed is None else _both(believed, changed)
+            if not believed:
                 return found
-        raise SyncError("one snapshot after the other was taken meanwhile: verify again")
+        if found is None:
+            raise SyncError("one snapshot after the other was taken meanwhile: verify again")
+        return found
 
-    def _run(self, timeout: float) -> Verified | None:
-        """None: a snapshot was taken meanwhile, which says nothing of what was before."""
+    def _run(self, timeout: float, only: Believed | None) -> tuple[Verified, Believed] | None:
+        """What is found, and of which rows the stream was believed. `only`: rows to be compared.
+        None: a snapshot was taken meanwhile, which says nothing of what was before."""
         begin = self._destination.progress().offset
         with self._source.view() as source:
             for table in source.tables:
@@ -164,14 +178,32 @@ class Comparison:
                     return None
                 position = target.progress.commit
                 found = Verified(position.position if position else 0, target.progress.offset)
+                believed: Believed = {}
                 for table in source.tables:
+                    if only is not None and table.name not in only:
+                        continue
                     shape = target.progress.tables.get(table.name)
                     if shape is None and not any(True for _ in source.rows(table)):
                         continue  # the stream has not heard of it, since it has no rows yet
                     if shape is None:
                         raise SyncError(f"the destination knows nothing of table {table.name} yet")
-                    self._compare(shape, source, target, changed, found)
-                return found
+                    wanted = None if only is None else only[table.name]
+                    self._compare(shape, source, target, changed, found, wanted)
+                    if table.name in changed.cleared:
+                        believed[table.name] = None
+                    elif keys := self._keys(shape, changed):
+                        believed[table.name] = keys
+                return found, believed
+
+    def _keys(self, table: Table, changed: _Changed) -> set[Row]:
+        fit = comparables(table, self._destination.kind)
+        found = set()
+        for key in changed.rows.get(table.name, {}):
+            try:
+                found.add(tuple(fit[p](v) for p, v in zip(table.key, key, strict=True)))
+            except UnfitError:
+                continue  # the destination has no place for it, which is found
+        return found
 
     def _await(self, position: int, timeout: float) -> None:
         until = self._clock() + timeout
@@ -197,7 +229,8 @@ class Comparison:
                 if not events:
                     raise SyncError("the stream does not answer")
                 at = events[-1].offset + 1
-                for part in assembler.feed((e.offset, change_of(e.payload)) for e in events):
+                changes = [(e.offset, c) for e in events if (c := change_in(e)) is not None]
+                for part in assembler.feed(changes):
                     if not self._note(part.changes, source.position, progress, changed):
                         return None
         finally:
@@ -230,6 +263,7 @@ class Comparison:
         target: TargetView,
         changed: _Changed,
         found: Verified,
+        only: set[Row] | None,
     ) -> None:
         kind = self._destination.kind
         fit, kept = comparables(table, kind), comparables(table, kind, kept=True)
@@ -239,8 +273,8 @@ class Comparison:
                 if self._rows.wants(table.name, row):
                     yield row
 
-        ours, count = _sums(table, expected(), fit)
-        theirs, _ = _sums(table, target.rows(table), kept)
+        ours, count = _sums(table, expected(), fit, only)
+        theirs, _ = _sums(table, target.rows(table), kept, only)
         found.rows[table.name] = count
         found.differing[table.name] = 0
         ranges = {place for place in range(RANGES) if ours[place] != theirs[place]}
@@ -249,7 +283,7 @@ class Comparison:
         left = _rows_in(table, expected(), fit, ranges)
         right = _rows_in(table, target.rows(table), kept, ranges)
         for key in sorted({*left, *right}, key=repr):
-            if left.get(key) == right.get(key):
+            if left.get(key) == right.get(key) or not (only is None or key in only):
                 continue
             what = "different"
             if key not in right:
@@ -259,6 +293,29 @@ class Comparison:
             found.differing[table.name] += 1
             if found.differing[table.name] <= SHOWN:
                 found.differences.append(Difference(table.name, _spelled(key), what))
+
+
+def _together(first: Verified, second: Verified) -> Verified:
+    """What two looks have found, of which the second was at some rows only."""
+    known = {(each.table, each.key) for each in first.differences}
+    more = [each for each in second.differences if (each.table, each.key) not in known]
+    differing = dict(first.differing)
+    for each in more:
+        differing[each.table] = differing.get(each.table, 0) + 1
+    return Verified(
+        *(second.position, second.offset, first.rows, differing, [*first.differences, *more])
+    )
+
+
+def _both(first: Believed, second: Believed) -> Believed:
+    """Rows that are in both."""
+    found: Believed = {}
+    for table in first.keys() & second.keys():
+        ours, theirs = first[table], second[table]
+        both = theirs if ours is None else ours if theirs is None else ours & theirs
+        if both is None or both:
+            found[table] = both
+    return found
 
 
 def _hashed(table: Table, row: Row, fit: list[Fit]) -> tuple[Row, int, bytes]:
@@ -282,12 +339,16 @@ def hash_of(values: Row) -> tuple[int, bytes]:
     return int.from_bytes(digest, "big"), digest
 
 
-def _sums(table: Table, rows: Iterable[Row], fit: list[Fit]) -> tuple[list[int], int]:
+def _sums(
+    table: Table, rows: Iterable[Row], fit: list[Fit], only: set[Row] | None
+) -> tuple[list[int], int]:
     """By range, the sum of its rows' hashes, which has no order; how many rows there are."""
     sums = [0] * RANGES
     count = 0
     for row in rows:
-        _, place, digest = _hashed(table, row, fit)
+        key, place, digest = _hashed(table, row, fit)
+        if only is not None and key not in only:
+            continue
         sums[place] = (sums[place] + int.from_bytes(digest, "big") + 1) & (2**64 - 1)
         count += 1
     return sums, count

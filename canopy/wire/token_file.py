@@ -12,6 +12,8 @@ import os
 import secrets
 import stat
 import time
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal
 
@@ -32,7 +34,8 @@ class TokensError(Exception):
 
 class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one token allows. `publish` and `subscribe` are selectors that confine it; "": any
-    event. `expires`: wall clock seconds; 0: never."""
+    event. `streams`: those that it may append to, by names or patterns (`*`, `?`). `expires`: wall
+    clock seconds; 0: never."""
 
     name: str
     hash: str
@@ -41,6 +44,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscribe: str = ""
     created: float = 0.0
     expires: float = 0.0
+    streams: tuple[str, ...] = ()
 
     def is_expired(self, now: float) -> bool:
         """Whether it is no longer good at `now`, wall clock seconds."""
@@ -50,6 +54,11 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1]
     tokens: tuple[Token, ...] = ()
+
+
+def named_in(stream: str, names: Sequence[str]) -> bool:
+    """Whether one of the names, or patterns, of a token is that of the stream."""
+    return any(fnmatchcase(stream, name) for name in names)
 
 
 class TokenFile:
@@ -91,6 +100,7 @@ class TokenFile:
         publish: str = "",
         subscribe: str = "",
         lifetime: float = 0.0,
+        streams: tuple[str, ...] = (),
     ) -> str:
         """Add a token and return its secret. `lifetime`: seconds; 0: for ever. Raises TokensError
         if there is one of that name."""
@@ -100,7 +110,7 @@ class TokenFile:
         secret = self._prefix + secrets.token_urlsafe(32)
         now = time.time()
         expires = now + lifetime if lifetime else 0.0
-        made = Token(name, hash_of(secret), scopes, publish, subscribe, now, expires)
+        made = Token(name, hash_of(secret), scopes, publish, subscribe, now, expires, streams)
         self._write((*tokens, made))
         return secret
 

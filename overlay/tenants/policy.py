@@ -45,6 +45,13 @@ KEPT: Final = 4_096
 NOTHING: Final = "FALSE"
 """The selector of a tenant that may see nothing."""
 
+STREAMS_MOST: Final = 64
+"""Streams, or patterns, of one tenant."""
+
+Streams = Annotated[
+    tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=256)], ...],
+    msgspec.Meta(max_length=STREAMS_MOST),
+]
 Selector = Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)]
 
 
@@ -71,6 +78,8 @@ class TenantPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
     publish: Selector = ""
     subscribe: Selector = ""
+    streams: Streams = ()
+    """Those that it may append to, by names or patterns (`*`, `?`); none where none is named."""
     quota: Quota = Quota()
     exports: Annotated[dict[str, Export], msgspec.Meta(max_length=EXPORTS_MOST)] = {}
     """By name, which says nothing to nodes."""

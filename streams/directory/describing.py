@@ -39,6 +39,7 @@ def stream_info(
         *(options.when_full, options.key, options.deletes),
         *(options.ttl_seconds, options.ttl_by),
         options.prefer,
+        options.writers,
     )
 
 

@@ -13,6 +13,7 @@ from overlay.chord.keys import key_of
 from overlay.machine import Duration, Key, NodeId, Peer
 from overlay.regions import holds
 from streams.log.receipt import shard_name
+from streams.log.writers import ANYBODY, Names, fault_in_writers
 
 NAME_MOST: Final = 200
 """Characters of a stream's name. Names of files are made of ids, never of names; the bound is that
@@ -92,6 +93,9 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     prefer: Literal["consistency", "availability"] = "consistency"
     """Whether replicas without a majority refuse rows, or take them into a fork
     (streams/forking/)."""
+    writers: Names = ()
+    """Who may append (streams/log/writers.py): producer:NAME, node:ID, tenant:NAME; (), or *:
+    anybody."""
 
 
 class ShardPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -169,6 +173,13 @@ def fault_in_options(options: StreamOptions) -> str:
         )
     if options.mirror and options.prefer == AVAILABILITY:
         return "programs append nothing to a mirror: --prefer availability belongs to its origin"
+    if wrong := fault_in_writers(options.writers):
+        return wrong
+    if options.writers and ANYBODY not in options.writers and (options.capture or options.sources):
+        return (
+            "--writer goes without --capture and --source: what a stream takes in of itself would "
+            "be of anybody who publishes, or appends there"
+        )
     if options.deletes and not options.key:
         return "--deletes goes with --key"
     for selector in (
@@ -195,6 +206,7 @@ _SPOKEN: Final = {
     "keep_seconds": "keep-for",
     "keep_bytes": "keep-size",
     "sources": "source",
+    "writers": "writer",
     "ttl_seconds": "ttl",
 }
 """Names of options to users, where they are others."""

@@ -11,6 +11,7 @@ from overlay.chord.messages import Cluster
 from overlay.info import ConsumerInfo, ForkInfo, IntakeInfo
 from overlay.machine import Duration, Message, NodeId, Peer, Uint53, Uint63, Version
 from streams.directory.entry import ATTRIBUTE_MOST, NAME_MOST, StreamEntry, StreamOptions
+from streams.log.writers import Names
 from streams.replication.messages import Shard
 
 Name = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
@@ -46,6 +47,7 @@ class ChangeStream(Message, frozen=True):
     ttl_seconds: Duration | None = None
     ttl_by: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] | None = None
     prefer: Annotated[str, msgspec.Meta(max_length=32)] | None = None
+    writers: Names | None = None
 
 
 class EraseStream(Message, frozen=True):

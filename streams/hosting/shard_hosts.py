@@ -53,6 +53,7 @@ from streams.directory.messages import (
 )
 from streams.disk import LogDisk, Opened
 from streams.log.fork_name import split_shard
+from streams.log.writers import Access
 from streams.replication.messages import ShardFenced
 from streams.replication.replica import Replica, ShardLed
 from streams.replication.retention import Keep
@@ -265,6 +266,7 @@ class ShardHosts(Machine):
         held = self._hold(fork, (self.port.me,))
         entry = self.entries[main.rpartition("/")[0]]
         held.replica.stream, keep = encode_entry(entry), keep_of(entry.options)
+        held.replica.access = Access(entry.name, entry.options.writers)
         held.replica.keep = Keep(
             most_bytes=keep.most_bytes, most_rows=keep.most_rows, key=keep.key, deletes=keep.deletes
         )
@@ -320,6 +322,7 @@ class ShardHosts(Machine):
         if entry is not None and held.entry is not entry:
             held.entry, held.replica.stream = entry, encode_entry(entry)
             held.replica.keep = keep_of(entry.options)
+            held.replica.access = Access(entry.name, entry.options.writers)
         if order.leader == self.port.me.id:
             self._lead(held)
         if held.replica.serves and order.replicas:

@@ -12,12 +12,14 @@ from typing import Final
 from overlay.machine import LocalEvent, Peer, Port, ProtocolError, Timer
 from streams.disk import DiskFailed, Written
 from streams.log.fork_name import split_shard
+from streams.log.writers import denial
 from streams.producing.appender import Appender, Join
 from streams.producing.messages import (
     DISK_FULL,
     FORKED,
     MOVED,
     NODE_PREFIX,
+    POLICY,
     AppendRefused,
     AppendRows,
     JoinFork,
@@ -74,30 +76,40 @@ class AppendServer(ShardServer[Appender]):
     def on_append_rows(self, sender: Peer, message: AppendRows) -> None:
         """Append a producer's rows, or name the node that leads the shard. Raises ProtocolError,
         as those below, for the own producer of another node."""
-        _check(sender, message.producer)
-        appender = self.appender(message.shard)
-        if appender is None:
-            self._refuse(sender, message.shard, message.request)
-        else:
+        appender = self._asked(sender, message)
+        if appender is not None:
             appender.append(sender, message)
 
     def on_open_producer(self, sender: Peer, message: OpenProducer) -> None:
         """A producer's session begins."""
-        _check(sender, message.producer)
-        appender = self.appender(message.shard)
-        if appender is None:
-            self._refuse(sender, message.shard, message.request)
-        else:
+        appender = self._asked(sender, message)
+        if appender is not None:
             appender.open(sender, message)
 
     def on_join_fork(self, sender: Peer, message: JoinFork) -> None:
         """A producer goes on in a fork."""
-        _check(sender, message.producer)
-        appender = self.appender(message.shard)
-        if appender is None or self._join is None or not split_shard(message.shard)[1]:
+        appender = self._asked(sender, message)
+        if appender is None:
+            return
+        if self._join is None or not split_shard(message.shard)[1]:
             self._refuse(sender, message.shard, message.request)
         else:
             appender.join(sender, message, self._join)
+
+    def _asked(
+        self, sender: Peer, message: AppendRows | OpenProducer | JoinFork
+    ) -> Appender | None:
+        """Who carries out what a producer asks for; None: it was refused. Raises ProtocolError."""
+        _check(sender, message.producer)
+        appender = self.appender(message.shard)
+        if appender is None:
+            self._refuse(sender, message.shard, message.request)
+            return None
+        access = appender.replica.access
+        if reason := denial(access, message.producer, sender.id, message.asker):
+            appender.refuse(sender, message.request, POLICY, reason)
+            return None
+        return appender
 
     def flush(self, shard: str) -> None:
         """Append what is queued for a shard, if this node leads it."""

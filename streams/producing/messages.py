@@ -9,6 +9,7 @@ import msgspec
 
 from overlay.machine import Message, NodeId, Peer, Uint53
 from streams.log.chunk import CHUNK_MOST
+from streams.log.writers import Asker
 from streams.replication.messages import Shard
 
 BATCH_MOST: Final = CHUNK_MOST - 64 * 1024
@@ -42,7 +43,7 @@ QUOTA: Final = "quota"
 TOO_LARGE: Final = "too-large"
 """A batch is larger than a chunk may be. Not appended."""
 POLICY: Final = "policy"
-"""The policy does not permit the sender's tenant to do this."""
+"""The policy does not permit the sender's tenant to do this, or the stream has other writers."""
 MALFORMED: Final = "malformed"
 """The rows cannot be read. Not appended."""
 
@@ -79,6 +80,8 @@ class OpenProducer(Message, frozen=True):
     known: bool = False
     after: Number = 0
     step: Number = 0
+    asker: Asker | None = None
+    """The sender's tenant, as the leader's node fills it in; so below."""
 
 
 class ProducerIsOpen(Message, frozen=True):
@@ -102,6 +105,7 @@ class AppendRows(Message, frozen=True):
     session: Number
     sequence: Number
     batches: Annotated[tuple[RowBatch, ...], msgspec.Meta(min_length=1, max_length=BATCHES_MOST)]
+    asker: Asker | None = None
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -191,3 +195,4 @@ class JoinFork(Message, frozen=True):
     producer: ProducerName
     session: Number
     next: Number
+    asker: Asker | None = None

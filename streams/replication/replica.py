@@ -34,6 +34,7 @@ from streams.log.chunk import Chunk, ChunkId, genesis, number_of, read
 from streams.log.recovery import FoundHole
 from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
+from streams.log.writers import Access
 from streams.replication.damage import Damage
 from streams.replication.kept_chunks import KeptChunks
 from streams.replication.leading import Leading
@@ -103,6 +104,8 @@ class Replica(Machine):
         self.founders = tuple(founders)
         self.stream = b""
         """The directory's entry of the stream, which the next leader's first chunk is to have."""
+        self.access = Access()
+        """What the stream is called here, and who may append to it."""
         self.keep = EVERYTHING
         """What the next leader here is to keep and to take."""
         self.log = ShardLog(genesis(shard))

@@ -6,7 +6,8 @@ from typing import Final
 
 from overlay.machine import Peer, Timer
 from streams.disk import DiskFailed
-from streams.producing.messages import MOVED
+from streams.log.writers import denial
+from streams.producing.messages import MOVED, POLICY
 from streams.replication.leading import Leading
 from streams.replication.led_shards import ShardServer
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
@@ -49,6 +50,9 @@ class TransactionServer(ShardServer[Halves]):
         halves = self.halves(message.shard)
         if halves is None:
             self._refuse(sender, message.shard, message.request, message.transaction)
+        elif reason := denial(halves.replica.access, message.producer, sender.id, None):
+            asked = (message.shard, message.request, message.transaction)
+            self.port.send(sender, HalfRefused(*asked, POLICY, reason))
         else:
             halves.prepare(sender, message)
 

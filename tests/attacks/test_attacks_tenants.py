@@ -48,6 +48,7 @@ from streams.consuming.messages import (
 )
 from streams.directory.messages import EraseStream, StreamRefused
 from streams.log.batches import Row, encode_rows
+from streams.log.writers import Asker
 from streams.producing.append_server import AppendServer
 from streams.producing.messages import (
     AppendRefused,
@@ -60,7 +61,7 @@ from tests.support.overlays import READY, acknowledged, settings, wait
 from tests.support.trees import event
 from tests.support.world import one_node, peer
 
-ACME = TenantPolicy("type LIKE 'acme.%'", "region = 'eu' AND secret = FALSE")
+ACME = TenantPolicy("type LIKE 'acme.%'", "region = 'eu' AND secret = FALSE", ("acme_*",))
 POLICY = Policy(1, {"acme": ACME, "mute": TenantPolicy("", "TRUE")})
 KNOWN = Confinement(POLICY)
 ALL = "type IS NOT NULL OR type IS NULL OR secret = TRUE"
@@ -287,7 +288,8 @@ def test_streams_are_read_and_appended_to_as_the_policy_says() -> None:
     assert stranger.message is None
     assert isinstance(stranger.answers[0], ReadingRefused)
     good = AppendRows("s", 1, "p", 1, 0, (rows({"type": "acme.1"}, {"type": "acme.2"}),))
-    appended = msgspec.structs.replace(good, producer="acme/p")
+    asker = Asker("acme", ("acme_*",))  # for the leader, who knows what the stream is called
+    appended = msgspec.structs.replace(good, producer="acme/p", asker=asker)
     assert outcome(rules, KNOWN, sender, good).message == appended
     for batch, code in (
         (rows({"type": "acme.1"}, {"type": "b"}), "policy"),

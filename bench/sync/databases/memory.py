@@ -56,7 +56,7 @@ class MemoryStream:
 
     def schemas(self) -> list[StreamEvent]:
         wanted = ("schema", "snapshot")
-        return [event for event in self.events if event.attributes["_op"] in wanted]
+        return [event for event in self.events if event.attributes.get("_op") in wanted]
 
     def ends(self) -> tuple[int, int]:
         return self.first, len(self.events)

@@ -48,6 +48,13 @@ def token() -> None:
     "--publishes", "publish", metavar="SELECTOR", default="", help="Publish no more than this."
 )
 @click.option(
+    "--stream",
+    "streams",
+    multiple=True,
+    metavar="STREAM",
+    help="Append to this stream, or those of a pattern (logs_*); repeatable. [default: none]",
+)
+@click.option(
     "--for", "term", metavar="TIME", default="", help="How long: 1h, 30d. [default: for ever]"
 )
 @file_option
@@ -56,13 +63,14 @@ def add(
     scopes: tuple[Any, ...],
     subscribe: str,
     publish: str,
+    streams: tuple[str, ...],
     term: str,
     path: Path | None,
 ) -> None:
     """Make the token NAME and print it: it is shown this once.
 
     What somebody follows with it is what they ask for AND --where, so that the broadest selector
-    shows no more.
+    shows no more. It appends to no stream but those of --stream.
 
     \b
     canopy gateway token add phone --scope subscribe --where "region = 'eu' AND secret = FALSE"
@@ -75,7 +83,7 @@ def add(
     file = TokenFile(path or default_path())
     lifetime = seconds_of(term) if term else 0.0
     kept = tuple(dict.fromkeys(scopes)) or ("publish", "subscribe")
-    secret = file.add(name, kept, publish, subscribe, lifetime)
+    secret = file.add(name, kept, publish, subscribe, lifetime, streams)
     click.echo(secret)
     click.echo(f"kept (as a hash) in {file.path}", err=True)
 
@@ -90,16 +98,17 @@ def ls(as_json: bool, path: Path | None) -> None:
     found = TokenFile(path or default_path()).all()
     if as_json:
         for one in found:
-            kept = ("name", "scopes", "publish", "subscribe", "created", "expires")
+            kept = ("name", "scopes", "publish", "subscribe", "streams", "created", "expires")
             print_json({name: getattr(one, name) for name in kept})
         return
-    shown = table("=name", "scopes", "follows", "publishes", "until")
+    shown = table("=name", "scopes", "follows", "publishes", "appends to", "until")
     now = time.time()
     for one in found:
         ends = datetime.fromtimestamp(one.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
         until = "expired" if one.is_expired(now) else ends if one.expires else "for ever"
         shown.add_row(
-            one.name, ", ".join(one.scopes), one.subscribe or "any", one.publish or "any", until
+            *(one.name, ", ".join(one.scopes), one.subscribe or "any", one.publish or "any"),
+            *(", ".join(one.streams) or "no stream", until),
         )
     console().print(shown if found else "no tokens")
 

@@ -57,6 +57,13 @@ def access() -> None:
     metavar="FILE",
     help="Write the access file there, readable for you alone. [default: NAME.access]",
 )
+@click.option(
+    "--stream",
+    "streams",
+    multiple=True,
+    metavar="STREAM",
+    help="Append to this stream, or those of a pattern (logs_*); repeatable. [default: none]",
+)
 @data_option
 def add(
     name: str,
@@ -64,6 +71,7 @@ def add(
     scopes: tuple[Any, ...],
     subscribe: str,
     publish: str,
+    streams: tuple[str, ...],
     term: str,
     out: Path | None,
     data: Path | None,
@@ -105,7 +113,7 @@ def add(
     tokens = token_file(folder.path.parent)
     kept = tuple(dict.fromkeys(scopes))
     lifetime = seconds_of(term) if term else 0.0
-    secret = tokens.add(name, kept, publish, subscribe, lifetime)
+    secret = tokens.add(name, kept, publish, subscribe, lifetime, streams)
     write_access(path, AccessFile(1, address, own.principal.id, secret))
     folder.note(
         "access given", token=name, scopes=kept, until=time.time() + lifetime if term else 0
@@ -122,15 +130,16 @@ def ls(as_json: bool, data: Path | None) -> None:
 
     found = token_file(key_folder(data).path.parent).all()
     if as_json:
-        kept = ("name", "scopes", "publish", "subscribe", "created", "expires")
+        kept = ("name", "scopes", "publish", "subscribe", "streams", "created", "expires")
         print_json([{name: getattr(one, name) for name in kept} for one in found])
         return
-    shown = table("=name", "scopes", "subscribes", "publishes", "until")
+    shown = table("=name", "scopes", "subscribes", "publishes", "appends to", "until")
     now = time.time()
     for one in found:
         until = "expired" if one.is_expired(now) else when(one.expires) if one.expires else "ever"
         shown.add_row(
-            one.name, ", ".join(one.scopes), one.subscribe or "any", one.publish or "any", until
+            *(one.name, ", ".join(one.scopes), one.subscribe or "any", one.publish or "any"),
+            *(", ".join(one.streams) or "no stream", until),
         )
     console().print(shown if found else "no tokens; canopy access add NAME makes one")
 

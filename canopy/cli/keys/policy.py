@@ -74,7 +74,8 @@ def check(file: Path | None, data: Path | None, tenant: str, selector: str, as_j
     if as_json:
         print_json(
             {"version": found.version, "tenant": tenant, "publish": may.publish,
-             "subscribe": known.sees(tenant), "remains": "" if rest.denial else rest.selector,
+             "subscribe": known.sees(tenant), "streams": may.streams,
+             "remains": "" if rest.denial else rest.selector,
              "conjunctions": count, "denial": rest.denial}
         )  # fmt: skip
         return
@@ -82,6 +83,9 @@ def check(file: Path | None, data: Path | None, tenant: str, selector: str, as_j
     out.print(f"policy {found.version}, tenant {tenant}", highlight=False)
     out.print(f"  publish    {may.publish or 'nothing'}", markup=False, highlight=False)
     out.print(f"  subscribe  {known.sees(tenant) or 'nothing'}", markup=False, highlight=False)
+    out.print(
+        f"  appends to {', '.join(may.streams) or 'no stream'}", markup=False, highlight=False
+    )
     left = rest.denial or f"{rest.selector}  ({count} conjunctions)"
     out.print(f"  remains    {left}", markup=False, highlight=False)
 

@@ -54,6 +54,14 @@ from overlay.wording import duration
     type=click.Choice(["consistency", "availability"]),
     help="Without a majority: refuse rows, or take them into a fork.",
 )
+@click.option(
+    "--writer",
+    "writers",
+    multiple=True,
+    callback=lambda ctx, option, value: value or None,
+    metavar="WRITER",
+    help="Who may append: producer:NAME, node:ID, tenant:NAME, or * for anybody; repeatable.",
+)
 @node_options
 def edit(
     name: str,

@@ -125,6 +125,13 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
     default="consistency",
     help="Without a majority: refuse rows (default), or take them into a fork.",
 )
+@click.option(
+    "--writer",
+    "writers",
+    multiple=True,
+    metavar="WRITER",
+    help="Who may append: producer:NAME, node:ID, tenant:NAME, or * for anybody; repeatable.",
+)
 @node_options
 def add(
     name: str,

@@ -44,6 +44,8 @@ def bounds(stream: StreamInfo) -> list[str]:
         lives = [duration(stream.ttl_seconds)] if stream.ttl_seconds else []
         lives += [f"the seconds in {stream.ttl_by}"] if stream.ttl_by else []
         found.append(f"rows are of use for {', or '.join(lives)}")
+    if stream.writers and "*" not in stream.writers:
+        found.append(f"only {', '.join(stream.writers)} may append")
     if stream.prefer == "availability":
         found.append("replicas that are cut off take rows into forks")
     if stream.drop_unread:

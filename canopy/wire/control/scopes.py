@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from canopy.wire.token_file import Scope, Token
+from canopy.wire.token_file import Scope, Token, named_in
 from matching import SelectorError, compile_selector
 from overlay.client import (
     AppendEvents,
@@ -77,6 +77,9 @@ ANY: Final = frozenset({Grant, OpenSession, ResumeSession, CloseSession})
 PLAIN: Final = frozenset({Subscribe, Gather, Unsubscribe, Publish})
 """What a program may ask whose token confines it by selectors."""
 
+APPENDING: Final = (AppendEvents, BeginProducer, PrepareEvents, DecideTransaction)
+"""What a program may ask for streams only that its token names."""
+
 ROWS: Final[dict[Scope, tuple[type[Command], ...]]] = {
     "publish": (
         *(Publish, AppendEvents, BeginProducer),
@@ -111,6 +114,11 @@ def refusal(token: Token, command: Command) -> str:
     if scope not in token.scopes:
         wanted = f"it needs the scope {scope}" if scope else "only programs on its machine may"
         return f"the token {token.name} does not allow {kind.__name__}: {wanted}"
+    if isinstance(command, APPENDING) and not named_in(command.stream, token.streams):
+        return (
+            f"the token {token.name} does not name stream {command.stream} as one that it appends "
+            f"to: canopy access add … --stream {command.stream}"
+        )
     if not (token.publish or token.subscribe):
         return ""
     if kind not in PLAIN:

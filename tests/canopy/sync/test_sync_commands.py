@@ -19,6 +19,8 @@ import pytest
 import canopy
 from canopy.cli.main import main
 from canopy.cli.sync.picture import lag_picture
+from canopy.client.errors import CommandFailed
+from canopy.sync.changes import MARK, Change, Commit, Drafting
 from overlay.client import Streams
 from overlay.stream_client import AddStream
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
@@ -56,6 +58,15 @@ def rows(path: Path, where: str = "") -> list[tuple[object, ...]]:
         found = db.execute(f"SELECT * FROM orders {where} ORDER BY id").fetchall()
     db.close()
     return found
+
+
+def nobody_else_appends(folder: Path) -> None:
+    with canopy.connect(folder / "0") as client:
+        forged = Drafting().draft(Change(MARK), Commit(1 << 40, 1, 0.0, ""))
+        with pytest.raises(CommandFailed, match="rows of its writers only, producer:sync"):
+            client.append("shop", [forged])
+        with pytest.raises(CommandFailed, match="writers only"):
+            client.producer("shop", "sync.other")
 
 
 def test_a_sync_is_killed_again_and_again_and_both_sides_are_identical(
@@ -106,6 +117,7 @@ def test_a_sync_is_killed_again_and_again_and_both_sides_are_identical(
         process.send_signal(signal.SIGTERM)
         process.wait()
     assert ran(capsys, "run", "shop", "--once")[0] == 0
+    nobody_else_appends(folder)
     assert rows(target) == rows(source, f"WHERE {where}")
     assert rows(target)
     db.execute("DROP TABLE orders")

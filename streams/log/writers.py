@@ -1,0 +1,80 @@
+"""Who may append to a stream: what its entry and the policy say, asked by the leader of a shard.
+
+A stream names its writers (`StreamOptions.writers`): named producers, nodes or tenants. One that
+names none takes rows from everybody who may append at all. A tenant appends only to streams that
+the policy names for it, and a program by a token only to those that the token names
+(`named_in`). A producer's name is its own: that of a tenant's program begins with the tenant
+(streams/confining.py), and that of a node's own with its id, which a certificate proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+
+from overlay.machine import NodeId
+
+ANYBODY: Final = "*"
+KINDS: Final = ("producer", "node", "tenant")
+WRITERS_MOST: Final = 64
+"""Writers of a stream, and streams of a tenant or token, at most. Guess."""
+
+Names = Annotated[
+    tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=256)], ...],
+    msgspec.Meta(max_length=WRITERS_MOST),
+]
+
+
+class Asker(msgspec.Struct, frozen=True, array_like=True):
+    """A tenant that asks, as the leader's node fills it in; what the tenant's node says of it
+    counts for nothing."""
+
+    tenant: str
+    streams: tuple[str, ...]
+    """Those that the policy lets it append to: names, or patterns with `*` and `?`."""
+
+
+class Access(NamedTuple):
+    """What the leader of a shard knows of its stream."""
+
+    stream: str = ""
+    writers: tuple[str, ...] = ()
+
+
+def fault_in_writers(writers: Sequence[str]) -> str:
+    """Why these are no writers; "": they are."""
+    for one in writers:
+        kind, colon, name = one.partition(":")
+        if one != ANYBODY and not (colon and name and kind in KINDS):
+            return (
+                f"{one} is no writer: producer:NAME, node:ID, tenant:NAME, or {ANYBODY} for anybody"
+            )
+    return ""
+
+
+def named_in(stream: str, names: Sequence[str]) -> bool:
+    """Whether one of the names, or patterns, is that of the stream."""
+    return any(fnmatchcase(stream, name) for name in names)
+
+
+def denial(access: Access, producer: str, node: NodeId, asker: Asker | None) -> str:
+    """Why this producer of a node may not append; "": it may."""
+    if asker is not None and not named_in(access.stream, asker.streams):
+        return (
+            f"the policy does not let the tenant {asker.tenant} append to stream {access.stream}: "
+            f"it names the streams of each tenant"
+        )
+    if not access.writers or ANYBODY in access.writers:
+        return ""
+    own = {f"producer:{producer}", f"node:{node}"}
+    if asker is not None:
+        own.add(f"tenant:{asker.tenant}")
+    if own.isdisjoint(access.writers):
+        return (
+            f"stream {access.stream} takes rows of its writers only, {', '.join(access.writers)}, "
+            f"and not of {producer} at node {node}"
+        )[:500]
+    return ""

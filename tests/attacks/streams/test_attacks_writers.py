@@ -1,0 +1,228 @@
+"""Who may append to a stream, whatever its rows say, and what a sync makes of forged ones."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from bench.sync.databases.memory import MemoryStream
+from canopy.gateway.access import ANYBODY, Access, Refused
+from canopy.gateway.publishing import publish
+from canopy.sync.applying import Apply
+from canopy.sync.assembling import Assembler
+from canopy.sync.capturing import Capture
+from canopy.sync.changes import INSERT, PAYLOAD_TYPE, Change, Commit, Drafting
+from canopy.sync.filtering import RowFilter
+from canopy.sync.stream import last_commit
+from canopy.sync.verifying import Comparison
+from canopy.wire.control.scopes import refusal
+from canopy.wire.token_file import Token, TokenFile
+from overlay.client import AppendEvents, Command, Draft
+from overlay.rights import Principal, Role
+from overlay.stream_client import BeginProducer, DecideTransaction, PrepareEvents
+from overlay.tenants.confining import RULES, outcome
+from overlay.tenants.policy import Confinement, Policy, TenantPolicy
+from streams.confining import STREAM_RULES
+from streams.directory.entry import StreamOptions, fault_in_options
+from streams.log.writers import Access as StreamAccess
+from streams.log.writers import Asker, denial
+from streams.producing.messages import (
+    POLICY,
+    AppendRefused,
+    AppendRows,
+    JoinFork,
+    OpenProducer,
+    ProducerIsOpen,
+    RowsAppended,
+)
+from streams.transactions.messages import HalfRefused
+from tests.streams.transactions.half_world import HalfWorld
+from tests.support.logs import SHARD
+from tests.support.shards.producing_world import led, row_batch
+from tests.support.sync_pair import Pair
+
+SHOP = StreamAccess("shop", ("producer:sync.shop",))
+ROWS = (row_batch(0),)
+
+
+def test_the_leader_takes_rows_of_a_stream_s_writers_only() -> None:
+    """Also in the session of one, which has a number that can be guessed; nobody else's opening
+    ends it."""
+    world, leader, replica = led()
+    replica.access = SHOP
+    session = world.opened(leader, "sync.shop").session
+    stranger = world.peers[-1]
+    for message in (
+        OpenProducer(SHARD, 7, "p", "t"),
+        OpenProducer(SHARD, 7, "sync.shop~x", "t"),
+        OpenProducer(SHARD, 7, "acme/sync.shop", "t"),
+        OpenProducer(SHARD, 7, f"@{stranger.id}", "t"),
+        AppendRows(SHARD, 7, "p", session, 0, ROWS),
+        AppendRows(SHARD, 7, f"@{stranger.id}", 1, 0, ROWS),
+    ):
+        (answer,) = world.ask(stranger, leader, message)
+        assert isinstance(answer, AppendRefused)
+        assert (answer.code, answer.request) == (POLICY, 7)
+        assert "shop" in answer.reason
+    assert isinstance(world.appended(leader, session, 0, *ROWS, producer="sync.shop"), RowsAppended)
+    replica.access = StreamAccess("shop", (f"node:{stranger.id}",))
+    (answer,) = world.ask(stranger, leader, OpenProducer(SHARD, 7, f"@{stranger.id}", "t"))
+    assert isinstance(answer, ProducerIsOpen)
+    (answer,) = world.ask(world.peers[1], leader, OpenProducer(SHARD, 7, "p", "t"))
+    assert isinstance(answer, AppendRefused)
+
+
+def test_halves_are_of_writers_too() -> None:
+    world = HalfWorld(1, 4, 3)
+    world.run(0.1)
+    world.elect(world.peers[0].id)
+    world.run(0.5)
+    world.alive[world.peers[0].id].access = SHOP
+    answer = world.prepare(world.peers[0], "t1", 1)
+    assert isinstance(answer, HalfRefused)
+    assert answer.code == POLICY
+
+
+def test_a_tenant_appends_to_streams_that_the_policy_names_whatever_its_node_says() -> None:
+    may = TenantPolicy("TRUE", "TRUE", streams=("acme_*",))
+    known = Confinement(Policy(1, {"acme": may, "mute": TenantPolicy("TRUE", "TRUE")}))
+    lie = Asker("operators", ("*",))
+    for tenant, stream, is_allowed in (
+        ("acme", "acme_log", True),
+        ("acme", "shop", False),
+        ("mute", "acme_log", False),
+        ("unknown", "acme_log", False),
+    ):
+        sender = Principal("aa", Role.LEAF, tenant)
+        for message in (
+            AppendRows("s", 1, "p", 1, 0, ROWS, lie),
+            OpenProducer("s", 1, "@aa", "t", asker=lie),
+            JoinFork("s", 1, "p", 1, 1, lie),
+        ):
+            taken: Any = outcome({**RULES, **STREAM_RULES}, known, sender, message).message
+            if taken is None:
+                assert not is_allowed
+                continue
+            reason = denial(StreamAccess(stream), taken.producer, "aa", taken.asker)
+            assert bool(reason) is not is_allowed
+    asker = Asker("acme", ("*",))
+    assert denial(SHOP, "acme/sync.shop", "aa", asker)
+    assert not denial(StreamAccess("shop", ("tenant:acme",)), "@aa", "aa", asker)
+    own = StreamAccess("shop", ("producer:acme/sync.shop",))
+    assert not denial(own, "acme/sync.shop", "aa", asker)
+
+
+def test_a_token_of_the_gateway_appends_to_streams_that_it_names(tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    access = Access(file)
+    plain = access.grant(file.add("plain", ("publish", "subscribe")))
+    named = access.grant(file.add("named", ("publish",), streams=("logs_*",)))
+    client: Any = None  # nobody is asked
+    for grant, stream in ((plain, "shop"), (plain, "logs_1"), (named, "shop")):
+        with pytest.raises(Refused, match=f"does not name stream {stream}") as refused:
+            trio.run(publish, client, grant, [Draft({"a": 1})], stream)
+        assert refused.value.status == 403
+    named.check_stream("logs_1")
+    ANYBODY.check_stream("shop")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        AppendEvents(1, "shop", (Draft({"a": 1}),)),
+        BeginProducer(1, "shop", "sync.shop"),
+        PrepareEvents(1, "shop", "t", "sync.shop", ()),
+        DecideTransaction(1, "shop", "t", True),
+    ],
+)
+def test_a_token_of_a_node_appends_to_streams_that_it_names(command: Command) -> None:
+    token = Token("t", "", ("publish", "subscribe", "observe", "admin"))
+    assert "does not name stream shop" in refusal(token, command)
+    assert not refusal(Token("t", "", ("publish",), streams=("shop",)), command)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"writers": ("sync.shop",)}, "is no writer"),
+        ({"writers": ("producer:",)}, "is no writer"),
+        ({"writers": ("producer:p",), "capture": "a = 1"}, "--capture"),
+    ],
+)
+def test_writers_that_would_let_anybody_in_are_refused(options: Any, said: str) -> None:
+    assert said in fault_in_options(StreamOptions(**options))
+
+
+def forged(position: int, source: str, key: int = 7) -> Draft:
+    commit = Commit(position, position, 1.0, source)
+    return Drafting().draft(Change(INSERT, "t", None, (key, "forged")), commit)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Any:
+    db = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)")
+    db.execute("INSERT INTO t VALUES (1, 'true')")
+    made = Pair(f"sqlite:{tmp_path / 'a.db'}", f"sqlite:{tmp_path / 'b.db'}")
+    made.begin()
+    yield made, db
+    made.close()
+    db.close()
+
+
+def test_a_forged_row_is_found_even_where_the_stream_is_asked(pair: Any) -> None:
+    """It lies between the states of both sides that are compared, so that it is expected."""
+    made, db = pair
+    waited = 0
+
+    def pause(_: float) -> None:
+        nonlocal waited
+        made.go_on()
+        if waited == 0:
+            position = made.source.end() + 1
+            made.stream.append([forged(position, made.source.id)])
+            made.go_on()
+        waited += 1
+
+    db.execute("INSERT INTO t VALUES (2, 'true')")
+    comparison = Comparison(made.source, made.target, made.stream, RowFilter({}), pause=pause)
+    found = comparison.run(60)
+    assert [(row.table, row.key, row.what) for row in found.differences] == [("t", "7", "surplus")]
+
+
+def test_what_is_no_change_is_passed_over_by_both_sides_and_counted(pair: Any) -> None:
+    """It ended the source's side at every start, and a restart lost what came before it."""
+    made, db = pair
+    stream: MemoryStream = made.stream
+    commit, _, behind = last_commit(stream)
+    assert commit is not None
+    stream.append([
+        Draft({"_op": "schema"}, b"\xc1", PAYLOAD_TYPE),
+        Draft({"a": 1}, b"", ""),
+        Draft({"_op": "snapshot"}, b"\x90", PAYLOAD_TYPE),
+    ])  # fmt: skip
+    assert last_commit(stream) == (commit, 0, behind)
+    capture = Capture(made.source, stream, RowFilter({}))
+    capture.begin()
+    db.execute("INSERT INTO t VALUES (2, 'two')")
+    while capture.run_once(0):
+        pass
+    again = Apply(stream, made.target, RowFilter({}))
+    again.begin()
+    while again.run_once(0):
+        pass
+    assert again.foreign == 3
+    assert sorted(made.target.scan(again.progress.tables["t"])) == [(1, "true"), (2, "two")]
+    again.close()
+
+
+def test_a_position_stays_before_what_is_not_whole_whoever_appends_between() -> None:
+    whole = Change(INSERT, "t", None, (1,), commit=Commit(1, 1, 0.0, ""))
+    begun = Change(INSERT, "t", None, (2,))
+    (part,) = Assembler().feed([(0, whole), (1, begun), (5, begun)])
+    assert (part.next, part.changes) == (1, (whole,))
