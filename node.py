@@ -200,7 +200,7 @@ class Node:
         self.delegation = Delegation(self, self.hosting.copies, self.holding)
         self.clients = LocalClients(
             self, self.incarnation, self.registrar, self.receiver, self.publisher, self.history,
-            self.policies,
+            self.policies, settings, lambda: self.driver.wall() / 1e9,
         )  # fmt: skip
         self.reports = Reports(
             self.links, self.view, self.clusters, self.ring, self.hosting, self.clients,

@@ -16,6 +16,7 @@ import msgspec
 
 from matching import Value
 from overlay.info import (
+    AcceptedEvents,
     AppendReceipt,
     ClientInfo,
     ClusterInfo,
@@ -44,18 +45,16 @@ DRY_RUN_MOST = 100
 turn of a host that matches so many."""
 
 DRY_RUN_ATTRIBUTES = 1_000
-"""Attributes of all events of one DryRun, each of which is looked up: as many as one event may
-have."""
+"""Attributes of all events of one DryRun, each looked up: as many as one event may have."""
 
 FULL = "full"
 """Code of the `Failed` that a program gets for which the node has no room."""
 
 DENIED = "denied"
-"""Code of the `Failed` for what a program's token does not allow, or for a token that is not good
-(any more)."""
+"""Code of the `Failed` for what a program's token does not allow, or for a bad token."""
 
-GAP = "gap"
-"""Code of the notice that a subscription was not registered for a while."""
+GAP, LAPSED = "gap", "lapsed"
+"""Codes of the notices that one subscription, or a node, was not registered for a while."""
 
 ENDED = "ended"
 """Code of the notice that another program has ended a subscription."""
@@ -109,12 +108,15 @@ class Subscribe(Command, frozen=True):
     event that is published from then on will be delivered, or by Failed (code selector).
 
     `latency_level`: how urgent the events are where a host is behind, 1 (most urgent) to LEVELS; 0:
-    any (P6).
+    any (P6). `marks`: the client wants `CompleteUntil`. `since`: it had this subscription before,
+    with this as the last mark (0: it had not), and is told what is known to be missing since.
     """
 
     selector: str
     name: str = ""
     latency_level: Annotated[int, msgspec.Meta(ge=0, le=LEVELS)] = 0
+    marks: bool = False
+    since: float = 0.0
 
 
 class Gather(Command, frozen=True):
@@ -296,8 +298,7 @@ class Grant(Command, frozen=True):
     """This client's program has consumed `consumed` bytes of frames of deliveries (Delivered,
     Gathered; each with its four bytes of length) since the connection began, and `credit` more may
     be under way, at most CREDIT. Handled by the control socket
-    (canopy/wire/control/credit_window.py), not by the
-    node. Not answered; its request number is no matter."""
+    (canopy/wire/control/credit_window.py). Not answered; its request number is no matter."""
 
     consumed: int
     credit: int
@@ -336,9 +337,8 @@ class Failed(Reply, frozen=True):
     than this node may have registered), time-out, unknown, or leaving (nothing of it was, nor will
     be: the node is leaving the overlay).
 
-    With request 0 it is bad news: Dropped, Lapsed, Ended, full (the
-    node serves no further program, and closes the connection), or leaving (all subscriptions of
-    this client have ended).
+    With request 0 it is bad news: Dropped, Lapsed, Ended, full (no further program is served, and
+    the connection is closed), or leaving (all subscriptions of this client have ended).
     """
 
     code: str
@@ -353,9 +353,9 @@ class Dropped(Failed, frozen=True):
       event for one subscription; where the client gathers, one event;
     - unreachable: another node has given up deliveries to this node, which was out of its reach or
       took them too slowly. A delivery is one event for this node, and may be for other clients;
-    - lapsed: the overlay, or a part of it, did not know this node's registrations for a while, and
-      events that were published in the last `seconds` may be missing (0: it is not known since
-      when); `count`, which may be 0, are known.
+    - lapsed: the overlay did not know all of this node's registrations, or hosts were lost, and
+      events of the last `seconds` may be missing (0: it is not known since when); the control
+      socket puts the time into `since`, 0 if it is not known. `count`, which may be 0, are known.
 
     `subscriptions`: those of this client which it may concern; empty: any of them.
     """
@@ -375,12 +375,13 @@ class Dropped(Failed, frozen=True):
 
 class Lapsed(Failed, frozen=True):
     """Bad news (request 0, code gap): the overlay has lost `subscription`, and events published in
-    the last `seconds` may be missing. It comes when that is found out, and once more (`is_over`)
-    when the subscription is acknowledged again."""
+    the last `seconds` before `at` (the node's wall clock) may be missing. It comes when that is
+    found out, and once more (`is_over`) when the subscription is acknowledged again."""
 
     subscription: str
     seconds: float
     is_over: bool
+    at: float = 0.0  # filled by the control socket
 
 
 class Ended(Failed, frozen=True):
@@ -399,6 +400,16 @@ class Subscribed(Reply, frozen=True):
     subscription: str
 
 
+class CompleteUntil(Reply, frozen=True):
+    """News for a client that wants marks (request is 0): of the events that were published before
+    `until` (seconds since 1970, by the node's wall clock) and that its subscriptions were owed, all
+    are in front of this, or a notice is that tells of their gap. A client that loses its node knows
+    no more: what it misses may begin there. (What a host holds of which this node has not heard,
+    the host reports itself.)"""
+
+    until: float
+
+
 class SessionOpened(Reply, frozen=True):
     """This client has a session: `session` resumes it within `kept_for` seconds after its
     connection is lost; who knows it can resume it. "": the node keeps no sessions."""
@@ -415,27 +426,6 @@ class SessionResumed(Reply, frozen=True):
 
     subscriptions: tuple[SubscriptionInfo, ...]
     after: int = 0  # filled by the control socket
-
-
-class AcceptedEvents(msgspec.Struct, frozen=True, array_like=True):
-    """Events of a receipt with numbers one after the other, which the same hosts have accepted."""
-
-    first: int  # sequence number
-    count: int
-    hosts: dict[str, NodeId]  # by the attribute of the tree
-
-    @staticmethod
-    def of(hosts: Mapping[int, Mapping[str, NodeId]]) -> tuple[AcceptedEvents, ...]:
-        """What the hosts of each event, by its sequence number, are together. Events that visit no
-        host are in none."""
-        groups: list[AcceptedEvents] = []
-        for sequence, found in sorted(hosts.items()):
-            last = groups[-1] if groups else AcceptedEvents(0, 0, {})
-            if found and found == last.hosts and sequence == last.first + last.count:
-                groups[-1] = AcceptedEvents(last.first, last.count + 1, last.hosts)
-            elif found:
-                groups.append(AcceptedEvents(sequence, 1, dict(found)))
-        return tuple(groups)
 
 
 class Published(Reply, frozen=True):
@@ -634,10 +624,10 @@ class PackedEvents(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class EventsTaken(Reply, frozen=True):
     """Events in the order of each shard's offsets, and how far was read with them: (shard, offset
-    that follows) where that has changed. `tables`: of a reading that begins with the
-    newest rows, shards of which not all have come yet, and the offset below which they lie.
-    `packed`: the events, of a reading that wants them so. `losses`: as in ReadingReady, of the
-    shards whose logs have lost rows."""
+    that follows) where that has changed. `tables`: of a reading that begins with the newest rows,
+    shards of which not all have come yet, and the offset below which they lie. `packed`: the
+    events, of a reading that wants them so. `losses`: as in ReadingReady, of the shards whose logs
+    have lost rows."""
 
     events: tuple[StreamEvent, ...]
     positions: tuple[tuple[int, int], ...]

@@ -8,6 +8,7 @@ from overlay.client import (
     BeginReading,
     CloseSession,
     CommitReading,
+    CompleteUntil,
     Delivered,
     Done,
     Drain,
@@ -85,7 +86,7 @@ COMMANDS = (
 
 REPLIES = (
     Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
-    | RowExplained
+    | CompleteUntil | RowExplained
     | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
     | Recipients | Events | Streams | ProducerReady | EventsAppended | ReadingReady
     | EventsTaken | SessionOpened

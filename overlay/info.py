@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from overlay.machine import Key, NodeId, Uint53
@@ -327,3 +329,24 @@ class AppendReceipt(msgspec.Struct, frozen=True):
     """Which events of the command they are; (): all."""
     fork: str = ""
     """The place is in this fork of the shard, and not yet in its main log; "": in the main log."""
+
+
+class AcceptedEvents(msgspec.Struct, frozen=True, array_like=True):
+    """Events of a receipt with numbers one after the other, which the same hosts have accepted."""
+
+    first: int  # sequence number
+    count: int
+    hosts: dict[str, NodeId]  # by the attribute of the tree
+
+    @staticmethod
+    def of(hosts: Mapping[int, Mapping[str, NodeId]]) -> tuple[AcceptedEvents, ...]:
+        """What the hosts of each event, by its sequence number, are together. Events that visit no
+        host are in none."""
+        groups: list[AcceptedEvents] = []
+        for sequence, found in sorted(hosts.items()):
+            last = groups[-1] if groups else AcceptedEvents(0, 0, {})
+            if found and found == last.hosts and sequence == last.first + last.count:
+                groups[-1] = AcceptedEvents(last.first, last.count + 1, last.hosts)
+            elif found:
+                groups.append(AcceptedEvents(sequence, 1, dict(found)))
+        return tuple(groups)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from bench.mutations.planting import fault, replace
+from canopy.client.resubscription import Resubscription
 from overlay.client import Event
 from overlay.links.events import LinkUp
 from overlay.machine import Peer
 from overlay.upper_tree.clients.gap_reports import GapOver, GapReports
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
+from overlay.upper_tree.clients.low_water import LowWater
 from overlay.upper_tree.delivery.gap_notices import GapNotices, PendingNotice
 from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode
 from overlay.upper_tree.delivery.holding import Holding
@@ -19,6 +21,8 @@ from overlay.upper_tree.messages import (
     Deliver,
 )
 from overlay.upper_tree.owner.registrations.registration_ends import RegistrationEnds
+
+LASTING = "tests/upper_tree/delivery/test_tree_lasting_programs.py"
 
 OUT_OF_REACH = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
 
@@ -178,3 +182,31 @@ def gap_concerns_known_attributes_only() -> None:
 def leaving_host_needs_a_relay() -> None:
     """A node that leaves drops what it holds if no relay has reached its node lately."""
     replace(Relays.stand_in, Relays.relay)
+
+
+@fault(
+    "promise: a gap begins where deliveries were complete",
+    LASTING,
+    "test_what_programs_miss_is_in_a_gap_whatever_becomes_of_their_nodes",
+)
+def gap_begins_when_it_is_found() -> None:
+    """A program's gap begins when the connection to its node was lost."""
+
+    def _since(self: Resubscription) -> float:
+        return 0.0 if self._lost_at is None else self._lost_at[1]
+
+    replace(Resubscription._since, _since)
+
+
+@fault(
+    "promise: a gap begins where deliveries were complete",
+    LASTING,
+    "test_what_programs_miss_is_in_a_gap_whatever_becomes_of_their_nodes",
+)
+def mark_moves_after_a_pause() -> None:
+    """A node that stood still says at once that deliveries are complete until shortly before."""
+
+    def _stood_still(self: LowWater, seconds: float) -> None:
+        pass
+
+    replace(LowWater._stood_still, _stood_still)

@@ -221,7 +221,7 @@ class Consumer(Generic[L, T, E]):
                 return self._with_notices(found, link.notices)
             except UnreachableError as error:
                 self._link = None
-                self._state.left_at(link.position)
+                self._state.left_at(link.position, link.complete_until)
                 link.close()
                 if not self._is_closed:
                     notice = self._lost(error)
@@ -295,7 +295,7 @@ class ManySelectors(Consumer[L, OpaqueEvent, OpaqueEvent]):
         """Subscribe to one more, on the present connection."""
         if self._link is None:
             raise UnreachableError("the node is away; add the selector when it is back")
-        command = Subscribe(0, wanted.selector, wanted.name, wanted.latency_level)
+        command = Subscribe(0, wanted.selector, wanted.name, wanted.latency_level, marks=True)
         reply = yield partial(self._link.request, command, self._timeout)
         self._state.add(wanted, expected(reply, Subscribed).subscription)
         return wanted

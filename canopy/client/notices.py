@@ -6,9 +6,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from overlay.client import Dropped, Failed, Lapsed
+from overlay.client import LAPSED, Dropped, Failed, Lapsed
 
-LAPSED: Final = "lapsed"
 RECONNECTED: Final = "reconnected"
 
 
@@ -32,9 +31,11 @@ class Gap(msgspec.Struct, frozen=True):
       events `first` to `last`, published as above;
     - "ended": another program has ended one of several subscriptions, and its events are missing
       from now on;
-    - "reconnected": the connection to the node was lost at `since` and the subscription
-      acknowledged again at `until` (seconds of this machine's wall clock). What was published in
-      between is missing.
+    - "reconnected": the connection to the node was lost and the subscription acknowledged again at
+      `until` (seconds of this machine's wall clock). What was published in between may be missing,
+      and what was before and did not come any more: `since` is the last time up to which the node
+      had said that deliveries are complete, or of the acknowledgement before. 0: it is not known
+      since when.
 
     `subscriptions`: the ids of those of several subscriptions that it may concern; empty: any.
     """
@@ -69,11 +70,11 @@ def gap_of(failed: Failed, wall: float) -> Gap:
     if isinstance(failed, Dropped):
         names, ids = (failed.count, failed.first, failed.last), failed.subscriptions
         if failed.code == LAPSED:
-            since = min(wall - failed.seconds, failed.since or wall) if failed.seconds else 0.0
-            return Gap(LAPSED, failed.reason, *names, since, subscriptions=ids)
+            return Gap(LAPSED, failed.reason, *names, failed.since, subscriptions=ids)
         return Gap(failed.code, failed.reason, *names, failed.since, failed.until, ids)
     if isinstance(failed, Lapsed):
-        since, until = wall - failed.seconds, wall if failed.is_over else 0.0
+        at = failed.at or wall
+        since, until = at - failed.seconds, at if failed.is_over else 0.0
         ids = (failed.subscription,)
         return Gap(LAPSED, failed.reason, since=since, until=until, subscriptions=ids)
     return Gap(failed.code, failed.reason)

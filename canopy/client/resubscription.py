@@ -47,6 +47,11 @@ ring first, and an attribute without a tree is waited for (C5: 10 s)."""
 UNSUBSCRIBE_TIMEOUT: Final = 5.0
 """Seconds for the answer to an unsubscription, which the end of the connection does as well."""
 
+CLOCK_SET: Final = 20.0
+"""Seconds before the end of a connection from which on something may be missing, where the last
+mark is later than that end, for the clock was set back: longer than what is under way takes and the
+time between two marks (overlay/upper_tree/clients/constants.py)."""
+
 OPENING: Final = 512
 """Subscriptions, or ends of some, that wait for their answer at once; the node takes 1,024
 requests."""
@@ -100,6 +105,7 @@ class Resubscription:
         self._patience = patience
         self._backoff = Backoff()
         self._was_open = False
+        self._complete = 0.0  # wall: up to when all has come, or a gap was told
         self._ended_at: float | None = None  # wall: the node was leaving and ended all
         self._lost_at: tuple[float, float] | None = None  # (now, wall)
         self._next_try = -math.inf
@@ -129,10 +135,12 @@ class Resubscription:
         self._former = {id_: self.wanted[0]}
         self._is_successor = True
 
-    def left_at(self, position: SessionPosition | None) -> None:
+    def left_at(self, position: SessionPosition | None, complete: float = 0.0) -> None:
         """The connection is lost, and the program is there in the session that the node keeps; None
-        if it keeps none."""
+        if it keeps none. `complete`: up to when its deliveries are complete; 0: the node has not
+        said."""
         self.position = position
+        self._complete = max(self._complete, complete)
         self._former = dict(self.ids)
 
     def resumed(self, reply: SessionResumed, wall: float) -> tuple[Gap | None, list[Command]]:
@@ -144,14 +152,13 @@ class Resubscription:
         self.ids = dict(self._former)
         missing = reply.after - self.position.received
         commands: list[Command] = [Unsubscribe(0, id_) for id_ in there if id_ not in self._former]
-        since, self._lost_at = self._lost_at, None
+        since, self._lost_at = self._since(), None
         self.position, self._former, self._is_successor = None, {}, False
         self._back()
         if missing <= 0:
             return None, commands
         reason = f"{missing} deliveries or notices to this program were not kept by its node"
-        began = wall if since is None else since[1]
-        return Gap(RECONNECTED, reason, missing, since=began, until=wall), commands
+        return Gap(RECONNECTED, reason, missing, since=since, until=wall), commands
 
     def session_ended(self) -> None:
         """The node has not kept the session."""
@@ -164,7 +171,10 @@ class Resubscription:
 
     def opening(self) -> list[Command]:
         """The commands that make all subscriptions on a new connection."""
-        subscribes = [Subscribe(0, w.selector, w.name, w.latency_level) for w in self.wanted]
+        since = self._complete if self._was_open else 0.0
+        subscribes = [
+            Subscribe(0, w.selector, w.name, w.latency_level, True, since) for w in self.wanted
+        ]
         return [Gather(0), *subscribes] if self._gathers else [*subscribes]
 
     def opened(self, replies: Sequence[Reply], wall: float) -> Gap | None:
@@ -174,20 +184,30 @@ class Resubscription:
         self.ids = dict(zip(names, self.wanted, strict=True))
         is_first, lost_at = not self._was_open, self._lost_at
         is_successor, self._is_successor = self._is_successor, False
+        since = self._since()
         self._lost_at = None
         self._back()
+        self._complete = wall
         if is_successor:
             reason = "the session has ended; events since then may be missing"
             return Gap(RECONNECTED, reason, until=wall)
         if lost_at is None or is_first:
             return None
-        since = lost_at[1] if self._ended_at is None else self._ended_at
+        left = lost_at[1] if self._ended_at is None else self._ended_at
         self._ended_at = None
         reason = (
-            f"the node was away for {max(0.0, wall - since):.1f} s and is subscribed to again; "
-            "events in between may be missing"
+            f"the node was away for {max(0.0, wall - left):.1f} s and is subscribed to again; "
+            f"events of the last {max(0.0, wall - since):.1f} s may be missing"
         )
         return Gap(RECONNECTED, reason, since=since, until=wall)
+
+    def _since(self) -> float:
+        """From when on something may be missing, now that the node is back (wall clock); 0: it is
+        not known."""
+        if self._lost_at is None or not self._was_open:
+            return 0.0
+        left = self._lost_at[1] if self._ended_at is None else self._ended_at
+        return self._complete if self._complete <= left else left - CLOCK_SET
 
     def notice(self, failed: Failed, wall: float) -> Gap | Disconnected:
         """What a node's unasked reply says to the program. A leaving node has ended all

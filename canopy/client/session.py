@@ -38,6 +38,7 @@ from overlay.client import (
     LEAVING,
     CloseSession,
     Command,
+    CompleteUntil,
     Delivered,
     Delivery,
     Dropped,
@@ -89,6 +90,9 @@ class ControlSession:
         self.gone: str | None = None
         """Why the connection has ended; None while it lasts."""
         self._refusal: Failed | None = None  # the node does not serve this program
+        self.complete_until = 0.0
+        """Up to when the deliveries are complete that have come, by the node's wall clock in
+        seconds since 1970; 0: it has not said."""
         self.arrivals = Arrivals(min(credit, CREDIT))
         self._reader = FrameReader(CLIENT_FRAMES)
         self._last_request = 0
@@ -181,6 +185,8 @@ class ControlSession:
                     self.lose(reply.reason)
                 else:
                     self.notices.append(reply)
+            elif isinstance(reply, CompleteUntil):
+                self.complete_until = reply.until
             elif reply.request in self._replies:  # else it came after its time-out
                 self._replies[reply.request] = reply
                 if isinstance(reply, SessionOpened):
@@ -285,6 +291,12 @@ class ResumableConnection:
     def taken(self) -> SessionPosition | None:
         """As `position`, of what the program has taken."""
         return self._session.taken
+
+    @property
+    def complete_until(self) -> float:
+        """Up to when the deliveries are complete that have come, by the node's wall clock in
+        seconds since 1970; 0: it has not said."""
+        return self._session.complete_until
 
     def go_on(self, position: SessionPosition) -> None:
         """Before the first request: this connection is to resume that session."""

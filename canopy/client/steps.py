@@ -38,6 +38,10 @@ class Link(Protocol):
     def taken(self) -> SessionPosition | None:
         """As `position`, of what the program has taken."""
 
+    @property
+    def complete_until(self) -> float:
+        """Up to when the deliveries are complete that have come; 0: the node has not said."""
+
     def go_on(self, position: SessionPosition) -> None:
         """Before the first request: this connection is to resume that session."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from matching import Value
 from overlay.client import (
+    CompleteUntil,
     Delivered,
     Delivery,
     Done,
@@ -229,6 +230,8 @@ class Clients:
         """Note a node's reply to a client."""
         if isinstance(reply, Delivered):
             self.deliveries.extend(Shown(now, node, client, d) for d in reply.deliveries)
+            return
+        if isinstance(reply, CompleteUntil):
             return
         if reply.request == 0 and isinstance(reply, Failed):
             since = until = None

@@ -30,12 +30,15 @@ from canopy.wire.log import Log
 from canopy.wire.transport.codec import array_header
 from canopy.wire.transport.framing import REPLY_FRAMES
 from overlay.client import (
+    LAPSED,
+    CompleteUntil,
     Delivered,
     Delivery,
     Dropped,
     Event,
     Failed,
     Gathered,
+    Lapsed,
     Reply,
     SessionResumed,
 )
@@ -82,8 +85,13 @@ class ClientOutput:
         if isinstance(reply, Delivered):
             self._deliver(found, reply.deliveries)
             return
+        if isinstance(reply, CompleteUntil):
+            self._mark(found, reply)
+            return
         if isinstance(reply, SessionResumed):
             reply = msgspec.structs.replace(reply, after=found.resumed_after)
+        elif isinstance(reply, Dropped | Lapsed):
+            reply = timed(reply, self._wall())
         try:
             frame = REPLY_FRAMES.encode(reply)
         except (ValueError, OverflowError) as error:
@@ -95,6 +103,12 @@ class ClientOutput:
             found.answered(reply.request)
         if isinstance(reply, SessionResumed):
             found.send_again()
+
+    def _mark(self, client: ClientConnection, mark: CompleteUntil) -> None:
+        """Send a mark behind the deliveries, unless some have to wait: then it says too much."""
+        self.pack(client)
+        if not client.window and not client.window.is_held:
+            self._put(client, REPLY_FRAMES.encode(mark))
 
     def _notify(self, client: ClientConnection, frame: bytes) -> None:
         """Send a notice in its place among the deliveries."""
@@ -261,3 +275,13 @@ def dropped(run: DroppedRun) -> Dropped:
     )
     where = (run.first, run.last, run.since, run.until)
     return Dropped(NO_REQUEST, "overflow", reason, run.count, *where)
+
+
+def timed(notice: Dropped | Lapsed, wall: float) -> Dropped | Lapsed:
+    """The notice with the time that it is about, since it may be read much later."""
+    if isinstance(notice, Lapsed):
+        return msgspec.structs.replace(notice, at=wall)
+    if notice.code != LAPSED:
+        return notice
+    since = min(wall - notice.seconds, notice.since or wall) if notice.seconds else 0.0
+    return msgspec.structs.replace(notice, since=since, seconds=0.0)

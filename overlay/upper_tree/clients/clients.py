@@ -19,7 +19,6 @@ from overlay.client import (
     ENDED,
     GAP,
     LEAVING,
-    AcceptedEvents,
     Attributes,
     Delivered,
     Delivery,
@@ -43,9 +42,10 @@ from overlay.client import (
     Subscriptions,
     Unsubscribe,
 )
-from overlay.info import SubscriptionInfo
+from overlay.info import AcceptedEvents, SubscriptionInfo
 from overlay.lower_random.policies import POLICY, Policies, PolicyChanged
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Port, Timer
+from overlay.settings import Settings
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.clients.constants import (
     ENDED_AT_ONCE,
@@ -56,6 +56,7 @@ from overlay.upper_tree.clients.constants import (
 )
 from overlay.upper_tree.clients.gap_reports import GapReports
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
+from overlay.upper_tree.clients.low_water import LowWater
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.events import (
     EventsAccepted,
@@ -97,7 +98,10 @@ class LocalClients(Machine):
         publisher: Publisher,
         history: EventHistory,
         policies: Policies,
+        settings: Settings,
+        wall: Callable[[], float],
     ) -> None:
+        """`wall`: seconds since 1970."""
         super().__init__(port)
         self._policies = policies
         self.incarnation = incarnation
@@ -114,7 +118,8 @@ class LocalClients(Machine):
         self.queue: deque[tuple[int, Publish]] = deque()  # publications that wait for room
         self.receipts: dict[int, PendingReceipt] = {}  # by sequence
         self.gatherers: dict[int, None] = {}
-        self._gaps = GapReports(port, self.subscriptions)
+        self._low_water = LowWater(port, settings, wall, registrar.unconfirmed_since)
+        self._gaps = GapReports(port, self.subscriptions, self._low_water, wall)
         self.missed: Sequence[DeliveriesGivenUp] = self._gaps.missed
         """The last reports of deliveries that other nodes gave up, for `canopy why`."""
         self._number = 0
@@ -122,7 +127,7 @@ class LocalClients(Machine):
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
-        return {**super().handlers(), **self._gaps.handlers()}
+        return {**super().handlers(), **self._gaps.handlers(), **self._low_water.handlers()}
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
@@ -171,7 +176,7 @@ class LocalClients(Machine):
         self._number += 1  # of a refused one the next has the number: the trace has no gaps
         gathers = client in self.gatherers
         mine = LocalSubscription(id_, client, command.request, command.name, predicate, gathers)
-        mine.level = command.latency_level
+        mine.level, mine.marks, mine.since = command.latency_level, command.marks, command.since
         self.subscriptions[id_] = mine
         self._by_client.setdefault(client, {})[id_] = None
         pivots = tuple(one.registration.attribute for one in registrations)
@@ -217,7 +222,11 @@ class LocalClients(Machine):
             mine.acknowledged = True
             self.port.trace("suback", subscription=mine.id)
             self.port.reply(mine.client, Subscribed(mine.request, mine.id))
+            self._gaps.acknowledged(mine)
+            if mine.marks:
+                self._low_water.follow(mine.client)
         elif mine.missing_since is not None:
+            self._low_water.cease(mine.id)
             seconds, mine.missing_since = self.port.now - mine.missing_since, None
             reason = (
                 f"subscription {mine.name or mine.id} is registered again; events of the last "
@@ -235,6 +244,7 @@ class LocalClients(Machine):
             since = self.port.now - event.seconds
             known = mine.missing_since
             mine.missing_since = since if known is None else min(known, since)
+            self._low_water.hinder(id_, mine.missing_since)
             reason = (
                 f"subscription {mine.name or mine.id}: the tree of {event.attribute} had lost it; "
                 f"it is being registered again, events since {event.seconds:.1f} s ago may be "
@@ -289,6 +299,7 @@ class LocalClients(Machine):
         """A client has closed: its subscriptions end, its publications go on. `unread_for`:
         seconds since its connection was lost, in which its session was kept and not resumed."""
         self.gatherers.pop(client, None)
+        self._low_water.forget(client)
         for id_ in self._by_client.pop(client, ()):
             mine = self.subscriptions.pop(id_)
             mine.unread_for = unread_for
@@ -308,6 +319,7 @@ class LocalClients(Machine):
                 self._refuse(mine.client, mine.request)
         for client in dict.fromkeys(mine.client for mine in self.subscriptions.values()):
             self._refuse(client, 0)
+            self._low_water.forget(client)
         self._ending.extend(self.subscriptions.values())
         self.subscriptions.clear()
         self._by_client.clear()
@@ -335,6 +347,7 @@ class LocalClients(Machine):
             self._end_more.within(0.0)
 
     def _end(self, mine: LocalSubscription) -> None:
+        self._low_water.cease(mine.id)
         mine.until = self.receiver.remove(mine.id, len(mine.predicate.conjunctions))
         self.ended[mine.id] = mine
         self.registrar.unsubscribe(mine.id)

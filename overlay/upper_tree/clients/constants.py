@@ -53,3 +53,33 @@ GAP_LASTS = 30.0
 registrations were unknown. By then no part of the overlay lacks them: two rings are one within 15 s
 (docs/lab/recovery.md), and a publisher uses an answer of a former owner for `tree.summary_term` at
 most. By the last event that is missing after a long partition (canopy/sim)."""
+
+MARK_PERIOD = 5.0
+"""Seconds between two marks, by which the gap of a program whose node goes away may begin too early
+beside what is under way. Each is a frame of some 20 bytes to each program that asks for them: 0.2
+writes per second and program."""
+
+SLACK = 2.0
+"""Seconds beyond `links.dead_after` for which an event may be under way: within that its link is
+given up, and it goes by a relay or is held (delivery/holding.py)."""
+
+SETTLES = 10.0
+"""Seconds after a node can be reached again until what others held for it has come: they try it
+every second (`HOLD_CHECK`), or a relay for eight (`RELAY_TRIAL`), and send 50 MB per second. By the
+age of events that come after a long pause."""
+
+STOOD_STILL = 1.0
+"""Seconds by which a timer is late so that the node stood still: others suspect its links by
+then (`links.heartbeat`)."""
+
+HINDRANCES_MOST = 4_096
+"""Reasons for which deliveries may be incomplete: as many as nodes may be out of reach
+(`LOST_PEERS_MOST`)."""
+
+LOST_FOR = 3_600.0
+"""Seconds for which a node that was lost may still have something for this one: as long as it
+reports what it gave up (`NOTICE_FOR`)."""
+
+CLOCK_SET = 0.5
+"""Seconds by which the wall clock moves against the monotonic one so that it was set: more than
+clocks drift between two marks."""

@@ -4,17 +4,25 @@ A notice (`DeliveriesGivenUp`) says how many deliveries were given up, and which
 events had; or that this node's registrations in some trees had ended. A program hears of it if that
 may concern a subscription of it, with the ids of those that it may concern, unless it is all. After
 registrations had ended it hears once more, when the whole overlay has them again.
+
+A notice may come before a program has found its node again, whose former process it is about. So
+the last notices are kept, and a program whose subscription goes on here hears of those that came
+since its last mark (low_water.py).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
 
 from overlay.client import Dropped
 from overlay.machine import Alarm, Machine, Port, Timer
 from overlay.upper_tree.clients.constants import GAP_LASTS, MISSED_MOST, NAMED_MOST
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
+from overlay.upper_tree.clients.low_water import LowWater
 from overlay.upper_tree.events import DeliveriesMissed
 from overlay.upper_tree.messages import DeliveriesGivenUp
 
@@ -39,12 +47,32 @@ class OpenGap:
         self.attributes = self.attributes | other.attributes if both else frozenset()
 
 
+class ToldNotice(NamedTuple):
+    """A notice that programs were told, the attributes that it is about (empty: any), and when, by
+    the Port's seconds and by the wall clock."""
+
+    notice: Dropped
+    attributes: frozenset[str]
+    at: float
+    wall: float
+
+
 class GapReports(Machine):
     """Tells the programs of this node."""
 
-    def __init__(self, port: Port, subscriptions: Mapping[str, LocalSubscription]) -> None:
-        """`subscriptions`: of all programs, by id, as they are when a notice comes."""
+    def __init__(
+        self,
+        port: Port,
+        subscriptions: Mapping[str, LocalSubscription],
+        low_water: LowWater,
+        wall: Callable[[], float],
+    ) -> None:
+        """`subscriptions`: of all programs, by id, as they are when a notice comes; `wall`: seconds
+        since 1970."""
         super().__init__(port)
+        self._low_water = low_water
+        self._wall = wall
+        self._told: deque[ToldNotice] = deque(maxlen=MISSED_MOST)
         self.missed: deque[DeliveriesGivenUp] = deque(maxlen=MISSED_MOST)
         """The last notices, for `canopy why`."""
         self._subscriptions = subscriptions
@@ -70,6 +98,7 @@ class GapReports(Machine):
             self._open = gap
         else:
             self._open.join(gap)
+        self._low_water.hinder(GapOver, self.port.now - found.lapsed_for)
         self._over.within(GAP_LASTS)
 
     def on_gap_over(self, timer: GapOver) -> None:
@@ -81,11 +110,24 @@ class GapReports(Machine):
             seconds = 0.0 if gap.since is None else self.port.now - gap.since
             notice = Dropped(0, "lapsed", reason, 0, "", "", 0.0, 0.0, seconds=seconds)
             self._report(notice, gap.attributes)
+            self._low_water.cease(GapOver)
+
+    def acknowledged(self, mine: LocalSubscription) -> None:
+        """A subscription is acknowledged: tell its client what others heard since it was lost."""
+        for told in self._told if mine.since else ():
+            if told.wall < mine.since or (told.attributes and not mine.may_miss(told.attributes)):
+                continue
+            notice = told.notice
+            if notice.seconds:
+                seconds = notice.seconds + self.port.now - told.at
+                notice = msgspec.structs.replace(notice, seconds=seconds)
+            self.port.reply(mine.client, notice.of((mine.id,)))
 
     def _report(self, notice: Dropped, attributes: frozenset[str]) -> None:
         """Send a notice to the clients of acknowledged subscriptions that it may concern.
         `attributes`: of the events that may be missing, or whose trees did not match; empty: not
         known."""
+        self._told.append(ToldNotice(notice, attributes, self.port.now, self._wall()))
         concerned: dict[int, list[str]] = {}
         others: dict[int, None] = {}
         for mine in self._subscriptions.values():

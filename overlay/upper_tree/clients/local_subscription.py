@@ -23,6 +23,8 @@ class LocalSubscription(msgspec.Struct):
     until: int | None = None  # … and by which it went
     acknowledged: bool = False
     level: int = 0  # latency level
+    marks: bool = False  # its client wants to know up to when deliveries are complete
+    since: float = 0.0  # the last such mark of another node or process; 0: it is new
     unread_for: float = 0.0  # when it ended: seconds for which no program was there to read
     missing_since: float | None = None  # it has lapsed; a time of the Port
     delivered: int = 0  # where it does not gather

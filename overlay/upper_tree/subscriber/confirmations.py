@@ -50,6 +50,11 @@ class Confirmations:
         """Whether the tree's leases may have ended."""
         return self.unconfirmed_for(attribute, now) > self._term
 
+    def doubtful_since(self, now: float) -> float | None:
+        """When the leases of a doubtful tree ran for certain last; None: no tree is doubtful."""
+        earliest = min(self._confirmed_at.values(), default=now)
+        return earliest if now - earliest > self._term else None
+
     def begin_round(self, attributes: Collection[str]) -> None:
         """Note that renewals are sent for these trees, which are all that have registrations."""
         for attribute in [name for name in self._confirmed_at if name not in attributes]:

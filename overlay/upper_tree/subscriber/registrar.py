@@ -236,6 +236,11 @@ class Registrar(Machine):
             for attribute, _ in self._local.keys_of(subscription)
         )
 
+    def unconfirmed_since(self) -> float | None:
+        """Since when (Port's seconds) leases of some registrations are not known to run, None if
+        all are."""
+        return self._renewals.unconfirmed_since()
+
     # --- registering ---
 
     def _send(self, registrations: Iterable[LocalRegistration]) -> None:

@@ -72,6 +72,10 @@ class Renewals:
         """Whether leases in this tree may have ended, as far as is known here."""
         return self._confirmations.is_doubtful(attribute, self.port.now)
 
+    def unconfirmed_since(self) -> float | None:
+        """When leases ran last that may have ended in some tree; None: all run."""
+        return self._confirmations.doubtful_since(self.port.now)
+
     def registered(self, attribute: str) -> None:
         """An owner has acknowledged registrations in this tree."""
         self._confirmations.registered(attribute, self.port.now)

@@ -12,7 +12,8 @@ from canopy.client.errors import (
 )
 from canopy.client.notices import Disconnected, Gap, gap_of
 from canopy.client.publishing import BATCH, BATCH_BYTES, Drafting, PublishResult, result_of
-from canopy.client.resubscription import Resubscription, Wanted
+from canopy.client.resubscription import CLOCK_SET, Resubscription, Wanted
+from canopy.wire.control.client_output import timed
 from overlay.client import (
     Done,
     Draft,
@@ -36,17 +37,42 @@ class TestResubscription:
     def test_the_first_connection_has_no_gap_and_the_next_shows_from_when_to_when(self) -> None:
         state = Resubscription(gathers=False)
         state.add(Wanted("a = 1", "name", 3))
-        assert state.opening() == [Subscribe(0, "a = 1", "name", 3)]
-        assert opened(state, "s1") is None
+        assert state.opening() == [Subscribe(0, "a = 1", "name", 3, True)]
+        assert opened(state, "s1", wall=50.0) is None
         assert list(state.ids) == ["s1"]
+        state.left_at(None, 88.0)
         assert state.lost(GONE, now=10.0, wall=100.0) == Disconnected(str(GONE))
+        assert state.opening() == [Subscribe(0, "a = 1", "name", 3, True, 88.0)]
         assert state.ids == {}
         assert state.lost(GONE, now=11.0, wall=101.0) is None, "reported once"
         gap = opened(state, "s7", wall=103.5)
         assert gap is not None
-        assert (gap.cause, gap.since, gap.until) == ("reconnected", 100.0, 103.5)
+        assert (gap.cause, gap.since, gap.until) == ("reconnected", 88.0, 103.5)
         assert "away for 3.5 s" in gap.reason
+        assert "of the last 15.5 s may be missing" in gap.reason
         assert list(state.ids) == ["s7"]
+
+    @pytest.mark.parametrize(
+        ("mark", "since"),
+        [(0.0, 50.0), (40.0, 50.0), (88.0, 88.0), (3_700.0, 100.0 - CLOCK_SET)],
+        ids=["no mark yet", "of before the acknowledgement", "a mark", "the clock was set back"],
+    )
+    def test_a_gap_begins_where_deliveries_were_known_to_be_complete(
+        self, mark: float, since: float
+    ) -> None:
+        state = Resubscription(gathers=False)
+        state.add(Wanted("a = 1"))
+        opened(state, "s1", wall=50.0)
+        state.left_at(None, mark)
+        state.lost(GONE, now=10.0, wall=100.0)
+        gap = opened(state, "s2", wall=103.5)
+        assert gap is not None
+        assert gap.since == since
+        state.left_at(None, 101.0)
+        state.lost(GONE, now=20.0, wall=110.0)
+        gap = opened(state, "s3", wall=111.0)
+        assert gap is not None
+        assert gap.since == 103.5, "what was missing until then was told"
 
     def test_what_another_program_has_ended_is_not_made_again(self) -> None:
         state = Resubscription(gathers=True)
@@ -55,7 +81,7 @@ class TestResubscription:
         opened(state, "s1", "s2")
         assert not state.ended("other")
         assert not state.ended("s1")
-        assert state.opening() == [Gather(0), Subscribe(0, "b = 1")]
+        assert state.opening() == [Gather(0), Subscribe(0, "b = 1", marks=True)]
         assert state.ended("s2"), "none is left"
 
     def test_a_node_that_is_found_late_for_the_first_time_leaves_no_gap(self) -> None:
@@ -66,19 +92,17 @@ class TestResubscription:
     def test_a_leaving_node_is_informed_once_and_the_gap_begins_when_it_said_so(self) -> None:
         state = Resubscription(gathers=False)
         state.add(Wanted("a = 1"))
-        opened(state, "s1")
+        opened(state, "s1", wall=50.0)
         notice = state.notice(Failed(0, "leaving", "the node is leaving"), wall=97.0)
+        state.left_at(None, 89.0)
         assert notice == Disconnected("the node is leaving")
         assert state.lost(GONE, now=10.0, wall=100.0) is None, "reported already"
         refused = NodeLeavingError("leaving", "the node is leaving")
         assert state.lost(refused, now=10.5, wall=100.5) is None, "another one may be there soon"
         gap = opened(state, "s2", wall=104.0)
         assert gap is not None
-        assert (gap.since, gap.until) == (97.0, 104.0)
-        state.lost(GONE, now=20.0, wall=110.0)
-        gap = opened(state, "s3", wall=111.0)
-        assert gap is not None
-        assert gap.since == 110.0
+        assert (gap.since, gap.until) == (89.0, 104.0), "what was under way then did not come"
+        assert "away for 7.0 s" in gap.reason
 
     def test_gathered_subscriptions_are_made_after_gather_and_may_come_and_go(self) -> None:
         state = Resubscription(gathers=True)
@@ -88,7 +112,7 @@ class TestResubscription:
         state.add(same, "s2")
         assert state.remove(same) in ("s1", "s2"), "equal ones are interchangeable"
         state.lost(GONE, 0.0, 0.0)
-        assert state.opening() == [Gather(0), Subscribe(0, "a = 1")]
+        assert state.opening() == [Gather(0), Subscribe(0, "a = 1", marks=True)]
         assert state.remove(first) == "", "no connection has it"
         assert state.opening() == [Gather(0)]
 
@@ -132,13 +156,17 @@ def test_notices_of_the_node_become_gaps() -> None:
     of_s1 = Gap("lapsed", "has it", since=4.5, until=9.5, subscriptions=("s1",))
     assert gap_of(over, 9.5) == of_s1
     unheard = Dropped(0, "lapsed", "not heard", 0, "", "", 0.0, 0.0, seconds=6.0)
-    assert gap_of(unheard, 9.0) == Gap("lapsed", "not heard", since=3.0)
+    assert gap_of(timed(unheard, 9.0), 70.0) == Gap("lapsed", "not heard", since=3.0)
+    assert gap_of(timed(begun, 9.0), 70.0).since == 4.5, "whenever it is read"
     counted = Dropped(0, "lapsed", "given up", 2, "p.1.1", "p.1.2", 1.0, 2.0, ("s2",), 6.0)
-    assert gap_of(counted, 9.0) == Gap(
+    assert gap_of(timed(counted, 9.0), 9.0) == Gap(
         "lapsed", "given up", 2, "p.1.1", "p.1.2", 1.0, subscriptions=("s2",)
     )
-    divided = Dropped(0, "lapsed", "divided", 0, "", "", 0.0, 0.0)
-    assert gap_of(divided, 9.0) == Gap("lapsed", "divided"), "it is not known since when"
+    divided = Dropped(0, "lapsed", "divided", 2, "p.1.1", "p.1.2", 1.0, 2.0)
+    known = (2, "p.1.1", "p.1.2")
+    assert gap_of(timed(divided, 9.0), 9.0) == Gap("lapsed", "divided", *known), (
+        "it is not known since when"
+    )
     assert str(gap_of(Failed(0, "usage", "a grant"), 9.0)) == "a grant"
 
 

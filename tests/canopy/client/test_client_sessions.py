@@ -27,6 +27,7 @@ from overlay.client import (
     SessionOpened,
     SessionResumed,
     Subscribe,
+    Subscribed,
     Unsubscribe,
 )
 from overlay.info import SubscriptionInfo
@@ -334,12 +335,21 @@ class TestResubscription:
 
     def test_what_the_node_no_longer_has_is_a_gap(self) -> None:
         state = Resubscription(gathers=False)
-        state.add(Wanted("a = 1"), "s1")
-        state.left_at(SessionPosition("t", 5))
+        state.add(Wanted("a = 1"))
+        state.opened([Subscribed(0, "s1")], 50.0)
+        state.left_at(SessionPosition("t", 5), 93.0)
         state.lost(canopy.UnreachableError("gone"), 1.0, 100.0)
         gap, _ = state.resumed(SessionResumed(0, (), after=8), 101.0)
         assert gap is not None
-        assert (gap.cause, gap.count, gap.since, gap.until) == ("reconnected", 3, 100.0, 101.0)
+        assert (gap.cause, gap.count, gap.since, gap.until) == ("reconnected", 3, 93.0, 101.0)
+
+    def test_where_a_successor_s_gap_begins_is_not_known(self) -> None:
+        state = Resubscription(gathers=False)
+        state.add(Wanted("a = 1"))
+        state.succeed("t:5:0:s1")
+        gap, _ = state.resumed(SessionResumed(0, (), after=8), 101.0)
+        assert gap is not None
+        assert (gap.count, gap.since, gap.until) == (3, 0.0, 101.0)
 
     def test_a_session_that_has_ended_is_made_anew(self) -> None:
         state = Resubscription(gathers=False)
@@ -347,7 +357,7 @@ class TestResubscription:
         state.left_at(SessionPosition("t", 5))
         state.session_ended()
         assert state.position is None
-        assert state.opening() == [Subscribe(0, "a = 1")]
+        assert state.opening() == [Subscribe(0, "a = 1", marks=True)]
 
     def test_who_does_not_look_for_a_lost_node_wants_no_session(self) -> None:
         assert not Resubscription(gathers=False, patience=0.0).wants_session

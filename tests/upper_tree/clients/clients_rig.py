@@ -62,6 +62,7 @@ class Rig:
         self.clients = LocalClients(
             *(self.port, 1, self.registrar, self.receiver, self.publisher, self.history),
             policies := Policies(self.port, store, tenant, False),
+            *(chosen, lambda: 1_000.0 + self.port.now),
         )
         self.port.add(finder, self.publisher, self.registrar, self.receiver, self.clients, policies)
         self._request = 0

@@ -6,9 +6,11 @@ import pytest
 
 from matching import compile_selector
 from overlay.client import Dropped
+from overlay.settings import Settings
 from overlay.upper_tree.clients.constants import GAP_LASTS, NAMED_MOST
 from overlay.upper_tree.clients.gap_reports import GapReports
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
+from overlay.upper_tree.clients.low_water import LowWater
 from overlay.upper_tree.events import DeliveriesMissed
 from overlay.upper_tree.messages import DeliveriesGivenUp
 from tests.support.world import WorldNode, one_node
@@ -19,11 +21,17 @@ class Node:
 
     def __init__(self) -> None:
         self.port: WorldNode = one_node("me")
+        self.start = self.port.now
         self.subscriptions: dict[str, LocalSubscription] = {}
-        self.port.add(GapReports(self.port, self.subscriptions))
+        low_water = LowWater(self.port, Settings(), self.wall, lambda: None)
+        self.reports = GapReports(self.port, self.subscriptions, low_water, self.wall)
+        self.port.add(self.reports, low_water)
         self.add("x1", 1, "x > 1 AND y = 2")
         self.add("y1", 1, "y > 1")
         self.add("x2", 2, "x = 1 OR w LIKE 'a%'")
+
+    def wall(self) -> float:
+        return 1_000.0 + self.port.now - self.start
 
     def add(self, id_: str, client: int, selector: str, acknowledged: bool = True) -> None:
         predicate = compile_selector(selector)
@@ -102,3 +110,23 @@ def test_where_a_gap_began_is_not_known_if_one_notice_does_not_know_it() -> None
     assert node.told(lapsed_for=0.0)[1].seconds == 0.0
     node.port.advance(GAP_LASTS)
     assert [notice.seconds for notice in node.replies().values()] == [0.0, 0.0]
+
+
+def test_a_program_that_comes_back_hears_what_was_told_since_its_last_mark() -> None:
+    node = Node()
+    node.told("y")
+    node.port.advance(10.0)
+    node.told("x")
+    node.port.advance(1.0)
+    told = node.told("y", lapsed_for=6.0)
+    assert told[1].seconds == 6.0
+    node.port.advance(5.0)
+    for number, since in enumerate((0.0, 1_005.0)):
+        node.add(f"z{number}", 3 + number, "y = 7")
+        mine = node.subscriptions[f"z{number}"]
+        mine.since = since
+        node.reports.acknowledged(mine)
+    found = node.port.replies
+    assert [client for client, _ in found] == [4], "the first is new; x does not concern the other"
+    assert [(one.code, one.seconds) for _, one in found] == [("lapsed", 11.0)], "so long ago by now"
+    assert found[0][1].subscriptions == ("z1",)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.client import AcceptedEvents, Draft, Events, GetEvents, Publish, Published
+from overlay.client import Draft, Events, GetEvents, Publish, Published
+from overlay.info import AcceptedEvents
 from overlay.upper_tree.clients.constants import EVENTS_BYTES
 from overlay.upper_tree.messages import Visit
 from tests.support.overlays import settings

@@ -1,0 +1,166 @@
+"""Since when deliveries to this node may be incomplete: its low-water mark (P3).
+
+A program that loses its node has to know from when on it may miss something. That is not when the
+connection was lost: a node that stands still, or is cut off, gets nothing for a while before it is
+killed, and the hosts that hold deliveries for its process drop them when it has ended. So the node
+tells its programs, every few seconds and behind the deliveries, up to when these are complete
+(`CompleteUntil`). A node that cannot speak moves no mark.
+
+What was published before `links.dead_after` and a little more has come, unless it waits for this
+node at some host. That may be where
+
+- this node stood still (`LocalStall`, or a timer of its own that came late);
+- a link to another node is lost, which may hold something, or was lost until shortly before;
+- registrations of this node have lapsed, or their leases are not confirmed any more;
+- parts of the overlay may lack its registrations (`GapReports`).
+
+Each of these holds the mark where it was before, until `SETTLES` after its end: by then what was
+held has come. Times are the Port's seconds, which jump with no wall clock; a mark leaves in the
+wall clock's time at which it is sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from math import inf
+
+from overlay.bounded import BoundedDict
+from overlay.client import CompleteUntil
+from overlay.links.events import LinkDown, LinkUp, LocalStall, SessionEnd
+from overlay.machine import Alarm, Machine, Port, Timer
+from overlay.settings import Settings
+from overlay.upper_tree.clients.constants import (
+    CLOCK_SET,
+    HINDRANCES_MOST,
+    LOST_FOR,
+    MARK_PERIOD,
+    SETTLES,
+    SLACK,
+    STOOD_STILL,
+)
+
+
+class MarkDue(Timer, frozen=True):
+    """Time to tell programs up to when their deliveries are complete."""
+
+
+class Hindrance:
+    """Why deliveries may be incomplete since a time."""
+
+    __slots__ = ("over_at", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.over_at = inf
+        """When it does not count any more; inf: it lasts."""
+
+
+class LowWater(Machine):
+    """Tells the programs of this node that want it."""
+
+    def __init__(
+        self,
+        port: Port,
+        settings: Settings,
+        wall: Callable[[], float],
+        unconfirmed_since: Callable[[], float | None],
+    ) -> None:
+        """`wall`: seconds since 1970; `unconfirmed_since`: since when leases of this node's
+        registrations are not confirmed, None if all are."""
+        super().__init__(port)
+        self._lag = settings.links.dead_after + SLACK
+        self._wall = wall
+        self._unconfirmed_since = unconfirmed_since
+        self._clients: dict[int, None] = {}
+        self._hindrances: BoundedDict[Hashable, Hindrance] = BoundedDict(HINDRANCES_MOST)
+        self._alarm = Alarm(port, MarkDue())
+        self._due: float | None = None
+        self._offsets: deque[tuple[float, float]] = deque()
+        """By how much the wall clock is ahead of the Port's, since when; the last, and those before
+        it that the mark reaches back to."""
+
+    # --- programs ---
+
+    def follow(self, client: int) -> None:
+        """Tell this client from now on; its first subscription is acknowledged."""
+        self._clients[client] = None
+        self._tell_later()
+
+    def forget(self, client: int) -> None:
+        """The client has gone."""
+        self._clients.pop(client, None)
+
+    def _tell_later(self) -> None:
+        if self._clients and self._due is None:
+            self._due = self.port.now + MARK_PERIOD
+            self._alarm.within(MARK_PERIOD)
+
+    def on_mark_due(self, timer: MarkDue) -> None:
+        """Tell all, and note it if this comes late: the node stood still."""
+        self._alarm.rang()
+        if self._due is not None:
+            self._stood_still(self.port.now - self._due)
+        self._due = None
+        until = self._in_wall_time(self.mark)
+        for client in self._clients:
+            self.port.reply(client, CompleteUntil(0, until))
+        self._tell_later()
+
+    def _in_wall_time(self, mark: float) -> float:
+        """What the wall clock showed then; if it was set since, the earlier of what it shows by its
+        former and its present setting."""
+        offset = self._wall() - self.port.now
+        if not self._offsets or abs(offset - self._offsets[-1][1]) > CLOCK_SET:
+            self._offsets.append((self.port.now, offset))
+        while len(self._offsets) > 1 and self._offsets[1][0] <= mark:
+            self._offsets.popleft()
+        return mark + min(offset for _, offset in self._offsets)
+
+    @property
+    def mark(self) -> float:
+        """Up to when deliveries are complete, in the Port's seconds."""
+        now = self.port.now
+        for key, each in list(self._hindrances.items()):
+            if each.over_at <= now:
+                del self._hindrances[key]
+        found = [each.since for each in self._hindrances.values()]
+        if (unconfirmed := self._unconfirmed_since()) is not None:
+            found.append(unconfirmed)
+        return min([now - self._lag, *found])
+
+    # --- what holds the mark ---
+
+    def hinder(self, key: Hashable, since: float, most: float = inf) -> None:
+        """Deliveries may be incomplete since then, until `cease`, or for `most` seconds."""
+        known = self._hindrances.setdefault(key, Hindrance(since))
+        known.since, known.over_at = min(known.since, since), self.port.now + most
+
+    def cease(self, key: Hashable) -> None:
+        """What hindered has ended; what was held because of it follows."""
+        known = self._hindrances.get(key)
+        if known is not None:
+            known.over_at = min(known.over_at, self.port.now + SETTLES)
+
+    def on_local_stall(self, event: LocalStall) -> None:
+        """The node stood still: others may have held something for it meanwhile."""
+        self._stood_still(event.seconds)
+
+    def _stood_still(self, seconds: float) -> None:
+        if seconds >= STOOD_STILL:
+            self.hinder(MarkDue, self.port.now - seconds - self._lag)
+            self.cease(MarkDue)
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """Another node is out of reach, or holds what it could not send to this one. What a process
+        had that has ended is lost with it."""
+        if event.left or event.end is SessionEnd.GONE:
+            self._hindrances.pop(event.peer.id, None)
+            return
+        self.hinder(event.peer.id, self.port.now - self._lag, LOST_FOR)
+        if event.end is SessionEnd.RESET:
+            self.cease(event.peer.id)
+
+    def on_link_up(self, event: LinkUp) -> None:
+        """The node is in reach again: what it has held follows."""
+        self.cease(event.peer.id)
