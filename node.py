@@ -196,7 +196,7 @@ class Node:
             self.hosting.copies, self.proofs,
         )  # fmt: skip
         self.registrar = Registrar(self, settings, self.incarnation, self.ring, self.guard.is_leaf)
-        self.receiver = Receiver(self, settings, self.history)
+        self.receiver = Receiver(self, settings, self.history, self.incarnation)
         self.delegation = Delegation(self, self.hosting.copies, self.holding)
         self.clients = LocalClients(
             self, self.incarnation, self.registrar, self.receiver, self.publisher, self.history,

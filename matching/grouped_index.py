@@ -73,6 +73,10 @@ class GroupedIndex(Generic[Key, Group]):
         """All groups that have at least one key."""
         return self._sizes.keys()
 
+    def group_of(self, key: Key) -> Group:
+        """The group in which a key is. KeyError if it is in none."""
+        return self._group_of[key]
+
     def size(self, group: Group) -> int:
         """How many keys are in a group."""
         return self._sizes.get(group, 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+from msgspec import structs
+
 from bench.mutations.planting import fault, replace
 from canopy.client.resubscription import Resubscription
 from overlay.client import Event
@@ -21,6 +23,7 @@ from overlay.upper_tree.messages import (
     Deliver,
 )
 from overlay.upper_tree.owner.registrations.registration_ends import RegistrationEnds
+from overlay.upper_tree.subscriber.receiver import Receiver
 
 LASTING = "tests/upper_tree/delivery/test_tree_lasting_programs.py"
 
@@ -200,8 +203,8 @@ def gap_begins_when_it_is_found() -> None:
 
 @fault(
     "promise: a gap begins where deliveries were complete",
-    LASTING,
-    "test_what_programs_miss_is_in_a_gap_whatever_becomes_of_their_nodes",
+    "tests/upper_tree/clients/test_tree_low_water.py",
+    "test_a_node_that_stood_still_is_behind_until_what_was_held_has_come",
 )
 def mark_moves_after_a_pause() -> None:
     """A node that stood still says at once that deliveries are complete until shortly before."""
@@ -210,3 +213,38 @@ def mark_moves_after_a_pause() -> None:
         pass
 
     replace(LowWater._stood_still, _stood_still)
+
+
+@fault(
+    "promise: nothing older than a SUBACK is shown",
+    "tests/upper_tree/subscriber/test_tree_earlier_lives.py",
+    "test_what_was_matched_for_an_earlier_start_is_refused_and_reported",
+)
+def earlier_life_shown() -> None:
+    """A node shows its programs what hosts have matched for an earlier start of it."""
+
+    def on_link_up(self: Holding, event: LinkUp) -> None:
+        held = self.held.find(event.peer.id)
+        if held is not None:
+            self._open(held)
+
+    def _refuse_earlier(self: Receiver, message: Deliver) -> None:
+        self.on_deliver(self.port.me, structs.replace(message, life=0))
+
+    replace(Holding.on_link_up, on_link_up)
+    replace(Receiver._refuse_earlier, _refuse_earlier)
+
+
+@fault(
+    "promise: what is given up is reported",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_what_was_for_a_process_that_has_ended_its_next_one_gets_a_notice_of",
+)
+def ended_process_unreported() -> None:
+    """A host drops what it had for a process that has ended, and the next one hears nothing."""
+
+    def _to_ended(self: Holding, peer: Peer, messages: Iterable[Deliver]) -> None:
+        for message in messages:
+            self.port.count("deliveries_to_ended", len(message.events))
+
+    replace(Holding._to_ended, _to_ended)

@@ -31,10 +31,11 @@ class SessionEnd(Enum):
 
 class LinkUp(LocalEvent, frozen=True):
     """The session with `peer` is CONNECTED. `fresh`: it is a new session, so that the peer may have
-    restarted and lost what was said to it before."""
+    restarted and lost what was said to it before. `incarnation`: of its process; 0: not known."""
 
     peer: Peer
     fresh: bool
+    incarnation: int = 0
 
 
 class LinkDown(LocalEvent, frozen=True):

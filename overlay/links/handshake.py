@@ -425,7 +425,8 @@ class Handshake(LinkParts):
         if is_fresh or not was_up:  # on a detour a session may begin anew that was up until now
             self._sessions.change_state(session, SessionState.CONNECTED)
             self._node.trace("link", peer=session.peer.id, reason="up" if is_fresh else "resumed")
-            self._node.emit(LinkUp(session.peer, is_fresh))
+            incarnation = session.peer_process.incarnation
+            self._node.emit(LinkUp(session.peer, is_fresh, incarnation))
             if not is_fresh:
                 self._node.count("link_resumed", 1)
         session.restart_retransmission(now)

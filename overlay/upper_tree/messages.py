@@ -54,6 +54,15 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     confined: Confined | None = None  # None: of a node of the operators
 
     @property
+    def life(self) -> int:
+        """The incarnation of the subscriber's process that made it, by its id
+        (``node.incarnation.number/conjunction``); 0 if the id is another's."""
+        first, _, rest = self.id.removeprefix(self.subscriber.id).rpartition(".")
+        number = first.removeprefix(".")
+        is_number = rest and number.isascii() and number.isdigit() and len(number) < 16
+        return int(number) if is_number else 0
+
+    @property
     def asked(self) -> str:
         """What the subscriber asked for, of which `selector` is what it may see."""
         return self.selector if self.confined is None else self.confined.asked
@@ -464,6 +473,7 @@ class DelegateShare(msgspec.Struct, frozen=True, array_like=True):
     interval: Interval
     peers: tuple[Peer, ...]
     previous: tuple[Uint53, ...] = ()  # of each peer, as in `Deliver`; empty: 0
+    lives: tuple[Uint53, ...] = ()  # as `Deliver.life`; empty: 0
 
 
 class Deliver(Message, frozen=True):
@@ -478,7 +488,10 @@ class Deliver(Message, frozen=True):
     (last_sent.py), else 0; empty: 0 for all.
     `found`: per event the id of a registration of the receiver that matches it, without the
     receiver's id at its front, "" if none is named; empty: for no event. (Pivot routing, where the
-    receiver has registered much.)"""
+    receiver has registered much.)
+    `life`: the incarnation of the receiver whose registrations matched, the newest that the host
+    knows; 0: not known. `held`: milliseconds for which the host has held it since it matched.
+    `passing`: the receiver is a relay, which passes it on and shows it to none of its own."""
 
     attribute: str
     interval: Interval
@@ -492,6 +505,9 @@ class Deliver(Message, frozen=True):
     through: Uint53 = 0
     previous: tuple[Uint53, ...] = ()
     found: tuple[str, ...] = ()
+    life: Uint53 = 0
+    held: Uint53 = 0
+    passing: bool = False
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""
@@ -500,13 +516,14 @@ class Deliver(Message, frozen=True):
 
 class Undelivered(Message, frozen=True):
     """From a delegate or relay to the host: it cannot reach `peer`. The host sends the events
-    itself (C11)."""
+    itself (C11). `life` as in `Deliver`."""
 
     attribute: str
     interval: Interval
     hop: Uint53  # messages from the publisher to here
     events: tuple[Event, ...]
     peer: Peer
+    life: Uint53 = 0
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""

@@ -78,6 +78,10 @@ NOTICE_PAUSE = 10.0
 """Seconds after which a node for which a notice waits is dialled again. Not measured; would be
 measured by the dials of a host half of whose subscribers died."""
 
+NOTICE_DIALLED = 60.0
+"""Seconds for which a node whose process has ended is dialled for a notice: most that come back
+are back by then. Each attempt is a refused connection. Guess."""
+
 NOTICE_ATTRIBUTES = 64
 """Attributes of events that a notice names; of more it says that it may be any. Some hundred bytes.
 By how many programs hear of gaps that do not concern them."""

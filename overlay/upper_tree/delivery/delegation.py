@@ -71,7 +71,9 @@ class Delegation(Machine):
         node = message.peer.id
         self.relays.gave_back(node, sender.id)
         self.copies.spend(events)
-        again = Deliver(message.attribute, message.interval, message.hop + 1, events)
+        again = Deliver(
+            message.attribute, message.interval, message.hop + 1, events, life=message.life
+        )
         if self.relays.is_lost(node) or self.holding.holds(node):
             self.holding.put_back(message.peer, (again,))
         else:
@@ -106,6 +108,8 @@ class Delegation(Machine):
             for part in split_by_tree(message):
                 if part.onward:
                     self._spread_anew(part)
+                if part.passing:
+                    continue
                 if part.host is not None:
                     self.holding.give_back(part.host, event.peer, (part,))
                 else:
@@ -135,13 +139,13 @@ class Delegation(Machine):
                 continue
             if message.onward:
                 self._spread_anew(message)
+            if message.passing:
+                continue
             if message.host is None:
                 mine.append(msgspec.structs.replace(message, onward=()))
             elif not event.left:
                 self.holding.give_back(message.host, peer, (message,))
-        if event.left:
-            self.holding.node_left(peer)
-        elif is_gone:
+        if is_gone:
             self.holding.process_ended(peer, mine)
         elif is_lost:
             self._bring_otherwise(peer, mine, is_stalled)
@@ -183,6 +187,8 @@ class Delegation(Machine):
         a relay cannot bring it gives back to the host."""
         if message.onward:
             self._spread_anew(message)
+        if message.passing:
+            return
         host = message.host
         if host is not None and not (relay and self.relays.is_nearer(relay, host, to)):
             self.holding.give_back(host, to, (message,))

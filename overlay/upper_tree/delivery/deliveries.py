@@ -41,6 +41,7 @@ class DeliveryItem(NamedTuple):
     registrations: tuple[str, ...]
     onward: tuple[DelegateShare, ...]
     previous: int
+    life: int
 
 
 class NodeMatches(msgspec.Struct):
@@ -119,7 +120,9 @@ class Deliveries:
         """Add one event for one node."""
         items = self._single.setdefault(to.peer.id, (to.peer, []))[1]
         items.append(
-            DeliveryItem(event, to.attribute, to.interval, registrations, onward, to.previous)
+            DeliveryItem(
+                *(event, to.attribute, to.interval, registrations, onward), to.previous, to.life
+            )
         )
 
     def spread(self, event: Event, recipients: Iterable[Recipient]) -> None:
@@ -193,8 +196,9 @@ class Deliveries:
         if remote and (crosses or not self._spend_all(events, copies)):
             recipients: dict[int, list[Recipient]] = {}
             for mine in wanted:
+                life = self.holding.life_of(mine.peer.id)
                 for place, part in zip(mine.places, mine.parts, strict=True):
-                    recipients.setdefault(place, []).append(Recipient(mine.peer, *part))
+                    recipients.setdefault(place, []).append(Recipient(mine.peer, *part, 0, life))
             for place, found in sorted(recipients.items()):
                 self.spread(events[place], found)
             return
@@ -215,6 +219,7 @@ class Deliveries:
             message = Deliver(
                 tree, interval, hop, picked, (), (), self.host, apart, self.before, self.through,
                 (previous, *(0,) * (len(picked) - 1)) if previous else (), tuple(mine.found),
+                self.holding.life_of(mine.peer.id),
             )  # fmt: skip
             self._together.append((mine.peer, message))
 
@@ -263,6 +268,7 @@ class Deliveries:
                     self.before,
                     through,
                     previous if any(previous) else (),
+                    life=max([item.life for item in batch]),
                 )
                 if traced and node != self.port.me.id:
                     self._trace(peer, message)

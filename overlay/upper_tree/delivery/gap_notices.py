@@ -3,8 +3,9 @@
 A notice is sent over the next link that comes up between the two nodes, whichever dials. This node
 dials one that is out of reach every ten seconds, for an hour. A notice that was on a link when that
 was lost is sent again: what was given up may be reported twice, and is not left out as long as the
-node that gave it up lives. One that leaves hands its notices over to another node. A node whose
-process has ended, or that has left, gets none.
+node that gave it up lives. One that leaves hands its notices over to another node. What was for a
+process that has ended, or left, its node's next process gets a notice of, for the programs that
+have found their node again: it is dialled for `NOTICE_DIALLED`, and then it has to come itself.
 
 The same notice, with a count of 0, comes from an owner: it has ended the registrations of a node
 that did not renew them, so that nothing was matched for it since; or another cluster led in the
@@ -23,6 +24,7 @@ from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.upper_tree.delivery.constants import (
     LOST_PEERS_MOST,
     NOTICE_ATTRIBUTES,
+    NOTICE_DIALLED,
     NOTICE_FOR,
     NOTICE_PAUSE,
     ON_ITS_WAY,
@@ -38,8 +40,10 @@ class NoticeDue(Timer, frozen=True):
 class PendingNotice:
     """The notice that waits for one node out of reach."""
 
-    __slots__ = ("_attributes", "_lapsed_since", "_sent_since", "count", "first", "lapsed", "last",
-                 "peer", "reason", "since", "tried_at", "until", "when")  # fmt: skip
+    __slots__ = (
+        *("_attributes", "_lapsed_since", "_sent_since", "count", "ended_at", "first", "lapsed"),
+        *("last", "peer", "reason", "since", "tried_at", "until", "when"),
+    )
 
     def __init__(self, peer: Peer, when: float) -> None:
         """`when`: Port's seconds at which the first delivery was given up."""
@@ -53,6 +57,7 @@ class PendingNotice:
         self.lapsed = False
         self._lapsed_since = self._sent_since = inf  # Port's seconds; -inf: it is not known
         self._attributes: dict[str, None] | None = {}  # None: it may be any
+        self.ended_at: float | None = None  # since when no process of the node is known
 
     def add(self, events: Sequence[Event], reason: str) -> None:
         """Add deliveries of these events, which were given up."""
@@ -140,7 +145,9 @@ class GapNotices(Machine):
     def given_up(self, peer: Peer, events: Sequence[Event], reason: str) -> None:
         """Note that deliveries of these events (at least one) to the node were given up; `reason`:
         in words."""
-        self._of(peer).add(events, reason)
+        pending = self._of(peer)
+        pending.add(events, reason)
+        self._hand_over(pending)
 
     def on_matching_interrupted(self, event: MatchingInterrupted) -> None:
         """Send a notice without a count: this node, an owner, does not know what was missed."""
@@ -197,20 +204,27 @@ class GapNotices(Machine):
         pending.tried_at = self.port.now
         self.port.send(pending.peer, pending.take(self.port.now))
 
+    def _is_dialled(self, pending: PendingNotice) -> bool:
+        """Whether the node is looked for, and not only waited for."""
+        return pending.ended_at is None or self.port.now - pending.ended_at < NOTICE_DIALLED
+
     def on_link_up(self, event: LinkUp) -> None:
         """Send what waits for the node: it is in reach."""
+        if (pending := self._pending.get(event.peer.id)) is not None:
+            pending.ended_at = None
         self.notify(event.peer)
 
     def on_link_down(self, event: LinkDown) -> None:
         """Put a notice back that may not have arrived; send it again if the session is a new
         one."""
-        if event.left or event.end is SessionEnd.GONE:
-            self._pending.pop(event.peer.id, None)
-            return
         for message in event.lost:
             if isinstance(message, DeliveriesGivenUp):
                 self._put_back(event.peer, message)
-        if event.end is SessionEnd.RESET:
+        is_gone = event.left or event.end is SessionEnd.GONE
+        pending = self._pending.get(event.peer.id)
+        if is_gone and pending is not None:
+            pending.ended_at = pending.ended_at or self.port.now
+        elif event.end is SessionEnd.RESET:
             self.notify(event.peer)
 
     def on_message_dropped(self, event: MessageDropped) -> None:
@@ -227,7 +241,7 @@ class GapNotices(Machine):
             arrived = pending.is_empty and waited >= 2 * NOTICE_PAUSE
             if arrived or now - pending.when > NOTICE_FOR:
                 del self._pending[pending.peer.id]
-            elif not pending.is_empty and waited >= NOTICE_PAUSE:
+            elif not pending.is_empty and waited >= NOTICE_PAUSE and self._is_dialled(pending):
                 self._send(pending)
         if self._pending:
             self._alarm.within(NOTICE_PAUSE)

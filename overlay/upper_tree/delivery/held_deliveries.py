@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from matching import Interval
 from overlay.bounded import BoundedDict
@@ -46,7 +47,8 @@ class HeldNode:
         self.peer = peer
         self.since = since
         self.reach = Reach.LOST
-        self.messages: deque[tuple[Deliver, int]] = deque()  # with their estimated bytes
+        self.messages: deque[tuple[Deliver, int, float]] = deque()
+        """With their estimated bytes, and since when each is held."""
         self.bytes = 0
         self.events = 0
         self.attempt: Attempt | None = None
@@ -124,26 +126,37 @@ class HeldDeliveries:
         del self._nodes[held.peer.id]
         self.bytes -= held.bytes
         self.events -= held.events
-        return [message for message, _ in held.messages]
+        return [message for message, _, _ in held.messages]
 
-    def append(self, held: HeldNode, message: Deliver) -> None:
+    def append(self, held: HeldNode, message: Deliver, now: float) -> None:
         """Hold a delivery behind the others."""
         size = delivery_bytes(message)
-        held.messages.append((message, size))
+        held.messages.append((message, size, now))
         self._count(held, size, len(message.events))
 
-    def put_back(self, held: HeldNode, messages: Iterable[Deliver]) -> None:
+    def put_back(self, held: HeldNode, messages: Iterable[Deliver], now: float) -> None:
         """Hold deliveries, in order, that are older than all that is held."""
         for message in reversed(list(messages)):
             size = delivery_bytes(message)
-            held.messages.appendleft((message, size))
+            held.messages.appendleft((message, size, now))
             self._count(held, size, len(message.events))
 
-    def take(self, held: HeldNode) -> Deliver:
-        """Take the oldest delivery for a node out of its queue, which must not be empty."""
-        message, size = held.messages.popleft()
+    def take(self, held: HeldNode, now: float) -> Deliver:
+        """Take the oldest delivery for a node out of its queue, which must not be empty; it says
+        how long it was held."""
+        message, size, since = held.messages.popleft()
         self._count(held, -size, -len(message.events))
-        return message
+        waited = int(1000 * (now - since))
+        return replace(message, held=message.held + waited) if waited > 0 else message
+
+    def take_earlier(self, held: HeldNode, incarnation: int) -> list[Deliver]:
+        """Take out what is for an earlier incarnation of the node, as far as that is known."""
+        earlier = [each for each in held.messages if 0 < each[0].life < incarnation]
+        if earlier:
+            held.messages = deque(each for each in held.messages if each not in earlier)
+        for message, size, _ in earlier:
+            self._count(held, -size, -len(message.events))
+        return [message for message, _, _ in earlier]
 
     def _count(self, held: HeldNode, size: int, events: int) -> None:
         held.bytes += size
@@ -151,7 +164,7 @@ class HeldDeliveries:
         self.bytes += size
         self.events += events
 
-    def excess(self) -> Iterator[tuple[HeldNode, Deliver]]:
+    def excess(self, now: float) -> Iterator[tuple[HeldNode, Deliver]]:
         """Take out what is beyond the bound, if anything is."""
         if self.bytes <= self.bytes_most and self.events <= self.events_most:
             return
@@ -161,7 +174,7 @@ class HeldDeliveries:
                 (held for held in self._nodes.values() if held.messages),
                 key=lambda held: held.bytes if by_bytes else held.events,
             )
-            yield most, self.take(most)
+            yield most, self.take(most, now)
 
 
 def delivery_bytes(message: Deliver) -> int:

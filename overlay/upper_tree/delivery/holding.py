@@ -60,6 +60,7 @@ from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered
 BOUND = "its node was out of reach, or slow, and there was no room to hold more"
 LEASE = "its node was out of reach for longer than its lease"
 TOO_LARGE = "it is too large for a link"
+ENDED = "its node's process ended before it came there"
 LEAVES = "the node that held it leaves, and knows no other one"
 
 
@@ -77,9 +78,10 @@ class Holding(Machine):
         relays: Relays,
         notices: GapNotices,
         is_registered: Callable[[NodeId], bool],
+        life_of: Callable[[NodeId], int] = lambda node: 0,
     ) -> None:
         """`relays` and `notices`: of this node; `is_registered`: whether a node has registrations
-        here."""
+        here; `life_of`: the newest incarnation of it that has had some, 0 if it is not known."""
         super().__init__(port)
         self.relays = relays
         self.access = AccessNodes(port, relays)
@@ -90,6 +92,7 @@ class Holding(Machine):
         self._piece = settings.links.queue // (CONGESTED_SHARE * RELIEVED_SHARE)
         """Bytes that are sent in one turn: as many as a congested link sends to be relieved."""
         self._is_registered = is_registered
+        self.life_of = life_of
         self._congested: dict[NodeId, float] = {}  # links, and when they drained last
         self._is_leaving = False
         self._alarm = Alarm(port, HoldDue())
@@ -111,7 +114,7 @@ class Holding(Machine):
             self.port.send(peer, message)
         elif message.host is None:
             self.port.count("deliveries_held", len(message.events))
-            self.held.append(held, message)
+            self.held.append(held, message, self.port.now)
             self._respect_bound()
         elif held.reach is Reach.LOST:
             self.give_back(message.host, peer, split_by_tree(message))
@@ -121,16 +124,19 @@ class Holding(Machine):
     def give_back(self, host: Peer, peer: Peer, messages: Iterable[Deliver]) -> None:
         """Hand the host what this node, its delegate or relay, cannot bring to `peer`."""
         for each in messages:
-            undelivered = Undelivered(each.attribute, each.interval, each.hop, each.events, peer)
+            undelivered = Undelivered(
+                each.attribute, each.interval, each.hop, each.events, peer, each.life
+            )
             self.port.send(host, undelivered)
 
     def relay(self, relay: Peer, peer: Peer, message: Deliver) -> None:
         """Send a delivery through a relay."""
         for each in split_by_tree(message):
             self.port.count("deliveries_relayed", len(each.events))
-            share = DelegateShare(each.attribute, each.interval, (peer,))
+            share = DelegateShare(each.attribute, each.interval, (peer,), lives=(each.life,))
             onward = ((share,),) * len(each.events)
-            self.port.send(relay, msgspec.structs.replace(each, onward=onward))
+            passing = msgspec.structs.replace(each, onward=onward, life=0, held=0, passing=True)
+            self.port.send(relay, passing)
 
     def put_back(self, peer: Peer, messages: Sequence[Deliver]) -> None:
         """These deliveries, in order, did not reach the node: it is out of reach."""
@@ -145,7 +151,7 @@ class Holding(Machine):
             held = self._add(peer)
             self.port.count("deliveries_held", sum([len(each.events) for each in messages]))
         held.came_back()
-        self.held.put_back(held, messages)
+        self.held.put_back(held, messages, self.port.now)
         self._respect_bound()
         if held.reach is Reach.LOST:
             self._try(held)
@@ -170,7 +176,7 @@ class Holding(Machine):
             return
         self.port.count("deliveries_held", len(message.events))
         held = self.held.find(peer.id) or self._add(peer)
-        self.held.append(held, message)
+        self.held.append(held, message, self.port.now)
         self._respect_bound()
 
     @property
@@ -182,16 +188,17 @@ class Holding(Machine):
         return self.port.now - max(self._congested.values()) < HOLD_BACK_MOST
 
     def process_ended(self, peer: Peer, messages: Iterable[Deliver]) -> None:
-        """The node's process is gone, and with it the programs that these deliveries, and those
-        that are held, were for."""
+        """The node's process is gone, and with it the subscriptions that these deliveries, and
+        those that are held, were for. Its programs may be at its next process soon: that one gets a
+        notice."""
         held = self.held.find(peer.id)
-        for message in (*messages, *(() if held is None else self.held.forget(held))):
-            self.port.count("deliveries_to_ended", len(message.events))
+        self._to_ended(peer, (*messages, *(() if held is None else self.held.forget(held))))
 
-    def node_left(self, peer: Peer) -> None:
-        """The node has left in order: its subscriptions have ended."""
-        if (held := self.held.find(peer.id)) is not None:
-            self.held.forget(held)
+    def _to_ended(self, peer: Peer, messages: Iterable[Deliver]) -> None:
+        for message in messages:
+            if message.events:
+                self.port.count("deliveries_to_ended", len(message.events))
+                self.notices.given_up(peer, message.events, ENDED)
 
     def leave(self) -> None:
         """This node leaves: hand over what is held and the notices that wait, now and from now
@@ -224,7 +231,7 @@ class Holding(Machine):
     # --- giving up ---
 
     def _respect_bound(self) -> None:
-        for held, message in self.held.excess():
+        for held, message in self.held.excess(self.port.now):
             self._give_up(held.peer, (message,), BOUND)
 
     def _give_up_all(self, held: HeldNode, reason: str) -> None:
@@ -271,7 +278,7 @@ class Holding(Machine):
         for held in over:
             some: list[Deliver] = []
             while held.messages and left > 0:
-                some.append(self.held.take(held))
+                some.append(self.held.take(held, self.port.now))
                 left -= len(some[-1].events)
             self._give_up(held.peer, some, LEASE)
             if held.messages:
@@ -298,7 +305,7 @@ class Holding(Machine):
         if not held.messages:
             self.held.forget(held)
             return
-        message = self.held.take(held)
+        message = self.held.take(held, now)
         relay = None
         if not message.registrations and not held.went_by_relay:
             relay = self.relays.relay(peer.id, peer.region)
@@ -309,9 +316,10 @@ class Holding(Machine):
             self.relay(relay, peer, message)
 
     def on_link_up(self, event: LinkUp) -> None:
-        """The node is back: all that is held follows."""
+        """The node is back: what is held follows, but for what was for an earlier process."""
         held = self.held.find(event.peer.id)
         if held is not None:
+            self._to_ended(event.peer, self.held.take_earlier(held, event.incarnation))
             self._open(held)
 
     def on_link_congested(self, event: LinkCongested) -> None:
@@ -339,7 +347,7 @@ class Holding(Machine):
         self.notices.notify(held.peer)
         least = held.bytes - self._piece
         while held.messages and held.bytes > least:
-            self.port.send(held.peer, self.held.take(held))
+            self.port.send(held.peer, self.held.take(held, self.port.now))
         if held.messages:
             self._alarm.within(PIECE_PAUSE)
         else:

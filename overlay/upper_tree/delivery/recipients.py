@@ -17,7 +17,8 @@ class Recipient(NamedTuple):
     attribute: str
     interval: Interval
     previous: int = 0
-    """As in `Deliver`."""
+    life: int = 0
+    """Both as in `Deliver`."""
 
 
 def shares_of(recipients: Iterable[Recipient]) -> tuple[DelegateShare, ...]:
@@ -30,6 +31,7 @@ def shares_of(recipients: Iterable[Recipient]) -> tuple[DelegateShare, ...]:
             *key,
             tuple([each.peer for each in some]),
             tuple([each.previous for each in some]) if any(each.previous for each in some) else (),
+            tuple([each.life for each in some]) if any(each.life for each in some) else (),
         )
         for key, some in found.items()
     )
@@ -38,14 +40,18 @@ def shares_of(recipients: Iterable[Recipient]) -> tuple[DelegateShare, ...]:
 def recipients_of(shares: Iterable[DelegateShare]) -> list[Recipient]:
     """The recipients that `shares` name, one by one: the inverse of `shares_of`.
 
-    Raises ProtocolError if a share has not a number for each of its peers."""
+    Raises ProtocolError if a share has not a number and a life for each of its peers."""
     found: list[Recipient] = []
     for share in shares:
         if share.previous and len(share.previous) != len(share.peers):
             raise ProtocolError("previous events do not fit the recipients")
-        numbers = share.previous or (0,) * len(share.peers)
+        if share.lives and len(share.lives) != len(share.peers):
+            raise ProtocolError("lives do not fit the recipients")
+        nothing = (0,) * len(share.peers)
         found += [
-            Recipient(peer, share.attribute, share.interval, number)
-            for peer, number in zip(share.peers, numbers, strict=True)
+            Recipient(peer, share.attribute, share.interval, number, life)
+            for peer, number, life in zip(
+                share.peers, share.previous or nothing, share.lives or nothing, strict=True
+            )
         ]
     return found

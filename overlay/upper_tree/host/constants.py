@@ -175,5 +175,9 @@ selectors of real workloads list."""
 
 # --- hosting.py ---
 
+LIVES_MOST = 65_536
+"""Nodes of which it is remembered which start of theirs has registered here: more than a host has
+interested nodes. 8 MB. What is for one that is forgotten is tied to no start."""
+
 LEAVES_MOST = 65_536
 """Subscribers that are remembered as leaves."""

@@ -39,6 +39,7 @@ from overlay.upper_tree.host.constants import (
     FORMER_FOR,
     HOP_BOUND,
     LEAVES_MOST,
+    LIVES_MOST,
     RETAKEN,
 )
 from overlay.upper_tree.host.dry_matching import dry_matches
@@ -98,7 +99,12 @@ class Hosting(Machine):
         self._room = settings.tree.host_entries
         self.copies = CopyBudget(settings.tree.fan_out, window=settings.tree.order_hold)
         """How many copies of an event may leave this node, also as publisher and delegate (C11)."""
-        self.holding = Holding(port, settings, relays, notices, self.has_registrations)
+        self._lives: BoundedDict[NodeId, int] = BoundedDict(LIVES_MOST)
+        """The newest incarnation of a node that has registered something here."""
+        self.holding = Holding(
+            port, settings, relays, notices, self.has_registrations,
+            lambda node: self._lives.get(node, 0),
+        )  # fmt: skip
         """What is for nodes out of reach, as whatever this node owes it: host or delegate."""
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
@@ -165,6 +171,9 @@ class Hosting(Machine):
         tree = self._tree(message.attribute)
         retaken = 0
         for registration in message.registrations:
+            node, life = registration.subscriber.id, registration.life
+            if life > self._lives.get(node, 0):
+                self._lives.renew(node, life)
             if registration.confined is not None:
                 self._leaves.renew(registration.subscriber.id, None)
             if tree.retake(registration):

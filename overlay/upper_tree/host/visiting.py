@@ -353,7 +353,8 @@ class VisitHandler:
                     peer = tree.subscriber(id_)
                     matched.setdefault(peer.id, (peer, []))[1].append(id_)
                 for peer, found in matched.values():
-                    recipient = Recipient(peer, attribute, span)
+                    life = self.deliveries.holding.life_of(peer.id)
+                    recipient = Recipient(peer, attribute, span, 0, life)
                     for counted in in_batches(found, weigh_text, IDS_MOST):
                         self.deliveries.add(recipient, event, counted)
                 if self.port.sampled((event,)):

@@ -95,3 +95,16 @@ from which one node has events. By how often a part is looked at anew."""
 SAMPLED_EVENTS = 8
 """Events of a message whose attributes are remembered for completion, or up to twice as many: what
 comes together is mostly of one kind. By the attributes that completion misses."""
+
+HELD_SHARE = 0.8
+"""Of the time for which a host says that it held a delivery: so long ago at least, by this node's
+clock, it has matched. The clocks of two nodes differ in rate by less than a fifth, as for leases
+(docs/design/clusters.md)."""
+
+NAMED_ATTRIBUTES = 64
+"""Attributes of refused deliveries that a notice names, as in those of hosts
+(`NOTICE_ATTRIBUTES`)."""
+
+YOUNGER_MOST = 1_024
+"""Events that were held, of which it is remembered which subscriptions are younger: as long as they
+may wait for others of their publisher."""

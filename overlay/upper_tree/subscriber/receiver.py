@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from matching import EVERYTHING, GroupedIndex, Index, Interval, Predicate, Shares, place
+from overlay.bounded import BoundedDict
 from overlay.client import Delivery, Event
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
@@ -27,7 +28,12 @@ from overlay.upper_tree.event_history import EventArrival, EventHistory, ShownTo
 from overlay.upper_tree.events import DeliveriesMissed, Visited
 from overlay.upper_tree.messages import EVENT_TREE, Deliver, DeliveriesGivenUp, value_in
 from overlay.upper_tree.partition import describe
-from overlay.upper_tree.subscriber.constants import SAMPLED_EVENTS
+from overlay.upper_tree.subscriber.constants import (
+    HELD_SHARE,
+    NAMED_ATTRIBUTES,
+    SAMPLED_EVENTS,
+    YOUNGER_MOST,
+)
 from overlay.upper_tree.subscriber.publication_order import Passage, PublicationOrder, Ready
 from overlay.upper_tree.visits import check_places
 
@@ -177,8 +183,16 @@ class RecipientLookup:
 class Receiver(Machine):
     """Shows each event once to each local subscription that it matches."""
 
-    def __init__(self, port: Port, settings: Settings, history: EventHistory) -> None:
+    def __init__(
+        self, port: Port, settings: Settings, history: EventHistory, incarnation: int = 0
+    ) -> None:
+        """`incarnation`: this node's; 0: it takes what was for any."""
         super().__init__(port)
+        self._incarnation = incarnation
+        self._ages: dict[str, float] = {}
+        """When each subscription was added (Port's seconds), the latest last."""
+        self._younger: BoundedDict[Identity, Mapping[str, None]] = BoundedDict(YOUNGER_MOST)
+        """Of events that a host has held, subscriptions that are younger than its match."""
         self.settings = settings.tree
         self.history = history
         self.index: Index[str] = Index()
@@ -217,6 +231,7 @@ class Receiver(Machine):
         else:
             self.gathering.add(subscription, predicate, gathered)
             self._gathered[subscription] = predicate
+        self._ages[subscription] = self.port.now
         self.required.update(trees)
         self.pivots[subscription] = tuple(dict.fromkeys(pivots))
         self.order.register(subscription, predicate, pivots)
@@ -232,6 +247,7 @@ class Receiver(Machine):
         """Show events for this subscription no more; it has so many conjunctions. Returns the
         number of this change."""
         self.pivots.pop(subscription, None)
+        self._ages.pop(subscription, None)
         self.order.end(subscription)
         if subscription in self.index:
             self.index.remove(subscription)
@@ -273,6 +289,9 @@ class Receiver(Machine):
             check_places(len(message.events), [places for _, _, places in message.apart])
         if message.onward:
             self.port.emit(Delegated(sender, message))
+        if 0 < message.life < self._incarnation:
+            self._refuse_earlier(message)
+            return
         lookup: ArrivalLookup = DeliveredLookup(message, sender.id)
         if sender.id != self.port.me.id:
             for event in self.port.sampled(message.events):
@@ -281,6 +300,8 @@ class Receiver(Machine):
                     "arrive", event=event.identity, peer=sender.id, attribute=attribute,
                     hop=message.hop,
                 )  # fmt: skip
+        if message.passing:
+            return
         fresh: Sequence[Event] = message.events
         if message.registrations:
             fresh = self._complete(sender, message)
@@ -289,6 +310,8 @@ class Receiver(Machine):
             if len(fresh) < len(message.events):
                 self._count_duplicates(sender, message.events, fresh)
             self.seen.add(fresh, 1)
+        if message.held:
+            fresh = self._without_younger(message, fresh)
         for event in fresh[:: len(fresh) // SAMPLED_EVENTS or 1]:
             if event.publisher != self.port.me.id:  # of our own they were seen when they set out
                 self.history.saw(tuple(event.attributes))
@@ -299,6 +322,69 @@ class Receiver(Machine):
         named = self._named(message)
         for event in self.port.sampled(self._show_checked(fresh, lookup, named)):
             self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
+
+    def _refuse_earlier(self, message: Deliver) -> None:
+        """A host has matched events for subscriptions of an earlier process, which have come late.
+        Whether that process had them is not known: programs that were there may miss them."""
+        events = message.events
+        self.port.count("deliveries_of_earlier_life", len(events))
+        if events:
+            names = dict.fromkeys(name for event in events for name in event.attributes)
+            first, last = min(events, key=_published), max(events, key=_published)
+            self.port.emit(
+                DeliveriesMissed(
+                    DeliveriesGivenUp(
+                        *(len(events), first.identity, last.identity, first.time, last.time),
+                        "they came late, for an earlier process of this node",
+                        attributes=tuple(names) if len(names) <= NAMED_ATTRIBUTES else (),
+                    )
+                )
+            )
+
+    def _without_younger(self, message: Deliver, fresh: Sequence[Event]) -> Sequence[Event]:
+        """The events without those that only subscriptions match which are younger than the host's
+        match: these are owed nothing that is older than they are, and are not shown the others."""
+        since = self.port.now - HELD_SHARE * message.held / 1000
+        younger: dict[str, None] = {}
+        for subscription, added in reversed(self._ages.items()):
+            if added <= since:
+                break
+            younger[subscription] = None
+        if not younger:
+            return fresh
+        kept: list[Event] = []
+        for event in fresh:
+            matching = self._matching(event)
+            if any(key not in younger for key in matching):
+                kept.append(event)
+                if any(key in younger for key in matching):
+                    self._younger[event.publisher, event.incarnation, event.sequence] = younger
+        self.port.count("deliveries_of_earlier_life", len(fresh) - len(kept))
+        return kept
+
+    def _without_barred(
+        self, events: Sequence[Event], places: Mapping[int, Sequence[int]]
+    ) -> dict[int, list[int]]:
+        """The places of events for clients that gather, without those of which only subscriptions
+        of theirs match that are younger."""
+        found: dict[int, list[int]] = {}
+        for client, mine in places.items():
+            for place_ in mine:
+                event = events[place_]
+                barred = self._barred(event)
+                keys = self.gathering.match(event.attributes) if barred else ()
+                if not barred or any(
+                    key not in barred and self.gathering.group_of(key) == client for key in keys
+                ):
+                    found.setdefault(client, []).append(place_)
+        return found
+
+    def _barred(self, event: Event) -> Mapping[str, None]:
+        """The subscriptions that are younger than the event."""
+        return self._younger.get((event.publisher, event.incarnation, event.sequence), {})
+
+    def _matching(self, event: Event) -> list[str]:
+        return [*self.index.match(event.attributes), *self.gathering.match(event.attributes)]
 
     def on_deliveries_given_up(self, sender: Peer, message: DeliveriesGivenUp) -> None:
         """A host could not bring events to this node, or an owner took it for dead.
@@ -432,7 +518,10 @@ class Receiver(Machine):
             witnesses = dict(sorted(witnesses.items()))
             wanted = [events[place] for place in witnesses]
         self.port.count("delivered", len(deliveries) + sum(map(len, shares.places.values())))
-        arrived = Arrived(tuple(deliveries), gathered, shares.places)
+        places = shares.places
+        if self._younger:
+            places = self._without_barred(gathered, places)
+        arrived = Arrived(tuple(deliveries), gathered, places)
         pivots = list(map(self.pivots.__getitem__, witnesses.values()))
         arrivals = lookup.resolve_later(pivots, wanted)
         self.history.shown(wanted, ShownTo(arrivals, RecipientLookup(arrived), self.latest))
@@ -454,6 +543,8 @@ class Receiver(Machine):
             )
             if keys is None:
                 keys = self.index.match(event.attributes)
+            if self._younger:
+                keys = [key for key in keys if key not in self._barred(event)]
             if keys:
                 witnesses.setdefault(position, keys[0])
             for key in keys:
@@ -520,3 +611,7 @@ class Receiver(Machine):
                 return
             del self.partial_matches[identity]
             self.port.count("half_counted_expired")
+
+
+def _published(event: Event) -> float:
+    return event.time

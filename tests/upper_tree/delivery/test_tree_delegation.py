@@ -229,7 +229,7 @@ def test_a_node_whose_process_is_gone_is_given_up_at_once() -> None:
     rig.host.port.hear(LinkDown(peer("s0"), "s7 is at s0:1", False, lost, SessionEnd.GONE))
     rig.net.flush()
     assert rig.host.port.counts["deliveries_to_ended"] == 1
-    assert "deliveries_lost" not in rig.host.port.counts, "no program is left that could miss it"
+    assert "deliveries_lost" not in rig.host.port.counts, "its next process hears of it"
 
 
 def test_a_link_that_came_up_meanwhile_is_tried_as_long_again() -> None:

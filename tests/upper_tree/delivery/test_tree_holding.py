@@ -22,6 +22,7 @@ from overlay.upper_tree.delivery.constants import (
     HOLD_BACK_MOST,
     HOLD_CHECK,
     NOTICE_ATTRIBUTES,
+    NOTICE_DIALLED,
     NOTICE_FOR,
     NOTICE_PAUSE,
     ON_ITS_WAY,
@@ -285,7 +286,7 @@ def test_a_notice_names_attributes_and_since_when_nothing_was_matched() -> None:
     assert (unknown.attributes, unknown.lapsed_for) == ((), 0.0)
 
 
-def test_a_process_that_has_ended_gets_nothing_and_is_informed_nothing() -> None:
+def test_what_was_for_a_process_that_has_ended_its_next_one_gets_a_notice_of() -> None:
     host = Host()
     host.lose(message(1))
     host.deliver(2)
@@ -293,7 +294,57 @@ def test_a_process_that_has_ended_gets_nothing_and_is_informed_nothing() -> None
     assert host.port.counts["deliveries_to_ended"] == 2
     assert not host.dropped()
     assert not host.holding.held
-    assert not len(host.notices)
+    host.port.sent.clear()
+    dialled = 0
+    for _ in range(int(3 * NOTICE_DIALLED / NOTICE_PAUSE)):
+        host.port.advance(NOTICE_PAUSE)
+        notices = host.port.take(DeliveriesGivenUp)
+        assert all((one.count, one.first, one.last) == (2, "p.1.1", "p.1.2") for one in notices)
+        host.lose(*notices, end=SessionEnd.GONE)  # nobody is there yet
+        dialled += len(notices)
+    assert 0 < dialled <= NOTICE_DIALLED / NOTICE_PAUSE, "then it is waited for"
+    host.port.hear(LinkUp(S, True, 2))
+    assert host.reported() == [(2, "p.1.1", "p.1.2")]
+
+
+def test_a_notice_outlives_the_process_that_was_to_get_it() -> None:
+    host = Host(held_events=1)
+    host.lose(message(1))
+    host.deliver(2, 3)
+    host.lose(message(1), end=SessionEnd.GONE)
+    host.port.sent.clear()
+    host.port.hear(LinkUp(S, True, 2))
+    ((count, first, last),) = host.reported()
+    assert (count, first, last) == (3, "p.1.1", "p.1.3"), "with what was held when it ended"
+
+
+def test_what_is_held_for_an_earlier_process_is_not_sent_to_the_next_one() -> None:
+    host = Host()
+    first, second = (replace(message(number), life=number) for number in (1, 2))
+    host.lose(first)
+    host.holding.send(S, second)
+    host.holding.send(S, message(3))
+    host.lose(first)
+    host.port.sent.clear()
+    host.port.hear(LinkUp(S, True, 2))
+    sent = host.port.sent[:]
+    assert host.arrives() == [2, 3], "of the third it is not known"
+    host.port.sent = sent
+    assert host.reported() == [(1, "p.1.1", "p.1.1")]
+
+
+def test_what_is_held_says_for_how_long() -> None:
+    host = Host()
+    host.lose(message(1))
+    host.deliver(2)
+    host.port.advance(0.5)
+    host.lose(message(1))
+    host.port.sent.clear()
+    host.port.hear(LinkUp(S, True))
+    host.port.hear(LinkUp(S, True))
+    held = {one.events[0].sequence: one.held for _, one in host.port.sent_to(Deliver)}
+    assert held[2] == 500
+    assert held[1] <= 500
 
 
 def test_a_relay_that_gives_nothing_back_brings_the_rest() -> None:
