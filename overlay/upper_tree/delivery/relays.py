@@ -40,14 +40,20 @@ DeliveryKey = tuple[str, int, int, str, NodeId]
 delegate delivers it ("": the host itself). Two hosts may be each other's relays for one event."""
 
 
+PASSED = ">"
+"""Before the host in the key of what a relay passes on."""
+
+
 def delivery_keys(events: Sequence[Event], attribute: str, host: NodeId) -> list[DeliveryKey]:
     """The keys of these events' deliveries through one tree."""
     return [(e.publisher, e.incarnation, e.sequence, attribute, host) for e in events]
 
 
 def keys_of(message: Deliver) -> list[DeliveryKey]:
-    """The keys of a message whose events all came through one tree."""
+    """The keys of a message whose events all came through one tree. What the receiver only passes
+    on is another delivery than the same event for itself."""
     host = "" if message.host is None else message.host.id
+    host = PASSED + host if message.passing else host
     return delivery_keys(message.events, message.attribute, host)
 
 
