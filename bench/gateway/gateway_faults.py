@@ -8,8 +8,11 @@ from bench.mutations.planting import fault, replace
 from canopy.feeds import datatypes
 from canopy.gateway.access import Access, Grant
 from canopy.gateway.mqtt import topics
+from canopy.gateway.mqtt.door import MqttDoor, _Session
 from canopy.wire.token_file import Token, TokenFile
 
+ATTACKS = "tests/attacks/gateway/test_attacks_gateway.py"
+MQTT = "tests/canopy/gateway/test_gateway_mqtt.py"
 PARTS = "tests/canopy/gateway/test_gateway_parts.py"
 
 
@@ -62,3 +65,25 @@ def gateway_forgets_shared_names() -> None:
         return datatypes.FORM.sub("", media_type)
 
     replace(datatypes.payload_type, plain)
+
+
+@fault("gateway", ATTACKS, "test_a_will_needs_a_token_that_is_good_when_it_comes")
+def gateway_keeps_wills_of_lost_tokens() -> None:
+    """The will of a client whose token was removed is published."""
+    original = _Session._leave_will
+
+    async def _leave_will(self: _Session) -> None:
+        self._access = Access(None)
+        await original(self)
+
+    replace(original, _leave_will)
+
+
+@fault("gateway", MQTT, "test_statements[taken_over]")
+def gateway_leaves_former_sessions() -> None:
+    """A client that connects again leaves its former connection as it is."""
+
+    async def _take_over(self: MqttDoor, session: _Session) -> None:
+        pass
+
+    replace(MqttDoor._take_over, _take_over)

@@ -15,6 +15,7 @@ docs/reference/formats.md has them in full:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -50,9 +51,11 @@ class BadEventError(ValueError):
 
 class Faulty(dict[Any, Any]):
     """An object with invalid names; `fault` says why. Kept in place of the object, so that a
-    parser's hook can report the fault without ending the parsing."""
+    parser's hook can report the fault without ending the parsing. `twice`: the names that are given
+    more than once, of which it has the last value."""
 
     fault: str = ""
+    twice: frozenset[str] = frozenset()
 
 
 def object_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -63,12 +66,12 @@ def object_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
         return faulty("a name is not a text")
     if len(found) == len(pairs):
         return found
-    seen: dict[Any, None] = {}
-    for name, _ in pairs:
-        if name in seen:
-            return faulty(f"the name {show(name)} is given twice")
-        seen[name] = None
-    return found
+    names = Counter(name for name, _ in pairs)
+    twice = [name for name, count in names.items() if count > 1]
+    doubled = faulty(f"the name {show(twice[0])} is given twice")
+    doubled.update(found)
+    doubled.twice = frozenset(twice)
+    return doubled
 
 
 def faulty(fault: str) -> Faulty:

@@ -31,6 +31,7 @@ def is_collection(value: Any) -> bool:
     stands."""
     return (
         isinstance(value, Mapping)
+        and not isinstance(value, Faulty)
         and value.get("type") == "FeatureCollection"
         and isinstance(value.get("features"), list)
     )

@@ -8,6 +8,7 @@ integers are exact.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -24,6 +25,9 @@ class IncompleteError(BadEventError):
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=object_of)
+_loose_decoder = json.JSONDecoder(
+    object_pairs_hook=object_of, parse_int=lambda text: int(text) if len(text) < 4000 else math.inf
+)
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -31,10 +35,11 @@ SPACE: Final = " \t\r\n"
 NO_SPACE: Final = re.compile(f"[^{SPACE}]")
 
 
-def parse(raw: bytes) -> Any:
-    """The value in `raw`. Raises BadEventError with the reason and the place."""
+def parse(raw: bytes, *, loosely: bool = False) -> Any:
+    """The value in `raw`. `loosely`: an integer that is too long to be read is an infinity. Raises
+    BadEventError with the reason and the place."""
     text = _decoded(raw).strip(SPACE)
-    value, end = _value_at(text, 0)
+    value, end = _value_at(text, 0, _loose_decoder if loosely else _decoder)
     if text[end:].strip(SPACE):
         raise BadEventError(f"not JSON: more text after the value, at column {end + 1}")
     return value
@@ -57,10 +62,10 @@ def _decoded(raw: bytes) -> str:
         raise BadEventError(f"invalid UTF-8 at byte {error.start + 1}") from None
 
 
-def _value_at(text: str, at: int) -> tuple[Any, int]:
+def _value_at(text: str, at: int, decoder: json.JSONDecoder = _decoder) -> tuple[Any, int]:
     """The value that begins there, and where it ends."""
     try:
-        return _decoder.raw_decode(text, at)
+        return decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
         is_cut = error.msg.startswith("Expecting") and not text[error.pos :].strip(SPACE)
         kind = IncompleteError if is_cut else BadEventError

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import mqtt5
 import trio
@@ -27,10 +28,17 @@ from canopy.gateway.constants import (
 )
 from canopy.gateway.following import Feed, Item, Wanted, follow
 from canopy.gateway.http.exchange import Gone
-from canopy.gateway.mqtt.messages import draft_of, publish_packet, topic_of
-from canopy.gateway.mqtt.packets import MalformedError, PacketStream
-from canopy.gateway.mqtt.topics import GAP, Filter, TopicFilterError, parse_filter
-from canopy.gateway.publishing import publish, publish_each
+from canopy.gateway.mqtt.checking import MalformedError, is_shared, is_wild
+from canopy.gateway.mqtt.messages import (
+    TopicError,
+    message_of,
+    publish_packet,
+    remaining,
+    topic_of,
+)
+from canopy.gateway.mqtt.packets import PacketStream
+from canopy.gateway.mqtt.topics import GAP, TOPIC, Filter, TopicFilterError, parse_filter
+from canopy.gateway.publishing import check_allowed, publish, publish_each
 from canopy.wire.log import Log
 from overlay.client import Draft
 
@@ -38,11 +46,13 @@ OLD_VERSION: Final = b"\x20\x02\x00\x01"
 """CONNACK of MQTT 3.1.1: unacceptable protocol version."""
 
 Reason = mqtt5.DisconnectReasonCode
+ConnAck = mqtt5.ConnAckReasonCode
+PubAck = mqtt5.PubAckReasonCode
 PUBACKS: Final = {
-    400: mqtt5.PubAckReasonCode.PAYLOAD_FORMAT_INVALID,
-    401: mqtt5.PubAckReasonCode.NOT_AUTHORIZED,
-    403: mqtt5.PubAckReasonCode.NOT_AUTHORIZED,
-    429: mqtt5.PubAckReasonCode.QUOTA_EXCEEDED,
+    400: PubAck.PAYLOAD_FORMAT_INVALID,
+    401: PubAck.NOT_AUTHORIZED,
+    403: PubAck.NOT_AUTHORIZED,
+    429: PubAck.QUOTA_EXCEEDED,
 }
 SUBACKS: Final = {
     400: mqtt5.SubAckReasonCode.TOPIC_FILTER_INVALID,
@@ -60,6 +70,14 @@ class Ended(Exception):  # noqa: N818 - what happened
         self.code = code
 
 
+class WillError(Exception):
+    """A CONNECT is refused because of its will; `code` of the CONNACK."""
+
+    def __init__(self, code: mqtt5.ConnAckReasonCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
 class MqttDoor:
     """Serves connections. One for all of them."""
 
@@ -68,6 +86,9 @@ class MqttDoor:
         self._access = access
         self._log = log
         self._drafting = Drafting()
+        self._sessions: dict[tuple[str, str], _Session] = {}
+        """Who is connected, by the token's name and the client identifier: no client takes over
+        that of another token."""
 
     async def serve(
         self, stream: trio.abc.Stream, peer: str, welcome: Callable[[], None] = lambda: None
@@ -75,44 +96,106 @@ class MqttDoor:
         """Serve one connection; `peer` is for the log, and `welcome` is called when it has shown
         that it may be here."""
         wire = PacketStream(stream)
+        session: _Session | None = None
         try:
-            session: _Session | None = None
             with trio.move_on_after(HEAD_TIMEOUT):
                 connect = await wire.receive()
                 if isinstance(connect, mqtt5.ConnectPacket):
-                    session = await self._welcome(wire, connect, peer)
-            if session is not None:
+                    session = await self._admit(wire, connect, peer)
+                    if session is not None:
+                        await self._take_over(session)
+                        await session.welcome()
+            if session is not None and session.is_welcome:
                 welcome()
                 await session.run()
         except MalformedError as error:
             self._log.debug("malformed", peer=peer, reason=str(error))
             with suppress(Gone), trio.move_on_after(1.0):
-                if error.is_old:
-                    await wire.send_raw(OLD_VERSION)
-                else:
-                    await wire.send(_disconnect(error.code, str(error)))
+                await _reject(wire, error, session is not None)
         except Gone as error:
             self._log.debug("gone", peer=peer, reason=str(error))
+        finally:
+            if session is not None:
+                session.over.set()
+                if self._sessions.get(session.key) is session:
+                    del self._sessions[session.key]
 
-    async def _welcome(
+    async def _admit(
         self, wire: PacketStream, connect: mqtt5.ConnectPacket, peer: str
     ) -> _Session | None:
-        """Begin a session for who may have one: a client's token is its password."""
-        code = mqtt5.ConnAckReasonCode
-        if connect.authentication_method is not None:
-            refused, status = "no such authentication", code.BAD_AUTHENTICATION_METHOD
-        else:
-            try:
-                grant = self._access.grant((connect.password or b"").decode("utf-8", "replace"))
-                session = _Session(self._client, self._access, grant, connect, wire, self._drafting)
-                await session.welcome()
-                return session
-            except Refused as error:
-                refused = error.reason
-                status = code.SERVER_UNAVAILABLE if error.status == 503 else code.NOT_AUTHORIZED
+        """A session for who may have one: a client's token is its password."""
+        wire.most = min(connect.max_packet_size or MESSAGE_LIMIT, MESSAGE_LIMIT)
+        wire.may_explain = connect.request_problem_info
+        try:
+            if connect.authentication_method is not None:
+                raise Ended(Reason.UNSPECIFIED_ERROR, "no such authentication")
+            grant = self._access.grant((connect.password or b"").decode("utf-8", "replace"))
+            will = self._will(connect.will, grant)
+            about = {"peer": peer, "client": connect.client_id}
+            services = Services(self._client, self._access, self._drafting, self._log, about)
+            return _Session(services, grant, connect, wire, will)
+        except Ended as error:
+            refused, status = str(error), ConnAck.BAD_AUTHENTICATION_METHOD
+        except WillError as error:
+            refused, status = str(error), error.code
+        except Refused as error:
+            refused = error.reason
+            status = ConnAck.SERVER_UNAVAILABLE if error.status == 503 else ConnAck.NOT_AUTHORIZED
         self._log.info("refused", peer=peer, client=connect.client_id, reason=refused)
         await wire.send(mqtt5.ConnAckPacket(reason_code=status, reason_str=one_line(refused)))
         return None
+
+    def _will(self, will: mqtt5.Will | None, grant: Grant) -> Draft | None:
+        """The event of a will. Raises WillError, and Refused if the token does not allow it."""
+        if will is None:
+            return None
+        if will.retain:
+            raise WillError(ConnAck.RETAIN_NOT_SUPPORTED, "there are no retained messages here")
+        if will.qos == mqtt5.QoS.EXACTLY_ONCE:
+            raise WillError(ConnAck.QUALITY_NOT_SUPPORTED, "quality of service 0 and 1 are served")
+        if not will.topic or is_wild(will.topic):
+            raise WillError(
+                ConnAck.TOPIC_NAME_INVALID, "the will's topic is empty or has wildcards"
+            )
+        try:
+            draft = message_of(will.topic, will.payload or b"", will).draft
+        except TopicError as error:
+            raise WillError(ConnAck.TOPIC_NAME_INVALID, f"the will: {error}") from None
+        except BadEventError as error:
+            raise WillError(ConnAck.PAYLOAD_FORMAT_INVALID, f"the will: {error}") from None
+        check_allowed(grant, (draft,))
+        return draft
+
+    async def _take_over(self, session: _Session) -> None:
+        """End what the same client left behind, its will included, before it is welcomed (MQTT 5.0,
+        3.1.4)."""
+        while (former := self._sessions.get(session.key)) is not None:
+            former.end(Ended(Reason.SESSION_TAKEN_OVER, "the client has connected again"))
+            await former.over.wait()
+        self._sessions[session.key] = session
+
+
+async def _reject(wire: PacketStream, error: MalformedError, is_welcome: bool) -> None:
+    """Say why a connection ends. No DISCONNECT comes before a CONNACK (MQTT 5.0, 3.14), and who has
+    not sent a CONNECT hears nothing."""
+    if is_welcome:
+        await wire.send(_disconnect(error.code, str(error)))
+    elif error.is_old:
+        await wire.send_raw(OLD_VERSION)
+    elif error.is_connect:
+        is_protocol = error.code == Reason.PROTOCOL_ERROR
+        code = ConnAck.PROTOCOL_ERROR if is_protocol else ConnAck.MALFORMED_PACKET
+        await wire.send(mqtt5.ConnAckPacket(reason_code=code, reason_str=one_line(str(error))))
+
+
+class Services(NamedTuple):
+    """What a session uses. `about`: whom the log names."""
+
+    client: AsyncClient
+    access: Access
+    drafting: Drafting
+    log: Log
+    about: dict[str, str]
 
 
 class _Subscription:
@@ -131,48 +214,62 @@ class _Session:
 
     def __init__(
         self,
-        client: AsyncClient,
-        access: Access,
+        services: Services,
         grant: Grant,
         connect: mqtt5.ConnectPacket,
         wire: PacketStream,
-        drafting: Drafting,
+        will: Draft | None,
     ) -> None:
-        self._client = client
-        self._access = access
+        self._services = services
+        self._client = services.client
+        self._access = services.access
         self._grant = grant
         self._wire = wire
-        self._drafting = drafting
-        self._will = connect.will
-        self._id = connect.client_id
+        self._will = will
+        self._assigned = None if connect.client_id else f"canopy-{secrets.token_hex(6)}"
+        self.key = (grant.name, connect.client_id or self._assigned or "")
+        self.over = trio.Event()
+        """Set when the connection is closed, and the will published if it has to be."""
+        self.is_welcome = False
+        self._has_expiry = connect.session_expiry_interval > 0
         self._keep_alive = 1.5 * connect.keep_alive or math.inf  # MQTT 5.0, section 3.1.2.10
-        self._most = min(connect.max_packet_size or MESSAGE_LIMIT, MESSAGE_LIMIT)
         self._subscriptions: dict[str, _Subscription] = {}
         self._hears_gaps = False
         self._window = min(connect.receive_max, IN_FLIGHT)
         self._room = trio.Semaphore(self._window)
         self._unacknowledged: set[int] = set()
         self._number = 0
+        self._ending = trio.Event()
+        self._why = Ended(Reason.UNSPECIFIED_ERROR, "")
+        self._logged: set[str] = set()
+
+    def end(self, why: Ended) -> None:
+        """End it for this reason. `over` is set then."""
+        self._why = why
+        self._ending.set()
 
     async def welcome(self) -> None:
         """Say what is served here. Raises Gone."""
-        assigned = None if self._id else f"canopy-{secrets.token_hex(6)}"
         about = mqtt5.ConnAckPacket(
             session_expiry_interval=0,
-            assigned_client_id=assigned,
+            assigned_client_id=self._assigned,
             receive_max=IN_FLIGHT,
             max_qos=mqtt5.QoS.AT_LEAST_ONCE,
             retain_available=False,
             max_packet_size=MESSAGE_LIMIT,
             shared_subscription_available=False,
         )
+        if len(about.write()) > self._wire.most:
+            raise Gone("the client takes no packet that is as large as a CONNACK")
         await self._wire.send(about)
+        self.is_welcome = True
 
     async def run(self) -> None:
         """Serve until one side ends it."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch)
+                nursery.start_soon(self._until_ended)
                 await self._read(nursery)
                 nursery.cancel_scope.cancel()
         except* Ended as group:
@@ -184,9 +281,13 @@ class _Session:
             raise group.exceptions[0] from None
         finally:
             with trio.move_on_after(5.0, shield=True):
+                await self._leave_will()
                 for subscription in self._subscriptions.values():
                     await subscription.feed.close()
-                await self._leave_will()
+
+    async def _until_ended(self) -> None:
+        await self._ending.wait()
+        raise self._why
 
     async def _watch(self) -> None:
         while self._access.is_still_good(self._grant):
@@ -213,6 +314,8 @@ class _Session:
                 case mqtt5.PingReqPacket():
                     await self._wire.send(mqtt5.PingRespPacket())
                 case mqtt5.DisconnectPacket():
+                    if packet.session_expiry_interval and not self._has_expiry:
+                        raise Ended(Reason.PROTOCOL_ERROR, "a session that was to end at once")
                     if packet.reason_code == Reason.NORMAL_DISCONNECTION:
                         self._will = None
                     return
@@ -224,13 +327,17 @@ class _Session:
         ended: Ended | None = None
         packets: list[mqtt5.PublishPacket] = []
         drafts: list[Draft] = []
-        bad: dict[int, str] = {}  # why, by place
+        told: list[str] = []
+        bad: dict[int, BadEventError] = {}  # why, by place
         for packet in (first, *self._wire.publications(PUBLISHED_TOGETHER - 1)):
             try:
                 self._check(packet)
-                drafts.append(self._draft(packet.topic, packet.payload, packet))
+                found = message_of(packet.topic, packet.payload, packet)
+                drafts.append(named(self._services.drafting, found.draft))
+                told.append(found.told)
             except BadEventError as error:
-                bad[len(packets)] = one_line(str(error))
+                bad[len(packets)] = error
+                told.append(str(error))
             except Ended as error:
                 ended = error
                 break
@@ -238,20 +345,31 @@ class _Session:
         refusals = iter(await publish_each(self._client, self._grant, drafts))
         answers = []
         for place, packet in enumerate(packets):  # in the order in which they came: section 4.6
-            code, reason = mqtt5.PubAckReasonCode.SUCCESS, bad.get(place)
-            if reason is not None:
-                code = mqtt5.PubAckReasonCode.PAYLOAD_FORMAT_INVALID
+            code, reason = PubAck.SUCCESS, told[place]
+            if (fault := bad.get(place)) is not None:
+                is_topic = isinstance(fault, TopicError)
+                code = PubAck.TOPIC_NAME_INVALID if is_topic else PubAck.PAYLOAD_FORMAT_INVALID
             elif (refused := next(refusals)) is not None:
-                code = PUBACKS.get(refused.status, mqtt5.PubAckReasonCode.UNSPECIFIED_ERROR)
-                reason = one_line(refused.reason)
+                code = PUBACKS.get(refused.status, PubAck.UNSPECIFIED_ERROR)
+                reason = refused.reason
             if packet.packet_id is not None:
+                about = one_line(reason) or None
                 answers.append(
-                    mqtt5.PubAckPacket(packet.packet_id, reason_code=code, reason_str=reason)
+                    mqtt5.PubAckPacket(packet.packet_id, reason_code=code, reason_str=about)
                 )
+            elif reason:  # nothing of quality of service 0 is answered
+                self._log("not_published" if code else "not_attributes", reason, packet.topic)
         if answers:
             await self._wire.send(*answers)
         if ended is not None:
             raise ended
+
+    def _log(self, what: str, reason: str, topic: str) -> None:
+        """Log what the client does not hear; after the first time of each kind for who looks for
+        it."""
+        log = self._services.log.debug if what in self._logged else self._services.log.info
+        self._logged.add(what)
+        log(what, topic=topic, reason=one_line(reason), **self._services.about)
 
     def _check(self, packet: mqtt5.PublishPacket) -> None:
         if packet.retain:
@@ -261,18 +379,20 @@ class _Session:
         if packet.topic_alias is not None:
             raise Ended(Reason.TOPIC_ALIAS_INVALID, "topic aliases are not served")
 
-    def _draft(self, topic: str, payload: bytes, packet: mqtt5.PublishPacket | mqtt5.Will) -> Draft:
-        """The event of a publication. Raises BadEventError."""
-        draft = draft_of(topic, payload, packet.content_type, packet.user_properties)
-        return self._drafting.draft(draft.attributes, draft.payload, draft.payload_type)
-
     async def _leave_will(self) -> None:
-        """Publish the will of a client that has not said that it goes (MQTT 5.0, 3.1.2.5)."""
+        """Publish the will of a client that has not said that it goes (MQTT 5.0, 3.1.2.5), if its
+        token is still good. A session ends with its connection, and a delay of the will with it."""
         will, self._will = self._will, None
-        if will is not None:
-            with suppress(Refused, BadEventError):
-                draft = self._draft(will.topic, will.payload or b"", will)
-                await publish(self._client, self._grant, [draft])
+        if will is None:
+            return
+        topic = str(will.attributes.get(TOPIC))
+        if not self._access.is_still_good(self._grant):
+            self._log("will_not_published", "the token is no longer good", topic)
+            return
+        try:
+            await publish(self._client, self._grant, [named(self._services.drafting, will)])
+        except Refused as error:
+            self._log("will_not_published", error.reason, topic)
 
     async def _subscribe(self, packet: mqtt5.SubscribePacket, nursery: trio.Nursery) -> None:
         codes: list[mqtt5.SubAckReasonCode] = []
@@ -295,11 +415,11 @@ class _Session:
         code, qos = mqtt5.SubAckReasonCode, mqtt5.QoS
         once = wanted.max_qos == qos.AT_MOST_ONCE
         granted = code.GRANTED_QOS_AT_MOST_ONCE if once else code.GRANTED_QOS_AT_LEAST_ONCE
-        if wanted.pattern.startswith("$share/"):
+        if is_shared(wanted.pattern):
             return code.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
         if wanted.pattern == GAP:
             self._hears_gaps = True
-            return granted
+            return code.GRANTED_QOS_AT_MOST_ONCE
         if wanted.no_local:
             raise Refused(409, "the option No Local is not served")
         if wanted.pattern not in self._subscriptions and len(self._subscriptions) >= FILTERS:
@@ -357,12 +477,17 @@ class _Session:
         if subscription.qos != mqtt5.QoS.AT_MOST_ONCE:
             await self._room.acquire()
             number = self._free_number()
-        packet = publish_packet(item.data, subscription.qos, number, subscription.id).write()
-        if len(packet) <= self._most:  # a client never gets more than it takes (3.1.2.11.4)
-            await self._wire.send_raw(packet)
-            return
+        expiry = remaining(item.data, time.time())  # it may have waited for room
+        if expiry != 0:
+            made = publish_packet(item.data, subscription.qos, number, subscription.id, expiry)
+            packet = made.write()
+            if len(packet) <= self._wire.most:  # a client gets no more than it takes (3.1.2.11.4)
+                await self._wire.send_raw(packet)
+                return
         if number is not None:
             self._acknowledged(number)
+        if expiry == 0:
+            return
         await self._pass_on(Item("gap", "", {"cause": "too-large", "event": item.id}), subscription)
 
     def _free_number(self) -> int:
@@ -377,6 +502,11 @@ class _Session:
         if number in self._unacknowledged:
             self._unacknowledged.discard(number)
             self._room.release()
+
+
+def named(drafting: Drafting, draft: Draft) -> Draft:
+    """The event of a message with an `id`."""
+    return drafting.draft(draft.attributes, draft.payload, draft.payload_type)
 
 
 def _disconnect(code: mqtt5.DisconnectReasonCode, reason: str) -> mqtt5.DisconnectPacket:

@@ -4,21 +4,39 @@ Attributes are, where names meet the first wins: ``topic``; the user properties;
 of a payload that is a JSON object. The payload itself stays as it is. A user property is a text, so
 one that is a JSON number, true, false or null is that value, and one in double quotes a JSON text:
 `"5"` is the text 5, and a text with line ends comes so.
+
+What cannot be an attribute takes nothing else along: the message is published without it, and its
+sender is told. What MQTT passes on beside that are the attributes ``mqtt…`` (`PASSED`), which are
+properties again when the event leaves.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
+import math
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import mqtt5
+import msgspec
 
 from canopy.feeds.context import FORBIDDEN
-from canopy.feeds.drafts import BadEventError, check_fields, check_size, set_type, split_fields
+from canopy.feeds.drafts import (
+    BadEventError,
+    Faulty,
+    check_size,
+    is_attribute,
+    is_scalar,
+    show,
+)
 from canopy.feeds.jsontext import JSON, is_json_type, parse
+from canopy.feeds.lines import MARK
+from canopy.gateway.mqtt.checking import is_wild
 from canopy.gateway.mqtt.topics import TOPIC
-from matching import Value
+from matching import Value, check_value
 from overlay.client import Draft, Event
 
 JSON_VALUE: Final = re.compile(r'-?\d[\d.eE+-]*|true|false|null|".*"', re.DOTALL)
@@ -26,33 +44,99 @@ BAD_TOPIC: Final = re.compile(f"[+#]|{FORBIDDEN.pattern}")
 TEXT_MOST: Final = 65_535
 """Bytes of a text of MQTT."""
 
+RESPONSE: Final = "mqttresponsetopic"
+CORRELATION: Final = "mqttcorrelation"
+EXPIRY: Final = "mqttexpiry"
+FORMAT: Final = "mqttformat"
+PROPERTIES_AS_SENT: Final = "mqttproperties"
+PASSED: Final = (RESPONSE, CORRELATION, EXPIRY, FORMAT, PROPERTIES_AS_SENT)
+"""The attributes of what MQTT passes on unaltered: the response topic, the correlation data in
+Base64, the seconds after which a message expires, 1 for a payload that is a text, and as JSON the
+user properties, where the attributes alone would not give them again."""
+
 PROPERTIES: Final = 128
 """User properties of one message. Guess."""
+
+
+class TopicError(BadEventError):
+    """A topic cannot be passed on; the message says why."""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """The event in a message. `told`: what of it is no attribute, for its sender; else ""."""
+
+    draft: Draft
+    told: str = ""
+
+
+def message_of(topic: str, payload: bytes, sent: mqtt5.PublishPacket | mqtt5.Will) -> Message:
+    """The event in a message, or in a will. Raises BadEventError."""
+    if FORBIDDEN.search(topic):
+        raise TopicError("a topic with a character that MQTT forbids, or advises against")
+    passed: dict[str, Value] = {}
+    if sent.response_topic is not None:
+        if FORBIDDEN.search(sent.response_topic) or is_wild(sent.response_topic):
+            raise TopicError("a response topic with a character that MQTT forbids")
+        passed[RESPONSE] = sent.response_topic
+    if sent.correlation_data is not None:
+        passed[CORRELATION] = base64.b64encode(sent.correlation_data).decode("ascii")
+    if sent.message_expiry_interval is not None:
+        passed[EXPIRY] = sent.message_expiry_interval
+    if sent.payload_format_indicator:
+        passed[FORMAT] = 1
+    return _message(topic, payload, sent.content_type, sent.user_properties, passed)
 
 
 def draft_of(
     topic: str, payload: bytes, content_type: str | None, properties: list[tuple[str, str]]
 ) -> Draft:
-    """The event in a message. Raises BadEventError."""
+    """The event in a message that has no other properties. Raises BadEventError."""
+    return _message(topic, payload, content_type, properties, {}).draft
+
+
+def _message(
+    topic: str,
+    payload: bytes,
+    content_type: str | None,
+    properties: list[tuple[str, str]],
+    passed: dict[str, Value],
+) -> Message:
     if len(properties) > PROPERTIES:
         raise BadEventError(f"more than {PROPERTIES} user properties")
-    named: dict[str, Any] = {}
-    for name, text in properties:
-        if name in named:
-            raise BadEventError(f"the user property {name[:60]!r} is given twice")
-        if not name or name.startswith("$"):
-            raise BadEventError(f"the user property {name[:60]!r}: such a name is reserved")
-        named[name] = _value(text)
-    fields = _fields(payload, content_type or "")
-    if fields and not content_type:
+    texts = [content_type or "", *(text for pair in properties for text in pair)]
+    if FORBIDDEN.search("".join(texts)):
+        raise BadEventError("a property with a character that MQTT advises against")
+    left: dict[str, str] = {}  # why, by name
+    named = _named(properties, left)
+    fields = _fields(payload, content_type or "", named, left)
+    if fields is not None and not content_type:
         content_type = JSON
-    attributes, rest = split_fields(fields)
-    found: dict[str, Value | None] = {**attributes, **named, TOPIC: topic}
-    check_fields(found)
-    set_type(found, rest)
+    own = fields or {}
+    if [(name, _text(value)) for name, value in named.items() if value is not None] != properties:
+        passed = {**passed, PROPERTIES_AS_SENT: json.dumps(properties, ensure_ascii=False)}
+    found: dict[str, Value | None] = {**own, **named, **passed, TOPIC: topic}
+    if not isinstance(found.get("type"), str):
+        if found.get("type") is not None:
+            left["type"] = "it is no text"
+        found["type"] = "event"
     draft = Draft(found, payload=payload, payload_type=content_type or "")
     check_size(draft)
-    return draft
+    reasons = ", ".join(f"{show(name)} ({why})" if why else name for name, why in left.items())
+    return Message(draft, f"published; no attributes are: {reasons}" if reasons else "")
+
+
+def _named(properties: list[tuple[str, str]], left: dict[str, str]) -> dict[str, Value | None]:
+    """The attributes among the user properties; why others are none is added to `left`."""
+    named: dict[str, Value | None] = {}
+    for name, text in properties:
+        if name in named or name in left:
+            named.pop(name, None)
+            left[name] = "given twice"
+        elif not is_attribute(name, text) or name in PASSED:
+            left[name] = "the name is reserved"
+        else:
+            named[name] = _value(text)
+    return named
 
 
 def topic_of(event: Event) -> str:
@@ -60,26 +144,47 @@ def topic_of(event: Event) -> str:
     topic = event.attributes.get(TOPIC)
     if not isinstance(topic, str) or not topic:
         topic = f"events/{event.attributes.get('type') or 'event'}"
-    return BAD_TOPIC.sub("_", topic)[:1024]
+    topic = BAD_TOPIC.sub("_", topic)
+    if len(topic) * 4 <= TEXT_MOST:
+        return topic
+    return topic.encode()[:TEXT_MOST].decode("utf-8", "ignore")
 
 
 def properties_of(event: Event) -> list[tuple[str, str]]:
-    """An event's attributes as user properties. Those of a JSON payload are among them, since
-    clients look at one or the other. What MQTT cannot carry is left out: a text that is too long, a
-    name with characters that it forbids."""
+    """An event's user properties: those with which it came, in their order, and its attributes.
+    Those of a JSON payload are among them, since clients look at one or the other. What MQTT cannot
+    carry is left out: a text that is too long, a name with characters that it forbids."""
+    came = _as_sent(event)
+    names = {name for name, _ in came}
     found = [
         (name, _text(value))
         for name, value in event.attributes.items()
-        if name != TOPIC and value is not None
+        if name != TOPIC and value is not None and name not in names and not _is_passed(name, value)
     ]
-    return [(name, text) for name, text in found if _fits(name) and _fits(text)]
+    return [*came, *((name, text) for name, text in found if _fits(name) and _fits(text))]
+
+
+def remaining(event: Event, now: float) -> int | None:
+    """Seconds for which an event may still be passed on, by the wall clock: what its message asked
+    for without the time since it was published (MQTT 5.0, 3.3.2.3.3). None: for ever."""
+    asked = event.attributes.get(EXPIRY)
+    if not _is_passed(EXPIRY, asked) or not isinstance(asked, int):
+        return None
+    waited = max(0.0, now - event.time) if event.time else 0.0
+    return max(0, math.ceil(asked - waited))
 
 
 def publish_packet(
-    event: Event, qos: mqtt5.QoS, packet_id: int | None, subscription_id: int | None
+    event: Event,
+    qos: mqtt5.QoS,
+    packet_id: int | None,
+    subscription_id: int | None,
+    expiry: int | None = None,
 ) -> mqtt5.PublishPacket:
-    """The message for an event."""
+    """The message for an event. `expiry`: see `remaining`."""
     kind = event.payload_type
+    passed = {name: value for name, value in event.attributes.items() if _is_passed(name, value)}
+    correlation = passed.get(CORRELATION)
     return mqtt5.PublishPacket(
         topic_of(event),
         event.payload,
@@ -88,25 +193,87 @@ def publish_packet(
         content_type=kind if kind and _fits(kind) else None,
         subscription_ids=[] if subscription_id is None else [subscription_id],
         user_properties=properties_of(event),
+        response_topic=passed.get(RESPONSE),  # type: ignore[arg-type]
+        correlation_data=None if correlation is None else _binary(correlation),
+        message_expiry_interval=expiry,
+        payload_format_indicator=1 if FORMAT in passed else 0,
     )
 
 
-def _fields(payload: bytes, content_type: str) -> dict[str, Any]:
-    """The fields of a payload that is a JSON object; a sender need not say that it is one."""
-    if content_type and not is_json_type(content_type):
-        return {}
-    if not payload.lstrip().startswith(b"{"):
-        return {}
+def _is_passed(name: str, value: object) -> bool:
+    """Whether an attribute is a property of MQTT, and no user property."""
+    match name, value:
+        case "mqttresponsetopic", str(topic):
+            return _fits(topic) and not is_wild(topic)
+        case "mqttcorrelation", str():
+            return _binary(value) is not None
+        case "mqttexpiry", int():
+            return value is not True and 0 <= value < 1 << 32
+        case "mqttformat", 1:
+            return True
+        case "mqttproperties", str(text):
+            return _pairs(text) is not None
+    return False
+
+
+def _binary(value: object) -> bytes | None:
+    """Correlation data as its attribute has it; None if it is none."""
     try:
-        value = parse(payload)
-        if not isinstance(value, dict):
-            return {}
-        check_fields(value)
-    except BadEventError:
-        if is_json_type(content_type):
+        found = base64.b64decode(str(value), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return found if len(found) <= TEXT_MOST else None
+
+
+def _as_sent(event: Event) -> list[tuple[str, str]]:
+    text = event.attributes.get(PROPERTIES_AS_SENT)
+    return (_pairs(text) or []) if isinstance(text, str) else []
+
+
+def _pairs(text: str) -> list[tuple[str, str]] | None:
+    """User properties as their attribute has them; None if they are none."""
+    try:
+        found = msgspec.json.decode(text, type=list[tuple[str, str]])
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    return found if all(_fits(part) for pair in found for part in pair) else None
+
+
+def _fields(
+    payload: bytes, content_type: str, named: Mapping[str, object], left: dict[str, str]
+) -> dict[str, Value | None] | None:
+    """The attributes in a payload that is a JSON object, which a sender need not say, but for those
+    that are `named` already; None if it is none. Why others are none is added to `left`. Raises
+    BadEventError for what is said to be JSON and is not."""
+    if content_type and not is_json_type(content_type):
+        return None
+    text = payload.removeprefix(MARK)
+    if not text.lstrip().startswith(b"{") and not content_type:
+        return None
+    try:
+        value = parse(text, loosely=True)
+    except BadEventError as error:
+        if content_type:
             raise
-        return {}
-    return value
+        left["$payload"] = str(error)
+        return None
+    if not isinstance(value, dict):
+        return None
+    found: dict[str, Value | None] = {}
+    twice = value.twice if isinstance(value, Faulty) else frozenset()
+    for name, field in value.items():
+        if not is_attribute(name, field) or name in named or name in left:
+            continue
+        why = check_value(name) or (None if field is None else check_value(field))
+        if name in twice:
+            why = "given twice"
+        elif name in PASSED:
+            why = "the name is reserved"
+        if why is None:
+            found[name] = field
+        else:
+            left[name] = why
+    return found
 
 
 def _value(text: str) -> Value | None:
@@ -115,7 +282,8 @@ def _value(text: str) -> Value | None:
             found = parse(text.encode("utf-8", "surrogatepass"))
         except BadEventError:
             return text
-        return found if found is None or isinstance(found, bool | int | float | str) else text
+        if found is None or (is_scalar(found) and check_value(found) is None):
+            return found  # type: ignore[no-any-return]
     return text
 
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import mqtt5
 import trio
 
 from canopy.gateway.constants import MESSAGE_LIMIT
 from canopy.gateway.http.exchange import LOST, READ, send_all
+from canopy.gateway.mqtt.checking import CONNECT, MalformedError, check_bytes, check_packet
+
+EXPLAINING: Final = (mqtt5.ConnAckPacket, mqtt5.DisconnectPacket, mqtt5.PublishPacket)
+"""Packets that may have a reason or user properties in any case."""
+
+PROTOCOL_ERRORS: Final = (
+    ("Topic alias must be != 0", mqtt5.DisconnectReasonCode.TOPIC_ALIAS_INVALID),
+    ("Topic alias must be set", mqtt5.DisconnectReasonCode.PROTOCOL_ERROR),
+    ("Duplicate value", mqtt5.DisconnectReasonCode.PROTOCOL_ERROR),
+    ("must be != 0", mqtt5.DisconnectReasonCode.PROTOCOL_ERROR),
+)
+"""What the codec says of packets that are well-formed and break the protocol."""
 
 HEADER = 5
 """Bytes of a packet's type and length at most (MQTT 5.0, section 2.1)."""
-
-
-class MalformedError(Exception):
-    """What came is no MQTT 5. `code` of a DISCONNECT; `is_old`: it is an older version of it."""
-
-    def __init__(self, reason: str, code: mqtt5.DisconnectReasonCode, is_old: bool = False) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.is_old = is_old
 
 
 class PacketStream:
@@ -29,6 +34,11 @@ class PacketStream:
         self._buffer = bytearray()
         self._sending = trio.Lock()
         self._ahead: mqtt5.Packet | MalformedError | None = None  # what `publications` has met
+        self.most = MESSAGE_LIMIT
+        """Bytes of the largest packet that the client takes."""
+        self.may_explain = True
+        """Whether the client takes reasons with packets other than CONNACK and DISCONNECT (Request
+        Problem Information, 3.1.2.11.7)."""
 
     async def receive(self) -> mqtt5.Packet | None:
         """The next packet; None when the connection has ended. Raises MalformedError."""
@@ -65,8 +75,18 @@ class PacketStream:
         return found
 
     async def send(self, *packets: mqtt5.Packet) -> None:
-        """Send packets together. Raises Gone."""
-        await self.send_raw(b"".join([packet.write() for packet in packets]))
+        """Send packets together, each without its reason where that makes it too large for the
+        client (MQTT 5.0, 3.1.2.11.4); one that is too large anyway is not sent. Raises Gone."""
+        written = (self._fitting(packet) for packet in packets)
+        if data := b"".join(found for found in written if len(found) <= self.most):
+            await self.send_raw(data)
+
+    def _fitting(self, packet: mqtt5.Packet) -> bytes:
+        """The packet as it is sent, without its reason if the client does not take that."""
+        written = packet.write()
+        if len(written) <= self.most and (self.may_explain or isinstance(packet, EXPLAINING)):
+            return written
+        return without_reason(packet).write()
 
     async def send_raw(self, data: bytes) -> None:
         """Send packets that are written already. Raises Gone."""
@@ -79,29 +99,67 @@ def read_packet(buffer: bytearray) -> mqtt5.Packet | None:
     if packet_size(buffer) > MESSAGE_LIMIT:
         code = mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE
         raise MalformedError(f"a packet larger than {MESSAGE_LIMIT} bytes", code)
-    view = memoryview(buffer)
     code = mqtt5.DisconnectReasonCode.MALFORMED_PACKET
-    try:
-        packet, size = mqtt5.read(view)
-    except IndexError:
+    begin, end = packet_span(buffer)
+    if not end and len(buffer) >= HEADER:
+        raise MalformedError("a length of more than four bytes", code)
+    if not end or end > len(buffer):
         return None
-    except ValueError as error:
-        raise MalformedError(str(error), code, "protocol version" in str(error)) from None
-    except BaseException as error:  # the codec panics at texts that are not UTF-8 (mqtt5 0.8.0)
-        if type(error).__name__ != "PanicException":
-            raise
-        raise MalformedError("a text that is not UTF-8", code) from None
-    finally:
-        view.release()
-    del buffer[:size]
+    whole = bytes(buffer[:end])
+    del buffer[:end]
+    try:
+        check_bytes(whole, begin)
+        packet = _decoded(whole)
+        check_packet(packet)
+    except MalformedError as error:
+        error.is_connect = whole[0] >> 4 == CONNECT
+        raise
     return packet
 
 
+def _decoded(whole: bytes) -> mqtt5.Packet:
+    code = mqtt5.DisconnectReasonCode.MALFORMED_PACKET
+    try:
+        return mqtt5.read(memoryview(whole))[0]
+    except IndexError:  # its parts are longer than it is
+        raise MalformedError("a packet that ends too early", code) from None
+    except ValueError as error:
+        text = str(error)
+        code = next((known for word, known in PROTOCOL_ERRORS if word in text), code)
+        raise MalformedError(text, code, "protocol version" in text) from None
+    except BaseException as error:  # so ends the codec that meets what it did not foresee
+        if type(error).__name__ != "PanicException":
+            raise
+        raise MalformedError("what the codec cannot read", code) from None
+
+
 def packet_size(buffer: bytes | bytearray) -> int:
-    """The size of the packet that begins here, as far as it is known; 0 if it is not."""
+    """The size of the packet that begins here without its header, as far as it is known; 0 if it is
+    not."""
+    begin, end = packet_span(buffer)
+    return end - begin
+
+
+def packet_span(buffer: bytes | bytearray) -> tuple[int, int]:
+    """Where the header of the first packet ends, and where the packet does; 0 and 0 if that is not
+    known."""
     size = 0
     for place, byte in enumerate(buffer[1:HEADER]):
         size |= (byte & 0x7F) << (7 * place)
         if not byte & 0x80:
-            return size
-    return 0
+            return place + 2, place + 2 + size
+    return 0, 0
+
+
+def without_reason(packet: mqtt5.Packet) -> mqtt5.Packet:
+    """The packet without its reason, if it has one."""
+    match packet:
+        case mqtt5.PubAckPacket():
+            return mqtt5.PubAckPacket(packet.packet_id, reason_code=packet.reason_code)
+        case mqtt5.SubAckPacket():
+            return mqtt5.SubAckPacket(packet.packet_id, packet.reason_codes)
+        case mqtt5.DisconnectPacket():
+            return mqtt5.DisconnectPacket(reason_code=packet.reason_code)
+        case mqtt5.ConnAckPacket() if packet.reason_code:
+            return mqtt5.ConnAckPacket(reason_code=packet.reason_code)
+    return packet

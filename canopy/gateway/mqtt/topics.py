@@ -42,6 +42,8 @@ def parse_filter(text: str) -> Filter:
         return Filter(selector)
     if text.startswith("$"):
         raise TopicFilterError(f"{text}: of topics with $ there are {WHERE}SELECTOR and {GAP}")
+    if not text:
+        raise TopicFilterError("a topic filter has one character at least")
     levels = text.split("/")
     for place, level in enumerate(levels):
         if level not in ("+", "#") and ("+" in level or "#" in level):
