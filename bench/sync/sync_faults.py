@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from bench.mutations.planting import fault, replace
 from canopy.sync import conflicts, fitting, stream, verifying
 from canopy.sync.capturing import Capture
-from canopy.sync.changes import INSERT, SCHEMA, TRUNCATE, Change, Column, Table
+from canopy.sync.changes import INSERT, SCHEMA, TRUNCATE, Change, Column, Commit, Drafting, Table
 from canopy.sync.destinations.mariadb import MariadbDestination
 from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.postgres_sequences import PostgresSequences
@@ -23,6 +23,7 @@ from canopy.sync.sources.sqlite import SqliteSource
 from canopy.sync.sources.sqlite_unique import Unique
 from canopy.sync.values import Row, Value
 from canopy.sync.verifying import Comparison
+from overlay.client import Draft
 from overlay.machine import NodeId
 from streams.log import writers
 from streams.log.writers import Access, Asker
@@ -35,6 +36,7 @@ MARIADB = "tests/canopy/sync/test_sync_mariadb.py"
 CATALOGS = "tests/canopy/sync/test_sync_catalogs.py"
 WRITERS = "tests/attacks/streams/test_attacks_writers.py"
 FORGED = "promise: nobody but its source writes into a database that is kept in sync"
+LARGE = "tests/canopy/sync/test_sync_large.py"
 KEPT = "tests/canopy/sync/test_sync_kept.py"
 EXACT = "promise: a value arrives as it is, or is refused"
 ROWS = "promise: the destination has the source's rows"
@@ -134,6 +136,16 @@ def sync_verifying_believes_the_stream() -> None:
         return set()
 
     replace(Comparison._keys, _keys)
+
+
+@fault(ROWS, LARGE, "test_a_large_row_comes_in_parts_whoever_is_killed_between_them")
+def sync_large_rows_are_one_event() -> None:
+    """A change is one event, however large it is."""
+
+    def drafts(self: Drafting, change: Change, commit: Commit | None = None) -> list[Draft]:
+        return [self.draft(change, commit)]
+
+    replace(Drafting.drafts, drafts)
 
 
 @fault(ROWS, POSTGRES, "test_a_table_that_is_made_later_is_taken_in_with_its_rows")

@@ -113,7 +113,8 @@ class Apply:
                 self.foreign += 1
             else:
                 changes.append((event.offset, change))
-        for part in self._assembler.feed(changes):
+        size = sum(len(event.payload) for event in events)
+        for part in self._assembler.feed(changes, size):
             self._take(part)
         return True
 

@@ -11,10 +11,13 @@ from typing import Final
 
 import msgspec
 
-from canopy.sync.changes import ABORT, SNAPSHOT, Change
+from canopy.sync.changes import ABORT, LAST, PART, SNAPSHOT, Change, change_of
+from canopy.sync.errors import MalformedError
 
 LONG: Final = 20_000
 """Changes of one transaction that are kept until it is whole; a longer one comes in parts."""
+LARGE: Final = 64 * 1024 * 1024
+"""Bytes of one transaction that are kept, about."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -37,18 +40,25 @@ class Assembler:
         self._most = most
         self._kept: list[Change] = []
         self._ends: list[int] = []  # the offset behind each of them: others lie between
+        self._pieces: list[bytes] = []  # of a change that is cut
+        self._size = 0  # bytes of those kept, about
         self._handed_on = False  # a part of this transaction
         self._next = 0
 
     @property
     def is_between(self) -> bool:
         """Whether no transaction is open."""
-        return not self._kept and not self._handed_on
+        return not self._kept and not self._handed_on and not self._pieces
 
-    def feed(self, changes: Iterable[tuple[int, Change]]) -> Iterator[Part]:
-        """What can be applied after these changes, each with its offset."""
+    def feed(self, changes: Iterable[tuple[int, Change]], size: int = 0) -> Iterator[Part]:
+        """What can be applied after these changes, each with its offset; `size`: bytes of all.
+        Raises MalformedError where the pieces of a change are none of one."""
+        self._size += size
         whole = 0  # of those kept
-        for offset, change in changes:
+        for offset, found in changes:
+            change = found if found.op not in (PART, LAST) else self._joined(found)
+            if change is None:
+                continue
             if change.op in (ABORT, SNAPSHOT):
                 if whole:
                     yield self._part(whole)
@@ -65,24 +75,38 @@ class Assembler:
                 if self._handed_on or whole >= self._most:
                     yield self._part(whole)
                     whole = 0
-            elif len(self._kept) - whole >= self._most:
+            elif len(self._kept) - whole >= self._most or self._size > LARGE:
                 if whole:
                     yield self._part(whole)
                     whole = 0
                 self._handed_on = True
-                parts, self._kept, self._ends = tuple(self._kept), [], []
+                parts, self._kept, self._ends, self._size = tuple(self._kept), [], [], 0
                 yield Part(parts, self._next, False)
         if whole:
             yield self._part(whole)
 
+    def _joined(self, found: Change) -> Change | None:
+        """The change of which this is the last piece; None: more follow."""
+        number, piece = found.before or (-1, b"")
+        if number == 0:
+            self._pieces = []  # of one that was taken back
+        if number != len(self._pieces) or not isinstance(piece, bytes):
+            raise MalformedError(f"a piece of a large row of {found.table} is missing")
+        self._pieces.append(piece)
+        if found.op == PART:
+            return None
+        pieces, self._pieces = self._pieces, []
+        return msgspec.structs.replace(change_of(b"".join(pieces)), commit=found.commit)
+
     def _part(self, count: int) -> Part:
         changes, self._kept = tuple(self._kept[:count]), self._kept[count:]
         after, self._ends = self._ends[count - 1], self._ends[count:]
+        self._size = 0
         self._handed_on = False
         return Part(changes, after, True)
 
     def _undo(self, offset: int) -> Iterator[Part]:
-        self._kept, self._ends = [], []
+        self._kept, self._ends, self._pieces, self._size = [], [], [], 0
         if self._handed_on:
             self._handed_on = False
             yield Part((), offset, False, undo=True)

@@ -134,14 +134,15 @@ class Capture:
 
     def _add(self, change: Change, commit: Commit | None) -> None:
         try:
-            draft = self._drafting.draft(change, commit)
+            drafts = self._drafting.drafts(change, commit)
         except UnfitError as error:
             raise _located(change, error) from None
-        size = _weight(draft)
-        if self._batch and self._size + size > BYTES:
-            self._flush_part()
-        self._batch.append(draft)
-        self._size += size
+        for draft in drafts:
+            size = _weight(draft)
+            if self._batch and self._size + size > BYTES:
+                self._flush_part()
+            self._batch.append(draft)
+            self._size += size
 
     def _flush_part(self) -> None:
         """Append what is whole, or else the part of a transaction that is larger than a batch."""

@@ -9,6 +9,9 @@ transaction may be of any size, and one that was cut short is taken back by an e
 *snapshot* is a transaction as well: `SNAPSHOT`, for each table its `SCHEMA` and all of its rows as
 inserts, and `END`. A `SCHEMA` says of a table how the rows behind it are to be read: it is the
 barrier between the shapes of a table. `MARK` has a position and nothing else.
+
+A change that is larger than one event may be is cut: its payload lies in events `PART` and one
+`LAST`, which has the attributes and the commit of the whole.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ SNAPSHOT: Final = 6
 END: Final = 7
 ABORT: Final = 8
 MARK: Final = 9
+PART: Final = 10
+LAST: Final = 11
 
 OPERATIONS: Final = {
     INSERT: "insert",
@@ -43,11 +48,21 @@ OPERATIONS: Final = {
     END: "end",
     ABORT: "abort",
     MARK: "mark",
+    PART: "part",
 }
 
 PAYLOAD_TYPE: Final = "application/x-canopy-change"
 SEARCHABLE: Final = 256
 """Characters of a text up to which an event has it as an attribute, too."""
+ATTRIBUTES_MOST: Final = 32 * 1024
+"""Characters of all attributes of an event, about: of a table with many columns, the first ones."""
+NAME_MOST: Final = 256
+COUNT_MOST: Final = 990
+"""Characters of an attribute's name, and attributes of an event, at most (`MAX_NAME` and
+`MAX_ATTRIBUTES` in overlay/upper_tree/publisher/constants.py)."""
+PIECE: Final = 160 * 1024
+"""Bytes of a change in one event: an event has to fit on a link with its attributes (half a MiB,
+`ITEM_MOST` in overlay/links), and a batch of a stream has several."""
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
@@ -160,8 +175,12 @@ class Drafting:
         attributes: dict[str, Any] = {}
         row = before if after is None else after
         if table is not None and row is not None:
+            room = ATTRIBUTES_MOST
             for name, value in zip(self._of(table), row, strict=True):
                 kind = value.__class__
+                room -= len(name) + (len(value) if kind is str and len(value) <= SEARCHABLE else 8)
+                if room < 0:
+                    break
                 if kind is str:
                     if len(value) <= SEARCHABLE:
                         attributes[name] = value
@@ -176,11 +195,30 @@ class Drafting:
         attributes["_op"] = OPERATIONS[op]
         return Draft(attributes, payload, PAYLOAD_TYPE)
 
+    def drafts(self, change: Change, commit: Commit | None = None) -> list[Draft]:
+        """The events for `change`: one, or as many as it takes. Raises UnfitError."""
+        whole = self.draft(change, commit)
+        payload = whole.payload
+        if len(payload) <= PIECE:
+            return [whole]
+        pieces = [payload[at : at + PIECE] for at in range(0, len(payload), PIECE)]
+        said: dict[str, Any] = {"_table": change.table, "_op": OPERATIONS[PART]}
+        made = [
+            Draft(said, pack((PART, change.table, None, None), (number, piece), None), PAYLOAD_TYPE)
+            for number, piece in enumerate(pieces[:-1])
+        ]
+        end = (len(pieces) - 1, pieces[-1])
+        closing = pack((LAST, change.table, commit or change.commit, None), end, None)
+        return [*made, Draft(whole.attributes, closing, PAYLOAD_TYPE)]
+
     def _of(self, table: Table) -> tuple[str, ...]:
         """The attributes of the columns, "" for one whose name no attribute can have."""
         known = self._names.get(table.name)
         if known is None or known[0] is not table:
-            names = tuple("" if name[:1] == "$" else name for name in table.names)
+            names = tuple(
+                "" if name[:1] == "$" or len(name) > NAME_MOST or place >= COUNT_MOST else name
+                for place, name in enumerate(table.names)
+            )
             known = self._names[table.name] = (table, names)
         return known[1]
 

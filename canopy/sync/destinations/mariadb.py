@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Any, Final
 
 import pymysql
@@ -25,6 +26,8 @@ AT_ONCE: Final = 500
 """Rows of one statement."""
 ROOM: Final = 4 * 1024 * 1024
 """Characters of one statement, about: servers take 16 MiB."""
+OVERHEAD: Final = 64 * 1024
+"""Of a packet, for what a statement has beside its rows."""
 APPLYING: Final = (
     "CREATE TABLE IF NOT EXISTS canopy_applying (name varchar(60) PRIMARY KEY, n bigint NOT NULL)"
 )
@@ -50,6 +53,8 @@ class MariadbDestination(SqlDestination):
         self._altering: pymysql.Connection[Any] | None = None
         link = connected(url)
         link.query("SET SESSION foreign_key_checks = 0")
+        ((packet,),) = asked(link, "SELECT @@max_allowed_packet")
+        self._packet = int(packet)
         super().__init__(name, link)
         self._execute(APPLYING)
 
@@ -93,7 +98,24 @@ class MariadbDestination(SqlDestination):
         super().clear(table)
 
     def _load(self, found: Statements, rows: Iterable[Row]) -> None:
-        self._insert(found, found.fitted(rows), "")
+        rest = iter(rows)
+        while some := list(islice(rest, AT_ONCE)):
+            self._insert_located(found, some, "")
+
+    def _insert_located(self, found: Statements, rows: Sequence[Row], conflict: str) -> None:
+        """Insert rows. Raises UnfitError with the key of one that the server refuses."""
+        try:
+            self._insert(found, found.fitted(rows), conflict)
+        except UnfitError as refused:
+            for row in rows:
+                try:
+                    self._insert(found, found.fitted([row]), conflict)
+                except UnfitError as error:
+                    if str(error).startswith(f"{found.table.name}."):
+                        raise
+                    key = found.table.key_of(row)
+                    raise UnfitError(f"{found.table.name}, key {key}: {error}") from None
+            raise refused
 
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
         """See `Destination`."""
@@ -162,10 +184,10 @@ class MariadbDestination(SqlDestination):
     def _upsert(self, found: Statements, rows: Sequence[Row]) -> None:
         if found.table.name in self._unique:
             self._delete(found, [found.table.key_of(row) for row in rows])
-            self._insert(found, found.fitted(rows), "")
+            self._insert_located(found, rows, "")
             return
         sets = ", ".join(f"{quoted(n)} = VALUES({quoted(n)})" for n in found.table.names)
-        self._insert(found, found.fitted(rows), f"ON DUPLICATE KEY UPDATE {sets}")
+        self._insert_located(found, rows, f"ON DUPLICATE KEY UPDATE {sets}")
 
     def _insert(self, found: Statements, rows: Iterable[Sequence[Any]], conflict: str) -> None:
         self._touched.add(found.table.name)
@@ -177,12 +199,18 @@ class MariadbDestination(SqlDestination):
     def _spelled(self, rows: Iterable[Sequence[Any]]) -> Iterator[str]:
         """Rows as SQL writes them, as many as one statement has."""
         escaped = self._connection.escape
+        room = min(ROOM, self._packet // 4)
         some: list[str] = []
         size = 0
         for row in rows:
             text = f"({','.join([escaped(_driven(value)) for value in row])})"
             size += len(text)
-            if some and (size > ROOM or len(some) >= AT_ONCE):
+            if len(text.encode("utf-8", "surrogateescape")) > self._packet - OVERHEAD:
+                raise UnfitError(
+                    f"a row of {len(text):,} bytes is more than the server takes: SET GLOBAL "
+                    f"max_allowed_packet = 1073741824, and run again"
+                )
+            if some and (size > room or len(some) >= AT_ONCE):
                 yield ",".join(some)
                 some, size = [], len(text)
             some.append(text)

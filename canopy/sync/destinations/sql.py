@@ -456,6 +456,9 @@ class SqlDestination:
         try:
             self._upsert(found, rows)
         except Exception as error:
+            if any(kind.__name__ == "DataError" for kind in type(error).__mro__):
+                self._execute("ROLLBACK TO SAVEPOINT canopy_step")
+                raise self._refused(found, rows, error) from None
             if type(error).__name__ not in _MOVED:
                 raise
             # Unique values have moved between the rows: make room for all of them first.
@@ -463,6 +466,17 @@ class SqlDestination:
             self._delete(found, [found.table.key_of(row) for row in rows])
             self._upsert(found, rows)
         self._execute("RELEASE SAVEPOINT canopy_step")
+
+    def _refused(self, found: Statements, rows: Sequence[Row], error: Exception) -> UnfitError:
+        """What the server says of one of the rows, with its key: they are tried one by one."""
+        for row in rows:
+            try:
+                self._execute(found.upsert, *found.fitted([row]))
+            except Exception as refused:
+                said = " ".join(str(refused).split())
+                key = found.table.key_of(row)
+                return UnfitError(f"{found.table.name}, key {key}: the destination says: {said}")
+        return UnfitError(f"{found.table.name}: the destination says: {error}")
 
     def _delete(self, found: Statements, keys: Sequence[Row]) -> None:
         self._execute_many(found.delete, found.fitted_keys(keys))
