@@ -28,6 +28,7 @@ from canopy.traces.analysis.verdict.numbering import Unseen, unseen
 from canopy.traces.analysis.walks import TreeSizes, WalkCounts
 from canopy.traces.analysis.window import ALWAYS, Window
 from canopy.traces.writer import TraceWriter
+from canopy.wire.process.trace_files import secure_traces
 from overlay.client import Event
 from overlay.hybrid_clock import HybridClock
 from overlay.lower_random.policies import Policies
@@ -39,6 +40,7 @@ VERDICT = "promise: a verdict is true"
 MATCHER = "tests/canopy/traces/test_traces_selectors.py"
 REMOTE = "tests/canopy/traces/test_traces_remote.py"
 PLACES = "tests/canopy/traces/test_traces_places.py"
+LOCAL = "tests/attacks/test_attacks_local.py"
 TASKS = "tests/canopy/traces/test_traces_tasks.py"
 PLANTED = "tests/canopy/traces/planted/test_traces_planted.py"
 RECORDED = "tests/upper_tree/clients/test_tree_recorded.py"
@@ -241,6 +243,20 @@ def policy_unrecorded() -> None:
         return None
 
     replace(Policies.remainder, everything)
+
+
+@fault(
+    "promise: a node's files are its user's alone",
+    LOCAL,
+    "test_a_linked_or_foreign_trace_folder_is_refused",
+)
+def foreign_trace_folder_taken() -> None:
+    """A node writes its traces into whatever folder there is."""
+
+    def unchecked(folder: Path) -> None:
+        return
+
+    replace(secure_traces, unchecked)
 
 
 @fault(VERDICT, PLACES, "test_names_are_given_to_spark_as_they_are")

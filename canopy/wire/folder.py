@@ -23,6 +23,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -67,6 +68,13 @@ def read_identity(path: Path) -> NodeIdentity:
     return NodeIdentity(node, incarnation)
 
 
+def is_foreign(path: Path) -> bool:
+    """Whether a file or folder that is there is a link, or another user's: then what this process
+    writes into it goes where others want it. Raises OSError."""
+    found = path.lstat()
+    return stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid()
+
+
 class DataFolder:
     """An opened data folder: locked for this process, with identity and stored records.
 
@@ -87,7 +95,7 @@ class DataFolder:
         self._id_lock: IdLock | None = None
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if path.is_symlink() or path.stat().st_uid != os.getuid():
+            if is_foreign(path):
                 raise FolderError(
                     f"the data folder {path} is a link, or another user's: who owns it could put "
                     "another one in its place; give the folder itself with --data"

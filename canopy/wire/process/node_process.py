@@ -23,7 +23,7 @@ from typing import Final, TextIO
 import msgspec
 import trio
 
-from canopy.traces.writer import TraceFile, TraceWriter
+from canopy.traces.writer import TraceWriter
 from canopy.wire.addresses import is_loopback, join_address, split_address
 from canopy.wire.config import NodeConfig
 from canopy.wire.constants import (
@@ -55,6 +55,7 @@ from canopy.wire.process.memory import freeze_heap, return_large_blocks
 from canopy.wire.process.operating import Watched
 from canopy.wire.process.reloading import Outcome, Reloading, Source
 from canopy.wire.process.security import NodeSecurity, prepare_keys
+from canopy.wire.process.trace_files import open_trace, secure_traces
 from canopy.wire.process.trace_shipping import CLIENT as SHIPPING
 from canopy.wire.process.trace_shipping import TraceShipping
 from canopy.wire.shards.log_disk import FileLogDisk
@@ -631,11 +632,7 @@ class NodeProcess:
         config = self.config
         if not config.trace.enabled:
             return None
-        if Path(config.trace_folder).is_symlink():
-            raise StartError(
-                f"the trace folder {config.trace_folder} is a link, and others could lead it "
-                "elsewhere: give the folder itself"
-            )
+        secure_traces(config.trace_folder)
         root = str(config.trace_folder)
         return TraceWriter(
             open_trace,
@@ -654,17 +651,3 @@ def health_file(config: NodeConfig) -> tuple[Path | None, float]:
     """The health file that is watched (None: none is), and its greatest age."""
     file = config.health.file
     return (Path(file).expanduser() if file else None), config.health.max_age
-
-
-def open_trace(path: str) -> TraceFile:
-    """Open a trace file for appending, readable for its owner alone, and make its folders. What
-    `write` takes is the system's."""
-    folder = Path(path).parent
-    for each in (*reversed(folder.parents), folder):  # makedirs has a mode for the last one only
-        if not each.exists():
-            each.mkdir(mode=0o700, exist_ok=True)
-
-    def private(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NOFOLLOW, 0o600)
-
-    return open(path, "ab", buffering=0, opener=private)  # TraceWriter buffers, and closes it

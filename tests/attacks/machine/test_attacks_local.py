@@ -20,8 +20,8 @@ from canopy.wire.folder import DataFolder
 from canopy.wire.keys.authority import invite, revoke
 from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
-from canopy.wire.process.node_process import open_trace
 from canopy.wire.process.security import prepare_keys, token_text
+from canopy.wire.process.trace_files import open_trace, secure_traces
 from overlay.rights import Role
 from tests.support.real.keys import Keys
 
@@ -102,6 +102,29 @@ def test_a_trace_file_is_private_and_no_link(tmp_path: Path) -> None:
     (tmp_path / "traces" / "b").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
         open_trace(str(tmp_path / "traces" / "b"))
+
+
+def test_a_linked_or_foreign_trace_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "traces"
+    secure_traces(folder)  # it is made later
+    open_trace(str(folder / "date=1" / "node=a" / "a")).close()
+    folder.chmod(0o777)
+    secure_traces(folder)
+    assert folder.stat().st_mode & 0o777 == 0o755
+    (tmp_path / "link").symlink_to(folder)
+    (folder / "date=2").mkdir()
+    (folder / "date=2" / "node=a").symlink_to(tmp_path)
+    with pytest.raises(StartError, match="is a link"):
+        secure_traces(tmp_path / "link")
+    with pytest.raises(OSError, match="a link, or another user's"):
+        open_trace(str(folder / "date=2" / "node=a" / "a"))
+    monkeypatch.setattr(os, "getuid", lambda: 12_345)
+    with pytest.raises(StartError, match="another user"):
+        secure_traces(folder)
+    with pytest.raises(OSError, match="another user"):
+        open_trace(str(folder / "date=1" / "node=a" / "b"))
 
 
 class Socket:
