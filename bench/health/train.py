@@ -137,7 +137,8 @@ def by_rules(limits: Thresholds) -> Classifier:
     def named(sample: Sample) -> str:
         _, node, number, crashes = sample
         seen = signals_of(node, number, crashes, limits)
-        return next((signal.name for signal in SIGNALS if signal.name in seen), NONE)
+        shown = (each.name for each in SIGNALS if any(sign.name in seen for sign in each.signs))
+        return next(shown, NONE)
 
     return named
 

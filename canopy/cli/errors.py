@@ -16,6 +16,7 @@ UNREACHABLE: Final = 3
 DENIED: Final = 4
 TIME_OUT: Final = 5
 UNDECIDED: Final = 5  # the traces prove neither that a run was right nor that it was not
+WRONG: Final = 9  # what was examined is not right; the command itself did not fail
 INTERRUPTED: Final = 130
 
 CODES: Final = {

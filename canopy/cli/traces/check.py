@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from canopy.cli.connect import json_option
-from canopy.cli.errors import FAILURE, OK, UNDECIDED
+from canopy.cli.errors import OK, UNDECIDED, WRONG
 from canopy.cli.output import console, label, print_json, table
 from canopy.cli.traces.window import window_of
 from overlay.wording import counted
@@ -39,9 +39,9 @@ def check(folder: str, since: str | None, until: str | None, as_json: bool) -> i
     nodes, damaged files, copies of files, and overlays that are mixed in one folder. Deliveries are
     not judged: that is `canopy trace analyze`.
 
-    The exit code is 0 if the records are complete; 1 if some are absent, damaged or contradictory;
+    The exit code is 0 if the records are complete; 9 if some are absent, damaged or contradictory;
     5 if an analysis could judge nothing, since no overlay has both an event and a subscription with
-    a SUBACK. What costs an analysis nothing is a note, and no reason for 1: copies, clocks that are
+    a SUBACK. What costs an analysis nothing is a note, and no reason for 9: copies, clocks that are
     off, different sampling, nodes that still write. DIR is a path or a file: URI. With --since and
     --until the files of these days are read, and that a process ran before or after is no finding.
 
@@ -68,7 +68,7 @@ def check(folder: str, since: str | None, until: str | None, as_json: bool) -> i
         print_json(found.to_dict(), indent=2)
     else:
         show(found)
-    return {COMPLETE: OK, NOTHING: UNDECIDED}.get(found.result, FAILURE)
+    return {COMPLETE: OK, NOTHING: UNDECIDED}.get(found.result, WRONG)
 
 
 def size_text(count: float) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from canopy.cli.connect import connect_option, json_option
-from canopy.cli.errors import FAILURE, OK, UNDECIDED, CommandError
+from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.traces.check import PIPE_WIDTH, check, time_text
@@ -82,8 +82,9 @@ def analyze(
 
     Spark computes which deliveries were expected from the subscriptions and publications alone, so
     that the report checks the overlay independently. The exit code is 0 only if the run was exact:
-    each of them was made once, and no others were; 1 if it was not, and 5 if the traces do not
-    prove either, since too much is absent from them or nothing was expected. Needs Java 17 or
+    each of them was made once, and no others were; 9 if it was not, and 5 if the traces do not
+    prove either, since too much is absent from them or nothing was expected. It is 1 if there is no
+    verdict: no records, no Java, a job that failed. Needs Java 17 or
     newer, or the one that came with the installation. A folder is a path, a file: URI, or without
     --master a URI of another file system that Hadoop has a connector for (hdfs:, s3a:), from and to
     which files are copied.
@@ -123,7 +124,7 @@ def analyze(
         print_json(found.to_dict(), indent=2)
     else:
         _show(found)
-    return {EXACT: OK, NOT_JUDGED: UNDECIDED}.get(found.result, FAILURE)
+    return {EXACT: OK, NOT_JUDGED: UNDECIDED}.get(found.result, WRONG)
 
 
 @contextlib.contextmanager

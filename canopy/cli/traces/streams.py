@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from canopy.cli.connect import json_option
-from canopy.cli.errors import FAILURE, OK, UNDECIDED
+from canopy.cli.errors import OK, UNDECIDED, WRONG
 from canopy.cli.extras import require
 from canopy.cli.output import console, plain, print_json, table
 
@@ -18,7 +18,7 @@ def streams(folder: str, master: str | None, as_json: bool) -> int:
     """Have Spark prove from the trace records under DIR that each committed row of a stream was
     consumed once by each durable consumer whose selector is true for it.
 
-    The exit code is 0 if that is so for all that were confirmed; 1 if some were not taken by who
+    The exit code is 0 if that is so for all that were confirmed; 9 if some were not taken by who
     has confirmed them, or twice, or confirmed twice; 5 if there is nothing to judge.
 
     \b
@@ -41,4 +41,4 @@ def streams(folder: str, master: str | None, as_json: bool) -> int:
         for example in found.examples:
             console().print(f"  {example}")
         console().print(f"consumption: [bold]{found.result}[/]")
-    return {"exact": OK, "wrong": FAILURE}.get(found.result, UNDECIDED)
+    return {"exact": OK, "wrong": WRONG}.get(found.result, UNDECIDED)

@@ -84,6 +84,10 @@ CLOCKS_AGREE: Final = 0.05
 of a record are read one after another, and a busy machine lets some milliseconds pass in between
 (median)."""
 
+CLOCK_STEP: Final = 1.0
+"""Seconds by which a wall clock has to jump against the monotonic clock to count as set while the
+node ran. Guess: more than a busy machine lets pass between the reading of the two clocks."""
+
 NANOSECONDS: Final = 1_000_000_000  # per second
 
 DAY_SECONDS: Final = 86_400  # Unix time has no leap seconds: midnight UTC is a multiple of it

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from canopy.traces.analysis import (
     details,
@@ -63,6 +64,9 @@ from canopy.traces.schema import KINDS, VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+T = TypeVar("T")
 
 
 def analyze(
@@ -147,6 +151,7 @@ class Analysis:
         self.since = 0.0
         """Seconds since 1970: what is counted and shown begins then."""
         self.late = 0  # records of days before, which were left out
+        self._undrawn: list[str] = []
         self.permits = 0  # records of what a policy left of a subscription
         self.confined: DataFrame | None = None
         """What policies left of subscriptions, if there are tenants'."""
@@ -237,7 +242,10 @@ class Analysis:
         outcomes = self._outcomes(complete, pairs, counts, faults, unseen.result())
 
         self.stage()
-        walk = walks.example_walk(walked.result(), records)
+        met_, slowest_ = self._shown("incidents", met, []), self._shown("slowest events", slow, [])
+        examples = self._shown("unreadable lines", corrupt_examples, [])
+        times, width = self._shown("the run over time", timeline, ([], 1.0))
+        walk = self._shown("a walk", begin(walks.example_walk, walked.result(), records), None)
         walk_counts = walks.count_walks(walked.result(), tally)
         tree = walks.count_trees(travelled.result())
         self.stage()
@@ -248,23 +256,30 @@ class Analysis:
             *(complete, outcomes, counts, walk_counts, tree, loads, last - first),
             *(found.unreadable, corrupt, worst, bad.result().groups, lines.result()),
         )
-        times, width = timeline.result()
         lists = details.Details(
             latency=details.latency_histogram(pairs),
             subscriptions=worst,
             corrupt=corrupt,
-            corrupt_examples=corrupt_examples.result(),
+            corrupt_examples=examples,
             reasons=details.loss_reasons(tally),
             timeline=times,
             bin_seconds=width,
         )
         return Findings(
-            *(summary, counts, walk_counts, walk, tree, lists, bad.result(), slow.result()),
+            *(summary, counts, walk_counts, walk, tree, lists, bad.result(), slowest_),
             names={row["node"]: row["name"] for row in loads if row["name"]},
             routing=next((row["routing"] for row in loads if row["routing"]), None),
             first=first,
-            incidents=met.result(),
+            incidents=met_,
         )
+
+    def _shown(self, name: str, found: Future[T], otherwise: T) -> T:
+        """What is only shown: where it could not be worked out the verdict stands without it."""
+        try:
+            return found.result()
+        except Exception as error:
+            self._undrawn.append(f"{name} ({first_line(error)})")
+            return otherwise
 
     def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame, Tally | None]:
         """What the records of the `window` lack; they themselves, as a table, each once; and their
@@ -504,13 +519,14 @@ class Analysis:
             by_subscription=[details.counts_of(row) for row in worst],
             days=days,
             since=self.since or None,
+            undrawn=self._undrawn,
             late_records=self.late,
         )
 
     def finish(self, findings: Findings) -> None:
-        """Write the report and the numbers."""
-        (self.out / "report.html").write_text(render(findings), encoding="utf-8")
+        """Write the numbers, and the report."""
         output.write_summary(self.out, findings.summary.to_dict())
+        (self.out / "report.html").write_text(render(findings), encoding="utf-8")
         self._progress("done", len(STAGES), len(STAGES))
 
 
@@ -538,6 +554,7 @@ def _proof(
             for each in complete.overlays
         ],
         "clocks": complete.clock_offsets(),
+        "clock_steps": complete.clock_steps(),
         "clocks_agree": complete.clocks_agree,
         "absent_nodes": [node for each in complete.overlays for node in each.absent],
         "incomplete": [

@@ -42,6 +42,8 @@ class AnalysisSummary:
     `delivered`, `withheld`, `unjudged`."""
     clocks: dict[str, float]
     """By node, seconds by which its wall clock was ahead of the median node's."""
+    clock_steps: dict[str, float]
+    """By node, seconds by which its wall clock was set while it ran, at most."""
     clocks_agree: bool
     """Whether latencies are differences of wall clocks; else of the hybrid logical clock."""
     absent_nodes: list[str]
@@ -93,6 +95,8 @@ class AnalysisSummary:
     since: float | None = None
     """Seconds since 1970: days before were closed (`days.closing`). Only their lines are left, and
     all other numbers are of the time since."""
+    undrawn: list[str] = field(default_factory=list)
+    """What the report lacks, since it could not be worked out, with the reason."""
     late_records: int = 0  # of closed days, which came later and were left out
     format: str = field(default=FORMAT)
     complete: bool = field(default=True)

@@ -314,8 +314,9 @@ def test_a_node_that_dies_shows_the_end_of_its_log(
 ANALYSIS = AnalysisSummary(
     version=1, nodes=3, published=10, expected=4, delivered=4, missing=0, dropped=0,
     duplicates=0, spurious=0, early=0, ending=0, unknown=0, refused=0, drops=0,
-    discarded=0, unjudged=0, unjudged_share=0.0, result="exact", faults={}, reasons=[],
-    overlays=[], clocks={}, clocks_agree=True, absent_nodes=[], incomplete=[], copies=0,
+    discarded=0, corrupted=0, withheld=0, unjudged=0, unjudged_share=0.0,
+    result="exact", faults={}, reasons=[], overlays=[], clocks={}, clock_steps={},
+    clocks_agree=True, absent_nodes=[], incomplete=[], copies=0,
     subscriptions=1, unreadable_subscriptions=0, table_hits=2, walks=1, walks_findable=1,
     walk_hits=1, ring_hits=2, absent=0,
     walk_hit_rate=1.0, walk_hops={"mean": 1.0},

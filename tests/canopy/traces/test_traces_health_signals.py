@@ -54,6 +54,10 @@ def judged(windows: Windows, limits: Thresholds = LIMITS, node: str = "a") -> No
     return find(history.nodes[node], history.until, limits)
 
 
+SIGNS = {"late_ms": "late"}
+"""Names in the health file that are not those of the signal."""
+
+
 def test_a_node_without_a_signal_is_healthy() -> None:
     found = judged(healthy())
     assert (found.severity, found.reason, found.signals) == (0, "", {})
@@ -78,8 +82,19 @@ def test_a_value_at_its_threshold_is_a_signal_and_one_below_is_none(
     assert judged(windows).severity == 0
     windows["a", FIRST + 2].worst[name] = value
     found = judged(windows)
-    assert (found.severity, found.signals) == (severity, {signal: value})
+    assert (found.severity, found.signals) == (severity, {SIGNS.get(name, signal): value})
     assert found.reason.startswith(f"{signal}: ")
+
+
+def test_a_value_is_shown_with_its_own_unit() -> None:
+    windows = healthy()
+    windows["a", FIRST + 2].worst["late_ms"] = 1_500.0
+    late = "heartbeats: 1500 ms by which its timers were late"
+    assert judged(windows).reason == late
+    windows["a", FIRST + 1].reporters = {"b": None, "c": None}
+    found = judged(windows)
+    assert found.reason == "heartbeats: 2 other nodes did not hear it"
+    assert found.signals == {"heartbeats": 2.0, "late": 1_500.0}
 
 
 def test_the_papers_thresholds_are_the_papers() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any, cast
 
+from canopy.traces.analysis.report import _begun, drawn
 from canopy.traces.analysis.report.incident_timeline import summed_up
 from canopy.traces.analysis.report.pictures import Bar, Mark, columns
 from canopy.traces.analysis.report.sections import bins_of, tree_sizes_text, walks_text
@@ -22,6 +24,15 @@ def test_hits_are_of_the_walks_that_could_hit() -> None:
     assert "124 walks set out" in text
     assert "68 of the 90 for attributes that have a tree hit (75.6 %), after 1.50 hops" in text
     assert "The other 34 could not hit" in text
+
+
+def test_what_cannot_be_drawn_is_named_and_takes_nothing_along() -> None:
+    def the_weather(findings: Any) -> str:
+        raise OverflowError("<too> large")
+
+    text = drawn(the_weather, cast(Any, None))
+    assert "the weather cannot be drawn: OverflowError: &lt;too&gt; large" in text
+    assert _begun(1e300) == "at 1e+300 s"
 
 
 def test_without_walks_there_is_no_share_of_them() -> None:

@@ -16,16 +16,12 @@ from zlib import crc32
 from canopy.traces.analysis.completeness.claims import EVENTS_COUNTED
 from canopy.traces.analysis.completeness.collect import node_of
 from canopy.traces.analysis.completeness.facts import FileFacts
-from canopy.traces.analysis.constants import LINE_CHARACTERS, NANOSECONDS
+from canopy.traces.analysis.constants import CLOCK_STEP, LINE_CHARACTERS, NANOSECONDS
 from canopy.traces.analysis.parsing.lines import DAMAGED, LineParser, lines_of, pieces
 
 CLOCK_SAMPLES: Final = 1024
 """Differences of the two clocks that are kept of a file, from which the median is taken. Guess: a
 median of as many is within some percent of the ranks."""
-
-CLOCK_STEP: Final = 1.0
-"""Seconds by which a wall clock has to jump against the monotonic clock to count as set while the
-node ran. Guess: more than a busy machine lets pass between the reading of the two clocks."""
 
 LINES: Final = LineParser()
 
@@ -213,6 +209,7 @@ class _Part:
             highest=self.highest,
             events=len(self.hashes),
             disorders=self.disorders,
+            step=max(map(abs, self.steps), default=0.0),
         )
         return Part(
             facts=facts,

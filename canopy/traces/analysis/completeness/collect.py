@@ -16,7 +16,7 @@ from canopy.traces.analysis.completeness.facts import FileFacts, FileGap, PeerFa
 from canopy.traces.analysis.completeness.gaps import gaps_of
 from canopy.traces.analysis.completeness.holes import RunFacts, runs_of
 from canopy.traces.analysis.completeness.overlays import OverlayFacts, overlays_of
-from canopy.traces.analysis.constants import CLOCKS_AGREE
+from canopy.traces.analysis.constants import CLOCK_STEP, CLOCKS_AGREE
 from canopy.traces.analysis.parsing.blocks import CORRUPT
 from canopy.traces.analysis.parsing.tally import Tally
 from canopy.traces.analysis.tasks import in_one_task, kept
@@ -95,8 +95,16 @@ class Completeness:
 
     @property
     def clocks_agree(self) -> bool:
-        """Whether latencies can be taken from the nodes' wall clocks."""
-        return all(abs(ahead) < CLOCKS_AGREE for ahead in self.clock_offsets().values())
+        """Whether latencies can be taken from the nodes' wall clocks: these agree, and none was set
+        while its node ran."""
+        offsets = self.clock_offsets().values()
+        return not self.clock_steps() and all(abs(ahead) < CLOCKS_AGREE for ahead in offsets)
+
+    def clock_steps(self) -> dict[str, float]:
+        """By node id, the seconds by which its wall clock was set while it ran, at most; without
+        those of which it was not."""
+        steps = {run.node: run.step for run in sorted(self.runs, key=lambda run: run.step)}
+        return {node: step for node, step in sorted(steps.items()) if step > CLOCK_STEP}
 
     def clock_offsets(self) -> dict[str, float]:
         """By node id, the seconds by which its wall clock is ahead of the median node's."""
@@ -159,7 +167,7 @@ def _file_facts(
     run: int,
     rows: list[Row],
     offsets: Mapping[Key, float],
-    claims: Mapping[Key, tuple[int, int, int]],
+    claims: Mapping[Key, Claims],
 ) -> FileFacts:
     """What the `rows` of a tally say of a run in a file."""
 
@@ -172,7 +180,7 @@ def _file_facts(
     def count(*kinds: str, of: str = "count") -> int:
         return sum(row[of] for row in rows if row["kind"] in kinds)
 
-    highest, events, disorders = claims.get((file, node, run), (-1, 0, 0))
+    highest, events, disorders, step = claims.get((file, node, run), NO_CLAIMS)
     return FileFacts(
         *(file, node, run),
         overlay=most("overlay"),
@@ -194,20 +202,26 @@ def _file_facts(
         highest=highest,
         events=min(events, EVENTS_COUNTED),
         disorders=disorders,
+        step=step,
     )
 
 
-def _claims(tally: Tally) -> dict[Key, tuple[int, int, int]]:
-    """`highest`, `events` and `disorders` by file, node and run. A file may have come in parts, of
-    which each may have the same events."""
-    found: dict[Key, tuple[int, int, int]] = {}
+Claims = tuple[int, int, int, float]
+NO_CLAIMS: Final[Claims] = (-1, 0, 0, 0.0)
+
+
+def _claims(tally: Tally) -> dict[Key, Claims]:
+    """`highest`, `events`, `disorders` and `step` by file, node and run. A file may have come
+    in parts, of which each may have the same events."""
+    found: dict[Key, Claims] = {}
     for row in tally.offsets.to_pylist():
         key = (row["file"], row["node"], row["run"])
-        highest, events, disorders = found.get(key, (-1, 0, 0))
+        highest, events, disorders, step = found.get(key, NO_CLAIMS)
         found[key] = (
             max(highest, row["highest"]),
             max(events, row["events"]),
             disorders + row["disorders"],
+            max(step, row["step"]),
         )
     return found
 

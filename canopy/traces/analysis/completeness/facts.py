@@ -41,6 +41,8 @@ class FileFacts:
     published: int | None = None
     subscribed: int | None = None
     """Events that its last record says to have been published, and subscriptions that were made."""
+    step: float = 0.0
+    """Seconds by which its wall clock was set between two records, at most."""
     disorders: int = 0
     """Records with a greater number and an earlier hybrid logical clock than the one before."""
 

@@ -57,6 +57,8 @@ class RunFacts:
     """Whether all gaps are of records that the node counted as lost, or of unreadable lines."""
     copied: bool = field(default=False, compare=False)
     """Whether files of it have records with the same numbers."""
+    step: float = 0.0
+    """Seconds by which its wall clock was set while it ran, at most."""
     published: int | None = None
     subscribed: int | None = None
     """Events and subscriptions that it has numbered, by its last record."""
@@ -158,6 +160,7 @@ def _merged(parts: Sequence[FileFacts]) -> RunFacts:
         acts=sum(part.acts for part in parts),
         stopped=any(part.stopped for part in parts),
         copied=_overlap(numbered),
+        step=max(part.step for part in parts),
         published=max(
             (each.published for each in parts if each.published is not None), default=None
         ),

@@ -46,14 +46,33 @@ PAPER: Final = Thresholds(heartbeats=1, latency_ms=30_000, memory=100, cpu=100, 
 
 
 @dataclass(frozen=True)
+class Sign:
+    """A value that shows a signal, by the name that it has in the health file."""
+
+    name: str
+    value: Value
+    says: str
+
+
+@dataclass(frozen=True)
 class Signal:
     """One of the eight. `value` gives what was seen of it in a window, if it is there, else None;
-    `says` words it."""
+    `says` words it. A signal that shows in two units has a second `Sign` of it in `other`."""
 
     name: str
     severity: int
-    value: Callable[[NodeHistory, int, Window, Thresholds], float | None]
+    value: Value
     says: str
+    other: Sign | None = None
+
+    @property
+    def signs(self) -> tuple[Sign, ...]:
+        """What shows the signal, the stronger first."""
+        first = Sign(self.name, self.value, self.says)
+        return (first,) if self.other is None else (first, self.other)
+
+
+Value = Callable[["NodeHistory", int, "Window", "Thresholds"], "float | None"]
 
 
 def _log(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
@@ -64,15 +83,11 @@ def _log(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> 
 
 
 def _heartbeats(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
-    if len(window.reporters) >= limits.heartbeats:
-        return float(len(window.reporters))
-    late = window.worst.get("late_ms", 0.0)
-    return late if late >= limits.late_ms else None
+    reporters = len(window.reporters)
+    return float(reporters) if reporters >= limits.heartbeats else None
 
 
-def _at_least(
-    name: str, limit: str
-) -> Callable[[NodeHistory, int, Window, Thresholds], float | None]:
+def _at_least(name: str, limit: str) -> Value:
     def value(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
         seen = window.worst.get(name)
         return seen if seen is not None and seen >= getattr(limits, limit) else None
@@ -87,7 +102,10 @@ def _never(node: NodeHistory, number: int, window: Window, limits: Thresholds) -
 SIGNALS: Final = (
     Signal("crash", 3, _never, "its process ended without stopping"),
     Signal("log", 2, _log, "records in two minutes"),
-    Signal("heartbeats", 2, _heartbeats, "others did not hear it, or its timers were late"),
+    Signal(
+        *("heartbeats", 2, _heartbeats, "other nodes did not hear it"),
+        Sign("late", _at_least("late_ms", "late_ms"), "ms by which its timers were late"),
+    ),
     Signal("latency", 2, _at_least("round_trip_ms", "latency_ms"), "ms for a round trip"),
     Signal("memory", 1, _at_least("memory", "memory"), "percent of the memory in use"),
     Signal("cpu", 1, _at_least("cpu", "cpu"), "percent of a processor in use"),
@@ -110,13 +128,13 @@ def crashes_by_window(node: NodeHistory, until: float) -> dict[int, int]:
 def signals_of(
     node: NodeHistory, number: int, crashes: int, limits: Thresholds
 ) -> dict[str, float]:
-    """The signals that the node shows in its window `number`, each with its value."""
+    """The signs of signals that the node shows in its window `number`, each with its value."""
     window = node.windows.get(number, Window())
     found = {"crash": float(crashes)} if crashes >= limits.crashes else {}
-    for signal in SIGNALS:
-        value = signal.value(node, number, window, limits)
+    for sign in (sign for signal in SIGNALS for sign in signal.signs):
+        value = sign.value(node, number, window, limits)
         if value is not None:
-            found[signal.name] = value
+            found[sign.name] = value
     return found
 
 
@@ -131,7 +149,9 @@ def find(node: NodeHistory, until: float, limits: Thresholds) -> NodeFinding:
             worst = min if name == "log" and value < limits.log_least else max
             seen[name] = worst(value, seen.get(name, value))
     for signal in SIGNALS:
-        if signal.name in seen:
-            reason = f"{signal.name}: {seen[signal.name]:g} {signal.says}"
+        for sign in signal.signs:
+            if sign.name not in seen:
+                continue
+            reason = f"{signal.name}: {seen[sign.name]:g} {sign.says}"
             return NodeFinding(signal.severity, reason, seen, name=node.name)
     return NodeFinding(0, "", name=node.name)

@@ -98,7 +98,7 @@ def tally(kinds: Mapping[str, Any]) -> Any:
 def offsets(records: Any) -> Any:
     """By file, node and run the median `offset` of the wall clock from the hybrid logical clock in
     seconds (of an even number the lower one), the number of `records` that have both, and what
-    holds two claims of theirs (`facts.FileFacts`): `highest`, `events` and `disorders`."""
+    holds their claims (`facts.FileFacts`): `highest`, `events`, `disorders` and `step`."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -128,7 +128,15 @@ def offsets(records: Any) -> Any:
     }
     for name, column in counts.items():
         made = made.append_column(name, pa.array(column, pa.int64()))
-    return made
+    return made.append_column("step", pa.array(map(_step, numbers, found), pa.float64()))
+
+
+def _step(numbers: Any, found: Any) -> float:
+    """The largest change of the offset from a record to the next one."""
+    import numpy as np
+
+    order = np.argsort(numbers, kind="stable")
+    return float(np.abs(np.diff(found[order])).max(initial=0.0))
 
 
 def _disorders(numbers: Any, times: Any) -> int:

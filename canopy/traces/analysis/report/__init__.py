@@ -8,11 +8,12 @@ it enters the HTML.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis.report import paths, sections, wrong
 from canopy.traces.analysis.report.incident_timeline import incident_timeline
@@ -29,14 +30,13 @@ def render(findings: Findings) -> str:
     summary = findings.summary
     kind, sign = {EXACT: ("good", "✓"), NOT_JUDGED: ("open", "?")}.get(summary.result, ("bad", "!"))
     page = Template(files(__name__).joinpath("page.html").read_text(encoding="utf-8"))
-    begun = datetime.fromtimestamp(findings.first, UTC)
     facts = [
         counted(summary.nodes, "node"),
         counted(summary.published, "event"),
         counted(summary.subscriptions, "subscription"),
         duration(summary.seconds * 1_000),
         *([f"{findings.routing} routing"] if findings.routing else []),
-        f"{begun:%-d %B %Y, %H:%M} UTC",
+        _begun(findings.first),
     ]
     first, *rest = verdict(summary)
     return page.substitute(
@@ -47,19 +47,36 @@ def render(findings: Findings) -> str:
         verdict=escape(first),
         more="".join(f"<p>{escape(sentence)}</p>" for sentence in rest),
         facts=" · ".join(f"<span>{escape(fact)}</span>" for fact in facts),
-        tiles=sections.tiles(findings),
-        sections="".join(
-            (
-                incident_timeline(findings),
-                wrong.wrong(findings),
-                sections.days(findings),
-                sections.latency_section(findings),
-                sections.tree_discovery(findings),
-                sections.cost(findings),
-                sections.subscriptions(findings),
-                sections.load(findings),
-                paths.slowest(findings),
-                paths.corrupt(findings),
-            )
-        ),
+        tiles=drawn(sections.tiles, findings),
+        sections="".join(drawn(section, findings) for section in SECTIONS),
     )
+
+
+def drawn(section: Section, findings: Findings) -> str:
+    """A section in HTML; of one that cannot be drawn that and why: the verdict stands above it."""
+    try:
+        return section(findings)
+    except Exception as error:
+        name = section.__name__.replace("_", " ")
+        why = escape(f"{type(error).__name__}: {error}"[:REASON_CHARACTERS])
+        return f'<section><p class="quiet">{escape(name)} cannot be drawn: {why}</p></section>'
+
+
+Section = Callable[["Findings"], str]
+
+SECTIONS: Final[tuple[Section, ...]] = (
+    *(incident_timeline, wrong.wrong, sections.days, sections.latency_section),
+    *(sections.tree_discovery, sections.cost, sections.subscriptions, sections.load),
+    *(paths.slowest, paths.corrupt),
+)
+"""In the order of the page."""
+
+REASON_CHARACTERS: Final = 200  # of an error's text that are shown
+
+
+def _begun(seconds: float) -> str:
+    """When the first record was written."""
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%-d %B %Y, %H:%M} UTC"
+    except (ValueError, OverflowError, OSError):  # a damaged record
+        return f"at {seconds:g} s"

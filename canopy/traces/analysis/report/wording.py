@@ -204,23 +204,33 @@ def circumstances(summary: AnalysisSummary) -> list[str]:
         times = counted(summary.copies, "record")
         out.append(f"{times} in the folder repeated others, and counted once.")
     if not summary.clocks_agree:
-        node, ahead = max(summary.clocks.items(), key=lambda item: abs(item[1]))
         out.append(
-            f"Wall clocks differ: that of {node} was {duration(abs(ahead) * 1_000)} "
-            f"{'ahead' if ahead > 0 else 'behind'}. The verdict does not depend on them, and "
-            "latencies are taken from the hybrid logical clock."
+            f"{_clocks(summary)}. The verdict does not depend on wall clocks, and latencies are "
+            "taken from the hybrid logical clock."
         )
     if summary.sample < 1:
         out.append(
             f"The traces have {percent(summary.sample)} of the events, the same on all nodes; "
             "the verdict is about those."
         )
+    if summary.undrawn:
+        out.append(f"Could not be worked out, and is not shown: {'; '.join(summary.undrawn)}.")
     if summary.corrupt_lines:
         out.append(
             f"{counted(summary.corrupt_lines, 'line')} of the traces could not be read and "
             f"{'was' if summary.corrupt_lines == 1 else 'were'} left out."
         )
     return out
+
+
+def _clocks(summary: AnalysisSummary) -> str:
+    """What is wrong with wall clocks."""
+    if summary.clock_steps:
+        node, step = max(summary.clock_steps.items(), key=lambda item: item[1])
+        return f"The wall clock of {node} was set by {duration(step * 1_000)} while it ran"
+    node, ahead = max(summary.clocks.items(), key=lambda item: abs(item[1]))
+    way = "ahead" if ahead > 0 else "behind"
+    return f"Wall clocks differ: that of {node} was {duration(abs(ahead) * 1_000)} {way}"
 
 
 def _faults(summary: AnalysisSummary) -> list[str]:

@@ -3,7 +3,9 @@ one task, on this machine and on a cluster. The suite has them in one task."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,9 @@ def found(
     """The analysis of all runs, in each of the two ways."""
     traces, out = folder / "traces", folder / str(request.param)
     if request.param == "local":
-        with spark_session(None, ONE_TASK_BYTES) as spark:
+        with ExitStack() as stack:
+            stack.enter_context(pytest.MonkeyPatch.context()).setenv("XDG_CACHE_HOME", os.devnull)
+            spark = stack.enter_context(spark_session(None, ONE_TASK_BYTES))
             assert not is_small_session(spark)
             yield analyze(traces, out, session=spark)
         return

@@ -43,6 +43,14 @@ def ahead(seconds: float) -> Callable[[Run], None]:
     return plant
 
 
+def clock_set(run: Run) -> None:
+    """The wall clock of the subscriber 2 is set by two hours while it runs."""
+    at = run.of(2, "deliver")[20]["hlc"]
+    for record in run.records[2]:
+        if record.get("hlc", 0) > at:
+            record["time"] += 7_200.0
+
+
 def lost(node: int, first: int, count: int) -> Callable[[Run], None]:
     """The overlay does not deliver these events to this node."""
 
@@ -440,6 +448,7 @@ PLANTED: dict[str, Planted] = {
     "a clock an hour ahead": Planted(ahead(3600.0)),
     "a clock an hour behind": Planted(ahead(-3600.0)),
     "a clock two seconds ahead": Planted(ahead(2.0)),
+    "a clock that is set": Planted(clock_set),
     "losses under a clock an hour ahead": Planted(
         lost_with_a_clock_ahead, "not exact", {"missing": 4}
     ),

@@ -65,6 +65,9 @@ def test_a_check_without_spark_finds_the_same_to_be_absent(found: AnalysisSummar
     assert (complete.copies, complete.sample) == (found.copies, found.sample)
     assert sum(file.unreadable for file in files) == found.corrupt_lines == 5
     assert complete.clock_offsets() == pytest.approx(found.clocks, abs=0.001)
+    assert complete.clock_steps() == pytest.approx(found.clock_steps, abs=0.001)
+    assert 7_200.0 in map(round, found.clock_steps.values())
+    assert not found.clocks_agree
     reasons = {each["name"]: each["reasons"] for each in found.overlays}
     assert reasons.keys() == {each.name for each in complete.overlays}
     for overlay in complete.overlays:
