@@ -49,7 +49,6 @@ from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.shards.log_disk import FileLogDisk
-from canopy.wire.sparing import Sparing
 from canopy.wire.transport.accept_limits import whose
 from canopy.wire.transport.accepting import accept_all
 from canopy.wire.transport.connection import Connection
@@ -144,7 +143,6 @@ class TrioDriver:
         self._connect_timeout = connect_timeout
         self._security = security
         self._users = users
-        self._sparing = Sparing(self.clock)
         self._strangers = 0  # who have dialled, and have not said anything yet
         self._unknown: OrderedDict[object, Callable[[], None]] = OrderedDict()
         """Those that are not authenticated, oldest first, and how each is ended."""
@@ -380,7 +378,7 @@ class TrioDriver:
         self.turn(self.node.on_frames, connection, frames)
 
     def _on_garbage(self, connection: int, reason: str) -> None:
-        self._log.warning("garbage", connection=connection, reason=reason)
+        self._log.seldom("garbage", connection=connection, reason=reason)
         self.turn(self.node.on_garbage, connection, reason)
 
     async def _dial(self, connection: Connection) -> None:
@@ -422,10 +420,7 @@ class TrioDriver:
 
         try:
             if len(self._connections) + self._strangers >= CONNECTIONS:
-                if times := self._sparing.due("refused"):
-                    reason = "too many connections"
-                    where = f"{host}:{port}"
-                    self._log.warning("refused", address=where, reason=reason, times=times)
+                self._log.seldom("refused", address=f"{host}:{port}", reason="too many connections")
             elif security is None:
                 if reason := self._user_refusal(stream, f"{host}:{port}", is_server=True):
                     with (
@@ -448,8 +443,7 @@ class TrioDriver:
             reason = f"gone: {error}"
         if reason:
             self.counters.users_refused += 1
-            if times := self._sparing.due("user"):
-                self._log.warning("refused", address=address, reason=reason, times=times)
+            self._log.seldom("user_refused", address=address, reason=reason)
         return reason
 
     async def _greet(
@@ -517,7 +511,7 @@ class TrioDriver:
         ]
         for former in same[: max(0, len(same) - KEY_CONNECTIONS)]:
             self.counters.key_refused += 1
-            self._log.warning("cut_off", address=former.address, reason=KEY_REASON)
+            self._log.seldom("cut_off", address=former.address, reason=KEY_REASON)
             former.cut_off(KEY_REASON)
 
     def _bound_shared(self, new: Connection, host: str) -> None:
@@ -538,7 +532,7 @@ class TrioDriver:
             reason = f"more than {SHARED_CONNECTIONS} connections of the tenant {tenant}"
         if reason:
             self.counters.shared_refused += 1
-            self._log.warning("cut_off", address=new.address, reason=reason)
+            self._log.seldom("cut_off", address=new.address, reason=reason)
             new.cut_off(reason)
 
     def _ended(self, connection: Connection, reason: str | None) -> None:

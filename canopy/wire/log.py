@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final, TextIO
 
 from canopy.wire.constants import LOG_VALUE_LIMIT
+from canopy.wire.sparing import Sparing
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 PLAIN: Final = re.compile(r"[^\s\"=\\]+")
@@ -66,6 +67,7 @@ class Log:
         self.configure(level, format_)
         self._out = out if out is not None else sys.stderr
         self._clock = clock
+        self._sparing = Sparing(time.monotonic)
 
     def configure(self, level: str, format_: str) -> None:
         """Write lines of `level` and above, in this format, from now on."""
@@ -83,6 +85,15 @@ class Log:
     def warning(self, event: str, **fields: Any) -> None:
         """Write a line about a fault that the node survives."""
         self._write(2, event, fields)
+
+    def seldom(self, event: str, **fields: Any) -> bool:
+        """Write a warning about what others can make happen, as often as they like: the first, and
+        then one in `sparing.EVERY` seconds, which says how many it stands for (`times`). Whether
+        it was written."""
+        times = self._sparing.due(event)
+        if times:
+            self._write(2, event, {**fields, "times": times})
+        return bool(times)
 
     def error(self, event: str, **fields: Any) -> None:
         """Write a line about the fault that ends the process."""

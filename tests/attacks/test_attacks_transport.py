@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import random
 import socket
 import ssl
@@ -14,10 +15,14 @@ import pytest
 import trio
 
 from canopy.wire import driver
+from canopy.wire.config import NodeConfig
 from canopy.wire.constants import QUEUE_LIMIT, READ_SIZE
 from canopy.wire.driver import TrioDriver
+from canopy.wire.folder import DataFolder
 from canopy.wire.keys.authority import revoke
 from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.log import Log
+from canopy.wire.process.node_process import NOTES_MOST, NodeProcess, build_node
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.sparing import Sparing
 from canopy.wire.transport import accepting
@@ -27,6 +32,7 @@ from canopy.wire.transport.tls import Chain, TlsError, TlsPipe, new_context
 from overlay.links.messages import PROTOCOL, Ack, Batch, Hello
 from overlay.machine import Peer
 from overlay.rights import Principal, Role
+from tests.support.real.echo_node import EchoNode
 from tests.support.real.keys import Keys
 from tests.support.real.wire_rig import PATIENCE, Rig, rig
 
@@ -509,3 +515,28 @@ async def test_what_strangers_do_is_written_down_sparingly() -> None:
         found.append((sparing.due("refused"), sparing.due("another") if step == 5 else 0))
     assert [times for times, _ in found if times] == [1, 100]
     assert sum(times for _, times in found) == 1
+
+
+async def test_a_stranger_without_keys_cannot_fill_the_log() -> None:
+    """Whatever of it is no frame, and however often it connects."""
+    async with rig() as node:
+        for number in range(40):
+            stream = await node.dial()
+            await stream.send_all((b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 64)[number % 2])
+            await closed(stream)
+            await stream.aclose()
+        lines = [one for one in node.log.getvalue().splitlines() if " debug " not in one]
+        assert [one.split()[2] for one in lines] == ["garbage"]
+
+
+async def test_neighbours_that_come_and_go_are_written_down_now_and_then(tmp_path: Path) -> None:
+    config = NodeConfig(listen="127.0.0.1:0", data=str(tmp_path), peers=("a:1",))
+    folder, out = DataFolder(tmp_path), io.StringIO()
+    process = NodeProcess(config, folder, Log("info", out), build_node)
+    process.driver.attach(EchoNode(process.driver), process)
+    for number in range(1_000):
+        process.driver.node.neighbours = number % 2  # type: ignore[misc]
+        process._log_neighbours()
+    assert len(out.getvalue().splitlines()) == NOTES_MOST
+    process.close_shards()
+    folder.close()

@@ -19,7 +19,6 @@ from canopy.wire.addresses import join_address
 from canopy.wire.audit import append
 from canopy.wire.constants import CONTROL_READ_SIZE
 from canopy.wire.log import Log
-from canopy.wire.sparing import Sparing
 from canopy.wire.token_file import Token, TokenFile, TokensError
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import REPLY_FRAMES
@@ -71,7 +70,6 @@ class RemoteDoor:
         self._keys = keys
         self._log = log
         self._clock = clock
-        self._sparing = Sparing(clock)
 
     def admits(self, host: str) -> bool:
         """Whether one more connection of `host` is looked at; `admit` follows then."""
@@ -97,9 +95,7 @@ class RemoteDoor:
             limits.done(host)
         if found is None:
             self.refused += 1
-            if times := self._sparing.due("refused"):
-                address = join_address(host, port)
-                self._log.warning("program_refused", address=address, reason=reason, times=times)
+            self._log.seldom("program_refused", address=join_address(host, port), reason=reason)
         else:
             self._log.info("program", token=found.token.name, address=found.address)
             if AUDITED & set(found.token.scopes):

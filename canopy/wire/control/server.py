@@ -212,7 +212,7 @@ class ControlServer:
 
     async def _serve_local(self, stream: trio.SocketStream) -> None:
         if not is_own_user(stream):
-            self._log.warning("control_refused", reason="a program of another user")
+            self._log.seldom("control_refused", reason="a program of another user")
             await stream.aclose()
             return
         await self._serve_client(stream, process_of(stream))
@@ -292,7 +292,7 @@ class ControlServer:
             f"too many programs ({self._programs}) are connected; close one, or raise "
             f"clients.programs in the node's configuration"
         )
-        self._log.warning("refused_client", pid=pid, reason=reason)
+        self._log.seldom("refused_client", pid=pid, reason=reason)
         outlet = Outlet(self._counters)
         outlet.open(stream, encrypt)
         outlet.put(REPLY_FRAMES.encode(Failed(NO_REQUEST, FULL, reason)))
@@ -346,7 +346,7 @@ class ControlServer:
                 self._commands.commands(client.number, together)
             self.flush()  # what was answered outside of a turn
         if reader.error is not None:
-            self._log.warning("bad_client", client=client.number, reason=reader.error)
+            self._log.seldom("bad_client", client=client.number, reason=reader.error)
             client.close_session()
             self._output.fail(client, NO_REQUEST, reader.error)
             self.flush()

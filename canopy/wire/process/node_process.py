@@ -59,6 +59,7 @@ from canopy.wire.process.trace_files import open_trace, secure_traces
 from canopy.wire.process.trace_shipping import CLIENT as SHIPPING
 from canopy.wire.process.trace_shipping import TraceShipping
 from canopy.wire.shards.log_disk import FileLogDisk
+from canopy.wire.sparing import EVERY
 from canopy.wire.transport.local_users import LocalUsers
 from overlay.client import (
     Command,
@@ -88,6 +89,9 @@ START_FAILED: Final = 1
 
 INTERRUPTED: Final = 130
 """Exit code of a process that a second signal ended (docs/reference/commands.md)."""
+
+NOTES_MOST: Final = 5.0
+"""Lines at once that it has neighbours, and that it has none any more."""
 
 Build = Callable[["NodeProcess"], DrivenNode]
 """Makes the node of a process; tests pass their own."""
@@ -237,6 +241,7 @@ class NodeProcess:
         self._conflict: IdentityConflict | None = None  # the last that was logged
         self._ready = self._draining = False
         self._alone: bool | None = None  # None: not known before it is ready
+        self._notes, self._noted = NOTES_MOST, 0.0
         self._nursery: trio.Nursery | None = None
         self._over = trio.Event()
         self._cut_short = ""  # why it does not wait until the node is drained
@@ -434,12 +439,12 @@ class NodeProcess:
             return
         if conflict.must_stop and self._is_alone_with_its_id():
             reason = f"{conflict.peer.address} says it has this node's id, which is locked here"
-            self.log.warning("identity_refused", reason=reason, node="goes on")
+            self.log.seldom("identity_refused", reason=reason, node="goes on")
             return
         text = explain_conflict(conflict, self.folder.path)
         if conflict.must_stop:
             raise CopiedFolderError(text)
-        self.log.warning("identity_conflict", reason=text)
+        self.log.seldom("identity_conflict", reason=text)
 
     def _is_alone_with_its_id(self) -> bool:
         """Whether no later process of this node can be there: without keys anybody may say so, and
@@ -467,12 +472,20 @@ class NodeProcess:
         """Write nothing more to any program over the control socket."""
         self._control.silence()
 
+    def _may_note_neighbours(self) -> bool:
+        """Whether one more line about them is due: some at once, then one in `EVERY` seconds."""
+        now = time.monotonic()
+        notes = min(NOTES_MOST, self._notes + (now - self._noted) / EVERY)
+        if notes >= 1.0:
+            self._notes, self._noted = notes - 1.0, now
+        return notes >= 1.0
+
     def _log_neighbours(self) -> None:
         """Log when the node finds the first other node, and when it has none (any more)."""
         count = self.driver.node.neighbours
         alone = count == 0
-        if alone is self._alone:
-            return
+        if alone is self._alone or not self._may_note_neighbours():
+            return  # what is so then is written later: strangers come and go as they like
         self._alone = alone
         if not alone:
             self.log.info("joined", neighbours=count)

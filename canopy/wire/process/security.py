@@ -354,8 +354,7 @@ class NodeSecurity:
         try:
             found = check_list(data, self.beliefs, self._now())
         except CertificateError as error:
-            if times := self._sparing.due("revocations"):
-                self._log.warning("revocations_refused", reason=error, times=times)
+            self._log.seldom("revocations_refused", reason=error)
             return self.beliefs.list_version
         if found.version > self.beliefs.list_version:
             self._keep("revoked", data)
@@ -375,8 +374,7 @@ class NodeSecurity:
         try:
             found = read_policy(data, self.overlay, list(held.roots), held.revoked)
         except PolicyError as error:
-            if times := self._sparing.due("policy"):
-                self._log.warning("policy_refused", reason=error, times=times)
+            self._log.seldom("policy_refused", reason=error)
             return held.policy_version
         if found.version > held.policy_version:
             self._keep("policy", data)
@@ -473,8 +471,7 @@ class NodeSecurity:
                 TlsError, OSError, ValueError, msgspec.MsgspecError, KeyFolderError,
                 trio.BrokenResourceError, trio.ClosedResourceError,
             ) as error:  # fmt: skip
-                if times := self._sparing.due("refused"):
-                    self._log.warning("join_refused", reason=error, times=times)
+                self._log.seldom("join_refused", reason=error)
 
     async def _serve_join(self, stream: trio.SocketStream, first: bytes) -> None:
         while len(first) < len(PREAMBLE):

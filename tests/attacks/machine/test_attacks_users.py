@@ -82,7 +82,7 @@ async def test_programs_of_other_users_are_not_heard() -> None:
         assert "a program of another user" in str(reason)
         assert {one[0] for one in node.node.inputs} <= {"start", "tick", "closed"}
         assert node.driver.counters.users_refused == 4
-        assert node.log.getvalue().count("warning refused") == 1
+        assert node.log.getvalue().count("warning user_refused") == 1
     async with rig(users=LocalUsers()) as node:
         stream = await node.dial()
         await stream.send_all(HELLO)
