@@ -17,6 +17,7 @@ from canopy.wire.keys.signing import KeySigner
 from canopy.wire.process.node_process import NodeProcess
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.sparing import Sparing
+from canopy.wire.transport.handshake_turns import HandshakeTurns
 from canopy.wire.transport.local_users import ESTABLISHED, Address, Owner, owner_of
 from canopy.wire.transport.tls import TlsPipe
 from overlay.hybrid_clock import HybridClock
@@ -237,3 +238,13 @@ def users_end_nodes_by_a_greeting() -> None:
         return False
 
     replace(NodeProcess._is_alone_with_its_id, never)
+
+
+@fault("keys", TRANSPORT, "test_handshakes_of_all_other_machines_have_one_rate")
+def strangers_handshakes_have_no_rate() -> None:
+    """Handshakes begin as they come, from however many addresses."""
+
+    async def at_once(self: HandshakeTurns, host: str) -> None:
+        return None
+
+    replace(HandshakeTurns.wait, at_once)

@@ -10,6 +10,7 @@ share this machine: it accepts and closes, and what it costs is the attacker's. 
 
 - `connections`: 10,000 that are kept open, and say nothing
 - `hello`: 10,000, each with a whole ClientHello, and closed again
+- `joins`: 6,000 from 30 addresses, as of who asks for a certificate, with a whole ClientHello
 - `frames`: 1,000,000 whole frames of nodes, without TLS
 - `anonymous`: the same within TLS, by one who presents no certificate
 - `slow`: 1,000 connections, each with a byte of a ClientHello per second
@@ -42,6 +43,7 @@ import psutil
 
 from bench.security.tls import SIZE, Nodes
 from canopy.cli.bench.measuring import MeasurementPlan, measure
+from canopy.wire.keys.enrolment import PREAMBLE
 from canopy.wire.process.listening import raise_file_limit
 from canopy.wire.transport.framing import NODE_FRAMES
 from canopy.wire.transport.tls import new_context
@@ -54,6 +56,11 @@ AT_ONCE: Final = 10_000
 """Frames that one connection of `frames` is to say."""
 
 SLOW: Final = 1_000
+JOINS: Final = 6_000
+
+SOURCES: Final = 30
+SOURCE: Final = "10.99.1.{}"
+"""Addresses of an attacker that has many."""
 
 HOST: Final = "10.99.0.1"
 """The address in the namespace, on its loopback device."""
@@ -99,6 +106,17 @@ def hello(target: Address, pause: Callable[[float], None]) -> None:
         pause((number + 1) / CONNECTIONS)
 
 
+def joins(target: Address, pause: Callable[[float], None]) -> None:
+    words = PREAMBLE + client_hello()[2].read()
+    for number in range(JOINS):
+        source = (SOURCE.format(number % SOURCES + 1), 0)
+        with suppress(OSError), closing(socket.create_connection(target, 1.0, source)) as one:
+            one.sendall(words)
+            one.settimeout(0.002)
+            one.recv(1)
+        pause((number + 1) / JOINS)
+
+
 def frames(target: Address, pause: Callable[[float], None]) -> None:
     words = NODE_FRAMES.encode(Ack(1, 2)) * AT_ONCE
     for number in range(FRAMES // AT_ONCE):
@@ -138,7 +156,9 @@ def slow(target: Address, pause: Callable[[float], None]) -> None:
         time.sleep(1.0)
 
 
-ATTACKS: Final = {found.__name__: found for found in (connections, hello, frames, anonymous, slow)}
+ATTACKS: Final = {
+    found.__name__: found for found in (connections, hello, joins, frames, anonymous, slow)
+}
 
 
 def attack(name: str, target: Address, seconds: float) -> None:
@@ -250,7 +270,11 @@ class Window:
 def go_apart() -> None:
     """Begin again in a network namespace of its own. Does not return."""
     again = [sys.executable, "-m", "bench.security.strangers", "--apart", *sys.argv[1:]]
-    made = f"ip link set lo up && ip address add {HOST}/32 dev lo && exec {shlex.join(again)}"
+    made = (
+        f"ip link set lo up && ip address add {HOST}/32 dev lo && "
+        f"for n in $(seq {SOURCES}); do ip address add {SOURCE.format('$n')}/32 dev lo; done && "
+        f"exec {shlex.join(again)}"
+    )
     try:
         os.execvp("unshare", ["unshare", "--net", "sh", "-c", made])
     except OSError as error:

@@ -464,7 +464,9 @@ class TrioDriver:
             self._strangers += 1
             try:
                 with trio.move_on_after(self._connect_timeout), suppress(trio.BrokenResourceError):
-                    first = await stream.receive_some(READ_SIZE)
+                    said = await stream.receive_some(READ_SIZE)
+                    await security.turn(address.rpartition(":")[0])
+                    first = said
             finally:
                 self._strangers -= 1
             if first and security.is_join(first):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import trio
+import trio.testing
 
 from canopy.wire import driver
 from canopy.wire.config import NodeConfig
@@ -20,6 +21,7 @@ from canopy.wire.constants import QUEUE_LIMIT, READ_SIZE
 from canopy.wire.driver import TrioDriver
 from canopy.wire.folder import DataFolder
 from canopy.wire.keys.authority import revoke
+from canopy.wire.keys.enrolment import PREAMBLE
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.log import Log
 from canopy.wire.process.node_process import NOTES_MOST, NodeProcess, build_node
@@ -28,6 +30,8 @@ from canopy.wire.sparing import Sparing
 from canopy.wire.transport import accepting
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import NODE_FRAMES
+from canopy.wire.transport.handshake_turns import BURST, HandshakeTurns
+from canopy.wire.transport.handshake_turns import PER_SECOND as HANDSHAKES
 from canopy.wire.transport.tls import Chain, TlsError, TlsPipe, new_context
 from overlay.links.messages import PROTOCOL, Ack, Batch, Hello
 from overlay.machine import Peer
@@ -515,6 +519,57 @@ async def test_what_strangers_do_is_written_down_sparingly() -> None:
         found.append((sparing.due("refused"), sparing.due("another") if step == 5 else 0))
     assert [times for times, _ in found if times] == [1, 100]
     assert sum(times for _, times in found) == 1
+
+
+async def test_handshakes_of_all_other_machines_have_one_rate(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Thirty addresses want twenty each second: a newcomer waits for one of each at most, and who
+    goes away while it waits keeps nobody up."""
+    turns, served = HandshakeTurns(), list[tuple[float, str]]()
+    begin = trio.current_time()
+
+    async def comes(host: str, patience: float = 60.0) -> None:
+        with trio.move_on_after(patience):
+            await turns.wait(host)
+            served.append((trio.current_time() - begin, host))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            for number in range(30):
+                nursery.start_soon(comes, f"10.0.0.{number}", 60.0 if number % 3 else 0.5)
+        await trio.sleep(1.0)
+        assert len(served) <= BURST + HANDSHAKES + 1
+        nursery.start_soon(comes, "10.0.1.1")
+    (newcomer,) = [at for at, host in served if host == "10.0.1.1"]
+    assert newcomer - 1.0 <= 31 / HANDSHAKES
+    assert len(served) > 400
+    await trio.sleep(1.0)
+    before = trio.current_time()
+    for _ in range(64):  # what a node that starts needs: at once
+        await turns.wait("10.0.0.1")
+    assert trio.current_time() == before
+    assert not turns._line
+
+
+async def test_no_handshake_with_another_machine_begins_before_its_turn(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a node, and of who asks for a certificate."""
+    security, asked = keys.security(), list[str]()
+
+    async def never(host: str) -> None:
+        asked.append(host)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(security, "turn", never)
+    async with rig(security=security, connect_timeout=0.2) as node:
+        for words in (b"\x16\x03\x01" + bytes(200), PREAMBLE):
+            stream = await node.dial()
+            await stream.send_all(words)
+            assert await closed(stream) == b""
+        assert asked == ["127.0.0.1"] * 2
+        assert heard_nothing(node)
 
 
 async def test_a_stranger_without_keys_cannot_fill_the_log() -> None:

@@ -46,6 +46,9 @@ class Keys(Protocol):
     def limits(self, host: str) -> AcceptLimits:
         """What connections from `host` count for."""
 
+    async def turn(self, host: str) -> None:
+        """Wait until a handshake with `host` may begin."""
+
 
 class Admitted(NamedTuple):
     """A program that has shown its token."""
@@ -85,6 +88,7 @@ class RemoteDoor:
         reason = f"nothing was shown within {PATIENCE:g} s"
         try:
             with trio.move_on_after(PATIENCE):
+                await self._keys.turn(host)
                 found = await self._greet(stream, join_address(host, port))
                 reason = "it has left"
         except (TlsError, TokensError, OSError) as error:

@@ -60,6 +60,7 @@ from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
 from canopy.wire.sparing import Sparing
 from canopy.wire.transport.accept_limits import AcceptLimits
+from canopy.wire.transport.handshake_turns import HandshakeTurns
 from canopy.wire.transport.tls import Chain, Security, TlsError, TlsPipe, new_context
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
@@ -123,6 +124,7 @@ class NodeSecurity:
         self._noted: BoundedDict[bytes, float] = BoundedDict(ISSUERS_NOTED)
         self._limits = AcceptLimits()
         self._local_limits = AcceptLimits(LOCAL_PER_SECOND, LOCAL_AWAITING)
+        self._turns = HandshakeTurns()
         self.changed: Callable[[], None] = lambda: None
         """Called when what is believed has changed, outside of the node's turns."""
         self._has_changed = self._was_off = False
@@ -345,6 +347,12 @@ class NodeSecurity:
     def limits(self, host: str) -> AcceptLimits:
         """What connections from `host` count for: this machine may have many nodes."""
         return self._local_limits if is_loopback(host) else self._limits
+
+    async def turn(self, host: str) -> None:
+        """Wait until a handshake with `host` may begin: those of all other machines, of nodes, of
+        programs and of who asks for a certificate, have one rate together."""
+        if not is_loopback(host):
+            await self._turns.wait(host)
 
     # --- revocations that other nodes bring ---
 

@@ -64,6 +64,9 @@ class Doorkeeper(Security, Protocol):
     def limits(self, host: str) -> AcceptLimits:
         """What connections from `host` count for."""
 
+    async def turn(self, host: str) -> None:
+        """Wait until a handshake with `host` may begin."""
+
     def is_join(self, first: bytes) -> bool:
         """Whether a connection that begins so is of one who asks for a certificate."""
 
