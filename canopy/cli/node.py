@@ -51,7 +51,11 @@ if TYPE_CHECKING:
     metavar="HOST:PORT",
     help="Serve /metrics (Prometheus), /livez and /readyz there; port 0: any free port.",
 )
-@click.option("--join", metavar="TOKEN", help="Join with a token of `canopy keys invite`.")
+@click.option(
+    "--join",
+    metavar="TOKEN",
+    help="Join with a token of `canopy keys invite`: @FILE, a private file that has it.",
+)
 @click.option(
     "--insecure", is_flag=True, default=None, help="Listen beyond loopback without a key."
 )
@@ -78,9 +82,17 @@ def node(
     canopy node --config node.yaml
     """
     from canopy.wire.config import load_config, unknown_variables
+    from canopy.wire.process.arguments import hide_tokens
     from canopy.wire.process.node_process import run_node
     from canopy.wire.process.reloading import Source
 
+    if is_shown(flags.get("join")):
+        hidden = "it is overwritten there now" if hide_tokens() else "and is there still"
+        click.echo(
+            f"! --join TOKEN: other users could read it among this process's arguments, {hidden}: "
+            "use --join @FILE, or CANOPY_JOIN",
+            err=True,
+        )
     for warning in unknown_variables(os.environ):
         click.echo(f"! {warning}", err=True)
     groups: dict[str, dict[str, Any]] = {
@@ -96,6 +108,11 @@ def node(
         return load_config(file, environment, {**flags, "peers": list(peers) or None, **given})
 
     return run_node(read(), source=Source(file or "", read))
+
+
+def is_shown(join: str | None) -> bool:
+    """Whether `--join` has a token itself, and not the name of a file."""
+    return join is not None and join != "" and not join.startswith("@")
 
 
 def given_of(values: dict[str, Any]) -> dict[str, Any] | None:

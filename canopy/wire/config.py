@@ -385,7 +385,7 @@ def check_addresses(config: NodeConfig) -> None:
             f"listen: {config.listen} can be reached by other machines, and this node has neither "
             f"a key nor a certificate: any program could join, read and forge. For a new overlay: "
             f"canopy keys init --data {config.folder}; to join one: canopy keys invite at its "
-            f"first node, and canopy node --join TOKEN here. Or listen on 127.0.0.1, or add "
+            f"first node, and canopy node --join @FILE here. Or listen on 127.0.0.1, or add "
             f"--insecure if you trust all users of the network"
         )
     if host in ("0.0.0.0", "::") and not config.advertise:

@@ -198,7 +198,7 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
         yield Finding("keys", "error", str(error))
         return
     if certificate is None:
-        yield Finding("keys", "error", "a key without a certificate", "canopy node --join TOKEN")
+        yield Finding("keys", "error", "a key without a certificate", "canopy node --join @FILE")
         return
     now = time.time()
     left = certificate.ends - now

@@ -105,7 +105,7 @@ def add(
     if own is None:
         raise click.UsageError(
             f"the node in {folder.path.parent} has no keys, and programs are served in TLS: "
-            f"canopy keys init, or canopy node --join TOKEN, makes them"
+            f"canopy keys init, or canopy node --join @FILE, makes them"
         )
     path = out or Path(f"{name}.access")
     if path.exists():

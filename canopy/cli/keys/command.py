@@ -26,12 +26,12 @@ def keys() -> None:
     """Make keys for an overlay, invite nodes into it, and revoke them.
 
     Two commands make a safe overlay: `keys init` at its first node, and there `keys invite` for
-    each other one, which starts with `canopy node --join TOKEN`.
+    each other one, which starts with `canopy node --join @FILE`.
 
     \b
     canopy keys init --overlay acme
-    canopy keys invite --for 1h
-    canopy node --join canopy1.…
+    canopy keys invite --for 1h > second.token
+    canopy node --join @second.token
     """
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from canopy.cli.main import canopy
+from canopy.cli.node import is_shown
 from canopy.wire import audit
 from canopy.wire.audit import FIRST, append, verify
 from canopy.wire.config import NodeConfig
@@ -18,8 +21,10 @@ from canopy.wire.control import client_connection
 from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.keys.authority import invite, revoke
+from canopy.wire.keys.tokens import PREFIX
 from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
+from canopy.wire.process.reloading import Reloading, Source
 from canopy.wire.process.security import prepare_keys, token_text
 from canopy.wire.process.trace_files import open_trace, secure_traces
 from overlay.rights import Role
@@ -166,3 +171,44 @@ def test_a_token_may_be_in_a_private_file(tmp_path: Path) -> None:
         token_text(f"@{file}")
     with pytest.raises(StartError, match="cannot read"):
         token_text(f"@{tmp_path}/none")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_a_token_among_the_arguments_is_overwritten() -> None:
+    """`ps` shows the rest of them as before."""
+    program = (
+        "from canopy.wire.process.arguments import hide_tokens; assert hide_tokens();"
+        "import sys; sys.stdout.buffer.write(open('/proc/self/cmdline', 'rb').read())"
+    )
+    words = ["--join", PREFIX + "A" * 40, "--listen", "127.0.0.1:0"]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, check=True)
+    shown = done.stdout.decode().split("\0")[3:-1]
+    assert shown == ["--join", "x" * (len(PREFIX) + 40), "--listen", "127.0.0.1:0"]
+    assert is_shown(words[1])
+    assert not any(map(is_shown, ("@file", "", None)))
+
+
+def test_a_reload_says_that_keys_are_refused(tmp_path: Path) -> None:
+    """And takes nothing on, as with a configuration that is invalid."""
+    read: list[str] = []
+
+    def config() -> NodeConfig:
+        read.append("config")
+        return NodeConfig()
+
+    def apply(held: NodeConfig, found: NodeConfig) -> None:
+        read.append("applied")
+
+    keys = Keys(tmp_path)
+    security = keys.security()
+    (keys.issuer.path / "node.key").chmod(0o644)
+    reloading = Reloading(
+        Source("", config), Log("debug", io.StringIO()), apply,
+        lambda: (("keys",), security.reload()),
+    )  # fmt: skip
+    outcome = reloading.reload(NodeConfig())
+    assert "the former ones hold on" in outcome.refused
+    assert "chmod 600" in outcome.refused
+    assert not read
+    (keys.issuer.path / "node.key").chmod(0o600)
+    assert not reloading.reload(NodeConfig()).refused
