@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from canopy.cli.connect import json_option
+from canopy.cli.hints import HintingGroup
 from canopy.cli.output import print_json
 
 GROUPS: Final = (
@@ -18,7 +19,7 @@ GROUPS: Final = (
 """All groups of keys: what an operator sets first, then tuning."""
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def config() -> None:
     """Check a node's configuration."""
 

@@ -7,7 +7,9 @@ only with CANOPY_DEBUG=1.
 
 from __future__ import annotations
 
+import codecs
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -15,6 +17,7 @@ from typing import Final
 import click
 
 from canopy.cli.errors import OK, quiet_stdout, report
+from canopy.cli.hints import HintingGroup
 
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Run": {
@@ -102,7 +105,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(HintingGroup):
     """A group whose commands are imported when they are called, listed by section."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -119,20 +122,9 @@ class LazyGroup(click.Group):
                 return command
         return None
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As `click.Group`; suggests a command for a misspelt one."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], self.list_commands(ctx), 1)
-            if not near:
-                raise
-            text = f"{error.message.rstrip('.')}. Did you mean {near[0]!r}?"
-            raise click.UsageError(text, ctx) from None
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As `HintingGroup`; `version` is `--version`."""
+        return super().parse_args(ctx, ["--version"] if args == ["version"] else args)
 
     def invoke(self, ctx: click.Context) -> object:
         """As `click.Group`; a closed standard output (``| head``) is no failure."""
@@ -172,8 +164,44 @@ def canopy() -> None:
     """
 
 
+def escape_what_cannot_be_shown() -> None:
+    """Have standard output and error take any text, whatever a terminal's encoding is."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            codecs.register_error("canopy", _in_ascii)
+            if codecs.lookup(stream.encoding).name == "ascii":
+                codecs.register(_ascii)
+                stream.reconfigure(encoding="canopy_ascii")
+            stream.reconfigure(errors="canopy")
+
+
+def _ascii(name: str) -> codecs.CodecInfo | None:
+    """ASCII under another name: click takes the name for a mistake, and writes UTF-8."""
+    if name != "canopy_ascii":
+        return None
+    found = codecs.lookup("ascii")
+    return codecs.CodecInfo(
+        *(found.encode, found.decode, found.streamreader, found.streamwriter),
+        *(found.incrementalencoder, found.incrementaldecoder, name),
+    )
+
+
+ASCII: Final = {"…": "...", "→": "->", "✓": "+", "✗": "x", "·": "-", "∞": "inf"}
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
+    """What stands for characters that a terminal does not have: those of our own in ASCII, others
+    as escapes."""
+    assert isinstance(error, UnicodeEncodeError)
+    found = error.object[error.start : error.end]
+    return "".join(
+        ASCII.get(c, c.encode("ascii", "backslashreplace").decode()) for c in found
+    ), error.end
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line `args` (without the program's name). Returns the exit code."""
+    escape_what_cannot_be_shown()
     try:
         code = canopy.main(
             args=None if args is None else list(args), prog_name="canopy", standalone_mode=False

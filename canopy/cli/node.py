@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--trace-dir", metavar="DIR", type=click.Path(), help="Folder of the trace records.")
 @click.option("--trace-sample", type=float, metavar="SHARE", help="Share of events traced, 0 to 1.")
 @click.option("--log", "level", metavar="LEVEL", help="debug, info, warning or error.")
+@click.option("--json", "as_json", is_flag=True, help="Log JSON: as --log-format json.")
 @click.option(
     "--log-format", "log_format", type=click.Choice(["logfmt", "json"]), help="Of each log line."
 )
@@ -67,6 +68,7 @@ def node(
     trace_dir: str | None,
     trace_sample: float | None,
     level: str | None,
+    as_json: bool,
     log_format: str | None,
     metrics: str | None,
     **flags: Any,
@@ -98,7 +100,7 @@ def node(
     groups: dict[str, dict[str, Any]] = {
         "tree": {"routing": routing},
         "trace": {"enabled": traced, "dir": trace_dir, "sample": trace_sample},
-        "log": {"level": level, "format": log_format},
+        "log": {"level": level, "format": "json" if as_json else log_format},
         "metrics": {"listen": metrics},
     }
     given = {group: given_of(values) for group, values in groups.items()}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import click
 
+from canopy.cli.connect import json_option
+from canopy.cli.output import print_json
+
 VARIABLE = "_CANOPY_COMPLETE"
 """By which a shell asks this program for completions, as click has it for a program `canopy`."""
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
+@json_option
+def completion(shell: str, as_json: bool) -> None:
     """Print a script that completes canopy's commands, options, contexts and attributes in SHELL.
 
     \b
@@ -26,4 +30,8 @@ def completion(shell: str) -> None:
     assert kind is not None, shell
     # click asks bash for its version when it makes the script: the shell may be elsewhere.
     kind._check_version = staticmethod(lambda: None)  # type: ignore[attr-defined]
-    click.echo(kind(canopy, {}, "canopy", VARIABLE).source())
+    script = kind(canopy, {}, "canopy", VARIABLE).source()
+    if as_json:
+        print_json({"shell": shell, "script": script})
+    else:
+        click.echo(script)

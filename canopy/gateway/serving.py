@@ -105,12 +105,12 @@ async def serve(options: Options, log: Log, ready: Callable[[dict[str, str]], No
             host, _ = split_address(options.http)
             hosts = (*options.hosts, host) if tokens is None and is_loopback(host) else ()
             http = HttpDoor(client, Access(tokens, options.origins, hosts), log)
-            doors["http"] = await bound.open(nursery, options.http, http.serve)
+            doors["http"] = await bound.open(nursery, "--http", options.http, http.serve)
         if options.mqtt:
             from canopy.gateway.mqtt.door import MqttDoor
 
             mqtt = MqttDoor(client, Access(tokens), log)
-            doors["mqtt"] = await bound.open(nursery, options.mqtt, mqtt.serve)
+            doors["mqtt"] = await bound.open(nursery, "--mqtt", options.mqtt, mqtt.serve)
         ready(doors)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for number in signals:
@@ -131,13 +131,16 @@ class Doors:
         """Connections that have shown no good token yet, the oldest first."""
         self._limits = AcceptLimits(per_second=100.0, awaiting=most)
 
-    async def open(self, nursery: trio.Nursery, address: str, serve: Serve) -> str:
-        """Listen, and `serve` what comes. Returns the address. Raises StartError."""
+    async def open(self, nursery: trio.Nursery, option: str, address: str, serve: Serve) -> str:
+        """Listen, and `serve` what comes. `option`: by which the address was given. Returns the
+        address. Raises StartError."""
         host, port = split_address(address)
         try:
             listeners = await trio.open_tcp_listeners(port, host=host)
         except OSError as error:
-            raise StartError(f"cannot listen on {address}: {bind_fault(error)}") from None
+            raise StartError(
+                f"cannot listen on {address}: {bind_fault(error, f'{option} HOST:PORT')}"
+            ) from None
         name = listeners[0].socket.getsockname()
 
         async def accepted(stream: trio.SocketStream) -> None:

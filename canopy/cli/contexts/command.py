@@ -10,13 +10,14 @@ import click
 from canopy.cli.completion import context_names
 from canopy.cli.connect import json_option
 from canopy.cli.contexts.store import changed_contexts
+from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, print_json, table
-from canopy.client.contexts import read_contexts
+from canopy.client.contexts import Contexts, read_contexts
 
 name_argument = click.argument("name", shell_complete=context_names)
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def context() -> None:
     """Name the data folders of nodes, for `--connect NAME`.
 
@@ -35,7 +36,8 @@ def context() -> None:
 @name_argument
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--use", "is_used", is_flag=True, help="Make it the current context, too.")
-def add(name: str, folder: Path, is_used: bool) -> None:
+@json_option
+def add(name: str, folder: Path, is_used: bool, as_json: bool) -> None:
     """Name the data folder FOLDER, where a node may run later.
 
     \b
@@ -45,12 +47,15 @@ def add(name: str, folder: Path, is_used: bool) -> None:
         contexts.add(name, folder)
         if is_used:
             contexts.use(name)
+    if as_json:
+        print_json(_shown(read_contexts(), name))
 
 
 @context.command()
 @click.argument("name", shell_complete=context_names, required=False, default="")
 @click.option("--none", is_flag=True, help="Use none: the default data folder is meant again.")
-def use(name: str, none: bool) -> None:
+@json_option
+def use(name: str, none: bool, as_json: bool) -> None:
     """Make NAME the node that commands mean without --connect and CANOPY_CONNECT.
 
     \b
@@ -61,6 +66,8 @@ def use(name: str, none: bool) -> None:
         raise click.UsageError("give a name, or --none")
     with changed_contexts() as contexts:
         contexts.use(name)
+    if as_json:
+        print_json(_shown(read_contexts(), name) if name else {"current": ""})
 
 
 @context.command()
@@ -72,10 +79,7 @@ def ls(as_json: bool) -> None:
     canopy context ls --json | jq -r '.[] | select(.current) | .folder'
     """
     contexts = read_contexts()
-    found: list[dict[str, Any]] = [
-        {"name": name, "folder": folder, "current": name == contexts.current}
-        for name, folder in sorted(contexts.folders.items())
-    ]
+    found: list[dict[str, Any]] = [_shown(contexts, name) for name in sorted(contexts.folders)]
     if as_json:
         print_json(found)
         return
@@ -90,7 +94,8 @@ def ls(as_json: bool) -> None:
 
 @context.command()
 @name_argument
-def rm(name: str) -> None:
+@json_option
+def rm(name: str, as_json: bool) -> None:
     """Forget the name NAME; the node and its data folder stay.
 
     \b
@@ -98,3 +103,10 @@ def rm(name: str) -> None:
     """
     with changed_contexts() as contexts:
         contexts.remove(name)
+    if as_json:
+        print_json({"removed": name})
+
+
+def _shown(contexts: Contexts, name: str) -> dict[str, Any]:
+    """One context for programs."""
+    return {"name": name, "folder": contexts.folders[name], "current": name == contexts.current}

@@ -305,7 +305,7 @@ def look_at_port(config: NodeConfig) -> Iterator[Finding]:
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 found.bind(place)
         except OSError as error:
-            yield Finding("ports", "error", f"{key}: {address}: {bind_fault(error)}")
+            yield Finding("ports", "error", f"{key}: {address}: {bind_fault(error, key)}")
         else:
             yield Finding("ports", "ok", f"{key}: {address} is free")
 

@@ -12,11 +12,12 @@ from canopy.cli.connect import connect_option, json_option, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.extras import require
 from canopy.cli.gateway.tokens import token
+from canopy.cli.hints import HintingGroup
 
 file = click.Path(path_type=Path)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=HintingGroup, invoke_without_command=True)
 @click.option(
     "--http",
     metavar="HOST:PORT",
@@ -81,6 +82,7 @@ def gateway(
     canopy gateway token add phone --scope subscribe --where "region = 'eu'"
     """
     if ctx.invoked_subcommand is not None:
+        ctx.obj = tokens
         return
     require("gateway")
     from canopy.gateway.serving import Options, run

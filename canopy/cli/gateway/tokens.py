@@ -10,19 +10,27 @@ from typing import Any
 import click
 
 from canopy.cli.connect import json_option
+from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import seconds_of
 from canopy.cli.output import console, print_json, table
 
+
+def _given(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+    """The file; that of `canopy gateway --tokens FILE token …`, if none is given here."""
+    above = ctx.find_object(Path)
+    return value or above
+
+
 file_option = click.option(
-    "--file",
-    "path",
+    *("--tokens", "--file", "path"),
     type=click.Path(path_type=Path),
+    callback=_given,
     metavar="FILE",
     help="The file of tokens. [default: gateway-tokens.json in the user's configuration folder]",
 )
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def token() -> None:
     """Make, list and remove the tokens of the gateway.
 
@@ -58,6 +66,7 @@ def token() -> None:
     "--for", "term", metavar="TIME", default="", help="How long: 1h, 30d. [default: for ever]"
 )
 @file_option
+@json_option
 def add(
     name: str,
     scopes: tuple[Any, ...],
@@ -66,6 +75,7 @@ def add(
     streams: tuple[str, ...],
     term: str,
     path: Path | None,
+    as_json: bool,
 ) -> None:
     """Make the token NAME and print it: it is shown this once.
 
@@ -84,6 +94,11 @@ def add(
     lifetime = seconds_of(term) if term else 0.0
     kept = tuple(dict.fromkeys(scopes)) or ("publish", "subscribe")
     secret = file.add(name, kept, publish, subscribe, lifetime, streams)
+    if as_json:
+        until = time.time() + lifetime if term else 0
+        about = {"name": name, "token": secret, "scopes": kept, "expires": until}
+        print_json({**about, "file": str(file.path)})
+        return
     click.echo(secret)
     click.echo(f"kept (as a hash) in {file.path}", err=True)
 
@@ -116,11 +131,14 @@ def ls(as_json: bool, path: Path | None) -> None:
 @token.command()
 @click.argument("name")
 @file_option
-def rm(name: str, path: Path | None) -> None:
+@json_option
+def rm(name: str, path: Path | None, as_json: bool) -> None:
     """Remove the token NAME; what it has opened ends within seconds."""
     from canopy.wire.token_file import TokenFile
 
     TokenFile(path or default_path()).remove(name)
+    if as_json:
+        print_json({"removed": name})
 
 
 def default_path() -> Path:

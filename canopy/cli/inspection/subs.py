@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from canopy.cli.connect import node_options, open_client
+from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, plain, print_json, table
 from overlay.wording import duration
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from overlay.info import ClientInfo, SubscriptionInfo
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=HintingGroup, invoke_without_command=True)
 @node_options
 @click.pass_context
 def subs(

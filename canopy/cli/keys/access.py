@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from canopy.cli.connect import json_option
+from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import data_option, key_folder, seconds_of, when
 from canopy.cli.output import console, print_json, table
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def access() -> None:
     """Let programs on other machines use a node, each with a token of its own.
 
@@ -65,6 +66,7 @@ def access() -> None:
     help="Append to this stream, or those of a pattern (logs_*); repeatable. [default: none]",
 )
 @data_option
+@json_option
 def add(
     name: str,
     address: str,
@@ -75,6 +77,7 @@ def add(
     term: str,
     out: Path | None,
     data: Path | None,
+    as_json: bool,
 ) -> None:
     """Make the token NAME, and write the access file for its program.
 
@@ -115,9 +118,12 @@ def add(
     lifetime = seconds_of(term) if term else 0.0
     secret = tokens.add(name, kept, publish, subscribe, lifetime, streams)
     write_access(path, AccessFile(1, address, own.principal.id, secret))
-    folder.note(
-        "access given", token=name, scopes=kept, until=time.time() + lifetime if term else 0
-    )
+    until = time.time() + lifetime if term else 0
+    folder.note("access given", token=name, scopes=kept, until=until)
+    if as_json:
+        about = {"name": name, "file": str(path), "address": address}
+        print_json({**about, "scopes": kept, "expires": until})
+        return
     console().print(f"{path} lets its program in at {address}; send it as you would a password")
 
 
@@ -147,10 +153,13 @@ def ls(as_json: bool, data: Path | None) -> None:
 @access.command()
 @click.argument("name")
 @data_option
-def rm(name: str, data: Path | None) -> None:
+@json_option
+def rm(name: str, data: Path | None, as_json: bool) -> None:
     """Remove the token NAME; what it has opened ends within seconds."""
     from canopy.wire.control.remote import token_file
 
     folder = key_folder(data)
     token_file(folder.path.parent).remove(name)
     folder.note("access taken", token=name)
+    if as_json:
+        print_json({"removed": name})

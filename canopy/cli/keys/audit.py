@@ -8,11 +8,12 @@ import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.errors import FAILURE
+from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import data_option
 from canopy.cli.output import console, print_json
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def audit() -> None:
     """Check the record of what was done with keys and policies at a node.
 

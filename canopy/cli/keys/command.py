@@ -11,17 +11,38 @@ from typing import Any, NamedTuple
 
 import click
 
+from canopy.cli.completion import context_names
 from canopy.cli.connect import json_option
+from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, print_json, table
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
+
+def _folder(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Path | None:
+    """The folder that --connect means: one that does not exist yet may have any name."""
+    from canopy.cli.contexts.store import resolve_folder
+    from canopy.client.errors import UnknownContextError
+
+    try:
+        found = resolve_folder(value)
+    except UnknownContextError:
+        found = value
+    return None if found is None else Path(found)
+
+
 data_option = click.option(
-    "--data", metavar="DIR", type=click.Path(path_type=Path), help="The node's data folder."
+    *("--connect", "--data", "data"),
+    envvar="CANOPY_CONNECT",
+    metavar="NODE",
+    callback=_folder,
+    shell_complete=context_names,
+    help="The node's data folder, or the name of a context. [env: CANOPY_CONNECT; default: the "
+    "current context, else the default data folder]",
 )
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def keys() -> None:
     """Make keys for an overlay, invite nodes into it, and revoke them.
 
@@ -38,7 +59,8 @@ def keys() -> None:
 @keys.command()
 @data_option
 @click.option("--overlay", default="canopy", help="The overlay's name.")
-def init(data: Path | None, overlay: str) -> None:
+@json_option
+def init(data: Path | None, overlay: str, as_json: bool) -> None:
     """Make a root, an issuer and the first node's key, in this node's data folder.
 
     \b
@@ -49,6 +71,9 @@ def init(data: Path | None, overlay: str) -> None:
 
     folder = key_folder(data)
     node = found_overlay(folder, overlay)
+    if as_json:
+        print_json({"overlay": overlay, "node": node, "root": str(folder.path / "root.key")})
+        return
     console().print(f"the overlay {overlay} has keys; this node is {node}")
     console().print(f"move {folder.path / 'root.key'} to a safe place, offline: only")
     console().print("  another issuer needs it")
@@ -77,6 +102,7 @@ def init(data: Path | None, overlay: str) -> None:
     metavar="HOST:PORT",
     help="Where new nodes meet the overlay besides; needed if this node is a leaf.",
 )
+@json_option
 def invite(
     data: Path | None,
     role: str,
@@ -86,6 +112,7 @@ def invite(
     per_hour: int,
     addresses: tuple[str, ...],
     peers: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Print a token with which a new node gets a certificate from this one.
 
@@ -113,7 +140,10 @@ def invite(
         )
     seconds = seconds_of(term)
     token = new_token(folder, ROLES[role], tenant, uses, seconds, where, per_hour, peers)
-    click.echo(write_token(token))
+    if as_json:
+        print_json({"token": write_token(token), "until": time.time() + seconds, "uses": uses})
+    else:
+        click.echo(write_token(token))
 
 
 @keys.command()
@@ -130,6 +160,7 @@ def invite(
 @click.option("--any-tenant", is_flag=True, help="Nodes of any tenant, and of none.")
 @click.option("--ids", default=0, type=click.IntRange(0, 1_000_000), help="So many at a time.")
 @click.option("--for", "term", default="90d", metavar="TIME", help="How long: 30d, 90d.")
+@json_option
 def issuer(
     data: Path | None,
     into: Path,
@@ -138,6 +169,7 @@ def issuer(
     any_tenant: bool,
     ids: int,
     term: str,
+    as_json: bool,
 ) -> None:
     """Make another issuer, which may sign certain nodes alone.
 
@@ -176,6 +208,11 @@ def issuer(
     made = make_issuer(folder, target, restriction, days, time.time(), where)
     own = target.certificate()
     assert own is not None
+    if as_json:
+        signs = {"roles": restriction.roles, "tenants": restriction.tenants, "ids": ids}
+        about = {"id": made.id, "folder": str(into), "node": own.principal.id}
+        print_json({**about, **signs, "until": ends_of(made)})
+        return
     console().print(f"issuer {made.id} in {into} may sign {restriction}", highlight=False)
     console().print(f"its node is {own.principal.id}; until {when(ends_of(made))}", highlight=False)
 
@@ -185,7 +222,8 @@ def issuer(
 @click.option("--tenant", default="*", help="Nodes of this tenant; by default all together.")
 @click.option("--ids", default=0, type=click.IntRange(0), help="So many at a time; 0: any number.")
 @click.option("--per-hour", default=0, type=click.IntRange(0), help="So many new ones an hour.")
-def limit(data: Path | None, tenant: str, ids: int, per_hour: int) -> None:
+@json_option
+def limit(data: Path | None, tenant: str, ids: int, per_hour: int, as_json: bool) -> None:
     """Bound how many ids this issuer signs, whoever has its tokens; renewals go on.
 
     \b
@@ -203,7 +241,10 @@ def limit(data: Path | None, tenant: str, ids: int, per_hour: int) -> None:
         check_name("tenant", tenant)
     Ledger(folder.path).set_limit(tenant, Limit(ids, per_hour))
     folder.note("limit", tenant=tenant, ids=ids, per_hour=per_hour)
-    console().print(f"{limit_text(tenant, ids, per_hour)}", highlight=False)
+    if as_json:
+        print_json({"tenant": tenant, "ids": ids, "per_hour": per_hour})
+    else:
+        console().print(f"{limit_text(tenant, ids, per_hour)}", highlight=False)
 
 
 @keys.command()
@@ -278,7 +319,8 @@ def ls(data: Path | None, as_json: bool) -> None:
 @keys.command()
 @data_option
 @click.argument("nodes", nargs=-1, required=True, metavar="ID…")
-def revoke(data: Path | None, nodes: tuple[str, ...]) -> None:
+@json_option
+def revoke(data: Path | None, nodes: tuple[str, ...], as_json: bool) -> None:
     """Have no node believe these ids any more: signed here, and spread while the overlay runs.
 
     Their links are closed within seconds, and their certificates are not renewed. With the id of an
@@ -297,13 +339,17 @@ def revoke(data: Path | None, nodes: tuple[str, ...]) -> None:
     if own is not None and own.principal.id in nodes:
         raise click.UsageError("this is the node's own id: revoke it at another issuer")
     changed = sign(folder, nodes)
-    console().print(f"list {changed.version}: {len(changed.ids)} revoked")
+    if as_json:
+        print_json({"version": changed.version, "revoked": list(changed.ids)})
+    else:
+        console().print(f"list {changed.version}: {len(changed.ids)} revoked")
 
 
 @keys.command()
 @data_option
 @click.option("--new-id", is_flag=True, help="Become another node: the state here is given up.")
-def renew(data: Path | None, new_id: bool) -> None:
+@json_option
+def renew(data: Path | None, new_id: bool, as_json: bool) -> None:
     """Get the next certificate now; a running node does that by itself.
 
     \b
@@ -331,14 +377,18 @@ def renew(data: Path | None, new_id: bool) -> None:
                 path.replace(path.with_name(f"{name}.former"))
     found = folder.certificate()
     assert found is not None
-    console().print(f"node {found.principal.id}, until {when(found.ends)}")
+    if as_json:
+        print_json({"node": found.principal.id, "until": found.ends})
+    else:
+        console().print(f"node {found.principal.id}, until {when(found.ends)}")
 
 
 @keys.command()
 @data_option
 @click.option("--finish", is_flag=True, help="Drop the former root, when all have the new one.")
 @click.option("--anyway", is_flag=True, help="With --finish: leave behind who has not renewed.")
-def rotate(data: Path | None, finish: bool, anyway: bool) -> None:
+@json_option
+def rotate(data: Path | None, finish: bool, anyway: bool, as_json: bool) -> None:
     """Replace root and issuer, while the overlay runs.
 
     The first step needs the root's key back in the folder. From then on both roots are believed;
@@ -359,11 +409,17 @@ def rotate(data: Path | None, finish: bool, anyway: bool) -> None:
     folder, out = key_folder(data), console()
     if finish:
         left = drop(folder, time.time(), anyway)
+        if as_json:
+            print_json({"step": "finished", "left": str(left) if any(left) else ""})
+            return
         out.print("the former root is believed no more: nodes drop it within seconds")
         if any(left):
             out.print(f"left behind, until they renew: {left}", markup=False, highlight=False)
         return
     begin(folder, time.time())
+    if as_json:
+        print_json({"step": "begun", "root": str(folder.path / "root.key")})
+        return
     out.print("there is a new root; nodes that run renew within a minute. Then:")
     out.print("  canopy keys rotate --finish")
     out.print(f"move {folder.path / 'root.key'} to a safe place, offline", highlight=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from canopy.cli.connect import json_option
+from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import data_option, key_folder
 from canopy.cli.output import console, print_json
 
@@ -21,7 +22,7 @@ SUFFIX = ".signed"
 file_argument = click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def policy() -> None:
     """Say what each tenant may publish and subscribe to, by content.
 
@@ -94,7 +95,8 @@ def check(file: Path | None, data: Path | None, tenant: str, selector: str, as_j
 @file_argument
 @data_option
 @click.option("--out", type=click.Path(path_type=Path), help="By default FILE.signed.")
-def sign(file: Path, data: Path | None, out: Path | None) -> None:
+@json_option
+def sign(file: Path, data: Path | None, out: Path | None, as_json: bool) -> None:
     """Sign a policy with the key of the node in the data folder, whose role has to be admin.
 
     \b
@@ -104,13 +106,17 @@ def sign(file: Path, data: Path | None, out: Path | None) -> None:
     signed = signed_by(folder, parsed(file))
     target = out or file.with_name(file.name + SUFFIX)
     target.write_bytes(signed)
+    if as_json:
+        print_json({"file": str(target)})
+        return
     console().print(f"signed: {target}; canopy policy push {target}", markup=False)
 
 
 @policy.command()
 @file_argument
 @data_option
-def push(file: Path, data: Path | None) -> None:
+@json_option
+def push(file: Path, data: Path | None, as_json: bool) -> None:
     """Give the overlay a policy, through the node in the data folder.
 
     FILE is signed already, or is YAML and signed here. The running node passes it on within a
@@ -142,7 +148,10 @@ def push(file: Path, data: Path | None) -> None:
         )
     folder.write_policy(signed)
     folder.note("policy pushed", version=found.version)
-    console().print(f"policy {found.version}: {len(found.tenants)} tenants", highlight=False)
+    if as_json:
+        print_json({"version": found.version, "tenants": list(found.tenants)})
+    else:
+        console().print(f"policy {found.version}: {len(found.tenants)} tenants", highlight=False)
 
 
 @policy.command()

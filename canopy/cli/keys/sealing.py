@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from canopy.cli.connect import json_option
+from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import when
 from canopy.cli.output import console, print_json, table
 
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def seal() -> None:
     """Make and rotate the keys by which a tenant's programs seal payloads.
 
@@ -29,7 +30,8 @@ def seal() -> None:
 
 @seal.command()
 @file_argument
-def new(file: Path) -> None:
+@json_option
+def new(file: Path, as_json: bool) -> None:
     """Make FILE, with one key, readable for you alone.
 
     Copy it to the programs' machines as you would a password, with mode 0600.
@@ -39,13 +41,18 @@ def new(file: Path) -> None:
     """
     from canopy.wire.keys.sealing import found_seals
 
-    console().print(f"{file}: key {found_seals(file).seals}")
+    key = found_seals(file).seals
+    if as_json:
+        print_json({"file": str(file), "key": key})
+    else:
+        console().print(f"{file}: key {key}")
 
 
 @seal.command()
 @file_argument
 @click.option("--finish", is_flag=True, help="Seal with the newest key: all programs have it.")
-def rotate(file: Path, finish: bool) -> None:
+@json_option
+def rotate(file: Path, finish: bool, as_json: bool) -> None:
     """Seal with another key from some day on, and go on opening what the former ones have sealed.
 
     The first step adds a key that only opens. Copy the file to all programs, which read it again
@@ -58,9 +65,16 @@ def rotate(file: Path, finish: bool) -> None:
     from canopy.wire.keys.sealing import add_key, seal_with_newest
 
     if finish:
-        console().print(f"{file}: the key {seal_with_newest(file).seals} seals")
+        seals = seal_with_newest(file).seals
+        if as_json:
+            print_json({"file": str(file), "key": seals, "use": "seals"})
+        else:
+            console().print(f"{file}: the key {seals} seals")
         return
     key = add_key(file).keys[-1]
+    if as_json:
+        print_json({"file": str(file), "key": key.id, "use": "opens"})
+        return
     console().print(f"{file}: key {key.id} opens; copy the file to all programs, and then:")
     console().print(f"  canopy keys seal rotate {file} --finish")
 
@@ -68,7 +82,8 @@ def rotate(file: Path, finish: bool) -> None:
 @seal.command()
 @file_argument
 @click.argument("key", metavar="KEY")
-def forget(file: Path, key: str) -> None:
+@json_option
+def forget(file: Path, key: str, as_json: bool) -> None:
     """Drop a key from FILE: what it has sealed is opened no more.
 
     \b
@@ -77,7 +92,10 @@ def forget(file: Path, key: str) -> None:
     from canopy.wire.keys.sealing import forget_key
 
     forget_key(file, key)
-    console().print(f"{file}: the key {key} is gone")
+    if as_json:
+        print_json({"file": str(file), "removed": key})
+    else:
+        console().print(f"{file}: the key {key} is gone")
 
 
 @seal.command()

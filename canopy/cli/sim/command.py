@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import json_option, quiet_option
 from canopy.cli.sim.failure import failure
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from canopy.traces.writer import OpenFile, TraceFile
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def sim() -> None:
     """Run the overlay in a simulated network."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from canopy.cli.hints import HintingGroup
 from canopy.cli.streams.change import edit
 from canopy.cli.streams.change_group import edit_group
 from canopy.cli.streams.check import check
@@ -13,7 +14,7 @@ from canopy.cli.streams.manage import add, info, ls, rm
 from canopy.cli.streams.verify import verify
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def stream() -> None:
     """Durable streams: events that are kept in order on several nodes.
 

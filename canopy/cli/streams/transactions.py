@@ -8,11 +8,12 @@ import click
 
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
+from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, plain, print_json, table
 from overlay.wording import counted, duration
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def tx() -> None:
     """Transactions of streams: which are not decided, and how to decide them by hand.
 

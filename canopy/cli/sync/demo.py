@@ -17,8 +17,9 @@ from typing import Final
 import click
 
 from canopy.cli.bars import Bars
-from canopy.cli.connect import open_client
+from canopy.cli.connect import json_option, open_client
 from canopy.cli.errors import FAILURE, OK
+from canopy.cli.output import print_json
 from canopy.cli.sync.picture import lag_picture
 
 WHERE: Final = "total > 100"
@@ -29,8 +30,9 @@ PAUSE: Final = 0.01
 @click.command()
 @click.option("--duration", type=click.FloatRange(min=1), default=20.0, help="Seconds of business.")
 @click.option("--to", "target", default="", metavar="URL", help="The copy; default: a SQLite file.")
+@json_option
 @click.pass_context
-def demo(ctx: click.Context, duration: float, target: str) -> None:
+def demo(ctx: click.Context, duration: float, target: str, as_json: bool) -> None:
     """Start a node and a small shop in SQLite, whose larger orders are copied; let rows change,
     kill `canopy sync run` twice on the way, then compare both sides. All of it is in a folder that
     is removed in the end. Exit code 0: identical.
@@ -42,14 +44,18 @@ def demo(ctx: click.Context, duration: float, target: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="canopy-sync-demo-"))
     try:
         with ExitStack() as stack:
-            code = _Demo(folder, duration, target or f"sqlite:{folder / 'copy.db'}", stack).run()
+            copy = target or f"sqlite:{folder / 'copy.db'}"
+            code = _Demo(folder, duration, copy, stack, as_json).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     ctx.exit(code)
 
 
 class _Demo:
-    def __init__(self, folder: Path, duration: float, target: str, stack: ExitStack) -> None:
+    def __init__(
+        self, folder: Path, duration: float, target: str, stack: ExitStack, as_json: bool
+    ) -> None:
+        self._as_json = as_json
         self._env = os.environ | {
             "CANOPY_CONNECT": str(folder / "node"),
             "CANOPY_SYNCS": str(folder / "syncs.json"),
@@ -60,6 +66,7 @@ class _Demo:
         self._stack = stack
         self._rng = Random(1)
         self._lags: list[float | None] = []
+        self._counts: dict[str, int] = {}
 
     def run(self) -> int:
         """Returns the exit code."""
@@ -76,13 +83,22 @@ class _Demo:
         )
         self._business(shop)
         said = self._done("sync", "verify", "demo", check=False)
-        click.echo(said.stdout.strip())
+        if self._as_json:
+            is_same = said.returncode == 0
+            print_json({**self._counts, "identical": is_same, "lags": self._lags})
+        else:
+            self._say(said.stdout.strip())
+        if not self._target.startswith("sqlite:"):
+            self._done("sync", "rm", "demo")
+        return OK if said.returncode == 0 else FAILURE
+
+    def _say(self, verdict: str) -> None:
+        click.echo(
+            "{changes:,} changes; canopy sync run was killed {killed} times".format(**self._counts)
+        )
+        click.echo(verdict)
         unknown = " (?: before its first rows, or not known)" if None in self._lags else ""
         click.echo(f"lag of the copy, at most {lag_picture(self._lags)}{unknown}")
-        if self._target.startswith("sqlite:"):
-            return OK if said.returncode == 0 else FAILURE
-        self._done("sync", "rm", "demo")
-        return OK if said.returncode == 0 else FAILURE
 
     def _business(self, shop: sqlite3.Connection) -> None:
         """Change rows all the time, and kill what copies them after a third and two thirds."""
@@ -101,7 +117,7 @@ class _Demo:
                 if len(self._lags) < int(60 * passed / self._duration):
                     self._lags.append(self._lag())
                 time.sleep(PAUSE)
-        click.echo(f"{changes:,} changes; canopy sync run was killed {killed} times")
+        self._counts = {"changes": changes, "killed": killed}
 
     def _change(self, shop: sqlite3.Connection) -> int:
         shop.execute("BEGIN")

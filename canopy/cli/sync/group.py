@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from canopy.cli.hints import HintingGroup
 from canopy.cli.sync.demo import demo
 from canopy.cli.sync.manage import add, ls, rm
 from canopy.cli.sync.run import run
 from canopy.cli.sync.verify import verify
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def sync() -> None:
     """Keep databases consistent over streams.
 

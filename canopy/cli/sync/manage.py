@@ -47,6 +47,7 @@ from canopy.cli.sync.picture import lag_picture
     help="For rows that were changed at the destination as well: incoming, own, park, or newest "
     "COLUMN; an empty TABLE stands for all others.",
 )
+@json_option
 @config_option
 def add(
     name: str,
@@ -58,6 +59,7 @@ def add(
     no_snapshot: bool,
     forward: bool,
     conflict: dict[str, str],
+    as_json: bool,
     config: Path,
 ) -> None:
     """Define the sync NAME: its source (--from), its destination (--to), or both. The two sides may
@@ -79,7 +81,7 @@ def add(
         write_definitions,
     )
     from canopy.sync.filtering import RowFilter
-    from canopy.sync.opening import absolute, kind_of
+    from canopy.sync.opening import absolute, kind_of, shown
 
     if (tables or where or forward or no_snapshot) and not source:
         raise click.UsageError("--tables, --where, --forward and --no-snapshot need --from URL")
@@ -101,6 +103,11 @@ def add(
         ),
     )
     write_definitions(config, known)
+    if as_json:
+        one = known[name]
+        urls = {"from": shown(one.source), "to": shown(one.target)}
+        print_json({"name": name, "stream": one.stream, **urls, "file": str(config)})
+        return
     click.echo(f"{name} is defined in {config}; canopy sync run {name} keeps it", err=True)
 
 
@@ -158,8 +165,9 @@ def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
 @click.command()
 @click.argument("name", metavar="NAME")
 @click.option("--keep", is_flag=True, help="Leave triggers, slot and position in the databases.")
+@json_option
 @config_option
-def rm(name: str, keep: bool, config: Path) -> None:
+def rm(name: str, keep: bool, as_json: bool, config: Path) -> None:
     """Remove the sync NAME: its definition, and what it has put into its databases (triggers and
     log, publication and replication slot, position). The rows stay, and so does the stream.
 
@@ -180,7 +188,10 @@ def rm(name: str, keep: bool, config: Path) -> None:
     del known[name]
     write_definitions(config, known)
     status_file(config, name).unlink(missing_ok=True)
-    click.echo(f"{name} is removed", err=True)
+    if as_json:
+        print_json({"removed": name})
+    else:
+        click.echo(f"{name} is removed", err=True)
 
 
 def status_file(config: Path, name: str) -> Path:

@@ -15,6 +15,7 @@ import click
 from canopy.cli.connect import connect_option, json_option
 from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
+from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.traces.check import PIPE_WIDTH, check, time_text
 from canopy.cli.traces.export import export
@@ -35,7 +36,7 @@ LEVELS = ("none", "relatively high", "high", "extremely high")
 GROUPS_PRINTED: Final = 3  # groups of wrong deliveries of each kind that are printed
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def trace() -> None:
     """Check the traces of all nodes, analyse them with Spark, and remove old ones."""
 

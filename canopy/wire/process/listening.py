@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from typing import Final
 
 import trio
 
@@ -27,7 +28,9 @@ async def listen(config: NodeConfig, node: str) -> tuple[list[trio.SocketListene
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except OSError as error:
-        raise StartError(f"cannot listen on {config.listen}: {bind_fault(error)}") from None
+        raise StartError(
+            f"cannot listen on {config.listen}: {bind_fault(error, 'listen')}"
+        ) from None
     for listener in listeners[1:]:  # the name has two addresses, and port 0 would give two ports
         await listener.aclose()
     name = listeners[0].socket.getsockname()
@@ -41,18 +44,24 @@ async def listen_at(key: str, address: str) -> list[trio.SocketListener]:
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except OSError as error:
-        raise StartError(f"{key}: {address}: {bind_fault(error)}") from None
+        raise StartError(f"{key}: {address}: {bind_fault(error, key)}") from None
     for listener in listeners[1:]:  # as `listen`
         await listener.aclose()
     return listeners[:1]
 
 
-def bind_fault(error: OSError) -> str:
-    """Why a port could not be opened, and what to do about it."""
+OPTIONS: Final = {"listen": "--listen HOST:PORT", "metrics.listen": "--metrics HOST:PORT"}
+"""Options of `canopy node` for settings that name a port."""
+
+
+def bind_fault(error: OSError, setting: str) -> str:
+    """Why a port could not be opened, and what to do about it. `setting`: of the configuration, or
+    the option of another command that names the port."""
+    option = OPTIONS.get(setting, setting)
     if error.errno == errno.EADDRINUSE:
-        return "the port is in use by another program; choose another with --listen HOST:PORT"
+        return f"the port is in use by another program; choose another with {option}"
     if error.errno == errno.EACCES:
-        return "ports below 1024 are for the system; choose another with --listen HOST:PORT"
+        return f"ports below 1024 are for the system; choose another with {option}"
     if error.errno == errno.EADDRNOTAVAIL:
         return "this machine does not have that address"
     return error.strerror or str(error)

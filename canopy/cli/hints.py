@@ -1,0 +1,59 @@
+"""Groups of commands that say what a person may mean who names a command that is not there."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Final
+
+import click
+
+SYNONYMS: Final = {
+    **dict.fromkeys(("subscribe", "consume", "listen", "read", "tail", "follow"), ("sub", "get")),
+    **dict.fromkeys(("publish", "send", "produce", "emit", "append"), ("pub",)),
+    **dict.fromkeys(("create", "new", "make", "define", "init"), ("add", "new", "init")),
+    **dict.fromkeys(("delete", "remove", "del", "drop", "destroy"), ("rm", "revoke", "forget")),
+    **dict.fromkeys(("list", "show", "describe"), ("ls", "show", "info")),
+    **dict.fromkeys(("update", "set", "change", "alter", "modify"), ("edit",)),
+    **dict.fromkeys(("start", "run", "serve", "server", "daemon"), ("run", "node")),
+    **dict.fromkeys(("shutdown", "kill", "drain", "quit", "leave"), ("stop",)),
+    **dict.fromkeys(("explain", "trace"), ("why",)),
+    **dict.fromkeys(("streams", "topic", "topics", "queue"), ("stream",)),
+    **dict.fromkeys(("subscriptions",), ("subs",)),
+    **dict.fromkeys(("transaction", "transactions"), ("tx",)),
+    **dict.fromkeys(("state", "info", "ping", "health"), ("status", "info")),
+    **dict.fromkeys(("nodes", "members", "neighbours", "neighbors"), ("peers",)),
+    **dict.fromkeys(("contexts",), ("context",)),
+    **dict.fromkeys(("http", "mqtt", "websocket", "rest"), ("gateway",)),
+    **dict.fromkeys(("perf", "benchmark"), ("bench",)),
+    **dict.fromkeys(("check", "verify"), ("check", "verify", "doctor")),
+}
+"""Other systems' names of commands, and ours in the order in which they are looked for."""
+
+
+class HintingGroup(click.Group):
+    """A group that suggests one of its commands for another name of it, or a misspelt one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As `click.Group`; `help COMMAND` is `COMMAND --help`."""
+        if args[:1] == ["help"] and "help" not in self.list_commands(ctx):
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As `click.Group`."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            meant = self.meant(ctx, args[0])
+            if not meant:
+                raise
+            text = f"{error.message.rstrip('.')}. Did you mean {meant!r}?"
+            raise click.UsageError(text, ctx) from None
+
+    def meant(self, ctx: click.Context, name: str) -> str:
+        """Which of the commands is meant by a name that none has; "": nobody knows."""
+        there = self.list_commands(ctx)
+        known = (one for one in SYNONYMS.get(name.lower(), ()) if one in there)
+        return next(known, "") or next(iter(get_close_matches(name, there, 1)), "")

@@ -1,0 +1,154 @@
+"""What every command has, whoever adds one: output for programs, one way to name a node, hints for
+other names, and output that any terminal can show."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from canopy.cli.hints import SYNONYMS, HintingGroup
+from canopy.cli.main import canopy, main
+from tests.canopy.cli.scripted_node import out_of
+from tests.support.real.fake_control import FakeControl
+
+
+def commands(
+    command: click.Command = canopy, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands and groups with their names."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, (*path, name))
+
+
+LEAVES = {" ".join(path): one for path, one in commands() if not isinstance(one, click.Group)}
+GROUPS = {" ".join(path): one for path, one in commands() if isinstance(one, click.Group)}
+
+
+def options(command: click.Command) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts}
+
+
+def test_every_command_that_prints_something_prints_json() -> None:
+    assert len(LEAVES) >= 84
+    without = [name for name, one in LEAVES.items() if "--json" not in options(one)]
+    assert without == ["tui"]
+
+
+def test_every_command_names_a_node_by_connect() -> None:
+    """`--data` is where `canopy node` keeps its own, and what `canopy pub` publishes."""
+    by_data = [
+        n for n, one in LEAVES.items() if {"--data", "--connect"} & options(one) == {"--data"}
+    ]
+    assert by_data == ["node"]
+    for name in ("keys ls", "access ls", "policy show", "audit verify"):
+        assert {"--data", "--connect"} <= options(LEAVES[name])
+    files = {"--tokens", "--file"}
+    assert all(files <= options(LEAVES[f"gateway token {name}"]) for name in ("add", "ls", "rm"))
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_every_group_says_which_command_is_meant(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = GROUPS[name]
+    assert isinstance(group, HintingGroup)
+    there = group.list_commands(click.Context(group))
+    words = [w for w, ours in SYNONYMS.items() if w not in there and {*ours} & {*there}]
+    if name not in ("config", "audit", "gateway"):
+        assert words
+    for word in words:
+        assert main([*name.split(), word]) == 2
+        meant = next(one for one in SYNONYMS[word] if one in there)
+        assert f"No such command '{word}'. Did you mean '{meant}'?" in capsys.readouterr().err
+    assert f"Did you mean '{there[0]}'" in hint(capsys, *name.split(), there[0] + "x")
+
+
+def hint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(words) == 2
+    return capsys.readouterr().err
+
+
+def test_words_of_other_systems_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Did you mean 'sub'?" in hint(capsys, "subscribe")
+    assert "Did you mean 'add'?" in hint(capsys, "stream", "create")
+    assert "Did you mean 'rm'?" in hint(capsys, "stream", "delete", "quakes")
+    assert out_of(capsys, "version") == out_of(capsys, "--version")
+    assert out_of(capsys, "help") == out_of(capsys, "--help")
+    assert out_of(capsys, "help", "stream", "add") == out_of(capsys, "stream", "add", "--help")
+
+
+class Terminal(io.TextIOWrapper):
+    """Standard output whose encoding has few characters."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(io.BytesIO(), encoding=encoding)
+
+    def said(self) -> str:
+        self.flush()
+        assert isinstance(self.buffer, io.BytesIO)
+        return self.buffer.getvalue().decode(self.encoding)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_any_terminal_shows_what_commands_print(
+    node: FakeControl, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    tried = [["top", "--count", "1"], ["why", "e1"], ["status"], ["ring"], ["peers"]]
+    for words in (*tried, *([*name.split(), "--help"] for name in (*LEAVES, *GROUPS))):
+        out, err = Terminal(encoding), Terminal(encoding)
+        with monkeypatch.context() as changed:
+            changed.setattr(sys, "stdout", out)
+            changed.setattr(sys, "stderr", err)
+            assert main(words) == 0, (words, err.said())
+        assert out.said()
+        assert "\u2026" not in out.said()
+
+
+def test_contexts_and_keys_are_told_to_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    lab, seals = str(tmp_path / "lab"), str(tmp_path / "acme.seal")
+
+    def told(*words: str) -> dict[str, object]:
+        found = json.loads(out_of(capsys, *words, "--json"))
+        assert isinstance(found, dict)
+        return found
+
+    there = {"name": "lab", "folder": lab, "current": True}
+    assert told("context", "add", "lab", lab, "--use") == there
+    assert told("context", "use", "lab") == there
+    made = told("keys", "init", "--connect", "lab", "--overlay", "acme")
+    assert made["root"] == f"{lab}/keys/root.key"
+    assert told("keys", "ls")["node"]["id"] == made["node"]  # type: ignore[index]
+    token = told("keys", "invite", "--address", "a.example:1", "--data", lab)["token"]
+    assert str(token).startswith("canopy1.")
+    limited = told("keys", "limit", "--ids", "3")
+    assert limited == {"tenant": "*", "ids": 3, "per_hour": 0}
+    assert told("keys", "renew")["node"] == made["node"]
+    assert told("keys", "revoke", "0" * 32)["revoked"] == ["0" * 32]
+    key = told("keys", "seal", "new", seals)["key"]
+    assert told("keys", "seal", "rotate", seals)["use"] == "opens"
+    assert told("keys", "seal", "rotate", seals, "--finish")["use"] == "seals"
+    assert told("keys", "seal", "forget", seals, str(key))["removed"] == key
+    file = str(tmp_path / "tokens.json")
+    given = told("gateway", "--tokens", file, "token", "add", "phone")
+    assert given["file"] == file
+    assert json.loads(out_of(capsys, "gateway", "token", "ls", "--file", file, "--json"))["name"]
+    assert told("gateway", "token", "rm", "phone", "--tokens", file) == {"removed": "phone"}
+    access = ["--scope", "publish", "--address", "a.example:1", "--out", str(tmp_path / "a.access")]
+    assert told("access", "add", "till", *access)["scopes"] == ["publish"]
+    assert told("access", "rm", "till") == {"removed": "till"}
+    assert told("context", "rm", "lab") == {"removed": "lab"}
+    assert told("completion", "bash")["shell"] == "bash"
