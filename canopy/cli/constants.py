@@ -26,6 +26,9 @@ WAIT_SILENTLY: Final = 1.0
 
 # --- pub and sub ---
 
+EVENTS_LOOKED_AT: Final = 100
+"""Recent events of a node by which it is seen of which types an attribute's values are."""
+
 NAMES_TIMEOUT: Final = 2.0
 """For the names of attributes, which a node knows without asking others: `sub` only needs them to
 point out what is odd. Guess; to be measured on a busy machine."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 SYNONYMS: Final = {
     **dict.fromkeys(("subscribe", "consume", "listen", "read", "tail", "follow"), ("sub", "get")),
@@ -30,8 +32,43 @@ SYNONYMS: Final = {
 """Other systems' names of commands, and ours in the order in which they are looked for."""
 
 
+def given(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Callback of options that may be left out: an empty value, as of a shell's variable that is
+    not set, is not the same as none. A token without its bound would be one for everything."""
+    source = ctx.get_parameter_source(parameter.name or "")
+    if value == "" and source is not ParameterSource.DEFAULT:
+        raise click.BadParameter("the value is empty; leave the option out if none is meant")
+    return value
+
+
+def strict(command: click.Command) -> click.Command:
+    """The command, with `given` at the options that are for it."""
+    for one in command.params:
+        if isinstance(one, click.Option) and one.default == "" and one.callback is not given:
+            one.callback = given if one.callback is None else _both(one.callback)
+    return command
+
+
+def _both(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """`given`, and then another callback."""
+    if getattr(callback, "is_strict", False):
+        return callback
+
+    def both(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:
+        return callback(ctx, parameter, given(ctx, parameter, value))
+
+    both.is_strict = True  # type: ignore[attr-defined]
+    return both
+
+
 class HintingGroup(click.Group):
-    """A group that suggests one of its commands for another name of it, or a misspelt one."""
+    """A group that suggests one of its commands for another name of it, or a misspelt one, and
+    whose commands take no empty value for an option that may be left out (`given`)."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """As `click.Group`."""
+        found = super().get_command(ctx, cmd_name)
+        return None if found is None else strict(found)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As `click.Group`; `help COMMAND` is `COMMAND --help`."""

@@ -17,7 +17,7 @@ from typing import Final
 import click
 
 from canopy.cli.errors import OK, quiet_stdout, report
-from canopy.cli.hints import HintingGroup
+from canopy.cli.hints import HintingGroup, strict
 
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Run": {
@@ -119,7 +119,7 @@ class LazyGroup(HintingGroup):
                 module, _, name = section[cmd_name][0].partition(":")
                 command = getattr(importlib.import_module(module), name)
                 assert isinstance(command, click.Command)
-                return command
+                return strict(command)
         return None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

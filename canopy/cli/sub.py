@@ -14,7 +14,7 @@ import click
 
 from canopy.cli.completion import attribute_names
 from canopy.cli.connect import node_options, open_client, seal_option
-from canopy.cli.constants import NAMES_TIMEOUT
+from canopy.cli.constants import EVENTS_LOOKED_AT, NAMES_TIMEOUT
 from canopy.cli.delivery.lines import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.node_search import NodeSearch
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from canopy.cli.delivery.template import Template
     from canopy.client.notices import Notice
     from canopy.client.synchronous import Client, Subscription
-    from matching import Predicate
-    from overlay.client import Delivery
+    from matching import Predicate, Value
+    from overlay.client import Delivery, Event
 
 
 @click.command()
@@ -224,14 +224,24 @@ def _follow(
 def _remarks(client: Client, predicate: Predicate, timeout: float) -> tuple[str, ...]:
     """What is odd about the selector. A node that does not answer has seen nothing."""
     from canopy.client.errors import CommandFailed, CommandTimeoutError
-    from canopy.client.hints import hints
-    from overlay.client import Attributes, GetAttributes
+    from canopy.client.hints import bare_names, hints
+    from overlay.client import Attributes, Events, GetAttributes, GetEvents
 
     seen: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
     if predicate.attributes:
         with suppress(CommandFailed, CommandTimeoutError):
             seen = client.ask(GetAttributes(0), Attributes, min(timeout, NAMES_TIMEOUT)).names
-    return hints(predicate, seen)
+    if bare_names(predicate):
+        with suppress(CommandFailed, CommandTimeoutError):
+            asked = GetEvents(0, EVENTS_LOOKED_AT)
+            events = client.ask(asked, Events, min(timeout, NAMES_TIMEOUT)).events
+
+    def values_of(name: str) -> list[Value]:
+        found = (event.attributes.get(name) for event in events)
+        return [value for value in found if value is not None]
+
+    return hints(predicate, seen, values_of)
 
 
 def _show(

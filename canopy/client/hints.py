@@ -7,12 +7,15 @@ same, since the first event with a new attribute may come at any time.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, TypeAlias
 
-from matching import Predicate, compile_selector
-from matching.selector.expression import Or
+from matching import Predicate, Value, compile_selector
+from matching.selector.expression import And, Attribute, Not, Or
 from matching.selector.unparse import quote_value, unparse
+
+ValuesOf: TypeAlias = Callable[[str], Sequence[Value]]
+"""Recent values of an attribute."""
 
 _STRING: Final = re.compile(r"'(?:[^']|'')*'")
 
@@ -53,6 +56,45 @@ def not_seen(predicate: Predicate, seen: Collection[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def hints(predicate: Predicate, seen: Sequence[str]) -> tuple[str, ...]:
-    """All that is to be said of a selector at a node that has seen the attributes `seen`."""
-    return (*never_true(predicate), *not_seen(predicate, seen))
+def bare_names(predicate: Predicate) -> tuple[str, ...]:
+    """The attributes that stand alone as a condition in the selector: ``mag > 4 AND place``."""
+    found: dict[str, None] = {}
+    left = [predicate.expression]
+    while left:
+        one = left.pop(0)
+        if isinstance(one, And | Or):
+            left += one.operands
+        elif isinstance(one, Not):
+            left.append(one.operand)
+        elif isinstance(one, Attribute):
+            found[one.name] = None
+    return tuple(found)
+
+
+def never_boolean(predicate: Predicate, values_of: ValuesOf) -> tuple[str, ...]:
+    """A sentence for each attribute that stands alone as a condition, unless some event that the
+    node knows has it as a boolean: of another type it is neither true nor false."""
+    found = []
+    for name in bare_names(predicate):
+        kinds = {"text" if isinstance(v, str) else "number" for v in values_of(name)}
+        if any(isinstance(value, bool) for value in values_of(name)):
+            continue
+        known = f"{name} was only ever a {' or a '.join(sorted(kinds))}, and" if kinds else name
+        written = unparse(Attribute(name))
+        found.append(
+            f"{known} alone is true only as the boolean TRUE: compare it ({written} = …), or write "
+            f"{written} IS NOT NULL for events that have it"
+        )
+    return tuple(found)
+
+
+def hints(
+    predicate: Predicate, seen: Sequence[str], values_of: ValuesOf = lambda name: ()
+) -> tuple[str, ...]:
+    """All that is to be said of a selector at a node that has seen the attributes `seen`, and
+    lately those values of them."""
+    return (
+        *never_true(predicate),
+        *not_seen(predicate, seen),
+        *never_boolean(predicate, values_of),
+    )

@@ -35,6 +35,12 @@ class _Part(NamedTuple):
 _Children: TypeAlias = list["_Part | Token"]
 
 
+COMMENTS = {
+    "--": "-- begins a comment in SQL, and a selector has none: leave it out, or write - -x for "
+    "the negation of a negation",
+    "/*": "/* begins a comment in SQL, and a selector has none: leave it out",
+}
+
 STEP = 256
 """Tokens of one step: 4 ms (measured)."""
 
@@ -65,7 +71,7 @@ def parse_in_steps(text: str) -> Generator[None, None, Expression]:
         )
     if not text.strip():
         raise SelectorError("the selector is empty: write a condition such as mag >= 3", text)
-    _check_parentheses(text)
+    _check_outside_quotes(text)
     parser = build_parser(_BUILDER).parse_interactive(text)
     last: Token | None = None
     try:
@@ -107,8 +113,10 @@ def _first_surrogate(text: str) -> int:
     return next(i for i, c in enumerate(text) if 0xD800 <= ord(c) <= 0xDFFF)
 
 
-def _check_parentheses(text: str) -> None:
-    """Refuse text with too deeply nested parentheses: they make no node, so `depth` cannot."""
+def _check_outside_quotes(text: str) -> None:
+    """Refuse text with too deeply nested parentheses: they make no node, so `depth` cannot. And
+    what begins a comment in SQL-92 (`--`) and in SQL:1999 (`/*`), of which JMS has none: `n > 1 --
+    note` would be a difference of two attributes."""
     level = 0
     quote = ""
     for index, character in enumerate(text):
@@ -125,6 +133,8 @@ def _check_parentheses(text: str) -> None:
                 )
         elif character == ")":
             level -= 1
+        elif character in "-/" and text[index : index + 2] in COMMENTS:
+            raise SelectorError(COMMENTS[text[index : index + 2]], text, index)
 
 
 def _span(children: _Children) -> tuple[int, int]:

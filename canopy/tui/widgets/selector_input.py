@@ -198,7 +198,7 @@ class SelectorInput(Vertical):
         elif self.check.good:
             text.append(f"\n✓ {self.check.message}", "bold green")
             if self.check.predicate is not None:
-                for remark in hints(self.check.predicate, self._names()):
+                for remark in hints(self.check.predicate, self._names(), self._values_of):
                     text.append(f"  ({one_line(remark)})")
         else:
             text.append(f"\n{self.check.message}", "dim")

@@ -16,9 +16,11 @@ from overlay.client import (
     Done,
     Dropped,
     Event,
+    Events,
     Explained,
     Failed,
     GetAttributes,
+    GetEvents,
     GetPeers,
     GetRing,
     GetStatus,
@@ -91,8 +93,10 @@ def answer(command: Command) -> Iterator[Reply]:
         yield Explained(n, "x.1.1", command.event, {"mag": 2}, ("published here",), (reason,))
     elif isinstance(command, Unsubscribe):
         yield Done(n)
+    elif isinstance(command, GetEvents):
+        yield Events(n, (event(1, mag=4.5, place="Nome", felt=True),))
     elif isinstance(command, GetAttributes):
-        yield Attributes(n, ("mag", "place", "odd name"))
+        yield Attributes(n, ("mag", "place", "odd name", "felt"))
     elif isinstance(command, Subscribe):
         yield Subscribed(n, "s1")
         for number, mag in enumerate((1, 2.5, None), 1):

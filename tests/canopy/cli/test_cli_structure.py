@@ -88,6 +88,28 @@ def test_words_of_other_systems_are_understood(capsys: pytest.CaptureFixture[str
     assert out_of(capsys, "help", "stream", "add") == out_of(capsys, "stream", "add", "--help")
 
 
+def test_an_option_that_may_be_left_out_takes_no_empty_value(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What a shell makes of a variable that is not set."""
+    tried = 0
+    for name, command in LEAVES.items():
+        needed: list[str] = []
+        for one in command.params:
+            if one.required:
+                choices = one.type.choices if isinstance(one.type, click.Choice) else ["1"]
+                needed += [one.opts[0]] if isinstance(one, click.Option) else []
+                needed.append(str(choices[0]))
+        for one in command.params:
+            if isinstance(one, click.Option) and one.default == "":
+                tried += 1
+                assert main([*name.split(), *needed, one.opts[0], ""]) == 2, (name, one.opts)
+                assert one.opts[0] in capsys.readouterr().err
+    assert tried > 30
+    assert "value is empty" in hint(capsys, "pub", "--stream", "s", "--producer", "")
+    assert "value is empty" in hint(capsys, "gateway", "token", "add", "phone", "--where", "")
+
+
 class Terminal(io.TextIOWrapper):
     """Standard output whose encoding has few characters."""
 

@@ -152,6 +152,20 @@ class TestSub:
         ),
         ("magnitud > 1 AND mag > 1", ("not seen yet: magnitud",)),
         (
+            "mag > 4 AND place",
+            (
+                "place was only ever a text, and alone is true only as the boolean TRUE: compare "
+                "it (place = …), or write place IS NOT NULL for events that have it",
+            ),
+        ),
+        (
+            "NOT mag AND felt",
+            (
+                "mag was only ever a number, and alone is true only as the boolean TRUE: compare "
+                "it (mag = …), or write mag IS NOT NULL for events that have it",
+            ),
+        ),
+        (
             "mag > 5 AND mag < 3",
             ("this selector is never true: no event can match it",),
         ),

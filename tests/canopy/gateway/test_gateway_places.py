@@ -31,7 +31,7 @@ async def test_one_more_ends_the_connection_that_has_shown_no_token_for_longest(
 
     doors = Doors(None, 3, Log("error", io.StringIO()))
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
-        address = await doors.open(nursery, "127.0.0.1:0", serve)
+        address = await doors.open(nursery, "--http", "127.0.0.1:0", serve)
         with trio.fail_after(20):
             good = await dial(b"t")
             silent = [await dial(b"s"), await dial(b"s")]
