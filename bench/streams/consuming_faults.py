@@ -307,3 +307,15 @@ def positions_are_of_any_stream() -> None:
         return ""
 
     replace(strange_of, strange_of_)
+
+
+@fault(LOST, READING, "test_a_consumer_that_is_silent_for_too_long_is_forgotten")
+def consumers_expire_without_a_word() -> None:
+    """A durable consumer that was silent for too long begins anew as if it had never been."""
+    original = ShardState._take_consumer
+
+    def _take_consumer(self: ShardState, entry: Any, chunk: Chunk) -> None:
+        original(self, entry, chunk)
+        self.forgotten.clear()
+
+    replace(original, _take_consumer)

@@ -71,7 +71,8 @@ class DurableConsumers:
         self._attaching: dict[str, ConsumerAttached] = {}
         self._moves: dict[tuple[str, int], int] = {}
         self._expiring: list[ConsumerExpired] = []
-        self._told: list[ConsumerPosition] = []  # whose program hears that rows are lost
+        self._told: list[ConsumerPosition | ConsumerExpired] = []
+        # Those whose program hears that rows are lost, or that they were forgotten.
         self._then: list[Callable[[], None]] = []  # when what is queued is committed
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
 
@@ -87,6 +88,14 @@ class DurableConsumers:
         if known is None:
             if wanted.resume:
                 return Refusal(EXPIRED, f"the durable consumer {wanted.name} is not known any more")
+            gone = self.replica.state.forgotten.get(wanted.name)
+            if gone is not None and gone.told in ("", wanted.token) and not wanted.own:
+                return Refusal(
+                    EXPIRED,
+                    f"the durable consumer {wanted.name} was at offset {gone.position}, and was "
+                    "forgotten since no program came as it for so long. Come again to begin anew, "
+                    "at that offset for all that came since",
+                )
             if len(self.replica.state.consumers) + len(self._attaching) >= CONSUMERS_MOST:
                 return Refusal(FULL, f"the shard has {CONSUMERS_MOST} durable consumers")
             return None
@@ -127,8 +136,12 @@ class DurableConsumers:
         refusal = self.obstacle(wanted, selector)
         known = self.known(wanted.name)
         if refusal is not None:
+            gone = self.replica.state.forgotten.get(wanted.name)
             if refusal.code == LOST and known is not None and not known.token:
                 self._told.append(replace(known, token=wanted.token))
+            elif refusal.code == EXPIRED and known is None and gone is not None and not gone.told:
+                self._told.append(replace(gone, told=wanted.token))
+            if self._told:
                 self._then.append(lambda: then(refusal))
                 self._wake(True)
             else:
@@ -205,7 +218,7 @@ class DurableConsumers:
                 if silent > limit * NANOSECONDS // 2:
                     self._moves.setdefault((name, known.attachment), known.position)
             elif silent > limit * NANOSECONDS and now - self._began > limit:
-                self._expiring.append(ConsumerExpired(name))
+                self._expiring.append(ConsumerExpired(name, known.position))
         if self._moves or self._expiring:
             self.flush()
 

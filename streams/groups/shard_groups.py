@@ -164,7 +164,7 @@ class ShardGroups:
             refusal = next(filter(None, map(fault_of_selector, selectors)), None)
             if message.attachment == (0, 0):  # else it is a member, whatever the group has now
                 refusal = obstacle(self._options(group), message.wanted) or refusal
-        if group is not None and refusal is None and group.was_at:
+        if group is not None and refusal is None and (group.was_at or group.dropped):
             refusal = self._lost(group, message.token)
         if group is None or refusal is not None:
             assert refusal is not None
@@ -185,12 +185,18 @@ class ShardGroups:
 
     def _lost(self, group: Group, token: str) -> Refusal | None:
         """What the first program hears that comes as a member of a group which was beyond rows that
-        are lost; None: it has been told another one."""
+        are lost, or was not done with some that were let go of; None: another one has been told."""
         if not group.told:
             told = GroupEdited(group.name, group.number, group.options, group.longest, token)
             self.log.write([told])
         elif group.told != token:
             return None
+        if not group.was_at:
+            return Refusal(
+                LOST,
+                f"retention has let go of {group.dropped} rows that the group {group.name} was not "
+                "done with, as the stream's options say. Come again to go on without them",
+            )
         lost = lost_to(self.replica.state.lost, group.was_at, 0)
         lost = lost or LostRows(0, group.done.floor, group.was_at)
         reason = lost_reason(f"the group {group.name}", group.was_at, lost)

@@ -86,7 +86,8 @@ class FormerSelector(msgspec.Struct, frozen=True, array_like=True):
 class GroupKnown(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """What a segment's state says of a group, beside its dead letters. `longest`: seconds of the
     longest lease that may be under way, 0: that of the options. `was_at`: it was done with rows up
-    to there before the log lost them, 0: it has lost none; `told`: the program that heard of it."""
+    to there before the log lost them, 0: it has lost none; `dropped`: offsets that
+    it was not done with when they were let go of; `told`: the program that heard of either."""
 
     name: str
     number: int
@@ -97,6 +98,7 @@ class GroupKnown(msgspec.Struct, frozen=True, array_like=True, tag=21):
     former: tuple[FormerSelector, ...] = ()
     was_at: int = 0
     told: str = ""
+    dropped: int = 0
 
 
 class RowsDone(msgspec.Struct, frozen=True, array_like=True, tag=22):
@@ -136,13 +138,15 @@ class GroupForgotten(msgspec.Struct, frozen=True, array_like=True, tag=25):
 
 class GroupEdited(msgspec.Struct, frozen=True, array_like=True, tag=26):
     """A group has these options from now on. Rows that stand before this chunk go by the selector
-    that it had when they were appended. `longest`, `told`: as in `GroupKnown`."""
+    that it had when they were appended. `longest`, `told`: as in `GroupKnown`.
+    `dropped`: as there, so many more."""
 
     group: str
     number: int
     options: GroupOptions
     longest: float
     told: str = ""
+    dropped: int = 0
 
 
 GroupEntry = (
@@ -171,8 +175,6 @@ class Group:
         done: Runs,
         longest: float = 0.0,
         former: tuple[FormerSelector, ...] = (),
-        was_at: int = 0,
-        told: str = "",
     ) -> None:
         self.name = name
         self.number = number
@@ -183,7 +185,8 @@ class Group:
         """Seconds of the longest lease that may be under way."""
         self.former = former
         """By offset, ascending."""
-        self.was_at, self.told = was_at, told
+        self.was_at = self.dropped = 0
+        self.told = ""
         self.dead: dict[int, DeadLetter] = {}
         """By offset."""
 
@@ -215,6 +218,7 @@ class Group:
             keeps = self.former[1:] if len(self.former) >= FORMER_MOST else self.former
             self.former = (*keeps, has)
         self.options, self.longest = entry.options, entry.longest
+        self.dropped += entry.dropped
         self.told = entry.told or self.told
 
 
@@ -233,13 +237,26 @@ class GroupStates:
         for group in self.groups.values():
             group.done.add(group.done.floor, offset)
 
+    def let_go(self, since: int, floor: int) -> Iterator[GroupEdited]:
+        """What is to be said of groups that are not done with all offsets from `since` on to before
+        `floor`, which are let go of."""
+        for name, group in sorted(self.groups.items()):
+            dropped, at = 0, max(since, group.done.floor)
+            for first, end in (*group.done.runs, (floor, floor)):
+                dropped += max(0, min(first, floor) - at)
+                at = max(at, end)
+            if dropped:
+                about = (name, group.number, group.options, group.longest)
+                yield GroupEdited(*about, dropped=dropped)
+
     def entries(self) -> Iterator[GroupEntry]:
         """All that there is to know, in a fixed order."""
         for name in sorted(self.groups):
             group = self.groups[name]
             done = group.done
             about = (name, group.number, group.options, done.floor, done.runs)
-            yield GroupKnown(*about, group.longest, group.former, group.was_at, group.told)
+            rest = (group.longest, group.former, group.was_at, group.told, group.dropped)
+            yield GroupKnown(*about, *rest)
             for offset in sorted(group.dead):
                 yield group.dead[offset]
 
@@ -251,9 +268,11 @@ class GroupStates:
             self.groups.setdefault(entry.name, founded)
         elif isinstance(entry, GroupKnown):
             done = Runs(entry.floor, entry.runs)
-            about = (entry.name, entry.number, entry.options, done)
-            rest = (entry.longest, entry.former, entry.was_at, entry.told)
-            self.groups[entry.name] = Group(*about, *rest)
+            known = Group(
+                entry.name, entry.number, entry.options, done, entry.longest, entry.former
+            )
+            known.was_at, known.told, known.dropped = entry.was_at, entry.told, entry.dropped
+            self.groups[entry.name] = known
         elif isinstance(entry, GroupForgotten):
             self.groups.pop(entry.name, None)
         else:

@@ -41,6 +41,9 @@ WINDOW: Final = 8
 requests that a producer's node has under way (`streams.producing.sending`), since one of these may
 come to lie in two chunks. (Kafka's brokers remember five batches of a producer, KIP-98.)"""
 
+FORGOTTEN_MOST: Final = 1_000
+"""Durable consumers that have expired of which is kept where they were, the last ones. Guess."""
+
 STATE_PIECE: Final = 128 * 1024
 """Bytes after which the state goes on in another chunk."""
 
@@ -152,9 +155,12 @@ class PositionMoved(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class ConsumerExpired(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Nothing is known of a durable consumer any more."""
+    """A durable consumer is none any more. `position`: where it was, which is kept to be told to
+    the next program that comes as it; -1: it is not. `told`: the program that has been."""
 
     name: str
+    position: int = -1
+    told: str = ""
 
 
 Entry = (
@@ -221,6 +227,9 @@ class ShardState:
     def __init__(self) -> None:
         self.producers: dict[str, ProducerState] = {}
         self.consumers: dict[str, ConsumerPosition] = {}
+        self.forgotten: dict[str, ConsumerExpired] = {}
+        """Durable consumers that have expired, until a program comes as one again that has not been
+        told so."""
         self.replicas: tuple[Peer, ...] = ()
         self.floor = 0
         self.lost: tuple[LostRows, ...] = ()
@@ -250,6 +259,7 @@ class ShardState:
                     self.floor, self.stream, self.lost = loaded.floor, loaded.stream, loaded.lost
                     self.transactions, self.origins = loaded.transactions, loaded.origins
                     self.consumers, self.groups = loaded.consumers, loaded.groups
+                    self.forgotten = loaded.forgotten
                     self.table, self.forks = loaded.table, loaded.forks
         elif chunk.kind == EVENTS:
             offset = chunk.first
@@ -274,6 +284,7 @@ class ShardState:
         yield from self.forks.entries()
         for name in sorted(self.consumers):
             yield self.consumers[name]
+        yield from self.forgotten.values()
         yield from self.groups.entries()
 
     def oldest_table_chunk(self, committed: int) -> int | None:
@@ -356,7 +367,13 @@ class ShardState:
             self.consumers[entry.name] = entry
         elif isinstance(entry, ConsumerExpired):
             self.consumers.pop(entry.name, None)
+            if entry.position >= 0:
+                self.forgotten.setdefault(entry.name, entry)  # keeps its place
+                self.forgotten[entry.name] = entry
+                while len(self.forgotten) > FORGOTTEN_MOST:
+                    del self.forgotten[next(iter(self.forgotten))]
         elif isinstance(entry, ConsumerAttached):
+            self.forgotten.pop(entry.name, None)
             selector, position, dropped = entry.selector, entry.position, 0
             if known is not None:
                 selector, position, dropped = known.selector, known.position, known.dropped

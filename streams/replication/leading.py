@@ -179,7 +179,7 @@ class Leading:
         self.keep = keep
         floor = self.floor_due(now)
         if floor > self.replica.state.floor and not keep.key:
-            self.append_chunk(CUT, encode_entries([self.floor_entry(floor, now)]), time=now)
+            self.append_chunk(CUT, encode_entries(self.cut_entries(floor, now)), time=now)
 
     def floor_due(self, now: int) -> int:
         """The lowest offset that is to be kept at `now` (nanoseconds since 1970); 0: that cannot be
@@ -200,6 +200,13 @@ class Leading:
         if held is not None and not keep.drops_unread:
             floor = min(floor, held)
         return max(floor, self._expired(now))
+
+    def cut_entries(self, floor: int, now: int) -> list[Entry]:
+        """What the log is to say when the floor is raised to `floor` at `now`: also of the groups
+        that were not done with what goes, unless it is past its time."""
+        entry = self.floor_entry(floor, now)
+        since = max(self.replica.state.floor, entry.expired)
+        return [entry, *self.replica.state.groups.let_go(since, floor)]
 
     def floor_entry(self, floor: int, now: int) -> Floor:
         """What the log is to say when the floor is raised to `floor` at `now`."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from streams.log.batches import rows_of
 from streams.log.chunk import CHUNK_TARGET, CUT, EVENTS, TABLE, Chunk
-from streams.log.state import Entry, encode_entries
+from streams.log.state import encode_entries
 from streams.log.table import (
     KeyTable,
     TableRow,
@@ -148,8 +148,7 @@ class TableWriting:
         if self._rows:
             self._write()
         first, last = (self._sent[0], self._sent[-1]) if self._sent else (0, 0)
-        floor = self.leading.floor_entry(self.floor, now)
-        entries: list[Entry] = [floor, TableWritten(first, last)]
+        entries = [*self.leading.cut_entries(self.floor, now), TableWritten(first, last)]
         chunk = self.leading.append_chunk(CUT, encode_entries(entries), time=now)
         self.cut = chunk.number
         self.replica.port.count("stream_tables_written")

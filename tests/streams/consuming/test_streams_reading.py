@@ -402,8 +402,16 @@ def test_a_consumer_that_is_silent_for_too_long_is_forgotten() -> None:
     world.run(35.0)
     assert "d" not in replica.state.consumers
     assert commit(world, leader, client, 1).code == EXPIRED
-    back = attach(world, leader, 2, resume=True)
-    assert refusals(back) == [(EXPIRED, 0, 0)]
+    world.elect(world.peers[1].id)
+    world.run(1.0)
+    leader = world.peers[1]
+    for number, goes_on in ((2, True), (3, True), (4, False)):  # the same program asks again
+        told = attach(world, leader, number, token="one", resume=goes_on)
+        assert refusals(told) == [(EXPIRED, 0, 0)]
+    assert "d was at offset 0, and was forgotten" in told.messages[0].reason
+    anew = attach(world, leader, 5, token="two")
+    assert anew.attachment, "who comes next begins anew"
+    assert world.alive[leader.id].state.forgotten == {}
 
 
 def test_a_tenant_reads_what_it_may_see_of_what_it_asks_for() -> None:

@@ -424,6 +424,10 @@ def test_a_stream_that_drops_what_is_unread_takes_it_from_its_groups(
     first = replica.log.first_offset
     assert first > 10
     leader, replica = take_over(world)
+    told = HandMember(world, 3).join(leader)
+    told.join(leader)
+    assert told.refused == ["position-lost"] * 2, "the same program asks again"
+    assert replica.state.groups.groups["g"].dropped == first
     two = HandMember(world, 2).join(leader)
     assert two.offsets() == list(range(first, 40))
     two.settle(leader, "ack", *two.rows)

@@ -326,6 +326,8 @@ class ShardWorld:
                 raise WrongError(f"{size} bytes are kept, and not {self.keep.bytes}")
         if lost:
             raise WrongError(f"{len(lost)} acknowledged rows are lost: {lost[:3]}")
+        if leader.state.lost:
+            raise WrongError(f"the log says that rows are lost, and none is: {leader.state.lost}")
         for peer in leader.replicas:
             if self.bytes_of(peer.id) != mine:
                 raise WrongError(f"{peer.id} has other bytes than the leader")
