@@ -1,10 +1,29 @@
-"""Numbers in sentences for people: what a node answers, and what is printed or shown."""
+"""Words and numbers for people: what a node answers, and what is printed or shown."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+ACTING: Final = re.compile(
+    "[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+"""Characters that JSON leaves as they are and a terminal does not show: it acts on them (DEL and
+C1 controls), turns the text around them (bidirectional controls), or shows nothing."""
+
+
+def shown_json(text: str) -> str:
+    """A JSON text that means the same, without characters that a terminal does not show."""
+    return ACTING.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.mutations.planting import fault, replace, replace_constant
+from canopy.cli.streams import tables
 from canopy.client.asynchronous import _AsyncConsumer
 from canopy.client.hints import hints, never_true
 from canopy.feeds import Item, table
@@ -82,6 +83,20 @@ def collection_known_by_its_beginning() -> None:
         return original(value) and next(iter(value)) == "type"
 
     replace(is_collection, _is_collection)
+
+
+@fault(
+    "commands: events",
+    "tests/canopy/cli/test_cli_streams.py",
+    "test_no_spreadsheet_calculates_a_text_and_no_terminal_acts_on_it",
+)
+def formulas_in_tables() -> None:
+    """A text that a spreadsheet calculates is exported as it is."""
+
+    def _harmless(text: str) -> str:
+        return tables.CONTROL.sub("", text)
+
+    replace(tables.harmless, _harmless)
 
 
 @fault("terminal: completion", KEYS, "test_tab_right_after_a_word_completes_that_word")

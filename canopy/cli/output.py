@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from overlay.wording import shown_json
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -35,9 +37,10 @@ def plain(value: Any) -> Any:
 
 
 def print_json(value: Any, indent: int | None = None) -> None:
-    """Print one JSON value; on one line unless `indent` is given."""
+    """Print one JSON value; on one line unless `indent` is given. What a terminal would act on is
+    escaped."""
     try:
-        text = json.dumps(value, ensure_ascii=False, indent=indent)
+        text = shown_json(json.dumps(value, ensure_ascii=False, indent=indent))
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:  # a terminal without these characters: use JSON escapes
         text = json.dumps(value, indent=indent)

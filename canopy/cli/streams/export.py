@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -20,8 +18,9 @@ from canopy.cli.errors import CommandError
 from canopy.cli.extras import require
 from canopy.cli.output import print_json
 from canopy.cli.streams.read import place_of
+from canopy.cli.streams.tables import CsvFile
 from canopy.feeds.objects import stream_object
-from overlay.wording import counted
+from overlay.wording import counted, shown_json
 
 if TYPE_CHECKING:
     from canopy.client.synchronous import Reading
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("jsonl", "csv", "parquet")
 
-SPOOLED: Final = 1 << 20
-"""Bytes of a CSV file in the making that are kept in memory."""
 
 LOOK: Final = 0.5
 """Seconds between two looks at the bar where nothing comes."""
@@ -106,6 +103,7 @@ def _bound(text: str | None) -> _Bound:
 @click.option(
     "--format", "kind", type=click.Choice(FORMATS), help="[default: by the file's name, or jsonl]"
 )
+@click.option("--exact", is_flag=True, help="CSV: leave all texts as they are.")
 @seal_option
 @node_options
 def export(
@@ -116,6 +114,7 @@ def export(
     output: str,
     overwrite: bool,
     kind: str | None,
+    exact: bool,
     as_json: bool,
     timeout: float,
     connect: str | None,
@@ -125,10 +124,11 @@ def export(
 
     It ends with the last event that was there when it began. JSON lines are the objects of `canopy
     sub --stream --json`; CSV has a column for each attribute that occurs, beside shard, offset and
-    time. The file has its name when it is whole; one that is there already is left alone, unless
-    --overwrite is given. With --from keys it has the newest row of each key
-    only. What was written is said on standard error, with
-    --json as an object.
+    time. A text that a spreadsheet would calculate gets a ' before it there, and a character that
+    a terminal acts on is written as \\u001b, unless --exact is given. The file has its name when it
+    is whole; one that is there already is left alone, unless --overwrite is given. With --from keys
+    it has the newest row of each key only. What was written is said on standard error, with --json
+    as an object.
 
     With --format parquet the output is a folder, to which the events are added that it does not
     have: the first export writes all, later ones go on. Spark reads such files as the history of
@@ -149,7 +149,7 @@ def export(
     first, at = place_of(start)
     kind = kind or ("csv" if output.lower().endswith(".csv") else "jsonl")
     with Bars(quiet=as_json) as bars, _output(output, overwrite) as file:
-        writer = _Csv(file) if kind == "csv" else _JsonLines(file, name)
+        writer = CsvFile(file, exact) if kind == "csv" else _JsonLines(file, name)
         with (
             open_client(connect, wait, reconnect=timeout) as client,
             client.read(name, selector, start=first, at=at, timeout=timeout) as reading,
@@ -163,9 +163,10 @@ def export(
         writer.end()
     if as_json:
         said = {"stream": name, "events": count, "file": output, "format": kind}
-        sys.stderr.write(json.dumps(said) + "\n")
-    else:
-        click.echo(f"exported {counted(count, 'event')} of {name}", err=True)
+        sys.stderr.write(json.dumps(said | {"changed": writer.changed}) + "\n")
+        return
+    changed = f"; {counted(writer.changed, 'text')} changed (--exact: none)" * bool(writer.changed)
+    click.echo(f"exported {counted(count, 'event')} of {name}{changed}", err=True)
 
 
 def _parquet(
@@ -241,40 +242,14 @@ def _check_free(path: str, overwrite: bool) -> None:
 
 
 class _JsonLines:
+    changed = 0  # no text is
+
     def __init__(self, file: IO[str], stream: str) -> None:
         self._file, self._stream = file, stream
 
     def add(self, event: StreamEvent) -> None:
-        self._file.write(json.dumps(stream_object(self._stream, event), ensure_ascii=False) + "\n")
+        text = json.dumps(stream_object(self._stream, event), ensure_ascii=False)
+        self._file.write(shown_json(text) + "\n")
 
     def end(self) -> None:
         self._file.flush()
-
-
-class _Csv:
-    """The columns are known at the end: until then rows are JSON lines in a file without a name."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-        self._rows = tempfile.SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8")  # noqa: SIM115
-        self._columns: dict[str, None] = {}
-
-    def add(self, event: StreamEvent) -> None:
-        self._columns.update(dict.fromkeys(event.attributes))
-        row = [event.shard, event.offset, event.time, event.attributes]
-        self._rows.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-    def end(self) -> None:
-        table = csv.writer(self._file)
-        table.writerow(("shard", "offset", "time", *self._columns))
-        self._rows.seek(0)
-        for line in self._rows:
-            *place, attributes = json.loads(line)
-            table.writerow((*place, *(_cell(attributes.get(name)) for name in self._columns)))
-        self._rows.close()
-        self._file.flush()
-
-
-def _cell(value: Any) -> Any:
-    """As a feed in CSV has it: nothing where the attribute is absent or NULL."""
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else value

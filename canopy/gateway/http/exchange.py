@@ -22,6 +22,7 @@ from canopy.gateway.constants import (
     RETRY_AFTER,
     SEND_TIMEOUT,
 )
+from overlay.wording import shown_json
 
 READ: Final = 64 * 1024
 LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
@@ -123,7 +124,7 @@ class Exchange:
 
     async def answer_json(self, status: int, value: Mapping[str, Any]) -> None:
         """Answer with a JSON object."""
-        text = json.dumps(value, ensure_ascii=False) + "\n"
+        text = shown_json(json.dumps(value, ensure_ascii=False)) + "\n"
         await self.answer(status, text.encode("utf-8", "replace"), "application/json")
 
     async def refuse(self, error: Refused) -> None:
@@ -133,7 +134,7 @@ class Exchange:
             headers.append(("WWW-Authenticate", 'Bearer realm="canopy"'))
         if error.status in (429, 503):
             headers.append(("Retry-After", str(RETRY_AFTER)))
-        text = json.dumps({"error": error.reason}, ensure_ascii=False) + "\n"
+        text = shown_json(json.dumps({"error": error.reason}, ensure_ascii=False)) + "\n"
         whole = text.encode("utf-8", "replace")
         await self.answer(error.status, whole, "application/json", headers)
 

@@ -25,6 +25,7 @@ from canopy.gateway.access import Refused
 from canopy.gateway.constants import KEEP_ALIVE, MESSAGE_LIMIT, RECHECK
 from canopy.gateway.following import Feed, Item
 from canopy.gateway.http.exchange import LOST, READ, Exchange, Gone, send_all
+from overlay.wording import shown_json
 
 PROTOCOL = "canopy"
 """The subprotocol. A browser cannot set headers here, so it may send its token as the second one,
@@ -163,7 +164,8 @@ class Socket:
         return False
 
     async def _say(self, value: dict[str, Any]) -> None:
-        await self._send(TextMessage(data=json.dumps(value, ensure_ascii=False)))
+        text = shown_json(json.dumps(value, ensure_ascii=False))
+        await self._send(TextMessage(data=text))
 
     async def _send(self, event: Event) -> None:
         async with self._sending:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from canopy.gateway.constants import KEEP_ALIVE, RECHECK, RETRY_AFTER
 from canopy.gateway.following import Feed, Item
 from canopy.gateway.http.exchange import Exchange
+from overlay.wording import shown_json
 
 KIND = "text/event-stream; charset=utf-8"
 
@@ -36,7 +37,7 @@ async def send_events(exchange: Exchange, feed: Feed, is_good: Callable[[], bool
 
 def written(item: Item) -> bytes:
     """One item in the format of server-sent events."""
-    data = json.dumps(item.data, ensure_ascii=False)  # one line: JSON escapes line ends
+    data = shown_json(json.dumps(item.data, ensure_ascii=False))  # one line: it has no line ends
     kind = "" if item.kind == "event" else f"event: {item.kind}\n"
     identity = f"id: {item.id}\n" if item.id else ""
     return f"{kind}{identity}data: {data}\n\n".encode("utf-8", "replace")

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from canopy.tui.model.log import Row
 from overlay.client import Delivery
+from overlay.wording import shown_json
 
 AsObject: TypeAlias = Callable[[Delivery], dict[str, Any]]
 """The JSON object of a delivery; `canopy tui` gives that of `canopy sub --json`."""
@@ -23,7 +24,7 @@ def delivery_of(row: Row, key: int | None) -> Delivery:
 
 def event_json(row: Row, key: int | None, as_object: AsObject) -> str:
     """The event on one line, as it was delivered to the subscription `key`."""
-    return json.dumps(as_object(delivery_of(row, key)), ensure_ascii=False)
+    return shown_json(json.dumps(as_object(delivery_of(row, key)), ensure_ascii=False))
 
 
 def file_name(row: Row) -> str:

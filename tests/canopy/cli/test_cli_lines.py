@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from hypothesis import strategies as st
 
 from canopy.cli.delivery.template import Template, TemplateError
 from canopy.cli.main import main
+from canopy.cli.output import print_json
 from canopy.feeds import FeedEvent, Refusal, read_feed
 from canopy.feeds.raw import raw_object
+from canopy.gateway.following import Item
+from canopy.gateway.http.sse import written
 from overlay.client import (
     Command,
     Delivered,
@@ -206,3 +210,21 @@ def test_a_bad_template_or_two_formats_are_usage(
     assert "column 1: unmatched {" in capsys.readouterr().err
     assert main(["sub", "TRUE", "--raw", "--json"]) == 2
     assert not node.commands
+
+
+def test_json_has_nothing_that_a_terminal_acts_on_or_turns_text_around(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    turning = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
+    codes = [*range(0xD800), *range(0xE000, 0x10000), *range(0x1F600, 0x1F650)]
+    every = "".join(map(chr, [*codes, *range(0xE0000, 0xE0080)]))
+    print_json({every: every})
+    text = capsys.readouterr().out.rstrip("\n")
+    assert json.loads(text) == {every: every}
+    for character in set(text):
+        assert unicodedata.category(character) not in ("Cc", "Zl", "Zp"), ascii(character)
+        assert unicodedata.bidirectional(character) not in turning
+    assert not set(text) & set("\u061c\u200e\u200f\ufeff")
+    assert written(Item("event", "", {every: every})).decode().count("\n") == 2
+    assert text in written(Item("event", "", {every: every})).decode()
+    assert all(character in text for character in "é😀ש")

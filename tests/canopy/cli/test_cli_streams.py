@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from msgspec import structs
 from canopy.cli.streams import change, export
 from canopy.cli.streams.group import stream
 from canopy.cli.streams.manage import troubles
+from canopy.cli.streams.tables import CsvFile
 from canopy.client.streams.wording import bounds
 from overlay.client import Command, StreamEvent, Streams
 from overlay.info import ConsumerInfo, ReplicaInfo, ShardInfo, StreamInfo
@@ -105,6 +107,56 @@ def test_a_table_has_a_column_for_each_attribute(client: FakeClient, tmp_path: P
     assert rows[2] == ["0", "5", "110.0", "5", "", ""]
     assert rows[3][-1] == "c\nd"
     assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ("\uff1d1", "'\uff1d1"),
+        ("-2", "-2"),
+        ("+1.5e3", "+1.5e3"),
+        ("a=1", "a=1"),
+        ("\x1b[2J\x9b1m\u202e", "\\u001b[2J\\u009b1m\\u202e"),
+        ("two\r\nlines\t", "two\r\nlines\t"),
+    ],
+)
+def test_no_spreadsheet_calculates_a_text_and_no_terminal_acts_on_it(
+    text: str, written: str
+) -> None:
+    for exact, cell in ((False, written), (True, text)):
+        file = io.StringIO(newline="")
+        writer = CsvFile(file, exact)
+        writer.add(StreamEvent(0, 3, 100.0, {text: text, "n": -5}))
+        writer.end()
+        header, row = csv.reader(io.StringIO(file.getvalue(), newline=""))
+        assert (header[3:], row[3:]) == ([cell, "n"], [cell, "-5"])
+        assert writer.changed == 2 * (cell != text)
+
+
+def test_a_table_may_be_exact(
+    client: FakeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = StreamEvent(0, 3, 100.0, {"f": "=1"})
+    path = tmp_path / "rows.csv"
+    for options, cell in ([], "'=1"), (["--exact", "--overwrite"], "=1"):
+        monkeypatch.setattr(FakeReading, "take", _once(row))
+        result = run("export", "alarms", "-o", str(path), *options)
+        assert result.exit_code == 0, result.output
+        assert path.read_text().splitlines()[1].endswith(f",{cell}")
+        assert ("1 text changed" in result.stderr) == (not options)
+
+
+def _once(row: StreamEvent) -> Any:
+    def take(self: FakeReading, timeout: float | None = None) -> list[StreamEvent]:
+        self.positions = dict(self.ends)
+        return [row]
+
+    return take
 
 
 @pytest.mark.parametrize(

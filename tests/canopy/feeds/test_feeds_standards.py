@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from canopy.cli.streams.tables import CsvFile
 from canopy.client.publishing import Drafting
 from canopy.feeds import FeedEvent, Refusal
 from canopy.feeds.objects import delivery_object
@@ -20,7 +21,7 @@ from canopy.gateway.access import Refused
 from canopy.gateway.events import drafts_of
 from canopy.gateway.following import Item
 from canopy.gateway.http.sse import written
-from overlay.client import Delivery, Draft, Event
+from overlay.client import Delivery, Draft, Event, StreamEvent
 from tests.canopy.feeds.feed_items import exactly, one, read, reason
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "formats.md"
@@ -71,6 +72,12 @@ def refused(text: str | bytes, says: str, format: str = "auto") -> None:
 def rows_end() -> None:
     same("a,b\r\n1,2\r\n3,4\r\n", "a,b\n1,2\n3,4")
     assert len(read("a,b\n1,2\n3,4")) == 2
+    file = io.StringIO(newline="")
+    writer = CsvFile(file, exact=False)
+    writer.add(StreamEvent(0, 1, 2.0, {"a": 'x,"\r\n', "b": 1}))
+    writer.end()
+    assert file.getvalue() == 'shard,offset,time,a,b\r\n0,1,2.0,"x,""\r\n",1\r\n'
+    assert one(file.getvalue()).attributes["a"] == 'x,"\r\n'
 
 
 @rule("RFC 4180 2.3")
