@@ -9,6 +9,9 @@ from typing import Any, Final
 from canopy.sync.errors import SyncError
 from canopy.sync.sources.source import Source
 
+SOURCES: Final = ("sqlite", "postgresql", "mariadb")
+CONNECT: Final = 10
+"""Seconds for a connection to a PostgreSQL."""
 SQLITE_PASSING: Final = frozenset((5, 6, 7, 8, 9, 10, 13, 14, 15))
 """Busy, locked, no memory, read-only, interrupted, input or output, full, cannot open, protocol of
 locks (https://sqlite.org/rescode.html)."""
@@ -39,7 +42,8 @@ def shown(url: str) -> str:
     return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:…@", url)
 
 
-def _path(url: str) -> str:
+def path_of(url: str) -> str:
+    """The file of a SQLite or DuckDB."""
     rest = url.partition(":")[2]
     return rest[3:] if rest.startswith("///") else rest
 
@@ -47,12 +51,78 @@ def _path(url: str) -> str:
 def absolute(url: str) -> str:
     """`url`, such that it means the same file wherever it is used."""
     if url and kind_of(url) in ("sqlite", "duckdb"):
-        return f"{url.partition(':')[0]}:{Path(_path(url)).expanduser().absolute()}"
+        return f"{url.partition(':')[0]}:{Path(path_of(url)).expanduser().absolute()}"
     return url
 
 
-def _conninfo(url: str) -> str:
-    return "postgresql:" + url.partition(":")[2]
+def is_missing(url: str) -> bool:
+    """Whether it names a file that is not there."""
+    return kind_of(url) in ("sqlite", "duckdb") and not Path(path_of(url)).exists()
+
+
+def conninfo(url: str) -> str:
+    """The URL of a PostgreSQL as its driver reads it. A server that does not answer is given up
+    after `CONNECT` seconds, unless the URL says otherwise."""
+    found = "postgresql:" + url.partition(":")[2]
+    if "connect_timeout=" in found:
+        return found
+    return f"{found}{'&' if '?' in found else '?'}connect_timeout={CONNECT}"
+
+
+def check_source(url: str) -> None:
+    """Raises SyncError where changes can never be captured from it, as far as that can be told
+    without asking the database."""
+    kind = kind_of(url)
+    if kind not in SOURCES:
+        raise SyncError(
+            f"{kind} is no source: changes are captured from {', '.join(SOURCES)}"
+            + (" (of a MySQL they cannot be)" if kind == "mysql" else "")
+        )
+    if is_missing(url):
+        raise SyncError(f"there is no database {path_of(url)}")
+    _check_url(kind, url)
+
+
+def check_destination(url: str) -> None:
+    """Raises SyncError where changes can never be applied to it, as far as that can be told without
+    asking the database."""
+    kind = kind_of(url)
+    if kind in ("sqlite", "duckdb"):
+        folder = Path(path_of(url)).parent
+        if not folder.is_dir():
+            raise SyncError(f"there is no folder {folder} for the database {path_of(url)}")
+    elif kind in SOURCES:
+        _check_url(kind, url)
+    else:
+        import sqlalchemy as sa
+
+        try:
+            sa.create_engine(url.removeprefix("sqlalchemy:"))  # it connects later
+        except (sa.exc.ArgumentError, ImportError) as error:
+            said = " ".join(str(error).split())
+            advice = "mariadb://… for a MariaDB" if kind == "mysql" else "install its dialect"
+            raise SyncError(
+                f"{kind} is no database that is known here ({said}): {', '.join(SOURCES)}, duckdb, "
+                f"or one for which SQLAlchemy has a dialect and its driver is installed: {advice}"
+            ) from None
+
+
+def _check_url(kind: str, url: str) -> None:
+    if kind == "mariadb":
+        from canopy.sync.mariadb_link import parameters
+
+        try:
+            parameters(url)
+        except ValueError as error:
+            raise SyncError(f"{shown(url)} is no URL of a MariaDB: {error}") from None
+    elif kind == "postgresql":
+        import psycopg
+
+        try:
+            psycopg.conninfo.conninfo_to_dict(conninfo(url))
+        except psycopg.Error as error:
+            said = " ".join(str(error).split())
+            raise SyncError(f"{shown(url)} is no URL of a PostgreSQL: {said}") from None
 
 
 def open_source(name: str, url: str, tables: tuple[str, ...] = (), forward: bool = False) -> Source:
@@ -61,18 +131,16 @@ def open_source(name: str, url: str, tables: tuple[str, ...] = (), forward: bool
     if kind == "sqlite":
         from canopy.sync.sources.sqlite import SqliteSource
 
-        return SqliteSource(name, _path(url), tables, forward)
+        return SqliteSource(name, path_of(url), tables, forward)
     if kind == "postgresql":
         from canopy.sync.sources.postgres import PostgresSource
 
-        return PostgresSource(name, _conninfo(url), tables, forward)
+        return PostgresSource(name, conninfo(url), tables, forward)
     if kind == "mariadb":
         from canopy.sync.sources.mariadb import MariadbSource
 
         return MariadbSource(name, url, tables, forward)
-    raise SyncError(
-        f"{kind} is no source: changes are captured from sqlite, postgresql and mariadb"
-    )
+    raise SyncError(f"{kind} is no source: changes are captured from {', '.join(SOURCES)}")
 
 
 def open_destination(name: str, url: str) -> Any:
@@ -82,15 +150,15 @@ def open_destination(name: str, url: str) -> Any:
     if kind == "sqlite":
         from canopy.sync.destinations.sqlite import SqliteDestination
 
-        return SqliteDestination(name, _path(url))
+        return SqliteDestination(name, path_of(url))
     if kind == "postgresql":
         from canopy.sync.destinations.postgres import PostgresDestination
 
-        return PostgresDestination(name, _conninfo(url))
+        return PostgresDestination(name, conninfo(url))
     if kind == "duckdb":
         from canopy.sync.destinations.duckdb import DuckdbDestination
 
-        return DuckdbDestination(name, _path(url))
+        return DuckdbDestination(name, path_of(url))
     if kind == "mariadb":
         from canopy.sync.destinations.mariadb import MariadbDestination
 

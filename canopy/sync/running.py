@@ -32,6 +32,8 @@ AGAIN: Final = 0.5
 """Seconds until a database or node that is away is tried again, and twice as long each time."""
 AGAIN_MOST: Final = 10.0
 LAGS: Final = 60
+GIVEN_UP: Final = 5.0
+"""Seconds for which the end of all sides is waited for."""
 
 
 class SideStatus(msgspec.Struct):
@@ -73,7 +75,11 @@ class Side:
         self._start = ProducerStart()  # the source is one, however often its node goes away
         self._stop = threading.Event()
         self._settled = threading.Event()  # end when there is nothing more
-        self._thread = threading.Thread(target=self._run, name=f"sync {definition.name} {side}")
+        # A daemon: a driver may wait for long for a server that does not answer, and what it has
+        # begun is taken back.
+        self._thread = threading.Thread(
+            target=self._run, name=f"sync {definition.name} {side}", daemon=True
+        )
         self._counted = (time.monotonic(), 0)
         self._worst: float | None = None  # lag since then
 
@@ -215,8 +221,9 @@ class Runner:
     def __exit__(self, *exc: object) -> None:
         for side in self.sides:
             side.stop()
+        until = time.monotonic() + GIVEN_UP
         for side in self.sides:
-            side.join()
+            side.join(max(0.0, until - time.monotonic()))
 
     def statuses(self) -> list[SideStatus]:
         """How all sides are doing."""
@@ -226,16 +233,18 @@ class Runner:
         """Whether a side goes on."""
         return any(not side.join(0) for side in self.sides)
 
-    def settle(self, interval: float, look: Callable[[], object]) -> None:
-        """Go on until what is committed by now at the sources is in the destinations, calling
-        `look` every `interval` seconds."""
+    def settle(self, interval: float, look: Callable[[], object], stop: threading.Event) -> bool:
+        """Go on until what is committed by now at the sources is in the destinations, or `stop` is
+        set, calling `look` every `interval` seconds. Returns whether all is done."""
         for kind in ("source", "destination"):
             waiting = [side for side in self.sides if side.status.side == kind]
             for side in waiting:
                 side.settle()
             while not all(side.join(0) for side in waiting):
                 look()
-                time.sleep(interval)
+                if stop.wait(interval):
+                    return False
+        return True
 
 
 def _said(error: BaseException) -> str:

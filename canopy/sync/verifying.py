@@ -137,8 +137,12 @@ class Comparison:
         rows: RowFilter,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
+        say: Callable[[str], object] = lambda text: None,
     ) -> None:
-        """`pause` waits so many seconds, in which others go on."""
+        """`pause` waits so many seconds, in which others go on; `say` is told what is done, about
+        once a second."""
+        self._say = say
+        self._said = 0.0
         self._source = source
         self._destination = destination
         self._stream = stream
@@ -149,6 +153,7 @@ class Comparison:
     def run(self, timeout: float = TIMEOUT) -> Verified:
         """Compare. Raises SyncError when the destination does not come so far within `timeout`
         seconds."""
+        self._said = self._clock()
         found: Verified | None = None
         believed: Believed | None = None  # None: all rows are to be compared
         for _ in range(ATTEMPTS):
@@ -216,7 +221,25 @@ class Comparison:
                     f"the destination has not reached position {position} within {timeout:g} s: is "
                     f"canopy sync run running, for both sides?"
                 )
+            at = "nothing" if commit is None else f"position {commit.position:,}"
+            self._tell(
+                f"waiting for the destination, which has {at} of {position:,}: "
+                f"{until - self._clock():.0f} s are left (canopy sync run has to run)"
+            )
             self._pause(LOOK)
+
+    def _tell(self, text: str) -> None:
+        now = self._clock()
+        if now >= self._said + 1.0:
+            self._said = now
+            self._say(text)
+
+    def _told(self, what: str, rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows, of which it is told how many have been read."""
+        for count, row in enumerate(rows):
+            if count % 10_000 == 9_999:
+                self._tell(f"{what}: {count + 1:,} rows")
+            yield row
 
     def _changed(self, begin: int, source: SourceView, progress: Progress) -> _Changed | None:
         changed = _Changed()
@@ -269,12 +292,14 @@ class Comparison:
         fit, kept = comparables(table, kind), comparables(table, kind, kept=True)
 
         def expected() -> Iterator[Row]:
-            for row in changed.expected(table, source.rows(table)):
+            rows = self._told(f"{table.name} of the source", source.rows(table))
+            for row in changed.expected(table, rows):
                 if self._rows.wants(table.name, row):
                     yield row
 
         ours, count = _sums(table, expected(), fit, only)
-        theirs, _ = _sums(table, target.rows(table), kept, only)
+        there = self._told(f"{table.name} of the destination", target.rows(table))
+        theirs, _ = _sums(table, there, kept, only)
         found.rows[table.name] = count
         found.differing[table.name] = 0
         ranges = {place for place in range(RANGES) if ours[place] != theirs[place]}

@@ -81,18 +81,21 @@ def add(
         write_definitions,
     )
     from canopy.sync.filtering import RowFilter
-    from canopy.sync.opening import absolute, kind_of, shown
+    from canopy.sync.opening import absolute, check_destination, check_source, shown
 
     if (tables or where or forward or no_snapshot) and not source:
         raise click.UsageError("--tables, --where, --forward and --no-snapshot need --from URL")
     if conflict and not target:
         raise click.UsageError("--conflict needs --to URL")
-    for url in (source, target):
-        if url:
-            kind_of(url)
     for rule in conflict.values():
         parse_rule(rule)
     RowFilter(where)
+    if source:
+        check_source(source)
+    if target:
+        check_destination(target)
+    if source and absolute(source) == absolute(target):
+        raise click.UsageError("--from and --to are the same database")
     wanted = tuple(part.strip() for part in tables.split(",") if part.strip())
     known = read_definitions(config)
     known[name] = joined(
@@ -169,21 +172,31 @@ def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
 @config_option
 def rm(name: str, keep: bool, as_json: bool, config: Path) -> None:
     """Remove the sync NAME: its definition, and what it has put into its databases (triggers and
-    log, publication and replication slot, position). The rows stay, and so does the stream.
+    log, publication and replication slot, position). The rows stay, and so does the stream. A
+    database that cannot be reached, or never was right, is named, and the sync is removed anyhow.
 
     \b
     canopy sync rm shop
     """
     from canopy.sync.definitions import read_definitions, write_definitions
-    from canopy.sync.opening import open_destination, open_source
+    from canopy.sync.opening import shown
+    from canopy.sync.removing import remove_from_destination, remove_from_source
 
     (one,) = chosen(config, (name,))
-    if one.source and not keep:
-        with closing(open_source(one.name, one.source, one.tables)) as source:
-            source.remove()
-    if one.target and not keep:
-        with closing(open_destination(one.name, one.target)) as target:
-            target.remove()
+    for remove, url, left in (
+        (remove_from_source, one.source, "its triggers and log, or slot and publication"),
+        (remove_from_destination, one.target, "its position"),
+    ):
+        if url and not keep:
+            try:
+                remove(one.name, url)
+            except Exception as error:  # of any driver, or of a URL that is none
+                said = " ".join(str(error).split())
+                click.echo(
+                    f"{shown(url)} still has {left} of the sync, if it had: {said}. To take them "
+                    f"out add {name} once more when it is there, and remove it",
+                    err=True,
+                )
     known = read_definitions(config)
     del known[name]
     write_definitions(config, known)
@@ -226,11 +239,13 @@ def _is_running(pid: int) -> bool:
 
 def _place(name: str, side: str, url: str) -> dict[str, Any]:
     """What the database itself says; {} where it cannot be asked."""
-    from canopy.sync.opening import open_destination
+    from canopy.sync.opening import is_missing, open_destination
 
     if side == "source":
         return {}
     try:
+        if is_missing(url):  # to open it would make it
+            return {}
         with closing(open_destination(name, url)) as target:
             progress = target.progress()
     except Exception as error:  # of any driver

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from canopy.cli.connect import connect_option, json_option, open_client
-from canopy.cli.errors import FAILURE, OK, CommandError
+from canopy.cli.errors import FAILURE, INTERRUPTED, OK, CommandError
 from canopy.cli.output import label, plain, print_json, table
 from canopy.cli.sync.manage import status_file
 from canopy.cli.sync.options import chosen, config_option
@@ -55,7 +55,8 @@ def run(
 
     It may be killed at any moment and goes on where it was. A database or node that is away is
     waited for. What a person has to see to (a slot that is gone, a value that does not fit) ends
-    that side; when no side goes on, the exit code is 1.
+    that side; when no side goes on, the exit code is 1. With --once it is 130 where it was ended
+    before all was done.
 
     \b
     canopy sync run
@@ -76,14 +77,15 @@ def run(
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     snapshots = names if snapshot else ()
     view = _View(config, quiet=as_json)
+    is_done = True
     with Runner(definitions, client, snapshots) as runner, view:
         try:
             if once:
-                runner.settle(LOOK, lambda: view.show(runner))
+                is_done = runner.settle(LOOK, lambda: view.show(runner), stop)
             while not once and runner.is_alive() and not stop.wait(LOOK):
                 view.show(runner)
         except KeyboardInterrupt:
-            pass
+            is_done = not once
     view.end(runner)
     statuses = runner.statuses()
     if as_json:
@@ -91,7 +93,7 @@ def run(
     failed = [status for status in statuses if status.state == "failed"]
     for status in failed:
         click.echo(f"Error: {status.name}, {status.side}: {status.error}", err=True)
-    ctx.exit(FAILURE if failed else OK)
+    ctx.exit(FAILURE if failed else OK if is_done else INTERRUPTED)
 
 
 class _View:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +12,25 @@ from canopy.cli.connect import connect_option, json_option, open_client
 from canopy.cli.errors import FAILURE, OK, CommandError
 from canopy.cli.output import plain, print_json
 from canopy.cli.sync.options import chosen, config_option
+
+
+class Progress:
+    """What is being done, on one line of a terminal, or on lines of their own."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._is_terminal = sys.stderr.isatty()
+
+    def say(self, text: str) -> None:
+        """Show it."""
+        if not self._quiet:
+            click.echo(f"\r\x1b[K{text}" if self._is_terminal else text, err=True,
+                       nl=not self._is_terminal)  # fmt: skip
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._is_terminal and not self._quiet:
+            click.echo("\r\x1b[K", err=True, nl=False)
 
 
 @click.command()
@@ -57,7 +77,12 @@ def verify(
         closing(open_destination(one.name, target_url)) as target,
     ):
         stream = ClientStream(client, one.stream)
-        found = Comparison(source, target, stream, RowFilter(one.where)).run(timeout)
+        shown = Progress(quiet=as_json)
+        comparison = Comparison(source, target, stream, RowFilter(one.where), say=shown.say)
+        try:
+            found = comparison.run(timeout)
+        finally:
+            shown.end()
     if as_json:
         print_json({"identical": found.identical, **plain(found)})
         ctx.exit(OK if found.identical else FAILURE)

@@ -86,6 +86,17 @@ MERGED: Final = 1_000
 them is sent once."""
 
 
+def _drop(link: pymysql.Connection[Any]) -> None:
+    for table in ("canopy_source", "canopy_marks"):
+        link.query(f"DROP TABLE IF EXISTS {table}")
+
+
+def remove_tables(url: str) -> None:
+    """Take away what a sync has put into the database."""
+    with closing(connected(url)) as link:
+        _drop(link)
+
+
 class MariadbSource:
     """The tables of one database of a server."""
 
@@ -243,8 +254,7 @@ class MariadbSource:
 
     def remove(self) -> None:
         """See `Source`."""
-        for table in ("canopy_source", "canopy_marks"):
-            self._sql.query(f"DROP TABLE IF EXISTS {table}")
+        _drop(self._sql)
 
     def _check(self, begun: binlog.Begin) -> None:
         if begun.domain != self._domain:

@@ -56,6 +56,41 @@ PATIENCE: Final = 10.0
 """Seconds for the server to end another connection."""
 
 
+def slot_of(name: str) -> str:
+    """What the slot and the publication of a sync are called."""
+    return "canopy_" + "".join(c if c.isalnum() else "_" for c in name.lower())
+
+
+def free_slot(link: psycopg.Connection[Any], slot: str) -> bool:
+    """End the connection of a process that has used the slot before, and cannot append any more.
+    Returns whether there is a slot."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        found = link.execute(
+            "SELECT active_pid, pg_terminate_backend(active_pid) FROM pg_replication_slots "
+            "WHERE slot_name = %s",
+            (slot,),
+        ).fetchone()
+        if found is None or found[0] is None:
+            return found is not None
+        if time.monotonic() > until:
+            raise SyncError(f"the replication slot {slot} is used by process {found[0]}")
+        time.sleep(0.02)
+
+
+def drop_slot(link: psycopg.Connection[Any], slot: str) -> None:
+    """Remove a slot, if there is one."""
+    if free_slot(link, slot):
+        link.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+
+
+def remove_slot(name: str, conninfo: str) -> None:
+    """Take away what a sync has put into the database."""
+    with psycopg.connect(conninfo, autocommit=True, options=SESSION) as link:
+        drop_slot(link, slot_of(name))
+        Publication(link, slot_of(name), ()).remove()
+
+
 class PostgresSource:
     """Tables of one database: those of the schema `public` by their names, others as
     `schema.name`."""
@@ -67,7 +102,7 @@ class PostgresSource:
     ) -> None:
         """`name`: of the sync; `tables`: those that are captured, also by patterns (`*`, `?`),
         () for all that there are and will be; `echoes`: also what other syncs apply here."""
-        self._slot = "canopy_" + "".join(c if c.isalnum() else "_" for c in name.lower())
+        self._slot = slot_of(name)
         self._conninfo = conninfo
         self._tables = tuple(name.removeprefix(f"{PUBLIC}.") for name in tables)
         self._echoes = echoes
@@ -225,28 +260,11 @@ class PostgresSource:
         self._position = position
         self._link.close()
         self._link = Replication(self._conninfo)
-        self._free_slot()
+        free_slot(self._sql, self._slot)
         self._link.start(self._slot, self._slot, position)
 
     def _drop_slot(self) -> None:
-        if self._free_slot():
-            self._sql.execute("SELECT pg_drop_replication_slot(%s)", (self._slot,))
-
-    def _free_slot(self) -> bool:
-        """End the connection of a process that has used the slot before, and cannot append any
-        more. Returns whether there is a slot."""
-        until = time.monotonic() + PATIENCE
-        while True:
-            found = self._sql.execute(
-                "SELECT active_pid, pg_terminate_backend(active_pid) FROM pg_replication_slots "
-                "WHERE slot_name = %s",
-                (self._slot,),
-            ).fetchone()
-            if found is None or found[0] is None:
-                return found is not None
-            if time.monotonic() > until:
-                raise SyncError(f"the replication slot {self._slot} is used by process {found[0]}")
-            time.sleep(0.02)
+        drop_slot(self._sql, self._slot)
 
     def _changes_of(self, found: pgoutput.Decoded) -> Iterator[Change]:
         if isinstance(found, pgoutput.Relation):

@@ -235,15 +235,7 @@ class SqliteSource:
 
     def remove(self) -> None:
         """See `Source`: all of it, when no other sync reads the log."""
-        database = self._database
-        with self._writing():
-            database.execute("DELETE FROM canopy_readers WHERE name = ?", (self._name,))
-            if database.execute("SELECT count(*) FROM canopy_readers").fetchone()[0]:
-                return
-            for name in self._live:
-                uninstall(database, name)
-            for table in ("changes", "tables", "readers", "candidates", "source"):
-                database.execute(f"DROP TABLE IF EXISTS canopy_{table}")
+        remove_reader(self._database, self._name)
         self._live = {}
 
     def _begin_log(self) -> None:
@@ -345,13 +337,34 @@ class SqliteSource:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
+        with _writing(self._database):
             yield
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
+
+
+@contextmanager
+def _writing(database: sqlite3.Connection) -> Iterator[None]:
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
+
+
+def remove_reader(database: sqlite3.Connection, name: str) -> None:
+    """Take a sync out of a database, and the log and its triggers, when no other sync reads it."""
+    with _writing(database):
+        there = {row[0] for row in database.execute("SELECT name FROM sqlite_schema")}
+        if "canopy_readers" not in there:
+            return
+        database.execute("DELETE FROM canopy_readers WHERE name = ?", (name,))
+        if database.execute("SELECT count(*) FROM canopy_readers").fetchone()[0]:
+            return
+        for table in user_tables(database):
+            uninstall(database, table)
+        for table in ("changes", "tables", "readers", "candidates", "source"):
+            database.execute(f"DROP TABLE IF EXISTS canopy_{table}")
 
 
 class SqliteView:

@@ -21,6 +21,7 @@ from canopy.cli.main import main
 from canopy.cli.sync.picture import lag_picture
 from canopy.client.errors import CommandFailed
 from canopy.sync.changes import MARK, Change, Commit, Drafting
+from canopy.sync.definitions import Definition, read_definitions, write_definitions
 from overlay.client import Streams
 from overlay.stream_client import AddStream
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
@@ -166,6 +167,15 @@ def test_a_picture_of_the_lag() -> None:
         (("add", "x", "--stream", "s", "--from", "sqlite:a", "--where", "n > 1"), "give TABLE:"),
         (("add", "x", "--stream", "s", "--from", "sqlite:a", "--where", "t: n >"), "selector"),
         (("add", "x", "--stream", "s", "--to", "sqlite:a", "--conflict", ": latest"), "no rule"),
+        (("add", "x", "--stream", "s", "--from", "mysql://x"), "mysql is no source"),
+        (("add", "x", "--stream", "s", "--from", "duckdb:b.duck"), "duckdb is no source"),
+        (("add", "x", "--stream", "s", "--to", "mysql://x"), "mariadb://… for a MariaDB"),
+        (("add", "x", "--stream", "s", "--to", "nosuch://x/y"), "no database that is known here"),
+        (("add", "x", "--stream", "s", "--to", "mariadb://localhost"), "ends with its database"),
+        (("add", "x", "--stream", "s", "--from", "mariadb://x:y/z"), "no URL of a MariaDB"),
+        (("add", "x", "--stream", "s", "--to", "postgresql://x?y=1"), "no URL of a PostgreSQL"),
+        (("add", "x", "--stream", "s", "--from", "sqlite:/no/such.db"), "there is no database"),
+        (("add", "x", "--stream", "s", "--to", "sqlite:/no/such/b.db"), "there is no folder"),
         (("run",), "there are no syncs"),
         (("run", "x"), "there is no sync x"),
         (("rm", "x"), "there is no sync x"),
@@ -183,3 +193,50 @@ def test_what_cannot_be_is_said(
     assert code in (1, 2)
     assert said in err
     assert ran(capsys, "ls")[1].strip() == "there are no syncs"
+
+
+WRONG = (
+    ("sqlite:{folder}/typo.db", "sqlite:{folder}/copy.db"),
+    ("mysql://x", "oracle+nothing://x"),
+    ("sqlite:{folder}/keyless.db", "duckdb:{folder}/copy.duck"),
+    ("postgresql://127.0.0.1:1/x", "mariadb://127.0.0.1:1/x"),
+    ("mariadb://x", "no url at all"),
+)
+
+
+def test_any_sync_can_be_removed_however_wrong_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CANOPY_SYNCS", str(tmp_path / "syncs.json"))
+    with sqlite3.connect(tmp_path / "keyless.db") as db:
+        db.execute("CREATE TABLE t (a, b)")
+    db.close()
+    made = [
+        Definition(f"s{number}", "shop", *(url.format(folder=tmp_path) for url in urls))
+        for number, urls in enumerate(WRONG)
+    ]
+    write_definitions(tmp_path / "syncs.json", {each.name: each for each in made})
+    assert ran(capsys, "ls")[0] == 0
+    for number, (source, _) in enumerate(WRONG):
+        code, _, err = ran(capsys, "rm", f"s{number}")
+        assert code == 0
+        assert f"s{number} is removed" in err
+        assert ("still has" in err) == (not source.startswith("sqlite"))
+    assert read_definitions(tmp_path / "syncs.json") == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["keyless.db", "syncs.json"]
+
+
+def test_a_run_ends_at_once_while_a_database_is_away(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("--stream", "shop", "--from", f"sqlite:{folder / 'a.db'}")
+    assert ran(capsys, "add", "away", *args, "--to", "postgresql://127.0.0.1:1/x")[0] == 0
+    command = [sys.executable, "-m", "canopy", "sync", "run", "away", "--once"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "destination waiting" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 130
+        process.stderr.read()

@@ -16,9 +16,10 @@ from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import DELETE, INSERT, Change, Column, Table
-from canopy.sync.errors import SchemaError, UnfitError
+from canopy.sync.errors import SchemaError, SyncError, UnfitError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.folding import fold
+from canopy.sync.verifying import Comparison
 from tests.support.sync_pair import Pair, pg_url
 
 TABLES = """
@@ -234,6 +235,31 @@ def test_numbers_in_sqlite_are_no_texts_that_look_like_them(
     db.execute("INSERT INTO t VALUES (?, ?, ?)", row)
     with pytest.raises(UnfitError, match=said):
         pair.go_on()
+
+
+def test_waiting_for_a_destination_is_told_of(
+    db: sqlite3.Connection, pairs: list[Pair], tmp_path: Path
+) -> None:
+    db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    pair = Pair(f"sqlite:{tmp_path / 'a.db'}", f"sqlite:{tmp_path / 'b.db'}")
+    pairs.append(pair)
+    pair.begin()
+    now, said = 0.0, []
+
+    def pause(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    comparison = Comparison(
+        *(pair.source, pair.target, pair.stream, RowFilter({})),
+        clock=lambda: now,
+        pause=pause,
+        say=said.append,
+    )
+    with pytest.raises(SyncError, match="within 10 s"):
+        comparison.run(10)
+    assert len(said) >= 9
+    assert "waiting for the destination" in said[0]
 
 
 def test_one_nan_in_a_key_is_as_another() -> None:
