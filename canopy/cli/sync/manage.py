@@ -183,6 +183,7 @@ def rm(name: str, keep: bool, as_json: bool, config: Path) -> None:
     from canopy.sync.removing import remove_from_destination, remove_from_source
 
     (one,) = chosen(config, (name,))
+    unreached: list[str] = []
     for remove, url, left in (
         (remove_from_source, one.source, "its triggers and log, or slot and publication"),
         (remove_from_destination, one.target, "its position"),
@@ -192,6 +193,7 @@ def rm(name: str, keep: bool, as_json: bool, config: Path) -> None:
                 remove(one.name, url)
             except Exception as error:  # of any driver, or of a URL that is none
                 said = " ".join(str(error).split())
+                unreached.append(shown(url))
                 click.echo(
                     f"{shown(url)} still has {left} of the sync, if it had: {said}. To take them "
                     f"out add {name} once more when it is there, and remove it",
@@ -202,7 +204,7 @@ def rm(name: str, keep: bool, as_json: bool, config: Path) -> None:
     write_definitions(config, known)
     status_file(config, name).unlink(missing_ok=True)
     if as_json:
-        print_json({"removed": name})
+        print_json({"removed": name, "unreached": unreached})
     else:
         click.echo(f"{name} is removed", err=True)
 
