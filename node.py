@@ -37,7 +37,7 @@ from overlay.links.events import (
 )
 from overlay.links.links import Links
 from overlay.links.messages import Frame
-from overlay.links.signing import Signer
+from overlay.links.signing import Signer, Tokens
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.documents import REVOCATIONS, Documents, DocumentStore
@@ -57,6 +57,7 @@ from overlay.upper_tree.clients.dry_run import DryRuns
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.delivery.delegation import Delegation
+from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.event_history import EventHistory
@@ -195,8 +196,7 @@ class Node:
             self, settings, self.incarnation, self.finder, locations, points, self.history,
             self.hosting.copies, self.proofs,
         )  # fmt: skip
-        self.registrar = Registrar(self, settings, self.incarnation, self.ring, self.guard.is_leaf)
-        self.receiver = Receiver(self, settings, self.history, self.incarnation)
+        self._build_subscriber(settings)
         self.delegation = Delegation(self, self.hosting.copies, self.holding)
         self.clients = LocalClients(
             self, self.incarnation, self.registrar, self.receiver, self.publisher, self.history,
@@ -227,9 +227,17 @@ class Node:
         self._listen()
         self._commands = self._command_table()
 
+    def _build_subscriber(self, settings: Settings) -> None:
+        """What registers subscriptions, and shows what comes for them."""
+        own = OwnToken(Tokens(self.signer), self.incarnation, self.now)
+        self.registrar = Registrar(
+            self, settings, self.incarnation, self.ring, self.guard.is_leaf, own.token
+        )
+        self.receiver = Receiver(self, settings, self.history, self.incarnation, own)
+
     def _build_owner(self, settings: Settings) -> None:
         """What decides about the trees that this node owns."""
-        self.owner = Owner(self, settings, self.clusters, self.ring)
+        self.owner = Owner(self, settings, self.clusters, self.ring, self.signer)
         self.restoration = TreeRestoration(self, self.owner)
         self.cache_holders = CacheHolders(self, settings, self.owner, self.restoration)
         self.summaries = SummaryServer(

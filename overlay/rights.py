@@ -106,16 +106,15 @@ def _own(sender: NodeId, message: Walk | Find) -> bool:
     return message.origin.id == sender
 
 
-def _visit(sender: NodeId, message: Visit) -> bool:
-    own = message.origin.id == sender and message.hop <= 1 and message.part is None
-    return own and all(event.publisher == sender for event in message.events)
+def _own_visit(sender: NodeId, message: Visit) -> bool:
+    return message.origin.id == sender and message.hop <= 1 and message.part is None
 
 
 LEAF_RULES: Final[dict[type[Message], Callable[[NodeId, Any], bool]]] = {
     Shuffle: _shuffle,
     Walk: _own,
     Find: _own,
-    Visit: _visit,
+    Visit: _own_visit,
 }
 """What a leaf may say only of itself: it asks for neighbours and names none, walks and publishes in
 its own name."""
@@ -129,7 +128,19 @@ def _register(sender: NodeId, message: Register) -> bool:
     )
 
 
-RULES: Final[dict[type[Message], Callable[[NodeId, Any], bool]]] = {Register: _register}
+def _visit(sender: NodeId, message: Visit) -> bool:
+    """Events are of the node that they are said to come from: of this one, or of one for which it
+    passes them on, as hosts do (`is_from_host` in upper_tree/host/visiting.py)."""
+    origin = message.origin.id
+    if sender != origin and message.hop <= 1 and message.part is None:
+        return False
+    return {event.publisher for event in message.events} <= {origin}
+
+
+RULES: Final[dict[type[Message], Callable[[NodeId, Any], bool]]] = {
+    Register: _register,
+    Visit: _visit,
+}
 """What everybody may say only of itself."""
 
 

@@ -3,7 +3,7 @@ shared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bench.mutations.planting import fault, replace
 from overlay.chord.consensus.election import Election
@@ -20,10 +20,18 @@ from overlay.lower_random.peer_records import PeerRecords
 from overlay.machine import NodeId, Peer
 from overlay.tenants.policy import Export
 from overlay.upper_tree.delivery.deliveries import Deliveries
+from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.fan_out import Part
 from overlay.upper_tree.delivery.recipients import Recipient
+from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.host.visiting import is_from_host
+from overlay.upper_tree.messages import Visit
+from overlay.upper_tree.publisher.doubts import Doubts
+from overlay.upper_tree.publisher.pending_event import PendingPair
+from overlay.upper_tree.publisher.pending_store import PendingStore
 
 CLAIMS = "tests/attacks/test_attacks_claims.py"
+DELIVERIES = "tests/attacks/events/test_attacks_deliveries.py"
 RECORDS = "tests/lower_random/test_lower_peer_records.py"
 TREES = "tests/attacks/test_attacks_trees.py"
 POLICY = "tests/attacks/test_attacks_policy.py"
@@ -240,3 +248,58 @@ def members_count_as_voters() -> None:
         pass
 
     replace(Claims.prove, prove)
+
+
+@fault("promise: every event", DELIVERIES, "test_who_hosts_nothing_forges_and_suppresses_nothing")
+def lying_deliveries_are_taken() -> None:
+    """An interested node takes events from whoever sends them."""
+
+    def is_shown(self: OwnToken, token: bytes, now: float) -> bool:
+        return True
+
+    replace(OwnToken.is_shown, is_shown)
+
+
+@fault(
+    "promise: every event",
+    DELIVERIES,
+    "test_who_hosts_nothing_forges_and_suppresses_nothing[by_a_host-2]",
+)
+def lying_visits_are_passed_on() -> None:
+    """A host takes a publisher's events from whoever says that it passes them on."""
+
+    def from_anybody(visit: Visit, sender: NodeId, trees: Mapping[str, HostedTree]) -> bool:
+        return True
+
+    replace(is_from_host, from_anybody)
+
+
+@fault(
+    "promise: every event", DELIVERIES, "test_nor_has_it_a_publisher_take_its_events_for_refused"
+)
+def lying_refusals_are_believed() -> None:
+    """A publisher takes an event for refused by whoever says so."""
+
+    def sent_to(self: PendingStore, host: NodeId, sequences: Iterable[int]) -> list[PendingPair]:
+        self._batches.break_up()
+        found = [self._single[number] for number in sequences if number in self._single]
+        return [(pending, attribute) for pending in found for attribute in pending.pairs]
+
+    def is_certain(self: Doubts, attribute: str, host: NodeId) -> bool:
+        return True
+
+    replace(PendingStore.sent_to, sent_to)
+    replace(Doubts.is_certain, is_certain)
+
+
+@fault(
+    "promise: every event", DELIVERIES, "test_hosts_move_and_nothing_that_they_send_is_refused[1]"
+)
+def former_tokens_are_refused() -> None:
+    """A process takes no delivery of a host that has what a former one registered as well."""
+    original = OwnToken.is_shown
+
+    def is_shown(self: OwnToken, token: bytes, now: float) -> bool:
+        return original(self, token, float("inf"))
+
+    replace(OwnToken.is_shown, is_shown)

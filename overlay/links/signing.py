@@ -1,4 +1,5 @@
-"""Statements that a node signs, and that others believe whoever passes them on.
+"""Statements that a node signs, and that others believe whoever passes them on; and tokens, which
+it gives to whom it has asked for something.
 
 Where nodes have keys the driver hands over a `Signer`; the cryptography is with it
 (canopy/wire/keys), and in the simulator a stand-in that no simulated node can forge. Where there
@@ -7,7 +8,8 @@ are none nothing is signed and nothing is asked for.
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from hashlib import blake2b
+from typing import Annotated, Final, Protocol
 
 import msgspec
 
@@ -30,6 +32,12 @@ Chain = Annotated[
 """A node's certificate, and those that vouch for it, as the driver has them."""
 
 
+TOKEN_BYTES: Final = 16
+
+Token = Annotated[bytes, msgspec.Meta(max_length=TOKEN_BYTES)]
+"""Who shows it has it of the node that made it, or of one that has; b"": nodes have no keys."""
+
+
 class Signer(Protocol):
     """Signs as this node, and looks at what others have signed."""
 
@@ -46,6 +54,30 @@ class Signer(Protocol):
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
         """Whether the overlay has certified this node, as one that others may rely on (`votes`: as
         one that may serve in clusters), and has not revoked it."""
+
+
+class Tokens:
+    """Makes tokens: 16 bytes that nobody knows to whom this node has not given them, and the same
+    ones whenever they are made again. (Ed25519 signs a statement in one way only.)"""
+
+    def __init__(self, signer: Signer | None) -> None:
+        """`signer`: None where nodes have no keys; then all tokens are empty."""
+        seal = b"" if signer is None else signer.sign(statement("tokens")).seal
+        self._secret = blake2b(seal).digest() if seal else b""
+
+    def make(self, kind: str, *parts: object, serial: int = 0) -> bytes:
+        """The token for this. Of two with the same parts that with the greater `serial`, up to
+        2^56, is the greater one."""
+        if not self._secret:
+            return b""
+        said = statement(f"token {kind}", *parts, serial)
+        rest = blake2b(said, key=self._secret, digest_size=TOKEN_BYTES - 7).digest()
+        return serial.to_bytes(7, "big") + rest
+
+
+def serial_of(token: bytes) -> int:
+    """The `serial` with which a token was made."""
+    return int.from_bytes(token[:7], "big")
 
 
 def statement(kind: str, *parts: object) -> bytes:

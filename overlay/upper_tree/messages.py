@@ -11,6 +11,7 @@ import msgspec
 from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import LEVELS, Event
+from overlay.links.signing import Token
 from overlay.machine import Duration, Key, Message, NodeId, Peer, Region, Uint53, Uint63, Version
 from overlay.upper_tree.host_load import HostLoad, ServedLoad
 from overlay.upper_tree.summary import Summary
@@ -52,6 +53,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     interval: Interval  # where in the value space it lies
     latency_level: Annotated[int, msgspec.Meta(ge=0, le=LEVELS)] = 0  # 1 is most urgent; 0: none
     confined: Confined | None = None  # None: of a node of the operators
+    token: Token = b""  # by which its subscriber knows deliveries (delivery_tokens.py)
 
     @property
     def life(self) -> int:
@@ -282,6 +284,7 @@ class Assign(Message, frozen=True):
     intervals: tuple[Interval, ...] = ()
     size: Uint53 = 0
     known: tuple[tuple[Uint53, Entry], ...] = ()
+    token: Token = b""  # by which the tree's hosts know visits that they pass on to each other
 
 
 class TreesHosted(Message, frozen=True):
@@ -411,7 +414,9 @@ class Visit(Message, frozen=True):
     order of their publication. `apart`: which events (places in `events`) visit what other trees
     instead. In counting routing an event is there once for each of its trees. `before`: what left
     for other hosts. `part`: from a host that gathers the shards of a value, which all events have
-    in the one tree; None: from the publisher, or passed on for it."""
+    in the one tree; None: from the publisher, or passed on for it. `tokens`: from a host that
+    passes it on, of the trees of `attributes` and `apart`, in this order, as far as it knows
+    them."""
 
     origin: Peer
     hop: Uint53  # messages from the publisher to here
@@ -420,6 +425,7 @@ class Visit(Message, frozen=True):
     apart: tuple[tuple[tuple[str, ...], tuple[Uint53, ...]], ...] = ()
     before: tuple[SentBefore, ...] = ()
     part: Part | None = None
+    tokens: tuple[Token, ...] = ()
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""
@@ -474,6 +480,7 @@ class DelegateShare(msgspec.Struct, frozen=True, array_like=True):
     peers: tuple[Peer, ...]
     previous: tuple[Uint53, ...] = ()  # of each peer, as in `Deliver`; empty: 0
     lives: tuple[Uint53, ...] = ()  # as `Deliver.life`; empty: 0
+    tokens: tuple[Token, ...] = ()  # as `Deliver.token`; empty: none
 
 
 class Deliver(Message, frozen=True):
@@ -491,7 +498,8 @@ class Deliver(Message, frozen=True):
     receiver has registered much.)
     `life`: the incarnation of the receiver whose registrations matched, the newest that the host
     knows; 0: not known. `held`: milliseconds for which the host has held it since it matched.
-    `passing`: the receiver is a relay, which passes it on and shows it to none of its own."""
+    `passing`: the receiver is a relay, which passes it on and shows it to none of its own.
+    `token`: the receiver's own, which its registrations have."""
 
     attribute: str
     interval: Interval
@@ -508,6 +516,7 @@ class Deliver(Message, frozen=True):
     life: Uint53 = 0
     held: Uint53 = 0
     passing: bool = False
+    token: Token = b""
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""
@@ -516,7 +525,7 @@ class Deliver(Message, frozen=True):
 
 class Undelivered(Message, frozen=True):
     """From a delegate or relay to the host: it cannot reach `peer`. The host sends the events
-    itself (C11). `life` as in `Deliver`."""
+    itself (C11). `life` and `token` as in `Deliver`: the peer's."""
 
     attribute: str
     interval: Interval
@@ -524,6 +533,7 @@ class Undelivered(Message, frozen=True):
     events: tuple[Event, ...]
     peer: Peer
     life: Uint53 = 0
+    token: Token = b""
 
     def data_units(self) -> int:
         """One per event, for the count of data-plane messages."""

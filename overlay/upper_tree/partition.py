@@ -149,10 +149,11 @@ class PartitionMap:
                 wanted.update(dict.fromkeys(self._shards.get(entry.interval.around(), ())))
         return tuple((index, self.entries[index]) for index in sorted(wanted))
 
-    def assignment(self, attribute: str, node: NodeId) -> Assign:
-        """What `node` is sent of this map: what it serves, and its slice."""
+    def assignment(self, attribute: str, node: NodeId, token: bytes = b"") -> Assign:
+        """What `node` is sent of this map: what it serves, and its slice; with the token that the
+        tree's hosts share."""
         served, known = self.hosted_by(node), self.slice_for(node)
-        return Assign(attribute, self.version, served, len(self.entries), known)
+        return Assign(attribute, self.version, served, len(self.entries), known, token)
 
     # --- changes ---
 

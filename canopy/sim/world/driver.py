@@ -484,8 +484,9 @@ class SimDriver:
             self._work += self.processor.cost(kind, fields, event == self._matched)
             if kind == "match":
                 self._matched = event
-        if kind == "subscribe":
-            fields["tree"] = fields["tree"]()
+        for name in ("tree", "permitted"):
+            if callable(fields.get(name)):  # to be called when it is written
+                fields[name] = fields[name]()
         self._world.recorder.write(self.disk.node, kind, fields)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:

@@ -93,3 +93,10 @@ silent link is waited for (`links.dead_after`, six)."""
 NOTICE_FOR = 3_600.0
 """Seconds for which a node with a waiting notice is dialled: after a partition of an hour hardly
 any notice is of use. Guess."""
+
+# --- who delivers ---
+
+FORMER_TOKENS_FOR = 600.0
+"""Seconds after its start for which a process takes deliveries that name the token of a former one:
+longer than owners, and those who take the place of lost ones, keep a former process's registrations
+(`tree.lease` after that). Guess."""

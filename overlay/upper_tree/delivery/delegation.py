@@ -72,7 +72,9 @@ class Delegation(Machine):
         self.relays.gave_back(node, sender.id)
         self.copies.spend(events)
         again = Deliver(
-            message.attribute, message.interval, message.hop + 1, events, life=message.life
+            *(message.attribute, message.interval, message.hop + 1, events),
+            life=message.life,
+            token=message.token,
         )
         if self.relays.is_lost(node) or self.holding.holds(node):
             self.holding.put_back(message.peer, (again,))

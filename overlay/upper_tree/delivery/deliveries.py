@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import NamedTuple
 
@@ -97,11 +97,15 @@ class Deliveries:
         host: Peer | None = None,
         before: tuple[SentBefore, ...] = (),
         through: int = 0,
+        token: Callable[[str, NodeId], bytes] = lambda tree, node: b"",
     ) -> None:
         """`copies`: the node's budget; `holding`: what it holds for nodes out of reach; `hop`:
         messages from the publisher to here; `host`: whose delegate this node is, None if it is the
-        host; `before` and `through` as in `Deliver`."""
+        host; `before` and `through` as in `Deliver`; `token`: at a host, of a node with
+        registrations in a tree."""
         self.port = port
+        self._token = token
+        self._given: dict[NodeId, bytes] = {}  # tokens, at a delegate
         self.copies = copies
         self.holding = holding
         self.access = holding.access
@@ -119,6 +123,8 @@ class Deliveries:
     ) -> None:  # fmt: skip
         """Add one event for one node."""
         items = self._single.setdefault(to.peer.id, (to.peer, []))[1]
+        if to.token:
+            self._given[to.peer.id] = to.token
         items.append(
             DeliveryItem(
                 *(event, to.attribute, to.interval, registrations, onward), to.previous, to.life
@@ -185,6 +191,8 @@ class Deliveries:
             previous = last.sends(source, each.peer.id, number, number, by, now)
             if previous > each.previous:
                 each = each._replace(previous=previous)
+            if not each.token and (token := self._token(each.attribute, each.peer.id)):
+                each = each._replace(token=token)
             found.append(each)
         return found
 
@@ -219,7 +227,7 @@ class Deliveries:
             message = Deliver(
                 tree, interval, hop, picked, (), (), self.host, apart, self.before, self.through,
                 (previous, *(0,) * (len(picked) - 1)) if previous else (), tuple(mine.found),
-                self.holding.life_of(mine.peer.id),
+                self.holding.life_of(mine.peer.id), token=self._token(tree, mine.peer.id),
             )  # fmt: skip
             self._together.append((mine.peer, message))
 
@@ -269,6 +277,7 @@ class Deliveries:
                     through,
                     previous if any(previous) else (),
                     life=max([item.life for item in batch]),
+                    token=self._given.get(node) or self._token(attribute, node),
                 )
                 if traced and node != self.port.me.id:
                     self._trace(peer, message)

@@ -125,7 +125,8 @@ class Holding(Machine):
         """Hand the host what this node, its delegate or relay, cannot bring to `peer`."""
         for each in messages:
             undelivered = Undelivered(
-                each.attribute, each.interval, each.hop, each.events, peer, each.life
+                *(each.attribute, each.interval, each.hop, each.events, peer, each.life),
+                each.token,
             )
             self.port.send(host, undelivered)
 
@@ -133,9 +134,12 @@ class Holding(Machine):
         """Send a delivery through a relay."""
         for each in split_by_tree(message):
             self.port.count("deliveries_relayed", len(each.events))
-            share = DelegateShare(each.attribute, each.interval, (peer,), lives=(each.life,))
+            tokens = (each.token,) if each.token else ()
+            share = DelegateShare(each.attribute, each.interval, (peer,), (), (each.life,), tokens)
             onward = ((share,),) * len(each.events)
-            passing = msgspec.structs.replace(each, onward=onward, life=0, held=0, passing=True)
+            passing = msgspec.structs.replace(
+                each, onward=onward, life=0, held=0, passing=True, token=b""
+            )
             self.port.send(relay, passing)
 
     def put_back(self, peer: Peer, messages: Sequence[Deliver]) -> None:

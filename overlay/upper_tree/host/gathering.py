@@ -215,10 +215,11 @@ class ShardGathering(Machine):
             self.port.trace(
                 "visit", event=event.identity, attribute=attribute, hop=visit.hop + 1, peer=host.id
             )
-        self.port.send(
-            host,
-            Visit(visit.origin, visit.hop + 1, (attribute,), tuple(events), (), visit.before, part),
-        )
+        tree = self._trees.get(attribute)
+        tokens = (tree.shared_token,) if tree is not None and tree.shared_token else ()
+        hop, before = visit.hop + 1, visit.before
+        asked = Visit(visit.origin, hop, (attribute,), tuple(events), (), before, part, tokens)
+        self.port.send(host, asked)
 
     # --- answers ---
 
@@ -227,6 +228,10 @@ class ShardGathering(Machine):
         the events that were the last of."""
         gathering = self._open.get(message.number)
         if gathering is None:
+            return
+        tree = self._trees.get(gathering.attribute)
+        if tree is not None and tree.shared_token and not tree.is_host(sender.id, b""):
+            self.port.count("parts_refused")  # it cannot have matched them
             return
         done = gathering.taken(message.sequences, message.taken)
         self._accept(gathering, done)

@@ -22,10 +22,11 @@ from matching import EVERYTHING, Cut, GroupedIndex, Index, Interval, Predicate
 from overlay.chord.keys import attribute_key
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Version
+from overlay.upper_tree.delivery.delivery_tokens import DeliveryTokens
 from overlay.upper_tree.host.served_loads import VisitSample
 from overlay.upper_tree.host.urgency import LatencyMap, types_of
 from overlay.upper_tree.messages import Assign, Entry, Registration
-from overlay.upper_tree.partition import Slice
+from overlay.upper_tree.partition import Slice, serves
 from overlay.upper_tree.shards import is_within, lies_in, shard_place
 
 SharedIndex = GroupedIndex[tuple[str, str], NodeId]
@@ -56,6 +57,10 @@ class HostedTree:
         self.index: Index[str] = Index()  # empty in pivot routing
         self.latency = LatencyMap()
         self.visits = VisitSample(attribute, rng)
+        self.tokens = DeliveryTokens()
+        """Of the nodes with registrations here."""
+        self.shared_token = b""
+        """That this tree's hosts have of its owner."""
         self.former: dict[str, None] = {}
         """Registrations of before the tree was taken away, which its owner has not sent again."""
         self._shared = shared
@@ -76,6 +81,7 @@ class HostedTree:
         self.version = message.version
         self.owner = owner
         self.slice = Slice(message.size, dict(message.known))
+        self.shared_token = message.token
         self.intervals = message.intervals
         self.shards = _shards_of(self.slice.known, message.intervals)
         self.spans = []
@@ -114,6 +120,13 @@ class HostedTree:
         """Drop all registrations: nothing of the tree is served any more."""
         self.assign(Assign(self.attribute, self.version))
         self.drop_former(len(self.former))
+
+    def is_host(self, node: NodeId, token: bytes) -> bool:
+        """Whether a node serves some of this tree as well: its owner has named it here, or has
+        given it the same token."""
+        if token and token == self.shared_token:
+            return True
+        return any(serves(entry, node) for entry in self.slice.known.values())
 
     def drop_former(self, most: int) -> bool:
         """Uninstall some of what the owner has not sent again. Whether nothing of it is left."""
@@ -157,9 +170,10 @@ class HostedTree:
 
     def install(self, registration: Registration, predicate: Predicate) -> None:
         """Match this registration from now on."""
-        self._forget_level(registration.id)
+        self._forget(registration.id)
         self.former.pop(registration.id, None)
         self._shard_places.pop(registration.id, None)
+        self.tokens.add(registration)
         self.registrations[registration.id] = (registration, predicate)
         self.latency.add(registration.latency_level, types_of(predicate))
         if self._shared is None:
@@ -170,7 +184,7 @@ class HostedTree:
 
     def uninstall(self, id_: str) -> None:
         """Match this registration no more. Nothing happens if it is not there."""
-        self._forget_level(id_)
+        self._forget(id_)
         self.former.pop(id_, None)
         self._shard_places.pop(id_, None)
         if self.registrations.pop(id_, None) is not None:
@@ -179,9 +193,10 @@ class HostedTree:
             else:
                 self._shared.remove((self.attribute, id_))
 
-    def _forget_level(self, id_: str) -> None:
+    def _forget(self, id_: str) -> None:
         if (known := self.registrations.get(id_)) is not None:
             self.latency.remove(known[0].latency_level, types_of(known[1]))
+            self.tokens.remove(known[0])
 
     def match(self, event: Event) -> list[str]:
         """The registrations that the event matches; for tests and checks."""

@@ -50,7 +50,12 @@ from overlay.upper_tree.host.queue_sharing import QueueSharing
 from overlay.upper_tree.host.served_loads import SampledTree
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
-from overlay.upper_tree.host.visiting import AnnouncedLocations, VisitHandler, check_visit
+from overlay.upper_tree.host.visiting import (
+    AnnouncedLocations,
+    VisitHandler,
+    check_visit,
+    is_from_host,
+)
 from overlay.upper_tree.inspection_messages import AskMatches
 from overlay.upper_tree.messages import (
     Assign,
@@ -372,9 +377,18 @@ class Hosting(Machine):
         )
 
     def on_visit(self, sender: Peer, message: Visit) -> None:
-        """Events to be matched, now or when it is their turn (visit_scheduler.py)."""
+        """Events to be matched, now or when it is their turn (visit_scheduler.py). Where nodes have
+        keys, those that a node has passed on that hosts none of these trees are given back."""
         if sender.id != self.port.me.id:
             check_visit(message)
+            if (
+                self.claims is not None
+                and sender.id != message.origin.id
+                and not is_from_host(message, sender.id, self.trees)
+            ):
+                self.port.count("visits_refused", len(message.events))
+                self._handler(message).give_back_all()
+                return
         self.scheduler.take(message)
 
     def on_ask_matches(self, sender: Peer, message: AskMatches) -> None:
@@ -383,17 +397,19 @@ class Hosting(Machine):
             self.port.count("dry_runs_matched", len(message.events))
             self.port.send(sender, dry_matches(self.index, self.trees, self.has_lease, message))
 
+    def _handler(self, message: Visit) -> VisitHandler:
+        known = self._announced.known_to(message.origin.id, self.port.now)
+        return VisitHandler(
+            self.port, message, self.index, self.trees, self.copies, self.holding, self.gathering,
+            known, self.scheduler.load, self._is_confined,
+        )  # fmt: skip
+
     def _serve(self, message: Visit, came: float) -> int:
         """Match, pass on, or give back, for each attribute, what came at this time. How many events
         were matched here."""
         if self.sharing.pass_on(message, came):
             return 0
-        load = self.scheduler.load
-        known = self._announced.known_to(message.origin.id, self.port.now)
-        visit = VisitHandler(
-            self.port, message, self.index, self.trees, self.copies, self.holding, self.gathering,
-            known, load, self._is_confined,
-        )  # fmt: skip
+        visit = self._handler(message)
         for attribute in trees_of(message):
             tree = self.trees.get(attribute)
             if tree is None or not tree.intervals or message.hop > HOP_BOUND:

@@ -48,7 +48,14 @@ from overlay.upper_tree.messages import (
 from overlay.upper_tree.partition import describe, ranked, serves
 from overlay.upper_tree.recent_visits import last_of
 from overlay.upper_tree.shards import by_value
-from overlay.upper_tree.visits import Group, by_publication, check_places, groups_of, visits_of
+from overlay.upper_tree.visits import (
+    Group,
+    by_publication,
+    check_places,
+    groups_of,
+    trees_of,
+    visits_of,
+)
 
 
 def check_visit(visit: Visit) -> None:
@@ -75,6 +82,25 @@ def _check_part(visit: Visit, part: Part) -> None:
     for event in visit.events:
         if not value.is_point() or not value.contains(value_in(event, visit.attributes[0])):
             raise ProtocolError("an event has not the value whose shards are asked for")
+
+
+def shown(visit: Visit, trees: Mapping[str, HostedTree]) -> Visit:
+    """A visit that this host passes on, so that the next one sees that it is from a host of these
+    trees."""
+    tokens = tuple([trees[name].shared_token for name in trees_of(visit)])
+    return msgspec.structs.replace(visit, tokens=tokens) if any(tokens) else visit
+
+
+def is_from_host(visit: Visit, sender: NodeId, trees: Mapping[str, HostedTree]) -> bool:
+    """Whether a visit that another node than its publisher has sent comes from a host of all its
+    trees that are here."""
+    names = list(trees_of(visit))
+    tokens = visit.tokens if len(visit.tokens) == len(names) else (b"",) * len(names)
+    return all(
+        trees[name].is_host(sender, token)
+        for name, token in zip(names, tokens, strict=True)
+        if name in trees
+    )
 
 
 KnownVersions = dict[tuple[str, Interval], Version]
@@ -133,8 +159,9 @@ class VisitHandler:
         self.forwarded: dict[NodeId, tuple[Peer, dict[str, list[Event]]]] = {}
         self._visitors: dict[str, dict[int, None]] = {}  # tree -> sequence; empty: all visit all
         self.deliveries = Deliveries(
-            port, copies, holding, visit.hop, None, visit.before, last_of(visit)
-        )
+            port, copies, holding, visit.hop, None, visit.before, last_of(visit),
+            lambda tree, node: trees[tree].tokens.of(node),
+        )  # fmt: skip
 
     # --- routing ---
 
@@ -205,14 +232,9 @@ class VisitHandler:
                 moved.append(shard)
                 continue
             host = ranked(self.port.me.id, entry.hosts, self.port.me.region)[0]
-            self.port.send(
-                host,
-                msgspec.structs.replace(
-                    self.visit,
-                    hop=self.visit.hop + 1,
-                    part=msgspec.structs.replace(part, shards=(shard,)),
-                ),
-            )
+            rest = msgspec.structs.replace(part, shards=(shard,))
+            passed_on = msgspec.structs.replace(self.visit, hop=self.visit.hop + 1, part=rest)
+            self.port.send(host, shown(passed_on, self.trees))
         self._answer_part(part, tuple(mine), tuple(moved))
 
     def _answer_part(self, part: Part, taken: Shards, moved: Shards) -> None:
@@ -239,6 +261,11 @@ class VisitHandler:
     def give_back(self, attribute: str) -> None:
         """This host does not serve the tree: the publisher has to look for it again."""
         self._give_back(attribute, [event.sequence for event in self._events(attribute)])
+
+    def give_back_all(self) -> None:
+        """This host takes nothing of the visit."""
+        for attribute in trees_of(self.visit):
+            self.give_back(attribute)
 
     def _matches(self, attribute: str, event: Event, id_: str) -> bool:
         """Whether a registration that was found belongs to the shards that are asked for, of a
@@ -396,7 +423,7 @@ class VisitHandler:
             for visit in visits_of(
                 self.visit.origin, hop, groups, lambda all_: (tuple(all_),), self.visit.before
             ):
-                self.port.send(host, visit)
+                self.port.send(host, shown(visit, self.trees))
         self.deliveries.send()
         if self.visit.part is not None:
             return  # answered to the gatherer

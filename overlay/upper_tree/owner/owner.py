@@ -26,7 +26,8 @@ from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.ring import Ring
-from overlay.machine import Alarm, Key, Machine, Peer, Port, Timer, Version
+from overlay.links.signing import Signer, Tokens
+from overlay.machine import Alarm, Key, Machine, NodeId, Peer, Port, Timer, Version
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Assign, NotOwner
 from overlay.upper_tree.owner.constants import REBALANCE_DELAY
@@ -52,8 +53,17 @@ class RebalanceDue(Timer, frozen=True):
 class Owner(Machine):
     """State of the own cluster's trees, at the primary and (as a replica) at the voters."""
 
-    def __init__(self, port: Port, settings: Settings, clusters: Clusters, ring: Ring) -> None:
+    def __init__(
+        self,
+        port: Port,
+        settings: Settings,
+        clusters: Clusters,
+        ring: Ring,
+        signer: Signer | None = None,
+    ) -> None:
+        """`signer`: where nodes have keys, so that hosts know each other."""
         super().__init__(port)
+        self._tokens = Tokens(signer)
         self.clusters = clusters
         self.ring = ring
         self.trees = OwnedTrees()  # only at the primary
@@ -70,6 +80,12 @@ class Owner(Machine):
         self._transferred: tuple[Cluster, float] | None = None  # the arc that goes, and since when
         self._led: tuple[Key, int] | None = None  # the cluster whose state this is, and its epoch
         self._merge_phase = MergePhase.NONE
+
+    def assignment(self, map_: PartitionMap, attribute: str, node: NodeId) -> Assign:
+        """What a host is sent of this map of a tree. All its hosts get the same token, another one
+        under each epoch."""
+        token = self._tokens.make("visits", attribute, serial=map_.version[0])
+        return map_.assignment(attribute, node, token)
 
     # --- ownership ---
 

@@ -654,7 +654,7 @@ class Rebalance(Machine):
             if is_back or not self._hosts.is_reachable(host.id):
                 continue
             owned.await_host(host)
-            self.port.send(host, new.assignment(attribute, host.id))
+            self.port.send(host, self._owner.assignment(new, attribute, host.id))
         self._advance(owned)
 
     def _finish(self, owned: OwnedTree) -> None:

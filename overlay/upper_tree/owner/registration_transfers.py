@@ -103,7 +103,8 @@ class RegistrationTransfers(Machine):
                 del self._under_way[attribute]
                 for _, hosts in transfer.groups:
                     for host in hosts:
-                        self.port.send(host, transfer.map.assignment(attribute, host.id))
+                        assigned = self._owner.assignment(transfer.map, attribute, host.id)
+                        self.port.send(host, assigned)
         self._done = (self.port.now, done)
         if self._under_way:
             self._more.within(0.0)

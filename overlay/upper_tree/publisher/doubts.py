@@ -32,7 +32,7 @@ class Doubts:
         answered."""
         found: list[Taken] = []
         for attributes, sequences in taken:
-            certain = tuple([name for name in attributes if self._is_certain(name, host)])
+            certain = tuple([name for name in attributes if self.is_certain(name, host)])
             if certain:
                 found.append((certain, sequences))
             for name in attributes:
@@ -59,5 +59,6 @@ class Doubts:
             for host, sequences in self._by_tree.pop(attribute, {}).items()
         ]
 
-    def _is_certain(self, attribute: str, host: NodeId) -> bool:
+    def is_certain(self, attribute: str, host: NodeId) -> bool:
+        """Whether the tree's owner has named this host."""
         return host == self._me or self._locations.is_confirmed(attribute, host)

@@ -294,6 +294,17 @@ class PendingStore(Machine):
 
     # --- what has to be sent again ---
 
+    def sent_to(self, host: NodeId, sequences: Iterable[int]) -> list[PendingPair]:
+        """Those of these events, and of their trees, that a host was sent and has not accepted."""
+        self._batches.break_up()
+        return [
+            (pending, attribute)
+            for sequence in sequences
+            if (pending := self._single.get(sequence)) is not None
+            for attribute, state in pending.pairs.items()
+            if state[0] == host
+        ]
+
     def moved(self, attribute: str, sequences: Iterable[int]) -> list[PendingPair]:
         """A host does not serve this tree (any more). Returns the pairs that it did not accept."""
         self._batches.break_up()

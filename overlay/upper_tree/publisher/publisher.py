@@ -411,17 +411,30 @@ class Publisher(Machine):
         self._send_pairs(again)
 
     def on_events_refused(self, sender: Peer, message: EventsRefused) -> None:
-        """By the policy that the host knows, this node's tenant may not publish these events."""
-        if message.incarnation == self.incarnation:
-            reason = message.reason or (
-                f"policy {message.policy} does not permit this tenant to publish some of these"
-            )
-            refused = self.pending.refuse(message.sequences, reason)
-            if refused:
-                self.port.count("events_refused", len(refused))
-            for sequence in refused:
-                identity = f"{self.port.me.id}.{self.incarnation}.{sequence}"
-                self.port.trace("refused", event=identity, reason=f"{reason}, by {sender.id}")
+        """By the policy that the host knows, this node's tenant may not publish these events. As an
+        acceptance it counts of a host that the tree's owner has named; the owner is asked about
+        another one."""
+        if message.incarnation != self.incarnation:
+            return
+        reason = message.reason or (
+            f"policy {message.policy} does not permit this tenant to publish some of these"
+        )
+        pairs = self.pending.sent_to(sender.id, message.sequences)
+        doubts = self._doubts
+        certain = {
+            pending.event.sequence: None
+            for pending, attribute in pairs
+            if doubts is None or doubts.is_certain(attribute, sender.id)
+        }
+        doubtful = [pair for pair in pairs if pair[0].event.sequence not in certain]
+        if doubtful:
+            self._ask_owners(doubtful)
+        refused = self.pending.refuse(certain, reason)
+        if refused:
+            self.port.count("events_refused", len(refused))
+        for sequence in refused:
+            identity = f"{self.port.me.id}.{self.incarnation}.{sequence}"
+            self.port.trace("refused", event=identity, reason=f"{reason}, by {sender.id}")
 
     def on_tree_moved(self, sender: Peer, message: TreeMoved) -> None:
         """The sender does not serve the tree (any more): it is the host that the events were sent

@@ -23,8 +23,9 @@ from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, P
 from overlay.settings import Settings
 from overlay.upper_tree.content import digest_of
 from overlay.upper_tree.delivery.delegation import Delegated
+from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
-from overlay.upper_tree.event_history import EventArrival, EventHistory, ShownTo
+from overlay.upper_tree.event_history import EventArrival, EventHistory, Refused, ShownTo
 from overlay.upper_tree.events import DeliveriesMissed, Visited
 from overlay.upper_tree.messages import EVENT_TREE, Deliver, DeliveriesGivenUp, value_in
 from overlay.upper_tree.partition import describe
@@ -39,6 +40,9 @@ from overlay.upper_tree.visits import check_places
 
 Identity = tuple[str, int, int]
 """(publisher, incarnation, sequence)."""
+
+NO_TOKEN: Final = "its sender does not serve what this node has registered"
+"""Why a delivery is refused."""
 
 NOTHING_NAMED: Final[Mapping[int, str]] = {}
 """No host has named a subscription for any event."""
@@ -184,10 +188,17 @@ class Receiver(Machine):
     """Shows each event once to each local subscription that it matches."""
 
     def __init__(
-        self, port: Port, settings: Settings, history: EventHistory, incarnation: int = 0
+        self,
+        port: Port,
+        settings: Settings,
+        history: EventHistory,
+        incarnation: int = 0,
+        own: OwnToken | None = None,
     ) -> None:
-        """`incarnation`: this node's; 0: it takes what was for any."""
+        """`incarnation`: this node's; 0: it takes what was for any. `own`: the token that
+        deliveries have to show; None: none is asked for."""
         super().__init__(port)
+        self._own = own or OwnToken()
         self._incarnation = incarnation
         self._ages: dict[str, float] = {}
         """When each subscription was added (Port's seconds), the latest last."""
@@ -267,7 +278,8 @@ class Receiver(Machine):
     # --- events ---
 
     def on_deliver(self, sender: Peer, message: Deliver) -> None:
-        """Events from a host.
+        """Events from a host, its delegate, or a relay. A message for a relay to pass on does not
+        show this node's token, and a liar's neither: nothing of it is taken here.
 
         Raises ProtocolError if the message's lists do not fit its events."""
         if message.registrations and len(message.registrations) != len(message.events):
@@ -280,15 +292,20 @@ class Receiver(Machine):
             if len(message.onward) != len(message.events):
                 raise ProtocolError("recipients do not fit the events")
             if any(
-                share.previous and len(share.previous) != len(share.peers)
+                len(each) not in (0, len(share.peers))
                 for shares in message.onward
                 for share in shares
+                for each in (share.previous, share.lives, share.tokens)
             ):
-                raise ProtocolError("previous events do not fit the recipients")
+                raise ProtocolError("what is said of each recipient does not fit the recipients")
         if message.apart:
             check_places(len(message.events), [places for _, _, places in message.apart])
         if message.onward:
             self.port.emit(Delegated(sender, message))
+        is_far = sender.id != self.port.me.id and not message.passing
+        if is_far and not self._own.is_shown(message.token, self.port.now):
+            self._refuse(sender, message)
+            return
         if 0 < message.life < self._incarnation:
             self._refuse_earlier(message)
             return
@@ -385,6 +402,14 @@ class Receiver(Machine):
 
     def _matching(self, event: Event) -> list[str]:
         return [*self.index.match(event.attributes), *self.gathering.match(event.attributes)]
+
+    def _refuse(self, sender: Peer, message: Deliver) -> None:
+        """Take nothing of a message whose sender does not know this node's token."""
+        self.port.count("deliveries_refused", len(message.events))
+        self.history.refused(message.events, Refused(sender.id, NO_TOKEN))
+        for event in self.port.sampled(message.events):
+            reason = f"Deliver: {NO_TOKEN}"
+            self.port.trace("drop", event=event.identity, peer=sender.id, reason=reason, size=0)
 
     def on_deliveries_given_up(self, sender: Peer, message: DeliveriesGivenUp) -> None:
         """A host could not bring events to this node, or an owner took it for dead.

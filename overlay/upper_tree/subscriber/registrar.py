@@ -100,9 +100,12 @@ class Registrar(Machine):
         incarnation: int,
         ring: Ring,
         is_leaf: bool = False,
+        token: bytes = b"",
     ) -> None:
-        """`is_leaf`: owners take so much at a time of this node."""
+        """`is_leaf`: owners take so much at a time of this node; `token`: that its registrations
+        carry (delivery_tokens.py)."""
         super().__init__(port)
+        self._token = token
         self._window = LEAF_WINDOW if is_leaf else math.inf
         self._at_once = LEAF_SENT_AT_ONCE if is_leaf else SENT_AT_ONCE
         self._parked: dict[NodeId, deque[LocalRegistration]] = {}
@@ -188,7 +191,8 @@ class Registrar(Machine):
         def made(id_: str, attribute: str, text: str, where: Interval) -> LocalRegistration:
             me = self.port.me
             return LocalRegistration(
-                subscription, Registration(id_, attribute, me, text, where, level)
+                subscription,
+                Registration(id_, attribute, me, text, where, level, None, self._token),
             )
 
         for number, conjunction in enumerate(predicate.conjunctions):

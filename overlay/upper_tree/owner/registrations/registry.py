@@ -361,7 +361,7 @@ class Registry(Machine):
         owned = self._owner.adopt(attribute)
         self._hosts.attend(owned)
         for host in map_.hosts().values():
-            self.port.send(host, map_.assignment(attribute, host.id))
+            self.port.send(host, self._owner.assignment(map_, attribute, host.id))
         self.inbox.charge(TREE)
         self.leaves.charge(TREE)
         self.port.count("trees_created")
