@@ -25,6 +25,7 @@ from canopy.wire.keys.ledger import Ledger
 from canopy.wire.keys.live_ids import LiveIds
 from canopy.wire.keys.policies import believed_policy, claimed_policy
 from canopy.wire.keys.restrictions import Restriction, restriction_of
+from canopy.wire.keys.revocations import Revocations, believed_list
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport.tls import Chain, TlsError
 from overlay.machine import NodeId
@@ -259,6 +260,20 @@ def rotation_leaves_connections_open() -> None:
         return chains.read_chain_der(chain)
 
     replace(NodeSecurity._judge, once_verified)
+
+
+@fault("keys", ROTATION, "test_who_knows_the_new_root_hears_nothing_more_of_the_former_issuer")
+def rotation_hears_former_issuers() -> None:
+    """A list of revocations is believed below any root, and not the newest alone."""
+    original = believed_list
+
+    def any_root(
+        data: bytes, overlay: str, roots: list[x509.Certificate]
+    ) -> tuple[Revocations, bytes, str]:
+        found, _, reason = original(data, overlay, roots)
+        return (found, data, "") if found.version else (found, b"", reason)
+
+    replace(believed_list, any_root)
 
 
 @fault("keys", ROTATION, "test_a_former_issuer_is_washed_clean_by_nobody")

@@ -7,9 +7,11 @@ invariants, whatever is in the folder:
 * the node's own certificate is vouched for by one of the roots, else there is no value
   (KeyFolderError), and the former one holds on;
 * a root that the list of revocations names is not believed, if there is another one;
-* policy and list of revocations are signed below a root that is believed *now*. A policy that is
-  not is none: tenants may nothing. Of a list that is not its ids are refused all the same, and any
-  list that is signed takes its place;
+* the list of revocations is signed below the newest root, and the policy below one that is
+  believed *now*. A policy that is not is none: tenants may nothing. Of a list that is not its ids
+  are refused all the same, and any list that is signed takes its place;
+* of other nodes documents are taken that are signed below the newest root alone: from the moment on
+  in which a node knows it, who has a former issuer's key says nothing more;
 * versions do not go back while both documents are believed.
 
 So a former root that is dropped takes with it, in one step, all that hangs on it.
@@ -54,7 +56,7 @@ class Beliefs:
     chain: Chain
     """The node's certificate, and what vouches for it (DER)."""
     roots: tuple[x509.Certificate, ...]
-    """Those that are believed."""
+    """Those that are believed, the newest first."""
     revocations: Revocations
     revocations_data: bytes
     """As the list travels; b"": there is none that is believed."""
@@ -139,7 +141,7 @@ def check_list(data: bytes, held: Beliefs, now: float) -> Revocations:
 
     A root is dropped by one that it vouches for itself alone, so that whoever has a former
     issuer's key cannot have the later root dropped."""
-    found = read_revocations(data, held.overlay, list(held.roots), held.revoked, now)
+    found = read_revocations(data, held.overlay, [held.roots[0]], held.revoked, now)
     signers = list_signers(data)
     for root in held.roots:
         name = authority_id(root)
@@ -179,7 +181,7 @@ def _newest_list(
     held = b"" if former is None else former.revocations_data
     for each in dict.fromkeys((folder.document("revoked"), held)):
         # (One that drops a root was looked at when it came, and is signed below another one.)
-        found, data, fault = believed_list(each, overlay, roots)
+        found, data, fault = believed_list(each, overlay, roots[:1])
         if data and found.version > newest.version:
             newest, its_data = found, data
         refused |= frozenset(found.ids)

@@ -44,6 +44,7 @@ from canopy.wire.keys.enrolment import (
     frame,
 )
 from canopy.wire.keys.key_folder import KeyFolder
+from canopy.wire.keys.revocations import believed_list
 from canopy.wire.keys.revocations import read as read_revocations
 from canopy.wire.keys.tokens import Token
 from canopy.wire.transport.tls import Chain, TlsError, TlsPipe, new_context, tls_fault
@@ -222,7 +223,7 @@ def keep_issuer(folder: KeyFolder, issued: Issued, overlay: str, now: float) -> 
         listed, ends = 0, chain[0].not_valid_after_utc.timestamp()
         if issued.revocations:
             listed = read_revocations(issued.revocations, overlay, roots).version
-        newer = listed > folder.revocations(overlay)[0].version
+        newer = listed > _kept_version(folder, overlay, roots)
     except (ValueError, CertificateError, KeyFolderError) as error:
         raise JoinError(f"no certificate was sent: {error}") from None
     if key_of(chain[0]) != folder.key("issuer").public_key() or ends < now:
@@ -279,7 +280,7 @@ def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str 
         revoked = 0
         if issued.revocations:
             revoked = read_revocations(issued.revocations, overlay, roots).version
-        newer = revoked > folder.revocations(overlay)[0].version
+        newer = revoked > _kept_version(folder, overlay, roots)
     except (ValueError, CertificateError, KeyFolderError) as error:
         raise JoinError(f"the issuer sent no certificate: {error}") from None
     if found.key != folder.public_key() or found.holder.overlay != overlay or found.ends < now:
@@ -294,6 +295,12 @@ def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str 
     if newer:
         files["revoked"] = issued.revocations
     folder.write_together(files)
+
+
+def _kept_version(folder: KeyFolder, overlay: str, roots: list[x509.Certificate]) -> int:
+    """Of the list of revocations in the folder, as it is believed below these roots."""
+    found, data, _ = believed_list(folder.document("revoked"), overlay, roots[:1])
+    return found.version if data else 0
 
 
 def _is_vouched_for(

@@ -3,7 +3,7 @@
 ======================= =============================================================
 ``node.key``            the node's private key; never leaves the folder
 ``node.pem``            its certificate, and its issuer's
-``roots.pem``           the roots that it believes: one, while they change two
+``roots.pem``           the roots that it believes: one, while they change two, the newest first
 ``issuer.json``         where its issuer is reached, for renewals
 ``revoked``             the list of revocations, signed
 ``policy``              what tenants may publish and subscribe to, signed
@@ -198,7 +198,7 @@ class KeyFolder:
     def revocations(self, overlay: str) -> tuple[Revocations, bytes]:
         """The list, and as it travels; version 0 and b"" if there is none. One that is not believed
         any more comes with b"": whom it names is refused until another one is there."""
-        return believed_list(self.document("revoked"), overlay, self.chain("roots"))[:2]
+        return believed_list(self.document("revoked"), overlay, self.chain("roots")[:1])[:2]
 
     def write_revocations(self, data: bytes) -> None:
         """Replace the list, durably."""

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import msgspec
 import trio
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from canopy.wire.addresses import is_loopback
 from canopy.wire.config import NodeConfig
@@ -36,7 +35,7 @@ from canopy.wire.keys.certificates import (
     load_der,
     pem,
 )
-from canopy.wire.keys.chains import Vouched, issuer_name, path_of, read_chain, read_chain_der
+from canopy.wire.keys.chains import Vouched, issuer_name, names_successor, path_of, read_chain
 from canopy.wire.keys.enrolment import (
     LENGTH,
     PREAMBLE,
@@ -90,6 +89,9 @@ RENEW_AT_START: Final = 3_600.0
 RENEW_AGAIN: Final = 60.0
 """Seconds until a renewal that failed is tried again."""
 
+RENEW_LATER: Final = 3_600.0
+"""The same where the certificate holds for long, and there may be another root or not."""
+
 LOCAL_PER_SECOND: Final = 500.0
 LOCAL_AWAITING: Final = 128
 """`AcceptLimits` for this machine: some dozen nodes on it that start at once."""
@@ -127,13 +129,15 @@ class NodeSecurity:
         self._turns = HandshakeTurns()
         self.changed: Callable[[], None] = lambda: None
         """Called when what is believed has changed, outside of the node's turns."""
-        self._has_changed = self._was_off = False
+        self._has_changed = False
+        self._wants_root = False
+        """There may be a later root: it was off, or has met a node that knows one."""
         self.policy = PolicyDocument(self)
         self._held: _Held | None = None
         self.load()
         if self._now() > self.own.begins + SKEW.total_seconds() + RENEW_AT_START:
             self._renew_soon()
-            self._was_off = True
+            self._wants_root = True
 
     # --- what is believed ---
 
@@ -265,11 +269,15 @@ class NodeSecurity:
     def _judge(self, chain: Chain) -> Vouched:
         """Read a chain that TLS has verified up to a root that was believed then. Raises
         CertificateError."""
-        roots = [root.public_bytes(Encoding.DER) for root in self.beliefs.roots]
-        if not chain or chain[-1] in roots:
-            return read_chain_der(chain)
+        roots = self.beliefs.roots
         certificates = [load_der(one) for one in chain]
-        return read_chain(path_of(certificates[0], certificates[1:], self.beliefs.roots))
+        if certificates and certificates[-1] not in roots:
+            certificates = list(path_of(certificates[0], certificates[1:], roots))
+        found = read_chain(certificates)
+        if not self._wants_root and names_successor(certificates, roots):
+            self._wants_root = True  # the other one has renewed already
+            self._renew_soon()
+        return found
 
     def _note_refused(self, chain: Chain, reason: str) -> None:
         """Write down that an issuer of this overlay has signed what it may not, for the operators;
@@ -380,7 +388,7 @@ class NodeSecurity:
         """Keep a policy that is newer than the own one. Returns the version that holds now."""
         held = self.beliefs
         try:
-            found = read_policy(data, self.overlay, list(held.roots), held.revoked)
+            found = read_policy(data, self.overlay, [held.roots[0]], held.revoked)
         except PolicyError as error:
             self._log.seldom("policy_refused", reason=error)
             return held.policy_version
@@ -409,14 +417,10 @@ class NodeSecurity:
                 self._has_changed = False
                 self.changed()
             now = self._now()
-            if now >= self._renew_at and self._wants_renewal(now):
-                self._renew_at = now + RENEW_AGAIN
+            has_to = self.beliefs.is_behind or now >= self.own.begins + RENEW_AFTER * DAY
+            if now >= self._renew_at and (has_to or self._wants_root):
+                self._renew_at = now + (RENEW_AGAIN if has_to else RENEW_LATER)
                 await self.renew(self.own.holder.generation)
-
-    def _wants_renewal(self, now: float) -> bool:
-        """Whether it is time, or others believe another root: a node that was off may have missed
-        that, so that one that starts renews in any case."""
-        return self._was_off or self.beliefs.is_behind or now >= self.own.begins + RENEW_AFTER * DAY
 
     async def renew(self, generation: int) -> bool:
         """Get the next certificate. Whether there is one; else it is tried again later."""
@@ -430,7 +434,7 @@ class NodeSecurity:
             left = (self.own.ends - self._now()) / DAY
             self._log.warning("renewal_failed", reason=error, days_left=round(left, 1))
             return False
-        self._was_off = False
+        self._wants_root = False
         self.reload()
         left = 0.0 if self._issuing is None else self._issuer_ends() - self._now()
         if self._issuing is not None and left < ISSUER_SOON:

@@ -304,7 +304,7 @@ def test_a_former_issuer_is_washed_clean_by_nobody(stolen: Stolen) -> None:
 
 
 def test_who_has_the_former_issuer_cannot_drop_the_later_root(stolen: Stolen) -> None:
-    folder = stolen.node("b")
+    folder, early = stolen.node("b"), stolen.keys.security(stolen.node("early"))
     rotate(stolen.main, time.time())
     stolen.renews(folder)
     security = stolen.keys.security(folder)
@@ -314,9 +314,43 @@ def test_who_has_the_former_issuer_cannot_drop_the_later_root(stolen: Stolen) ->
         listed = Revocations("canopy", 99, (authority_id(root),))
         forged = sign(listed, stolen.thief.key, (*stolen.thief.chain, *stolen.main.chain("issuer")))
         assert security.accept(forged) == version
+        if root == former:
+            assert early.accept(forged) == 0  # who knows of no other one
     assert len(security.beliefs.roots) == 2
     with pytest.raises(KeyFolderError, match="canopy keys rotate replaces it"):
         revoke(stolen.main, (authority_id(new),))
+
+
+@pytest.mark.trio
+async def test_who_knows_the_new_root_hears_nothing_more_of_the_former_issuer(
+    stolen: Stolen,
+) -> None:
+    """A list and a policy under the highest versions, which reach some before these have renewed:
+    they keep nobody from the new root."""
+    folder = stolen.node("b")
+    caught, renewed = stolen.keys.security(folder), stolen.keys.security(stolen.node("c"))
+    lied = sign(Revocations("canopy", 999, ("1" * 32,)), stolen.thief.key, stolen.thief.chain)
+    opened = stolen.policy(stolen.thief, Policy(999, {"acme": TenantPolicy("x = 2", "x = 2")}))
+    rotate(stolen.main, time.time())
+    stolen.renews(renewed._folder)
+    renewed.load()
+    for security, versions in ((caught, (999, 999)), (renewed, (1, 4))):
+        assert (security.accept(lied), security.accept_policy(opened)) == versions
+    stolen.hand_over(renewed)
+    stolen.hand_over(caught)
+    assert not caught.beliefs.is_behind  # by documents it hears of nothing
+    chain = der(*renewed._folder.chain(), stolen.main.chain("roots")[1])
+    assert caught.identify(chain).role is Role.VOTER
+    assert caught._wants_root  # by the first connection with who has renewed it does
+    stolen.renews(folder)
+    caught.load()
+    assert caught.beliefs.list_version == 1
+    stolen.issuer_follows()
+    finish(stolen.main, time.time())
+    stolen.hand_over(caught)
+    assert len(caught.beliefs.roots) == 1
+    stolen.hand_over(caught)
+    assert (caught.beliefs.list_version, leaves(caught)) == (2, "x = 1")
 
 
 # --- as one step ---
