@@ -54,8 +54,9 @@ def _is_object(value: Mapping[str, Any], name: str) -> bool:
 
 def feature_draft(feature: Any) -> Draft:
     """The event in one feature. Raises BadEventError."""
-    if isinstance(feature, Faulty):
-        raise BadEventError(feature.fault)
+    for part in (feature, feature.get("geometry") if isinstance(feature, Mapping) else None):
+        if isinstance(part, Faulty):
+            raise BadEventError(part.fault)
     if not isinstance(feature, Mapping) or feature.get("type") != "Feature":
         raise BadEventError("not a feature: expected an object with type Feature")
     properties = feature.get("properties")

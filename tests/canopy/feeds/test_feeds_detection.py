@@ -169,7 +169,7 @@ def test_a_line_that_is_too_long_is_one_refusal() -> None:
 
 
 VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text('ab"\\{[,:\n'),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text('ab"\\{[,:\n'),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab{"), inner, max_size=3),
     max_leaves=6,
 )

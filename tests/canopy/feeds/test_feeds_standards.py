@@ -140,6 +140,23 @@ def literals() -> None:
 def unique_names() -> None:
     refused('{"a": 1, "a": 1}', "given twice")
     refused('{"b": [{"a": 1, "a": 2}]}', "given twice")
+    refused('{"specversion": "1.0", "id": "1", "id": "2", "source": "/s", "type": "t"}', "twice")
+    point = '"type": "Point", "coordinates": [1, 2]'
+    for twice in (f"{{{point}, {point}}}", '{"a": 1, "a": 1}'):
+        parts = (
+            f'"properties": {twice}, "geometry": {{{point}}}',
+            f'"properties": {{}}, "geometry": {twice}',
+        )
+        for part in parts:
+            refused(f'{{"type": "Feature", {part}}}', "given twice")
+            (found,) = read(
+                f'{{"type": "FeatureCollection", "features": [{{"type": "Feature", {part}}}]}}'
+            )
+            assert isinstance(found, Refusal)
+    whole = '{"type": "FeatureCollection", "features": [], "features": []}'
+    refused(whole, "given twice")
+    (found,) = read('{"$attributes": {"a": 1, "a": 2}}')
+    assert isinstance(found, Refusal)
 
 
 @rule("RFC 8259 6 numbers")
