@@ -12,13 +12,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from canopy.client.errors import failure
 from canopy.client.publishing import Drafting
 from canopy.feeds.cloudevents import cloudevent_draft
 from canopy.feeds.context import FORBIDDEN
 from canopy.feeds.structured import cloudevent_object
 from canopy.gateway.access import Access, Refused
 from canopy.gateway.events import drafts_of
-from canopy.gateway.following import Item, positions_of
+from canopy.gateway.following import Item, positions_of, refusal
 from canopy.gateway.http.sse import written
 from canopy.gateway.mqtt.messages import draft_of, publish_packet
 from canopy.gateway.mqtt.packets import packet_size
@@ -278,3 +279,11 @@ def test_events_belong_to_the_trace_of_their_request_unless_they_name_another() 
     for bad in ("", "00-xyz", f"{one}-more"):
         (plain,) = drafts_of(headers | {"traceparent": bad}, b'{"a": 1}', Drafting())
         assert "traceparent" not in plain.attributes
+
+
+@pytest.mark.parametrize(("code", "status"), [("no-majority", 503), ("in-doubt", 504)])
+def test_a_stream_without_a_majority_is_not_the_client_s_fault(code: str, status: int) -> None:
+    """Whoever asks over HTTP, WebSockets or MQTT is told in the words of the node."""
+    said = "no majority: 1 of 2 replicas of quakes answer"
+    refused = refusal(failure(code, said))
+    assert (refused.status, refused.reason) == (status, said)

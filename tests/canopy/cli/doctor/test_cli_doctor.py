@@ -15,10 +15,11 @@ import pytest
 
 from canopy.cli.doctor import machine, running
 from canopy.cli.doctor.finding import Finding, carry_out
+from canopy.cli.doctor.streams import look_at_streams
 from canopy.cli.main import main
 from canopy.wire.config import NodeConfig
 from overlay.client import Status
-from overlay.info import PeerInfo
+from overlay.info import PeerInfo, ReplicaInfo, ShardInfo, StreamInfo
 from overlay.operating.commands import ClockOffset
 from tests.support.real.keys import Keys
 
@@ -143,6 +144,22 @@ def test_neighbours_that_are_silent_or_older_are_named() -> None:
     assert levels(running.look_at_links((near, silent))) == ["warning"]
     refused = msgspec.structs.replace(GOOD, seeds={"b:1": "connection refused"})
     assert levels(running.look_at_seeds(refused)) == ["warning"]
+
+
+def test_a_stream_without_a_majority_is_an_error_and_says_what_programs_are_told() -> None:
+    there, silent = (ReplicaInfo(node, f"{node}:1", node) for node in ("leads", "silent"))
+
+    def stream(*replicas: ReplicaInfo) -> StreamInfo:
+        return StreamInfo("quakes", "id", "", 3, 0.0, 0, (ShardInfo(0, "leads", replicas),))
+
+    assert not list(look_at_streams([]))
+    [well] = look_at_streams([stream(there)])
+    assert (well.level, well.what) == ("ok", "1 stream with replicas here")
+    [wrong] = look_at_streams([stream(there, silent)])
+    assert wrong.level == "error"
+    assert wrong.what.startswith("no majority: 1 of 2 replicas of quakes answer;")
+    [away] = look_at_streams(["quakes: the ring does not answer"])
+    assert (away.level, away.what) == ("warning", "quakes: the ring does not answer")
 
 
 @pytest.mark.parametrize(
