@@ -18,7 +18,7 @@ from canopy.wire.process.node_process import NodeProcess
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.sparing import Sparing
 from canopy.wire.transport.handshake_turns import HandshakeTurns
-from canopy.wire.transport.local_users import ESTABLISHED, Address, Owner, owner_of
+from canopy.wire.transport.local_users import Address, Owner, owner_of
 from canopy.wire.transport.tls import TlsPipe
 from overlay.hybrid_clock import HybridClock
 from overlay.links.signing import Chain
@@ -224,7 +224,7 @@ def users_of_the_machine_are_heard() -> None:
 
     def whoever(family: int, local: Address, remote: Address) -> Owner | None:
         found = original(family, local, remote)
-        return found if found is None or found.inode else Owner(ESTABLISHED, 0, 1)
+        return found if found is None or found.inode else Owner(0, 1)
 
     original = owner_of
     replace(owner_of, whoever)

@@ -6,7 +6,7 @@ of the machine. The kernel knows which user a socket belongs to (Linux: sock_dia
 alone, as its control socket does. Other systems do not say it of TCP.
 
 A socket that its program has closed belongs to nobody, and kernels show it as root's: who connects,
-writes and goes must not pass for root. So only sockets that are open, and somebody's, count.
+writes and goes must not pass for root. So only sockets that somebody has count.
 """
 
 from __future__ import annotations
@@ -25,10 +25,6 @@ from canopy.wire.addresses import is_loopback
 
 Address = tuple[str, int]
 
-ESTABLISHED: Final = 1
-LISTEN: Final = 10
-"""States of TCP, as the kernel numbers them (include/net/tcp_states.h)."""
-
 _SOCK_DIAG: Final = 4  # the netlink family
 _BY_FAMILY: Final = 20
 _REQUEST: Final = 1
@@ -44,7 +40,6 @@ _TIMEOUT: Final = 1.0
 class Owner(NamedTuple):
     """A socket, as the kernel shows it. `inode` 0: no program has it (any more)."""
 
-    state: int
     user: int
     inode: int
 
@@ -61,11 +56,10 @@ class LocalUsers:
         here, there = stream.getsockname()[:2], stream.getpeername()[:2]
         if sys.platform != "linux" or not is_loopback(there[0]):
             return ""
-        if is_server:
-            found, wanted = owner_of(stream.family, there, here), ESTABLISHED
-        else:  # that may not have been accepted yet, so that nobody has it
-            found, wanted = owner_of(stream.family, there, ("", 0)), LISTEN
-        if found is None or found.state != wanted or not found.inode:
+        # A connection that was dialled may not have been accepted yet, so that nobody has it: there
+        # it is asked who listens.
+        found = owner_of(stream.family, there, here if is_server else ("", 0))
+        if found is None or not found.inode:
             return "it is not known whose program it is"
         if found.user not in self._allowed:
             return f"it is a program of another user, {found.user}, and nodes here have no keys"
@@ -96,8 +90,8 @@ def _ask(family: int, local: Address, remote: Address) -> Owner | None:
         answer = asked.recv(8_192)
     if _HEADER.unpack_from(answer)[1] != _BY_FAMILY:
         raise OSError("no such socket")
-    _, state, _, _, _, _, _, user, inode = _FOUND.unpack_from(answer, _HEADER.size)
-    return Owner(state, user, inode)
+    *_, user, inode = _FOUND.unpack_from(answer, _HEADER.size)
+    return Owner(user, inode)
 
 
 def _read(family: int, local: Address, remote: Address) -> Owner | None:
@@ -112,7 +106,7 @@ def _read(family: int, local: Address, remote: Address) -> Owner | None:
                 if len(found) < 10 or found[2] != other:
                     continue
                 if found[1] == own or (not remote[1] and found[1] == any_):
-                    return Owner(int(found[3], 16), int(found[7]), int(found[9]))
+                    return Owner(int(found[7]), int(found[9]))
     except OSError:
         pass
     return None
