@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import click
 
@@ -106,7 +107,7 @@ def generate(
         predicate: Predicate = compile_selector(text)
         index.add(number, predicate)
         home = number % NODES
-        made = {"subscription": f"{names[home]}.1.{number}"}
+        made = {"subscription": identity(names, number)}
         described = {"name": f"sub-{number}", "selector": text, "tree": predicate.tree()}
         writers[home].write("subscribe", made | described)
         clock.now += 0.001
@@ -121,15 +122,21 @@ def generate(
         writer.close()
 
 
+def identity(names: list[str], number: int) -> str:
+    """Of an event or a subscription, which each node numbers from 1 on: they go round the nodes."""
+    return f"{names[number % NODES]}.1.{number // NODES + 1}"
+
+
 def _event(
     number: int, rng: random.Random, names: list[str], writers: list[TraceWriter], index: Index[int]
 ) -> None:
     home = number % NODES
-    event = {"event": f"{names[home]}.1.{number}"}
+    event = {"event": identity(names, number)}
     attributes: dict[str, Any] = {name: round(rng.random(), 6) for name in NAMES}
     attributes["net"] = rng.choice(NETWORKS)
-    shown = {"id": str(number), "attributes": json.dumps(attributes), "size": 120}
-    writers[home].write("publish", event | shown)
+    text = json.dumps(attributes)
+    content = {"id": str(number), "digest": crc32(text.encode()) << 31}
+    writers[home].write("publish", event | content | {"attributes": text, "size": 120})
     host = rng.randrange(NODES)
     step = {"attribute": "a", "hop": 1, "peer": names[host]}
     writers[home].write("visit", event | step)
@@ -145,7 +152,7 @@ def _event(
         writers[target].write("arrive", event | sent | {"peer": names[host]})
     for subscription in got:
         target = subscription % NODES
-        made = {"subscription": f"{names[target]}.1.{subscription}", "id": str(number)}
+        made = {"subscription": identity(names, subscription), **content}
         way = {"latency_ms": round(rng.expovariate(0.2), 3), "attribute": "a", "hops": 2}
         writers[target].write("deliver", event | made | way)
 
