@@ -368,7 +368,6 @@ class ShardState:
         elif isinstance(entry, ConsumerExpired):
             self.consumers.pop(entry.name, None)
             if entry.position >= 0:
-                self.forgotten.setdefault(entry.name, entry)  # keeps its place
                 self.forgotten[entry.name] = entry
                 while len(self.forgotten) > FORGOTTEN_MOST:
                     del self.forgotten[next(iter(self.forgotten))]

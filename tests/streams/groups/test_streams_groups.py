@@ -19,6 +19,7 @@ from streams.groups.messages import (
 )
 from streams.log import shard_log
 from streams.log.group_state import GroupOptions
+from streams.log.verify import Verifier
 from streams.replication.retention import Keep
 from tests.streams.groups.groups_world import (
     GroupsWorld,
@@ -428,6 +429,9 @@ def test_a_stream_that_drops_what_is_unread_takes_it_from_its_groups(
     told.join(leader)
     assert told.refused == ["position-lost"] * 2, "the same program asks again"
     assert replica.state.groups.groups["g"].dropped == first
+    files = world.disks[leader.id].durable[SHARD]
+    names = [name for name in files if name.endswith(".log")]
+    assert Verifier(SHARD, None).run(names, lambda name: bytes(files[name])).fault is None
     two = HandMember(world, 2).join(leader)
     assert two.offsets() == list(range(first, 40))
     two.settle(leader, "ack", *two.rows)
