@@ -16,15 +16,18 @@ from canopy.cli import node_search
 from canopy.cli.main import main
 from overlay.client import (
     Attributes,
+    BeginReading,
     Command,
     Delivered,
     Delivery,
+    Done,
     Failed,
     GetAttributes,
     Reply,
     Subscribe,
     Subscribed,
 )
+from overlay.stream_client import AttachGroup
 from tests.canopy.cli.scripted_node import answer, event, out_of
 from tests.support.real.fake_control import FakeControl
 
@@ -205,3 +208,17 @@ def test_a_node_without_names_gets_no_warning_of_every_attribute(
         assert "warning" not in capsys.readouterr().err
         assert main(["sub", 'place = "Alaska"', *where]) == 0
         assert "single quotes: 'Alaska'" in capsys.readouterr().err
+
+
+def test_a_stream_whose_leader_does_not_answer_is_waited_for_no_longer_than_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def silent(command: Command) -> Iterator[Reply]:
+        if not isinstance(command, BeginReading | AttachGroup):
+            yield Done(command.request)
+
+    with FakeControl(tmp_path / "n", silent) as fake:
+        for more in ([], ["--group", "g"]):
+            words = ["sub", "--stream", "quakes", "--for", "0.2", "--connect", str(fake.data)]
+            assert main([*words, *more]) == 5
+            assert "within 0.2 s" in capsys.readouterr().err
